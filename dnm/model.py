@@ -1,0 +1,489 @@
+"""The values of one run. Frozen, comparable, printable; no logic beyond derived properties.
+
+Quantities are exact integers in YuniKorn's units under YuniKorn's names, everywhere past the edges:
+`vcore` in millicores, `memory` and `ephemeral-storage` in bytes, any other type a plain count.
+Instants are aware UTC `datetime`, durations `timedelta`. A fact that could not be read is an
+`Unreadable`, never an empty value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+Resources: TypeAlias = Mapping[str, int]
+"""Resource name -> amount, e.g. {"vcore": 128000, "memory": 256000000000, "nvidia.com/gpu": 4}."""
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The parent of every value below."""
+
+
+class Unreadable(Value):
+    """A read that failed: what was asked, and the sentence that says why."""
+
+    what: str
+    error: str
+
+
+# --- configuration ---------------------------------------------------------------------------
+
+
+class Taint(Value):
+    key: str
+    effect: str  # NoSchedule | PreferNoSchedule | NoExecute
+    value: str = ""
+
+
+class NodeType(Value):
+    """A class of equal machines. `{namespace}` in labels and taints stands for the lending namespace."""
+
+    name: str
+    size: Resources  # expected, used before a node has joined
+    name_prefix: str = ""  # of node names, followed by digits; empty: the type's name
+    max_nodes: int | None = None
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+
+
+class NamespacePolicy(Value):
+    """One monitored namespace; `node_types` in order of preference."""
+
+    name: str
+    queue: str  # full path from root, lower case
+    node_types: tuple[str, ...]
+    max_nodes: int | None = None
+    min_nodes: int = 0
+    priority: int = 0
+    reversion_idle: timedelta = timedelta(seconds=600)
+
+
+class Config(Value):
+    """Everything a run is told. Every default stands here and nowhere else."""
+
+    path: Path
+    namespaces: Mapping[str, NamespacePolicy]
+    node_types: Mapping[str, NodeType]
+    kubeconfig_path: Path | None = None
+    check_interval: timedelta = timedelta(seconds=60)
+    max_converted_nodes: int = 30
+    max_conversions_per_run: int = 4
+    max_reversions_per_run: int = 4
+    headroom: float = 0.95
+    pending_grace: timedelta | None = None  # None: one check_interval
+    global_cooldown: timedelta = timedelta(seconds=30)
+    join_timeout: timedelta = timedelta(seconds=900)
+    convert_timeout: timedelta = timedelta(seconds=1800)
+    shutdown_grace: timedelta = timedelta(seconds=600)
+    request_timeout: timedelta = timedelta(seconds=30)
+    breaker_strikes: int = 3
+    adjust_guaranteed: bool = True
+    allow_preempt: bool = False
+    log_console: bool = False
+    yunikorn_cm_namespace: str = "yunikorn"
+    yunikorn_cm_name: str = "yunikorn-configs"
+    yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
+    yunikorn_url: str = ""
+    default_request: Resources = {"vcore": 1000, "memory": 2 * 1024**3}
+    state_dir: Path = Path("/etc/dynamic-node")
+    converted_nodes_path: Path = Path("/etc/dynamic-node/converted_nodes.json")
+    node_convert_path: Path = Path("node-convert")
+    instance_id: str = "prod"
+    allowed_queue_prefixes: tuple[str, ...] = ()  # lower case; empty: every queue
+    slurm_reservation_name: str = ""
+
+    @property
+    def lock_path(self) -> Path:
+        """Beside the registry, so that two state directories never share a lock."""
+        return self.converted_nodes_path.with_suffix(".lock")
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The monitored queues, sorted, each once."""
+        return tuple(sorted({policy.queue for policy in self.namespaces.values()}))
+
+
+# --- the cluster -----------------------------------------------------------------------------
+
+
+class Toleration(Value):
+    key: str = ""  # empty with operator Exists: every taint
+    operator: str = "Equal"  # Equal | Exists
+    value: str = ""
+    effect: str = ""  # empty: every effect
+
+
+class Requirement(Value):
+    """One matchExpression of a node selector or label selector."""
+
+    key: str
+    operator: str  # In | NotIn | Exists | DoesNotExist | Gt | Lt
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Value):
+    """Requirements that all hold; terms are alternatives."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+class PodAffinityTerm(Value):
+    """A required inter-pod (anti-)affinity term."""
+
+    topology_key: str
+    anti: bool
+    expressions: tuple[Requirement, ...] = ()  # matchLabels as In with one value
+    namespaces: tuple[str, ...] = ()
+
+
+class PodShape(Value, gc=False):
+    """What is equal among pods of one kind and decides where they fit. Equal shapes are one object
+    (`kube.py` interns them), so a group-by may use the identity and fall back on equality.
+
+    The constraints are only filled for unbound pods: a bound pod needs none.
+    """
+
+    request: Resources  # effective, as YuniKorn computes it, with `pods: 1`; no default applied
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    node_affinity: tuple[NodeSelectorTerm, ...] = ()  # required; alternatives; empty: none
+    pod_affinity: tuple[PodAffinityTerm, ...] = ()
+    spread_keys: tuple[str, ...] = ()  # topology keys of DoNotSchedule spread constraints
+    host_ports: tuple[int, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()  # only where pod_affinity or spread_keys need them
+
+
+class TaskGroup(Value):
+    """One entry of the annotation yunikorn.apache.org/task-groups."""
+
+    name: str
+    min_member: int
+    min_resource: Resources  # per member, with `pods: 1`
+
+
+class Pod(Value, gc=False):
+    """An unfinished pod, reduced. `queue` is what it asks for, not where YuniKorn put it."""
+
+    namespace: str
+    name: str
+    shape: PodShape
+    uid: str = ""
+    created: str = ""  # RFC 3339 UTC as the API prints it; sorts as text
+    node: str = ""  # empty: not bound
+    running: bool = False  # phase Running; else Pending
+    app_id: str = ""  # resolved as the shim does, autogen included; empty: not YuniKorn's
+    queue: str = ""  # label > annotation > label `queue`; empty: none asked
+    is_yunikorn: bool = False  # spec.schedulerName == yunikorn
+    is_daemonset: bool = False
+    is_mirror: bool = False
+    is_terminating: bool = False
+    is_gated: bool = False  # has schedulingGates
+    is_placeholder: bool = False
+    is_rejected: bool = False  # status.reason ApplicationRejected
+    priority: int = 0
+    task_group: str = ""
+    task_groups: tuple[TaskGroup, ...] = ()
+    claims: tuple[str, ...] = ()  # names of PersistentVolumeClaims, unbound pods only
+
+    @property
+    def counts_as_work(self) -> bool:
+        """Whether it keeps a node from being idle: of no DaemonSet, no mirror pod."""
+        return not (self.is_daemonset or self.is_mirror)
+
+
+class Claim(Value):
+    """A PersistentVolumeClaim that a pending pod names; `node_affinity` of the bound volume."""
+
+    namespace: str
+    name: str
+    phase: str  # Pending | Bound | Lost
+    node_affinity: tuple[NodeSelectorTerm, ...] = ()
+
+
+class Mark(Value):
+    """dnm's annotations on a Node: whose it is and what it serves."""
+
+    instance: str
+    node_type: str
+    namespace: str
+    queue: str
+    fenced: bool = False  # the cordon is ours
+
+
+class Node(Value):
+    """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them."""
+
+    name: str
+    allocatable: Resources
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    created: str = ""
+    resource_version: str = ""
+    is_ready: bool = True
+    is_cordoned: bool = False
+    is_deleting: bool = False
+    mark: Mark | None = None
+
+
+class PodList(Value):
+    """All unfinished pods that could be read; `cluster_wide` is False where the permissions allow
+    only namespaces, and then room on nodes is not known exactly."""
+
+    pods: tuple[Pod, ...]
+    cluster_wide: bool = True
+    unreadable: Mapping[str, str] = {}  # namespace -> why
+
+
+class ConfigMap(Value):
+    namespace: str
+    name: str
+    resource_version: str
+    data: Mapping[str, str] = {}
+    binary_data: Mapping[str, str] = {}  # base64 text, as the API has it
+    annotations: Mapping[str, str] = {}
+    immutable: bool = False
+
+
+class QueueLimits(Value):
+    """One configured queue; an all-zero limit is no limit (YuniKorn >= 1.5) and is empty here."""
+
+    path: str  # lower case, from root
+    parent: str | None  # None for root
+    is_leaf: bool
+    max: Resources = {}
+    guaranteed: Resources = {}
+
+
+class BatchNode(Value):
+    """A node as the batch side has it (`node-convert --list`). `in_service`: None is unknown."""
+
+    name: str
+    state: str  # Slurm's words, e.g. IDLE+DRAIN
+    verdict: str  # OK | PREEMPT | SKIP
+    reason: str = ""
+    in_service: bool | None = None
+
+
+class YunikornView(Value):
+    """What the scheduler itself says: pod UID -> queue path, and allocated/pending per queue path."""
+
+    queue_of_pod: Mapping[str, str]
+    allocated: Mapping[str, Resources]
+    pending: Mapping[str, Resources]
+    max: Mapping[str, Resources] = {}
+
+
+# --- the registry ----------------------------------------------------------------------------
+
+
+class Phase(Enum):
+    """The recorded, durable state of a lent node."""
+
+    JOINING = "joining"
+    SERVING = "serving"
+    RELEASING = "releasing"
+    RETURNING = "returning"
+    FAILED = "failed"
+
+
+class ConverterProcess(Value):
+    """A converter that was started; the start time tells it from a later process of the same id."""
+
+    pid: int
+    start_ticks: int
+
+
+class LentNode(Value):
+    """A node that dnm converted and has not yet forgotten."""
+
+    node_type: str
+    namespace: str
+    queue: str
+    owner: str
+    phase: Phase
+    since: datetime
+    counted: dict[str, int] = {}  # what the queue grew by; empty before it serves
+    idle_since: datetime | None = None
+    was_used: bool = False
+    attempts: int = 0  # converter calls of this phase that did not end it
+    retry_after: datetime | None = None
+    error: str = ""
+    converter: ConverterProcess | None = None
+
+
+class ConversionRequest(Value):
+    """Phase `requested`: written before the converter is started, gone when all nodes are named or
+    the deadline has passed."""
+
+    id: str
+    node_type: str
+    namespace: str
+    queue: str
+    owner: str
+    count: int  # nodes that have not shown up yet
+    since: datetime
+    known_nodes: tuple[str, ...]  # Nodes of this type that existed before: never adopted
+    names: tuple[str, ...] = ()  # named by the converter
+    started: bool = False
+    ended: bool = False
+    converter: ConverterProcess | None = None
+    error: str = ""
+
+
+class Backoff(Value):
+    """After failed conversions of a node type."""
+
+    failures: int
+    until: datetime
+    ask_at_most: int
+
+
+class Breaker(Value):
+    """Of one queue: conversions in a row that its pods did not use; tripped until demand changes."""
+
+    strikes: int = 0
+    tripped_at: datetime | None = None
+    demand: str = ""  # fingerprint of the pending pods when it tripped
+
+
+class Pause(Value):
+    since: datetime
+    until: datetime | None = None
+    reason: str = ""
+
+
+class QueueStatus(Value):
+    """One queue as the last run saw it, for `dnm status`."""
+
+    limit: dict[str, int]
+    baseline: dict[str, int]
+    lent: dict[str, int]
+    used: dict[str, int]
+    pending: dict[str, int]
+    pending_pods: int
+    verdict: str
+    reason: str
+
+
+class RunRecord(Value):
+    """What the last run did. When it began and ended are the times of the lock file and of the
+    state file, so that a run without a change rewrites nothing."""
+
+    exit_code: int = 0
+    actions: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    queues: dict[str, QueueStatus] = {}
+    nodes: dict[str, str] = {}  # lent node -> sentence
+
+
+class Registry(Value):
+    """dnm's own record; the one state file."""
+
+    version: int = 1
+    nodes: dict[str, LentNode] = {}
+    requests: tuple[ConversionRequest, ...] = ()
+    last_conversion: datetime | None = None
+    backoffs: dict[str, Backoff] = {}  # by node type
+    breakers: dict[str, Breaker] = {}  # by queue path
+    pause: Pause | None = None
+    held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
+    last_run: RunRecord = RunRecord()
+
+
+# --- the snapshot and the plan ---------------------------------------------------------------
+
+
+class Snapshot(Value):
+    """Everything a run looks at, read once. `now` is `taken_at`."""
+
+    taken_at: datetime
+    pods: PodList | Unreadable
+    nodes: tuple[Node, ...] | Unreadable
+    queue_maps: tuple[ConfigMap | None, ConfigMap | None] | Unreadable  # yunikorn-configs, -defaults
+    batch: Mapping[str, BatchNode] | Unreadable | None = None  # None: not asked
+    claims: tuple[Claim, ...] | Unreadable = ()
+    yunikorn: YunikornView | Unreadable | None = None
+    running_converters: frozenset[ConverterProcess] = frozenset()
+
+
+class Verdict(Enum):
+    """The answer for one node or queue in this run."""
+
+    KEEP = "keep"
+    WAIT = "wait"
+    CONVERT = "convert"
+    REVERT = "revert"
+    FAILED = "failed"
+
+
+class Reason(Enum):
+    """Why; the value is the sentence shown to people, details follow behind a colon."""
+
+    # queues
+    ENOUGH = "has room and quota for all its pods"
+    LACKS_QUOTA = "its pods need more quota than the queue has"
+    LACKS_ROOM = "its pods fit the quota but no node has room for them"
+    LACKS_BOTH = "its pods need more quota and more nodes"
+    NEARLY_FULL = "demand is above the headroom mark"
+    MIN_NODES = "fewer nodes are ready than min_nodes asks for"
+    NOTHING_HELPS = "no new node would help its pending pods"
+    ON_THE_WAY = "nodes that are on their way will be enough"
+    TOO_YOUNG = "its pods have not been pending for pending_grace_seconds yet"
+    CAPPED = "a cap is reached"
+    NO_BATCH_NODE = "no batch node can be lent now"
+    COOLDOWN = "the cooldown after the last conversion is not over"
+    BACKOFF = "conversions of this node type failed and are backing off"
+    BREAKER = "nodes that it got went unused; it waits for changed demand or `dnm reset`"
+    PAUSED = "dnm is paused"
+    QUEUE_UNREADABLE = "the queue document can't be used"
+    DEMAND_UNREADABLE = "its pods could not be read"
+    OTHERS_FIRST = "other queues come first for the nodes that can be lent"
+    # nodes
+    JOINING = "waits for the Node to be Ready"
+    JOINED = "has joined and serves its queue from now on"
+    IN_USE = "pods are running on it"
+    IDLE = "is idle and waits for its idle time to pass"
+    NEEDED = "is idle but its queue would need it again"
+    KEPT_READY = "is kept ready by min_nodes"
+    HELD = "is held by `dnm hold`"
+    HELD_BY_ADMIN = "is cordoned by an administrator"
+    IDLE_LONG_ENOUGH = "has been idle long enough and goes back"
+    BUDGET = "may go back, but this run's reversions are used up"
+    FENCED = "is fenced and looked at once more before it goes back"
+    DEMAND_RETURNED = "is wanted again and serves on"
+    RETURNING = "is on its way back to Slurm"
+    RETURNED = "is back in Slurm and gone from Kubernetes"
+    GONE = "has left Kubernetes without dnm"
+    LATE = "did not join in time"
+    RETRY = "will be tried again"
+    GAVE_UP = "needs a person"
+    NOT_OURS = "belongs to another instance"
+    UNKNOWN = "can't be judged: a fact about it could not be read"
+
+
+class NodeVerdict(Value):
+    node: str
+    verdict: Verdict
+    reason: Reason
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
+
+
+class QueueVerdict(Value):
+    queue: str
+    verdict: Verdict
+    reason: Reason
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
