@@ -330,8 +330,8 @@ class ConversionRequest(Value):
     since: datetime
     known_nodes: tuple[str, ...]  # Nodes of this type that existed before: never adopted
     names: tuple[str, ...] = ()  # named by the converter
-    started: bool = False
-    ended: bool = False
+    ended: bool = False  # the converter is known to have ended; `since` is that moment then
+    is_given_up: bool = False  # failed: late nodes are still adopted, but nobody counts on them
     converter: ConverterProcess | None = None
     error: str = ""
 
@@ -487,3 +487,57 @@ class QueueVerdict(Value):
     @property
     def sentence(self) -> str:
         return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
+
+
+class MarkNode(Value, tag=True):
+    """Write dnm's annotations on a Node that serves."""
+
+    node: str
+    mark: Mark
+
+
+class Fence(Value, tag=True):
+    """Cordon the Node with our mark; the queue has shrunk before."""
+
+    node: str
+
+
+class Unfence(Value, tag=True):
+    """Take our cordon off again."""
+
+    node: str
+
+
+class SetQueueLimits(Value, tag=True):
+    """Make every limit its baseline plus what serves now: queue -> node -> recorded size."""
+
+    queues: dict[str, dict[str, dict[str, int]]]
+
+
+class StartConversion(Value, tag=True):
+    """Call the converter for a request that the registry holds already."""
+
+    request: ConversionRequest
+
+
+class ReturnNode(Value, tag=True):
+    """Call the converter to give the node back; checked once more just before."""
+
+    node: str
+
+
+Action: TypeAlias = MarkNode | Fence | Unfence | SetQueueLimits | StartConversion | ReturnNode
+
+
+class Plan(Value):
+    """What a run will do: if it is not here it does not happen. `registry` is saved before the
+    first action."""
+
+    registry: Registry
+    actions: tuple[Action, ...] = ()
+    nodes: tuple[NodeVerdict, ...] = ()
+    queues: tuple[QueueVerdict, ...] = ()
+    notes: tuple[str, ...] = ()  # reported, not failed: a re-applied manifest, a floor
+    errors: tuple[str, ...] = ()  # reads that failed, questions that wait for a person
+    diff: str = ""  # of the queue document, unified
+    needs_person: bool = False
