@@ -41,7 +41,7 @@ class Taint(Value):
 
 
 class NodeType(Value):
-    """A class of equal machines. `{namespace}` in labels and taints stands for the lending namespace."""
+    """A class of equal machines. `{namespace}` in labels and taints is the namespace it serves."""
 
     name: str
     size: Resources  # expected, used before a node has joined
@@ -372,11 +372,12 @@ class QueueStatus(Value):
 
 
 class RunRecord(Value):
-    """What the last run did. When it began and ended are the times of the lock file and of the
+    """What the last run saw and did. When it began and ended are the times of the lock file and of the
     state file, so that a run without a change rewrites nothing."""
 
     exit_code: int = 0
-    actions: tuple[str, ...] = ()
+    acted_at: datetime | None = None
+    actions: tuple[str, ...] = ()  # of the last run that did something, at `acted_at`
     errors: tuple[str, ...] = ()
     queues: dict[str, QueueStatus] = {}
     nodes: dict[str, str] = {}  # lent node -> sentence
@@ -405,7 +406,7 @@ class Snapshot(Value):
     taken_at: datetime
     pods: PodList | Unreadable
     nodes: tuple[Node, ...] | Unreadable
-    queue_maps: tuple[ConfigMap | None, ConfigMap | None] | Unreadable  # yunikorn-configs, -defaults
+    queue_maps: tuple[ConfigMap | None, ConfigMap | None] | Unreadable  # configs, then defaults
     batch: Mapping[str, BatchNode] | Unreadable | None = None  # None: not asked
     claims: tuple[Claim, ...] | Unreadable = ()
     yunikorn: YunikornView | Unreadable | None = None
@@ -539,5 +540,6 @@ class Plan(Value):
     queues: tuple[QueueVerdict, ...] = ()
     notes: tuple[str, ...] = ()  # reported, not failed: a re-applied manifest, a floor
     errors: tuple[str, ...] = ()  # reads that failed, questions that wait for a person
+    status: dict[str, QueueStatus] = {}  # by monitored queue
     diff: str = ""  # of the queue document, unified
     needs_person: bool = False

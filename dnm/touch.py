@@ -11,17 +11,16 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import ContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 _FAULT = os.environ.get("DNM_FAULT", "")
 _LOG = os.environ.get("DNM_FAULT_LOG", "")
 _ARMED = bool(_FAULT or _LOG)
-_IDLE: ContextManager[None] = nullcontext()
+_IDLE: AbstractContextManager[None] = nullcontext()
 _seen: dict[str, int] = {}
 
 
-def touch(point: str) -> ContextManager[None]:
+def touch(point: str) -> AbstractContextManager[None]:
     """A named step at the edge; `fail` raises OSError(EIO) as a broken disk or link would."""
     return _armed(point) if _ARMED else _IDLE
 

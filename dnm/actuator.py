@@ -1,0 +1,377 @@
+"""Carries out a plan; decides nothing.
+
+The registry is saved before every step and after it, so that the run after a kill finds what was
+under way. Each action fails for itself, but for the queue edit: what comes after it relies on it.
+Just before a node is touched it is looked at again, and left alone if the world has moved.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from dnm.converter import (
+    ConverterCall,
+    Ended,
+    convert_command,
+    converter_environment,
+    list_batch_nodes,
+    return_command,
+    run_converters,
+)
+from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError
+from dnm.lifecycle import backoff_delay
+from dnm.model import (
+    Action,
+    Backoff,
+    Config,
+    ConfigMap,
+    ConversionRequest,
+    Fence,
+    LentNode,
+    Mark,
+    MarkNode,
+    Node,
+    Plan,
+    Pod,
+    Registry,
+    ReturnNode,
+    SetQueueLimits,
+    StartConversion,
+    Unfence,
+    Unreadable,
+    Value,
+)
+from dnm.registry import save_registry
+
+log = logging.getLogger("dnm")
+
+PREFIX = "dynamic-node-manager/"
+_TRIES = 3
+V = TypeVar("V", bound=Value)
+
+
+class Kube(Protocol):
+    """What the actuator needs of the Kubernetes edge."""
+
+    def read_node(self, name: str) -> Node | None: ...
+    def read_pods_on(self, node: str) -> tuple[Pod, ...]: ...
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
+    def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
+    def patch_node(
+        self,
+        name: str,
+        *,
+        resource_version: str | None = None,
+        cordon: bool | None = None,
+        annotations: Mapping[str, str | None] = ...,
+    ) -> None: ...
+
+
+class Outcome(Value):
+    """What was done, a line each, and what was not."""
+
+    registry: Registry
+    actions: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+class Actuator:
+    """One plan being carried out: the registry as it is now on disk, and what was done so far."""
+
+    def __init__(
+        self,
+        config: Config,
+        kube: Kube,
+        environ: Mapping[str, str],
+        write_queues: Callable[[SetQueueLimits], tuple[str, ...]],
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.config = config
+        self.kube = kube
+        self.environment = converter_environment(config, environ)
+        self.write_queues = write_queues
+        self.should_stop = should_stop
+        self.registry = Registry()
+        self.actions: list[str] = []
+        self.errors: list[str] = []
+        self.calls: dict[str, ConverterCall] = {}
+        self.begun: dict[str, StartConversion | ReturnNode] = {}
+
+    def apply_plan(self, plan: Plan) -> Outcome:
+        """Every action in order; a failed queue edit ends the run's actions."""
+        self._save(plan.registry)
+        for action in plan.actions:
+            if self.should_stop():
+                self.errors.append("ended by a signal: the next run goes on from here")
+                break
+            try:
+                self._apply(action)
+            except DnmError as error:
+                self._fail(f"action={_word(action)} {_target(action)} error={str(error)!r}")
+                if isinstance(action, SetQueueLimits):
+                    break
+        self._listen()
+        return Outcome(
+            registry=self.registry, actions=tuple(self.actions), errors=tuple(self.errors)
+        )
+
+    def _save(self, registry: Registry) -> None:
+        save_registry(self.config.converted_nodes_path, registry)
+        self.registry = registry
+
+    def _done(self, line: str) -> None:
+        log.info("%s", line)
+        self.actions.append(line)
+
+    def _fail(self, line: str) -> None:
+        log.error("%s", line)
+        self.errors.append(line)
+
+    def _apply(self, action: Action) -> None:
+        match action:
+            case SetQueueLimits():
+                for line in self.write_queues(action):
+                    self._done(line)
+            case MarkNode(node=name, mark=mark):
+                self._patch(name, lambda node: True, annotations=mark_annotations(mark))
+                self._done(f"action=mark node={name} queue={mark.queue}")
+            case Fence(node=name):
+                self._fence(name)
+            case Unfence(node=name):
+                self._unfence(name)
+            case StartConversion(request=request):
+                self._start_conversion(action, request)
+            case ReturnNode(node=name):
+                self._start_return(action, name)
+
+    # --- Kubernetes ---------------------------------------------------------------------------
+
+    def _fence(self, name: str) -> None:
+        entry = self.registry.nodes[name]
+        annotations = {**mark_annotations(mark_of(entry)), PREFIX + "fenced": "true"}
+        if self._patch(name, lambda node: not node.is_cordoned, cordon=True, annotations=annotations):
+            self._done(f"action=fence node={name} queue={entry.queue}")
+        else:
+            log.info("action=fence node=%s skipped='it is cordoned already'", name)
+
+    def _unfence(self, name: str) -> None:
+        ours: Mapping[str, str | None] = {PREFIX + "fenced": None}
+        if self._patch(name, _is_fenced, cordon=False, annotations=ours):
+            self._done(f"action=unfence node={name}")
+
+    def _patch(
+        self,
+        name: str,
+        is_wanted: Callable[[Node], bool],
+        *,
+        cordon: bool | None = None,
+        annotations: Mapping[str, str | None],
+    ) -> bool:
+        """Patches the Node as it is now, under its resourceVersion; False if it is not wanted."""
+        for attempt in range(_TRIES):
+            node = self.kube.read_node(name)
+            if node is None:
+                raise KubeError(f"Node {name} is gone from Kubernetes")
+            if not is_wanted(node):
+                return False
+            try:
+                self.kube.patch_node(
+                    name,
+                    resource_version=node.resource_version,
+                    cordon=cordon,
+                    annotations=annotations,
+                )
+                return True
+            except KubeConflict:
+                if attempt == _TRIES - 1:
+                    raise
+        return False
+
+    # --- the converter ------------------------------------------------------------------------
+
+    def _start_conversion(self, action: StartConversion, request: ConversionRequest) -> None:
+        command = convert_command(
+            self.config, request.node_type, request.count, request.namespace
+        )
+        try:
+            call = ConverterCall(command, self.environment)
+        except ConverterError as error:
+            self._give_up(request, str(error))
+            raise
+        self.calls[request.id] = call
+        self.begun[request.id] = action
+        self._save(_with_request(self.registry, _replace(request, converter=call.process)))
+        self._done(
+            f"action=convert request={request.id} type={request.node_type} count={request.count} "
+            f"namespace={request.namespace} queue={request.queue}"
+        )
+
+    def _start_return(self, action: ReturnNode, name: str) -> None:
+        entry = self.registry.nodes[name]
+        obstacle = self._why_not_return(name)
+        if obstacle:
+            log.info("action=return node=%s skipped=%r", name, obstacle)
+            return
+        now = datetime.now(UTC)
+        attempt = entry.attempts + 1
+        entry = _replace(
+            entry,
+            attempts=attempt,
+            retry_after=now + self.config.convert_timeout + self.config.join_timeout,
+        )
+        self._save(_with_node(self.registry, name, entry))
+        call = ConverterCall(return_command(self.config, name), self.environment)
+        self.calls[name] = call
+        self.begun[name] = action
+        self._save(_with_node(self.registry, name, _replace(entry, converter=call.process)))
+        self._done(f"action=return node={name} attempt={attempt} queue={entry.queue}")
+
+    def _why_not_return(self, name: str) -> str:
+        """The last look before the converter: empty if it may be called."""
+        node = self.kube.read_node(name)
+        if node is not None:
+            if not _is_fenced(node):
+                return "it is not fenced any more"
+            if any(pod.counts_as_work for pod in self.kube.read_pods_on(name)):
+                return "a pod landed on it"
+        batch = list_batch_nodes(self.config, self.environment, name)
+        if isinstance(batch, Unreadable):
+            raise ConverterError(f"{batch.what}: {batch.error}; {name} is left as it is")
+        known = batch.get(name)
+        if known is None or known.in_service is None:
+            return "Slurm's view of it is unknown"
+        return "Slurm has it in service" if known.in_service else ""
+
+    def _listen(self) -> None:
+        """Waits for all converters at once and records how each ended."""
+        if not self.calls:
+            return
+        ended = run_converters(
+            self.calls,
+            self.config.convert_timeout,
+            lambda key, line: log.info("converter=%s line=%r", key, line),
+            self.should_stop,
+            self.config.shutdown_grace,
+        )
+        for key, end in ended.items():
+            match self.begun[key]:
+                case StartConversion(request=request):
+                    self._conversion_ended(request.id, end)
+                case ReturnNode(node=name):
+                    self._return_ended(name, end)
+
+    def _conversion_ended(self, request_id: str, end: Ended) -> None:
+        request = next(r for r in self.registry.requests if r.id == request_id)
+        error = _how(end)
+        named = _replace(request, names=end.names)
+        if end.left_running:
+            self._save(_with_request(self.registry, named))
+            self.errors.append(f"request={request_id} is left to its converter by a signal")
+            return
+        if error and not end.names:
+            self._give_up(request, error)
+            self._fail(f"action=convert request={request_id} error={error!r}")
+            return
+        ended = _replace(named, ended=True, since=datetime.now(UTC), error=error)
+        self._save(_with_request(self.registry, ended))
+        if error:
+            self._fail(f"action=convert request={request_id} error={error!r}")
+
+    def _give_up(self, request: ConversionRequest, error: str) -> None:
+        """Nothing came and nothing was named: late nodes are adopted, but nobody counts on them."""
+        now = datetime.now(UTC)
+        given_up = _replace(request, ended=True, is_given_up=True, since=now, error=error)
+        registry = _with_request(self.registry, given_up)
+        self._save(with_failure(self.config, registry, request.node_type, request.count, now))
+
+    def _return_ended(self, name: str, end: Ended) -> None:
+        entry = self.registry.nodes[name]
+        if end.left_running:
+            self.errors.append(f"node={name} is left to its converter by a signal")
+            return
+        error, now = _how(end), datetime.now(UTC)
+        wait = backoff_delay(self.config, entry.attempts) if error else self.config.join_timeout
+        ended = _replace(entry, converter=None, error=error, retry_after=now + wait)
+        self._save(_with_node(self.registry, name, ended))
+        if error:
+            self._fail(f"action=return node={name} error={error!r}")
+
+
+def with_failure(
+    config: Config, registry: Registry, node_type: str, asked: int, now: datetime
+) -> Registry:
+    """A failed conversion of a type: the next waits longer and asks for fewer."""
+    before = registry.backoffs.get(node_type)
+    failures = (before.failures if before else 0) + 1
+    backoff = Backoff(
+        failures=failures,
+        until=now + backoff_delay(config, failures),
+        ask_at_most=max(1, min(asked, before.ask_at_most if before else asked) // 2),
+    )
+    return _replace(registry, backoffs={**registry.backoffs, node_type: backoff})
+
+
+def mark_of(entry: LentNode) -> Mark:
+    """The mark that a lent node's Node carries."""
+    return Mark(
+        instance=entry.owner,
+        node_type=entry.node_type,
+        namespace=entry.namespace,
+        queue=entry.queue,
+    )
+
+
+def mark_annotations(mark: Mark) -> dict[str, str | None]:
+    """The mark as annotations; the fence is another's to set."""
+    return {
+        PREFIX + "instance": mark.instance,
+        PREFIX + "node-type": mark.node_type,
+        PREFIX + "namespace": mark.namespace,
+        PREFIX + "queue": mark.queue,
+    }
+
+
+def _is_fenced(node: Node) -> bool:
+    return node.is_cordoned and node.mark is not None and node.mark.fenced
+
+
+def _how(end: Ended) -> str:
+    """The sentence for a converter that did not simply succeed; empty if it did."""
+    last = f": {end.last_lines[-1]}" if end.last_lines else ""
+    if end.timed_out:
+        return f"the converter ran out of its time and was ended{last}"
+    if end.exit_code not in (0, None):
+        return f"the converter ended with exit code {end.exit_code}{last}"
+    return ""
+
+
+def _with_request(registry: Registry, request: ConversionRequest) -> Registry:
+    others = tuple(r for r in registry.requests if r.id != request.id)
+    return _replace(registry, requests=(*others, request))
+
+
+def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
+    return _replace(registry, nodes={**registry.nodes, name: entry})
+
+
+def _replace(value: V, **changes: object) -> V:
+    return msgspec.structs.replace(value, **changes)
+
+
+def _word(action: Action) -> str:
+    return type(action).__name__
+
+
+def _target(action: Action) -> str:
+    match action:
+        case StartConversion(request=request):
+            return f"request={request.id}"
+        case SetQueueLimits(queues=queues):
+            return f"queues={len(queues)}"
+        case _:
+            return f"node={action.node}"

@@ -1,0 +1,352 @@
+"""The phases of lent nodes and of conversion requests: what each fact means for each phase.
+
+Pure. Nothing here decides whether a queue can spare a node or wants one more (`planner.py` does);
+this file only reads what has happened since the last run, and moves the record after it.
+
+- A node serves only once it is Ready with its allocatable known; its size is recorded then.
+- A node is forgotten only when the batch side has it in service and Kubernetes has no such Node.
+- A fact that could not be read moves nothing and restarts the idle clock.
+- Every phase has a deadline; what passes it is `failed`, which still watches and recovers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dnm.model import (
+    BatchNode,
+    Config,
+    ConversionRequest,
+    ConverterProcess,
+    LentNode,
+    Node,
+    NodeVerdict,
+    Phase,
+    Reason,
+    Resources,
+    Value,
+    Verdict,
+)
+from dnm.registry import node_type_of
+
+MAX_ATTEMPTS = 3
+_LONGEST_BACKOFF = timedelta(hours=1)
+_LEFT_KUBERNETES = "its Node is gone and Slurm does not have it in service"
+
+
+class Facts(Value):
+    """What is known now. None stands for "could not be read", per kind."""
+
+    now: datetime
+    nodes: Mapping[str, Node] | None
+    batch: Mapping[str, BatchNode] | None
+    working_pods: Mapping[str, int] | None  # node -> pods that count; a node without: 0
+    running: frozenset[ConverterProcess]
+
+    def is_in_service(self, name: str) -> bool | None:
+        """Whether Slurm has the node in service; None is unknown."""
+        known = self.batch.get(name) if self.batch is not None else None
+        return known.in_service if known is not None else None
+
+    def is_running(self, process: ConverterProcess | None) -> bool:
+        return process is not None and process in self.running
+
+
+class Step(Value):
+    """One node's record after this look; `entry` None: it is forgotten."""
+
+    entry: LentNode | None
+    verdict: NodeVerdict
+    conversion_failed: bool = False  # backs off the node type
+    wants_release: bool = False  # idle long enough, if its queue can spare it
+    wants_return: bool = False  # the converter may be called for it
+
+
+def backoff_delay(config: Config, failures: int) -> timedelta:
+    """Doubling from one check interval, an hour at most."""
+    return min(config.check_interval * (2 ** min(failures, 12)), _LONGEST_BACKOFF)
+
+
+def size_of(node: Node, expected: Resources) -> dict[str, int] | None:
+    """What the node brings, by its allocatable; None while a resource its type promises is missing
+    (a device plugin registers its resource after the node is Ready)."""
+    if any(node.allocatable.get(resource, 0) <= 0 for resource in expected):
+        return None
+    return {resource: amount for resource, amount in node.allocatable.items() if amount > 0}
+
+
+def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
+    """What this run's facts make of one recorded node."""
+    if entry.owner != config.instance_id:
+        return _stay(name, entry, Verdict.KEEP, Reason.NOT_OURS, f"instance {entry.owner}")
+    if facts.nodes is None:
+        kept = _with(entry, idle_since=None) if entry.phase is Phase.SERVING else entry
+        return _stay(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
+    return _BY_PHASE[entry.phase](config, name, entry, facts)
+
+
+def _with(entry: LentNode, **changes: object) -> LentNode:
+    return msgspec.structs.replace(entry, **changes)
+
+
+def _enter(entry: LentNode, phase: Phase, now: datetime, **changes: object) -> LentNode:
+    """A new phase starts its own clock, tries and error."""
+    fresh: dict[str, object] = {"attempts": 0, "retry_after": None, "error": "", "converter": None}
+    return _with(entry, phase=phase, since=now, **{**fresh, **changes})
+
+
+def _stay(
+    name: str, entry: LentNode | None, verdict: Verdict, reason: Reason, detail: str = ""
+) -> Step:
+    return Step(
+        entry=entry,
+        verdict=NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail),
+    )
+
+
+def _clock(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
+    assert facts.nodes is not None
+    node = facts.nodes.get(name)
+    if node is not None and node.is_ready and not node.is_deleting:
+        expected = config.node_types[entry.node_type].size if _type_known(config, entry) else {}
+        size = size_of(node, expected)
+        if size is not None:
+            joined = _enter(entry, Phase.SERVING, facts.now, counted=size)
+            return _stay(name, joined, Verdict.KEEP, Reason.JOINED)
+    in_service = facts.is_in_service(name)
+    if node is None and in_service and not facts.is_running(entry.converter):
+        step = _stay(name, None, Verdict.FAILED, Reason.GONE, "its conversion was rolled back")
+        return msgspec.structs.replace(step, conversion_failed=True)
+    deadline = entry.since + config.join_timeout
+    if facts.now <= deadline:
+        return _stay(name, entry, Verdict.WAIT, Reason.JOINING, f"until {_clock(deadline)}")
+    why = "is not in Kubernetes" if node is None else _why_not_joined(config, entry, node)
+    error = (
+        f"{name} {why} since {_clock(entry.since)}; look at it, then `dnm reset {name}` "
+        "to give it back to Slurm"
+    )
+    failed = _enter(entry, Phase.FAILED, facts.now, error=error)
+    step = _stay(name, failed, Verdict.FAILED, Reason.LATE, error)
+    return msgspec.structs.replace(step, conversion_failed=True)
+
+
+def _type_known(config: Config, entry: LentNode) -> bool:
+    return entry.node_type in config.node_types
+
+
+def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
+    if not node.is_ready:
+        return "is in Kubernetes but not Ready"
+    expected = config.node_types[entry.node_type].size
+    missing = sorted(name for name in expected if node.allocatable.get(name, 0) <= 0)
+    return f"is Ready but offers no {', '.join(missing)}"
+
+
+def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
+    assert facts.nodes is not None
+    node = facts.nodes.get(name)
+    if node is None:
+        return _left_kubernetes(name, entry, facts)
+    if node.is_cordoned and not (node.mark and node.mark.fenced):
+        held = _with(entry, idle_since=None)
+        return _stay(name, held, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
+    entry = _grown(entry, node)
+    if facts.working_pods is None:
+        unknown = _with(entry, idle_since=None)
+        return _stay(name, unknown, Verdict.WAIT, Reason.UNKNOWN, "its pods could not be read")
+    pods = facts.working_pods.get(name, 0)
+    if pods:
+        used = _with(entry, idle_since=None, was_used=True)
+        return _stay(name, used, Verdict.KEEP, Reason.IN_USE)
+    return _idle(config, name, entry, facts.now)
+
+
+def _grown(entry: LentNode, node: Node) -> LentNode:
+    """A resource that registers late (a GPU's device plugin) is counted from then on. Growth only:
+    a plugin that restarts shows zero for a moment."""
+    if not node.is_ready:
+        return entry
+    larger = {
+        resource: max(amount, entry.counted.get(resource, 0))
+        for resource, amount in node.allocatable.items()
+        if amount > 0
+    }
+    counted = {**entry.counted, **larger}
+    return entry if counted == entry.counted else _with(entry, counted=counted)
+
+
+def _idle(config: Config, name: str, entry: LentNode, now: datetime) -> Step:
+    policy = config.namespaces.get(entry.namespace)
+    timeout = policy.reversion_idle if policy else timedelta(seconds=600)
+    # A clock that stands in the future was set by a host whose time was wrong.
+    since = min(entry.idle_since or now, now)
+    idle = _with(entry, idle_since=since)
+    if now < since + timeout:
+        detail = f"since {_clock(since)}, goes back after {_clock(since + timeout)}"
+        return _stay(name, idle, Verdict.KEEP, Reason.IDLE, detail)
+    detail = f"since {_clock(since)}"
+    step = _stay(name, idle, Verdict.REVERT, Reason.IDLE_LONG_ENOUGH, detail)
+    return msgspec.structs.replace(step, wants_release=True)
+
+
+def _left_kubernetes(name: str, entry: LentNode, facts: Facts) -> Step:
+    """Its Node is gone and dnm did not return it: forgotten if Slurm has it, else a person's."""
+    in_service = facts.is_in_service(name)
+    if in_service:
+        return _stay(name, None, Verdict.KEEP, Reason.GONE, "Slurm has it in service")
+    if in_service is None:
+        return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, "its Node is gone; ask Slurm")
+    error = f"{_LEFT_KUBERNETES}; return it by hand, or let dnm do it with `dnm reset {name}`"
+    failed = _enter(entry, Phase.FAILED, facts.now, error=error)
+    return _stay(name, failed, Verdict.FAILED, Reason.GONE, error)
+
+
+def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
+    assert facts.nodes is not None
+    node = facts.nodes.get(name)
+    if node is None:
+        return _left_kubernetes(name, entry, facts)
+    if facts.working_pods is None:
+        return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, "its pods could not be read")
+    if facts.working_pods.get(name, 0):
+        serves = _enter(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
+        return _stay(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod landed on it")
+    fenced = node.is_cordoned and node.mark is not None and node.mark.fenced
+    if node.is_cordoned and not fenced:
+        serves = _enter(entry, Phase.SERVING, facts.now, idle_since=None)
+        return _stay(name, serves, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
+    step = _stay(name, entry, Verdict.REVERT, Reason.FENCED)
+    return msgspec.structs.replace(step, wants_return=fenced)
+
+
+def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
+    assert facts.nodes is not None
+    node, in_service = facts.nodes.get(name), facts.is_in_service(name)
+    if facts.is_running(entry.converter):
+        return _stay(name, entry, Verdict.WAIT, Reason.RETURNING, "a converter is at work")
+    if in_service and node is None:
+        return _stay(name, None, Verdict.REVERT, Reason.RETURNED)
+    if in_service:
+        error = (
+            f"Slurm has {name} in service and Kubernetes still has its Node: drain it in Slurm or "
+            f"`kubectl delete node {name}`, whichever is wrong"
+        )
+        failed = _enter(entry, Phase.FAILED, facts.now, error=error)
+        return _stay(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
+    if node is not None and facts.working_pods is None:
+        return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, "its pods could not be read")
+    if node is not None and (facts.working_pods or {}).get(name, 0):
+        serves = _enter(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
+        return _stay(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
+    return _return_again(config, name, entry, facts)
+
+
+def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
+    retry_after = entry.retry_after or entry.since
+    if facts.now < retry_after:
+        detail = f"until {_clock(retry_after)}" + (f"; {entry.error}" if entry.error else "")
+        return _stay(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
+    if facts.is_in_service(name) is None:
+        detail = "Slurm could not be asked whether it has the node"
+        return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
+    if entry.attempts >= MAX_ATTEMPTS:
+        why = entry.error or "it did not end"
+        error = (
+            f"{name} was not back in Slurm after {entry.attempts} tries ({why}); look at it, then "
+            f"`dnm reset {name}` to try again, or `dnm forget {name}` once it is back"
+        )
+        failed = _enter(entry, Phase.FAILED, facts.now, error=error)
+        return _stay(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
+    step = _stay(name, entry, Verdict.REVERT, Reason.RETRY, entry.error)
+    return msgspec.structs.replace(step, wants_return=True)
+
+
+def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
+    """Waits for a person, and watches: what mends itself is taken up again."""
+    assert facts.nodes is not None
+    node, in_service = facts.nodes.get(name), facts.is_in_service(name)
+    if node is None and in_service:
+        return _stay(name, None, Verdict.KEEP, Reason.RETURNED)
+    if node is not None and in_service is False and not node.is_cordoned:
+        joining = _enter(entry, Phase.JOINING, facts.now)
+        step = _joining(config, name, joining, facts)
+        if step.entry is not None and step.entry.phase is Phase.SERVING:
+            return step
+    return _stay(name, entry, Verdict.FAILED, Reason.GAVE_UP, entry.error)
+
+
+_BY_PHASE = {
+    Phase.JOINING: _joining,
+    Phase.SERVING: _serving,
+    Phase.RELEASING: _releasing,
+    Phase.RETURNING: _returning,
+    Phase.FAILED: _failed,
+}
+
+
+class RequestStep(Value):
+    """One request after this look: the nodes it brought, and what is left of it."""
+
+    request: ConversionRequest | None
+    joined: Mapping[str, LentNode] = {}
+    conversion_failed: bool = False
+    note: str = ""
+
+
+def advance_request(
+    config: Config, request: ConversionRequest, taken: frozenset[str], facts: Facts
+) -> RequestStep:
+    """Adopts the nodes that a conversion brought.
+
+    A node is the request's if it did not exist before and either the converter named it or it has
+    the type's name and carries the namespace's label. `taken` are nodes that are recorded already.
+    """
+    if facts.nodes is None:
+        return RequestStep(request=request)
+    named = [name for name in request.names if name not in taken]
+    if not request.ended and not facts.is_running(request.converter):
+        # The run that started it was killed: its time to join counts from now.
+        request = msgspec.structs.replace(request, ended=True, since=facts.now)
+    arrived = [
+        name
+        for name, node in sorted(facts.nodes.items())
+        if name not in taken and name not in named and _is_brought_by(config, request, node)
+    ]
+    names = ([n for n in named if request.ended or n in facts.nodes]) + arrived
+    joined = {name: _newly_lent(request, name, facts.now) for name in names}
+    left = max(request.count - len(joined), 0)
+    rest = msgspec.structs.replace(request, count=left)
+    if left == 0 and (rest.ended or joined):
+        return RequestStep(request=None, joined=joined)
+    if rest.ended and facts.now > rest.since + config.join_timeout:
+        note = f"request={request.id} type={request.node_type} missing={left} did not join in time"
+        return RequestStep(
+            request=None, joined=joined, conversion_failed=not request.is_given_up, note=note
+        )
+    return RequestStep(request=rest, joined=joined)
+
+
+def _is_brought_by(config: Config, request: ConversionRequest, node: Node) -> bool:
+    if node.name in request.known_nodes or (node.mark and node.mark.instance != request.owner):
+        return False
+    is_of_type = node_type_of(config, node.name) == request.node_type
+    return is_of_type and node.labels.get(request.namespace) == "true"
+
+
+def _newly_lent(request: ConversionRequest, name: str, now: datetime) -> LentNode:
+    return LentNode(
+        node_type=request.node_type,
+        namespace=request.namespace,
+        queue=request.queue,
+        owner=request.owner,
+        phase=Phase.JOINING,
+        since=now,
+        converter=request.converter,
+    )

@@ -1,0 +1,138 @@
+"""The one pass: lock, registry, snapshot, plan, actions, record. Nothing else.
+
+`plan` is the same pass up to the plan; it takes no lock and writes nothing anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import msgspec
+
+from dnm.actuator import Actuator, Outcome
+from dnm.errors import DnmError, ExitCode, KubeError, LockedError, RegistryError
+from dnm.kube import KubeClient
+from dnm.model import Config, Plan, Registry, RunRecord, Snapshot, Unreadable, Value
+from dnm.planner import make_plan
+from dnm.queue_edit import write_queue_limits
+from dnm.registry import load_registry, save_registry
+from dnm.snapshot import nothing_readable, take_snapshot
+from dnm.touch import touch
+from dnm.trust import check_trust
+
+
+class Pass(Value):
+    """One pass as it went; `outcome` None: it stopped before the actions."""
+
+    plan: Plan
+    exit_code: int
+    outcome: Outcome | None = None
+
+
+@contextmanager
+def run_lock(config: Config) -> Iterator[None]:
+    """Holds the lock beside the registry, or raises LockedError at once. Its time is the moment the
+    last run began."""
+    from filelock import FileLock, Timeout
+
+    path = config.lock_path
+    try:
+        check_trust(path.parent)
+        lock = FileLock(path, timeout=0, mode=0o644)
+        with touch("lock.acquire"):
+            lock.acquire()
+    except Timeout as error:
+        raise LockedError(f"another run holds the lock {path}; it is left to finish") from error
+    except OSError as error:
+        raise RegistryError(
+            f"the lock {path} can't be taken ({error.strerror}): create the state directory "
+            f"{path.parent} and let this user write there"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def make_pass_plan(config: Config, environ: Mapping[str, str]) -> tuple[Plan, KubeClient | None]:
+    """Everything up to the plan; writes nothing anywhere."""
+    registry = load_registry(config, datetime.now(UTC))
+    kube: KubeClient | None = None
+    try:
+        kube = KubeClient.connect(config)
+        snapshot = take_snapshot(config, registry, kube, environ)
+    except KubeError as error:
+        why = Unreadable(what="the Kubernetes API", error=str(error))
+        snapshot: Snapshot = nothing_readable(why, datetime.now(UTC))
+    return make_plan(config, registry, snapshot), kube
+
+
+def plan_pass(config: Config, environ: Mapping[str, str]) -> Pass:
+    """`dnm plan` and `dnm run --dry-run`."""
+    plan, _ = make_pass_plan(config, environ)
+    return Pass(plan=plan, exit_code=_exit_code(plan, None))
+
+
+def run_pass(config: Config, environ: Mapping[str, str], should_stop: Callable[[], bool]) -> Pass:
+    """`dnm run`: the whole pass under the lock."""
+    with run_lock(config):
+        _mark_begin(config)
+        plan, kube = make_pass_plan(config, environ)
+        outcome = Outcome(registry=plan.registry)
+        if kube is not None:
+            connected = kube
+            actuator = Actuator(
+                config,
+                connected,
+                environ,
+                lambda action: write_queue_limits(config, connected, action),
+                should_stop,
+            )
+            outcome = actuator.apply_plan(plan)
+        exit_code = _exit_code(plan, outcome)
+        _record(config, plan, outcome, exit_code)
+        return Pass(plan=plan, exit_code=exit_code, outcome=outcome)
+
+
+def _exit_code(plan: Plan, outcome: Outcome | None) -> int:
+    if plan.needs_person:
+        return ExitCode.NEEDS_PERSON
+    return ExitCode.FAILED if plan.errors or (outcome and outcome.errors) else ExitCode.OK
+
+
+def _mark_begin(config: Config) -> None:
+    with touch("lock.time"):
+        os.utime(config.lock_path)
+
+
+def _record(config: Config, plan: Plan, outcome: Outcome, exit_code: int) -> None:
+    """Saves what the run saw and did; where nothing changed only the file's time is new."""
+    before = outcome.registry.last_run
+    record = RunRecord(
+        exit_code=exit_code,
+        acted_at=datetime.now(UTC) if outcome.actions else before.acted_at,
+        actions=outcome.actions or before.actions,
+        errors=(*plan.errors, *outcome.errors),
+        queues=dict(plan.status),
+        nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
+    )
+    registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record)
+    if not save_registry(config.converted_nodes_path, registry):
+        with touch("registry.time"):
+            os.utime(config.converted_nodes_path)
+
+
+def change_registry(config: Config, change: Callable[[Registry], Registry]) -> bool:
+    """For the verbs of a person: changes the registry under the lock; says whether it did."""
+    with run_lock(config):
+        registry = load_registry(config, datetime.now(UTC))
+        changed = change(registry)
+        if changed == registry:
+            return False
+        return save_registry(config.converted_nodes_path, changed)
+
+
+__all__ = ["DnmError", "Pass", "change_registry", "plan_pass", "run_lock", "run_pass"]

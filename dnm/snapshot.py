@@ -1,0 +1,127 @@
+"""Takes the snapshot: everything a run looks at, read once, before anything is decided.
+
+A read that fails becomes an `Unreadable` in its place. The batch side is only asked when something
+depends on it: a conversion may be wanted, or a lent node is not simply serving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Protocol
+
+from dnm.converter import converter_environment, list_batch_nodes, still_running
+from dnm.errors import KubeError, YunikornError
+from dnm.model import (
+    BatchNode,
+    Claim,
+    Config,
+    ConfigMap,
+    Node,
+    Phase,
+    Pod,
+    PodList,
+    Registry,
+    Snapshot,
+    Unreadable,
+    YunikornView,
+)
+
+DEFAULTS_NAME = "yunikorn-defaults"
+
+
+class Kube(Protocol):
+    """What the snapshot needs of the Kubernetes edge."""
+
+    def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable: ...
+    def read_nodes(self) -> tuple[Node, ...] | Unreadable: ...
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
+    def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable: ...
+
+
+def take_snapshot(
+    config: Config, registry: Registry, kube: Kube, environ: Mapping[str, str]
+) -> Snapshot:
+    """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
+    taken_at = datetime.now(UTC)
+    running = still_running(_converters(registry))
+    nodes = kube.read_nodes()
+    if isinstance(nodes, Unreadable):
+        # Nothing is decided without the nodes: an API that is down is asked once a run.
+        return nothing_readable(nodes, taken_at)
+    pods = kube.read_pods(tuple(sorted(config.namespaces)))
+    queue_maps = _read_queue_maps(config, kube)
+    batch: Mapping[str, BatchNode] | Unreadable | None = None
+    if _needs_batch_side(config, registry, nodes, pods):
+        batch = list_batch_nodes(config, converter_environment(config, environ))
+    return Snapshot(
+        taken_at=taken_at,
+        pods=pods,
+        nodes=nodes,
+        queue_maps=queue_maps,
+        batch=batch,
+        claims=_read_claims(kube, pods),
+        yunikorn=_read_yunikorn(config),
+        running_converters=running,
+    )
+
+
+def nothing_readable(why: Unreadable, taken_at: datetime) -> Snapshot:
+    """The snapshot of a cluster that does not answer."""
+    return Snapshot(taken_at=taken_at, pods=why, nodes=why, queue_maps=why)
+
+
+def _converters(registry: Registry) -> list:  # type: ignore[type-arg]
+    entries = [*registry.nodes.values(), *registry.requests]
+    return [entry.converter for entry in entries if entry.converter is not None]
+
+
+def _read_queue_maps(
+    config: Config, kube: Kube
+) -> tuple[ConfigMap | None, ConfigMap | None] | Unreadable:
+    namespace, name = config.yunikorn_cm_namespace, config.yunikorn_cm_name
+    try:
+        configs = kube.read_config_map(namespace, name)
+        # YuniKorn falls back on its defaults only for a key that the site's map lacks.
+        has_document = configs is not None and (configs.data or configs.binary_data)
+        defaults = None if has_document else kube.read_config_map(namespace, DEFAULTS_NAME)
+    except KubeError as error:
+        return Unreadable(what=f"ConfigMap {namespace}/{name}", error=str(error))
+    return configs, defaults
+
+
+def _needs_batch_side(
+    config: Config,
+    registry: Registry,
+    nodes: tuple[Node, ...],
+    pods: PodList | Unreadable,
+) -> bool:
+    present = {node.name for node in nodes}
+    for name, entry in registry.nodes.items():
+        if entry.phase is not Phase.SERVING or name not in present:
+            return True
+    if registry.requests or any(policy.min_nodes for policy in config.namespaces.values()):
+        return True
+    if isinstance(pods, Unreadable):
+        return False
+    return any(
+        not pod.node and pod.is_yunikorn and pod.namespace in config.namespaces for pod in pods.pods
+    )
+
+
+def _read_claims(kube: Kube, pods: PodList | Unreadable) -> tuple[Claim, ...] | Unreadable:
+    if isinstance(pods, Unreadable):
+        return ()
+    with_claims = tuple(pod for pod in pods.pods if pod.claims and not pod.node)
+    return kube.read_claims(with_claims) if with_claims else ()
+
+
+def _read_yunikorn(config: Config) -> YunikornView | Unreadable | None:
+    if not config.yunikorn_url:
+        return None
+    from dnm.yunikorn import YunikornClient  # only where a site has named its scheduler
+
+    try:
+        return YunikornClient(config.yunikorn_url).read_view()
+    except YunikornError as error:
+        return Unreadable(what=f"YuniKorn at {config.yunikorn_url}", error=str(error))
