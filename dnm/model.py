@@ -352,6 +352,14 @@ class Breaker(Value):
     demand: str = ""  # fingerprint of the pending pods when it tripped
 
 
+class Waiting(Value):
+    """Equal pods that stayed pending beside an idle node with room and quota for them: they wait for
+    something else. They count for nothing while exactly these pods are still pending."""
+
+    count: int
+    until: str  # the youngest of them was created then, RFC 3339 as the API prints it
+
+
 class Pause(Value):
     since: datetime
     until: datetime | None = None
@@ -392,6 +400,7 @@ class Registry(Value):
     last_conversion: datetime | None = None
     backoffs: dict[str, Backoff] = {}  # by node type
     breakers: dict[str, Breaker] = {}  # by queue path
+    waiting: dict[str, Waiting] = {}  # by fingerprint of a group of equal pending pods
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
     last_run: RunRecord = RunRecord()
