@@ -36,6 +36,7 @@ from dnm.model import (
     Mark,
     MarkNode,
     Node,
+    Outcome,
     Plan,
     Pod,
     Registry,
@@ -70,14 +71,6 @@ class Kube(Protocol):
         cordon: bool | None = None,
         annotations: Mapping[str, str | None] = ...,
     ) -> None: ...
-
-
-class Outcome(Value):
-    """What was done, a line each, and what was not."""
-
-    registry: Registry
-    actions: tuple[str, ...] = ()
-    errors: tuple[str, ...] = ()
 
 
 class Actuator:

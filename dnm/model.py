@@ -552,3 +552,19 @@ class Plan(Value):
     status: dict[str, QueueStatus] = {}  # by monitored queue
     diff: str = ""  # of the queue document, unified
     needs_person: bool = False
+
+
+class Outcome(Value):
+    """What the actuator did, a line each, and what it could not do."""
+
+    registry: Registry
+    actions: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+class Pass(Value):
+    """One pass as it went; `outcome` None: it stopped before the actions."""
+
+    plan: Plan
+    exit_code: int
+    outcome: Outcome | None = None

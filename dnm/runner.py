@@ -12,24 +12,16 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dnm.actuator import Actuator, Outcome
-from dnm.errors import DnmError, ExitCode, KubeError, LockedError, RegistryError
+from dnm.actuator import Actuator
+from dnm.errors import ExitCode, KubeError, LockedError, RegistryError
 from dnm.kube import KubeClient
-from dnm.model import Config, Plan, Registry, RunRecord, Snapshot, Unreadable, Value
+from dnm.model import Config, Outcome, Pass, Plan, Registry, RunRecord, Unreadable
 from dnm.planner import make_plan
 from dnm.queue_edit import write_queue_limits
 from dnm.registry import load_registry, save_registry
 from dnm.snapshot import nothing_readable, take_snapshot
 from dnm.touch import touch
 from dnm.trust import check_trust
-
-
-class Pass(Value):
-    """One pass as it went; `outcome` None: it stopped before the actions."""
-
-    plan: Plan
-    exit_code: int
-    outcome: Outcome | None = None
 
 
 @contextmanager
@@ -66,7 +58,7 @@ def make_pass_plan(config: Config, environ: Mapping[str, str]) -> tuple[Plan, Ku
         snapshot = take_snapshot(config, registry, kube, environ)
     except KubeError as error:
         why = Unreadable(what="the Kubernetes API", error=str(error))
-        snapshot: Snapshot = nothing_readable(why, datetime.now(UTC))
+        snapshot = nothing_readable(why, datetime.now(UTC))
     return make_plan(config, registry, snapshot), kube
 
 
@@ -134,5 +126,3 @@ def change_registry(config: Config, change: Callable[[Registry], Registry]) -> b
             return False
         return save_registry(config.converted_nodes_path, changed)
 
-
-__all__ = ["DnmError", "Pass", "change_registry", "plan_pass", "run_lock", "run_pass"]

@@ -1,0 +1,415 @@
+"""Shows plans, passes and the recorded state, to people and to machines. Decides nothing.
+
+Every JSON document carries `schema`, name and version; the README describes each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dnm.converter import printable
+from dnm.model import Action, Config, LentNode, Pass, Phase, Plan, Registry
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NARROW = 90  # columns; a table of lent nodes needs more
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One document on stdout."""
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    sys.stdout.write(text + "\n")
+
+
+def console() -> Console:
+    """Where tables go: plain and unwrapped when it is not a terminal."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "160"))
+    return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+# --- run and plan ----------------------------------------------------------------------------
+
+
+def describe_action(action: Action) -> dict[str, Any]:
+    """An action as a flat document: its kind and its fields."""
+    fields = msgspec.to_builtins(action)
+    kind = fields.pop("type")
+    if kind == "StartConversion":
+        request = fields["request"]
+        fields = {k: request[k] for k in ("id", "node_type", "count", "namespace", "queue")}
+    return {"action": kind, **fields}
+
+
+def action_line(action: Action) -> str:
+    """`key=value`, as the log has it."""
+    fields = describe_action(action)
+    if fields["action"] == "SetQueueLimits":
+        nodes = {queue: len(lent) for queue, lent in fields["queues"].items()}
+        return "action=SetQueueLimits " + " ".join(f"{q}:{n}_nodes" for q, n in nodes.items())
+    return " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """`dnm plan --output json`, schema dnm.plan/1."""
+    return {
+        "schema": "dnm.plan/1",
+        "queues": [
+            {
+                "queue": v.queue,
+                "verdict": v.verdict.value,
+                "code": v.reason.name,
+                "reason": v.sentence,
+            }
+            for v in plan.queues
+        ],
+        "nodes": [
+            {"node": v.node, "verdict": v.verdict.value, "code": v.reason.name, "reason": v.sentence}
+            for v in plan.nodes
+        ],
+        "actions": [describe_action(action) for action in plan.actions],
+        "notes": list(plan.notes),
+        "errors": list(plan.errors),
+        "diff": plan.diff,
+    }
+
+
+def print_plan(plan: Plan) -> None:
+    """What a run would do and why, a line each; then the queue file as a diff."""
+    out = console()
+    for queue in plan.queues:
+        out.print(f"queue {queue.queue}: {queue.verdict.value}: {printable(queue.sentence)}")
+    for node in plan.nodes:
+        out.print(f"node  {node.node}: {node.verdict.value}: {printable(node.sentence)}")
+    for note in plan.notes:
+        out.print(f"note: {printable(note)}")
+    for error in plan.errors:
+        out.print(f"error: {printable(error)}", style="red")
+    if plan.actions:
+        out.print("\nA run would now do, in this order:")
+        for number, action in enumerate(plan.actions, start=1):
+            out.print(f"  {number}. {action_line(action)}")
+    else:
+        out.print("\nA run would now do nothing.")
+    if plan.diff:
+        out.print()
+        for line in plan.diff.splitlines():
+            style = {"+": "green", "-": "red"}.get(line[:1], "")
+            out.print(line, style=style)
+
+
+def run_document(result: Pass) -> dict[str, Any]:
+    """`dnm run --output json`, schema dnm.run/1."""
+    outcome = result.outcome
+    return {
+        "schema": "dnm.run/1",
+        "exit_code": int(result.exit_code),
+        "actions": list(outcome.actions) if outcome else [],
+        "errors": [*result.plan.errors, *(outcome.errors if outcome else ())],
+        "notes": list(result.plan.notes),
+    }
+
+
+def print_run(result: Pass) -> None:
+    """One line per action and a summary; nothing when nothing changed and nobody watches."""
+    outcome = result.outcome
+    actions = outcome.actions if outcome else ()
+    errors = [*result.plan.errors, *(outcome.errors if outcome else ())]
+    if not (actions or errors or sys.stdout.isatty()):
+        return
+    for line in actions:
+        print(printable(line))
+    for note in result.plan.notes:
+        print(f"note: {printable(note)}")
+    for error in errors:
+        print(f"error: {printable(error)}", file=sys.stderr)
+    lent = len(result.plan.registry.nodes)
+    print(f"{len(actions)} actions, {len(errors)} errors, {lent} lent nodes")
+
+
+# --- status ----------------------------------------------------------------------------------
+
+
+def last_run_times(config: Config) -> tuple[datetime | None, datetime | None]:
+    """When the last run began and ended: the times of the lock file and of the registry."""
+
+    def changed(path: os.PathLike[str]) -> datetime | None:
+        try:
+            return datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
+        except OSError:
+            return None
+
+    return changed(config.lock_path), changed(config.converted_nodes_path)
+
+
+def status_document(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
+    """`dnm status --output json`, schema dnm.status/1; instants in RFC 3339, durations in seconds."""
+    began, ended = last_run_times(config)
+    run = registry.last_run
+    return {
+        "schema": "dnm.status/1",
+        "nodes": [_node_row(config, registry, name, now) for name in sorted(registry.nodes)],
+        "requests": [
+            {
+                "id": request.id,
+                "node_type": request.node_type,
+                "namespace": request.namespace,
+                "queue": request.queue,
+                "missing": request.count,
+                "since": request.since,
+                "error": request.error,
+            }
+            for request in registry.requests
+        ],
+        "queues": [
+            {"queue": queue, **msgspec.to_builtins(status)}
+            for queue, status in sorted(run.queues.items())
+        ],
+        "brakes": _brakes(config, registry, now),
+        "last_run": {
+            "began": began,
+            "ended": ended,
+            "seconds": (ended - began).total_seconds() if began and ended and ended >= began else None,
+            "exit_code": run.exit_code,
+            "acted_at": run.acted_at,
+            "actions": list(run.actions),
+            "errors": list(run.errors),
+        },
+        "warnings": _warnings(config, began, ended, now),
+    }
+
+
+def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> dict[str, Any]:
+    entry: LentNode = registry.nodes[name]
+    idle = (now - entry.idle_since).total_seconds() if entry.idle_since else None
+    policy = config.namespaces.get(entry.namespace)
+    goes_back_in = None
+    if idle is not None and policy and entry.phase is Phase.SERVING:
+        goes_back_in = max(0.0, policy.reversion_idle.total_seconds() - idle)
+    return {
+        "node": name,
+        "node_type": entry.node_type,
+        "namespace": entry.namespace,
+        "queue": entry.queue,
+        "phase": entry.phase.value,
+        "since": entry.since,
+        "idle_seconds": idle,
+        "goes_back_in_seconds": goes_back_in,
+        "counted": entry.counted,
+        "held": name in registry.held,
+        "error": entry.error,
+        "reason": registry.last_run.nodes.get(name, ""),
+    }
+
+
+def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
+    missing = sum(request.count for request in registry.requests)
+    lent = len(registry.nodes) + missing
+    cooldown = 0.0
+    if registry.last_conversion:
+        until = registry.last_conversion + config.global_cooldown
+        cooldown = max(0.0, (until - now).total_seconds())
+    caps = [("all", lent, config.max_converted_nodes)]
+    for node_type in config.node_types.values():
+        caps.append((f"type {node_type.name}", _lent_of(registry, node_type=node_type.name),
+                     node_type.max_nodes))  # fmt: skip
+    for policy in config.namespaces.values():
+        caps.append((f"namespace {policy.name}", _lent_of(registry, namespace=policy.name),
+                     policy.max_nodes))  # fmt: skip
+    return {
+        "cooldown_seconds": cooldown,
+        "caps": [
+            {"cap": name, "lent": used, "max": limit}
+            for name, used, limit in caps
+            if limit is not None
+        ],
+        "backoffs": {
+            name: {"failures": b.failures, "until": b.until, "ask_at_most": b.ask_at_most}
+            for name, b in registry.backoffs.items()
+            if b.until > now
+        },
+        "breakers": {
+            queue: {"strikes": b.strikes, "tripped_at": b.tripped_at}
+            for queue, b in registry.breakers.items()
+        },
+        "pause": msgspec.to_builtins(registry.pause) if registry.pause else None,
+        "held": list(registry.held),
+    }
+
+
+def _lent_of(registry: Registry, *, node_type: str = "", namespace: str = "") -> int:
+    def is_of(entry: Any) -> bool:
+        return (not node_type or entry.node_type == node_type) and (
+            not namespace or entry.namespace == namespace
+        )
+
+    nodes = sum(1 for entry in registry.nodes.values() if is_of(entry))
+    return nodes + sum(request.count for request in registry.requests if is_of(request))
+
+
+def _warnings(
+    config: Config, began: datetime | None, ended: datetime | None, now: datetime
+) -> list[str]:
+    if began is None:
+        return ["no run yet: start `dnm run` by hand once, then by cron or the systemd timer"]
+    warnings = []
+    late = 3 * config.check_interval
+    if now - began > late:
+        warnings.append(
+            f"the last run began {duration(now - began)} ago, more than three times "
+            f"check_interval_seconds: is the timer on? (systemctl status dnm.timer, crontab -l)"
+        )
+    if ended is None or ended < began:
+        warnings.append(
+            f"the run that began {duration(now - began)} ago has not ended: it is at work or was "
+            "killed; the next run goes on from where it was"
+        )
+    return warnings
+
+
+def duration(span: timedelta) -> str:
+    """Two units at most: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    seconds = int(span.total_seconds())
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 120:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min"
+    return f"{days} d {hours % 24} h"
+
+
+def print_status(document: Mapping[str, Any], now: datetime) -> None:
+    """Tables for people; blocks of lines where the terminal is narrow."""
+    out = console()
+    columns, rows = _node_table(document, now)
+    _print_table(out, "Lent nodes", columns, rows, "no node is lent")
+    columns, rows = _queue_table(document)
+    _print_table(out, "Queues", columns, rows, "no run has looked at the queues yet")
+    out.print("Brakes", style="bold")
+    for line in _brake_lines(document["brakes"], now):
+        out.print(f"  {line}")
+    out.print("Last run", style="bold")
+    for line in _run_lines(document["last_run"], now):
+        out.print(f"  {line}")
+    for warning in document["warnings"]:
+        out.print(f"warning: {warning}", style="yellow")
+
+
+def _ago(seconds: float | None) -> str:
+    return "" if seconds is None else duration(timedelta(seconds=seconds))
+
+
+def _node_table(document: Mapping[str, Any], now: datetime) -> tuple[list[str], list[list[str]]]:
+    columns = ["node", "type", "namespace", "queue", "phase", "since", "idle for", "goes back in"]
+    rows = [
+        [
+            node["node"] + (" (held)" if node["held"] else ""),
+            node["node_type"],
+            node["namespace"],
+            node["queue"],
+            node["phase"],
+            duration(now - node["since"]),
+            _ago(node["idle_seconds"]),
+            _ago(node["goes_back_in_seconds"]),
+        ]
+        for node in document["nodes"]
+    ]
+    rows += [
+        [f"{request['missing']} coming", request["node_type"], request["namespace"],
+         request["queue"], "requested", duration(now - request["since"]), "", ""]
+        for request in document["requests"]
+    ]  # fmt: skip
+    return columns, rows
+
+
+def amounts(resources: Mapping[str, int]) -> str:
+    """`128 vcore, 256G memory`: exact, in the largest unit that divides."""
+    from dnm.quantity import format_yunikorn
+
+    shown = sorted(resources.items(), key=lambda item: (item[0] != "vcore", item[0]))
+    return ", ".join(
+        f"{format_yunikorn(name, amount, '')} {name}" for name, amount in shown if name != "pods"
+    )
+
+
+def _queue_table(document: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    columns = ["queue", "limit", "baseline", "lent", "used", "pending", "verdict"]
+    rows = [
+        [
+            queue["queue"],
+            amounts(queue["limit"]) or "none",
+            amounts(queue["baseline"]) or "none",
+            amounts(queue["lent"]),
+            amounts(queue["used"]),
+            f"{queue['pending_pods']} pods" if queue["pending_pods"] else "",
+            f"{queue['verdict']}: {queue['reason']}",
+        ]
+        for queue in document["queues"]
+    ]
+    return columns, rows
+
+
+def _print_table(
+    out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str
+) -> None:
+    out.print(title, style="bold")
+    if not rows:
+        out.print(f"  {empty}")
+    elif out.width < _NARROW:
+        for row in rows:
+            out.print(f"  {row[0]}")
+            for column, cell in zip(columns[1:], row[1:], strict=True):
+                if cell:
+                    out.print(f"    {column}: {cell}")
+    else:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        out.print(table)
+
+
+def _brake_lines(brakes: Mapping[str, Any], now: datetime) -> list[str]:
+    lines = [f"{cap['cap']}: {cap['lent']} of {cap['max']} nodes lent" for cap in brakes["caps"]]
+    if brakes["cooldown_seconds"]:
+        lines.append(f"cooldown: {brakes['cooldown_seconds']:.0f} s left")
+    for name, backoff in brakes["backoffs"].items():
+        left = duration(backoff["until"] - now)
+        lines.append(
+            f"type {name} backs off after {backoff['failures']} failed conversions: {left} left, "
+            f"then {backoff['ask_at_most']} at most"
+        )
+    for queue, breaker in brakes["breakers"].items():
+        if breaker["tripped_at"]:
+            lines.append(f"breaker of {queue} is open: `dnm reset {queue}` closes it")
+    if brakes["pause"]:
+        until = brakes["pause"]["until"]
+        lines.append(f"paused {'until ' + str(until) if until else 'until `dnm resume`'}")
+    if brakes["held"]:
+        lines.append("held: " + ", ".join(brakes["held"]))
+    return lines
+
+
+def _run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
+    if run["began"] is None:
+        return ["none yet"]
+    took = f", took {run['seconds']:.1f} s" if run["seconds"] is not None else ""
+    lines = [f"began {duration(now - run['began'])} ago{took}, exit code {run['exit_code']}"]
+    lines += [f"error: {printable(error)}" for error in run["errors"]]
+    if run["acted_at"]:
+        lines.append(f"last action {duration(now - run['acted_at'])} ago:")
+        lines += [f"  {printable(action)}" for action in run["actions"]]
+    return lines
