@@ -1,0 +1,125 @@
+"""The verbs of a person: pause, hold, reset, forget. Each changes the registry under the lock and
+says what it did; the next run acts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from dnm.errors import DnmError, ExitCode
+from dnm.model import Config, Pause, Phase, Registry
+from dnm.runner import change_registry
+
+
+class NotKnownError(DnmError):
+    """The node or queue is not one that the registry knows."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
+def pause(config: Config, length: timedelta | None, reason: str) -> str:
+    """Stops conversions and reversions until `resume`, or for a time."""
+    now = datetime.now(UTC)
+    until = now + length if length else None
+    paused = Pause(since=now, until=until, reason=reason)
+    change_registry(config, lambda registry: _with(registry, pause=paused))
+    return f"paused {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
+
+
+def resume(config: Config) -> str:
+    """Takes the pause off."""
+    changed = change_registry(config, lambda registry: _with(registry, pause=None))
+    return "conversions and reversions go on" if changed else "dnm was not paused"
+
+
+def hold(config: Config, node: str) -> str:
+    """Keeps a lent node from going back, however idle it is."""
+
+    def change(registry: Registry) -> Registry:
+        _known(registry, node)
+        return _with(registry, held=tuple(sorted({*registry.held, node})))
+
+    changed = change_registry(config, change)
+    return f"{node} is held until `dnm unhold {node}`" if changed else f"{node} was held already"
+
+
+def unhold(config: Config, node: str) -> str:
+    """Lets a held node go back when it is idle."""
+
+    def change(registry: Registry) -> Registry:
+        return _with(registry, held=tuple(name for name in registry.held if name != node))
+
+    changed = change_registry(config, change)
+    return f"{node} is not held any more" if changed else f"{node} was not held"
+
+
+def reset(config: Config, name: str) -> str:
+    """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
+    to give it back again."""
+    said = ""
+
+    def change(registry: Registry) -> Registry:
+        nonlocal said
+        queue = name.lower()
+        if name in registry.nodes:
+            said = f"{name} will be given back to Slurm by the next run"
+            return _returning_again(registry, name)
+        if queue in registry.breakers or queue in config.queues:
+            said = f"the breaker of {queue} is closed; it may convert again"
+            return _with(registry, breakers=_without(registry.breakers, queue))
+        if name in config.node_types:
+            said = f"node type {name} backs off no more"
+            return _with(registry, backoffs=_without(registry.backoffs, name))
+        known = sorted([*registry.nodes, *config.queues, *config.node_types])
+        raise NotKnownError(
+            f"{name!r} is no lent node, monitored queue or node type; known are {', '.join(known)}"
+        )
+
+    change_registry(config, change)
+    return said
+
+
+def _returning_again(registry: Registry, name: str) -> Registry:
+    entry = registry.nodes[name]
+    if entry.phase not in (Phase.FAILED, Phase.RETURNING):
+        raise NotKnownError(
+            f"{name} is {entry.phase.value}, not failed: there is nothing to reset; "
+            "`dnm status` shows what it waits for"
+        )
+    again = msgspec.structs.replace(
+        entry, phase=Phase.RETURNING, since=datetime.now(UTC), attempts=0, retry_after=None, error=""
+    )
+    return _with(registry, nodes={**registry.nodes, name: again})
+
+
+def forget(config: Config, node: str, is_sure: Callable[[str], bool]) -> str:
+    """Takes a node out of the registry, which a person has found to be back in Slurm."""
+
+    def change(registry: Registry) -> Registry:
+        _known(registry, node)
+        return _with(registry, nodes=_without(registry.nodes, node))
+
+    if not is_sure(
+        f"{node} leaves the registry: dnm will not return it any more, and its queue shrinks. "
+        "Is it back in Slurm and gone from Kubernetes?"
+    ):
+        return f"{node} stays as it is"
+    change_registry(config, change)
+    return f"{node} is forgotten; the next run takes its part out of the queue"
+
+
+def _known(registry: Registry, node: str) -> None:
+    if node not in registry.nodes:
+        known = ", ".join(sorted(registry.nodes)) or "none"
+        raise NotKnownError(f"{node!r} is not a lent node; lent are: {known}")
+
+
+def _without(mapping: dict[str, object] | object, key: str) -> object:
+    assert isinstance(mapping, dict)
+    return {name: value for name, value in mapping.items() if name != key}
+
+
+def _with(registry: Registry, **changes: object) -> Registry:
+    return msgspec.structs.replace(registry, **changes)

@@ -1,0 +1,282 @@
+"""Verbs, options, logging and exit codes; a few lines a verb. The only place that catches DnmError.
+
+Every verb imports what it needs itself: `dnm status` must not load a Kubernetes client.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dnm.errors import DnmError, ExitCode
+
+if TYPE_CHECKING:
+    from dnm.model import Config
+
+app = typer.Typer(
+    name="dnm",
+    help="Lends idle Slurm nodes to Kubernetes when a YuniKorn queue runs out of room.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+queues_app = typer.Typer(
+    help="Look at, check and mend the queue document.", no_args_is_help=True, rich_markup_mode=None
+)
+load_app = typer.Typer(
+    help="The validation load: sleeping pods in a namespace and its queue.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+sandbox_app = typer.Typer(
+    help="An embedded cluster to try dnm on.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(queues_app, name="queues")
+app.add_typer(load_app, name="test-load")
+app.add_typer(sandbox_app, name="sandbox")
+
+IDENT = "dynamic-node-manager"
+
+
+class Output(str, Enum):
+    """How a verb prints."""
+
+    text = "text"
+    json = "json"
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The ini file; else $DNM_CONFIG, else the one in /etc."),
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text or json.")]
+ConsoleOption = Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")]
+
+
+def _config(path: Path | None) -> Config:
+    from dnm.config import load_config
+
+    return load_config(path, os.environ)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"dnm {version('dnm')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Lends idle Slurm nodes to Kubernetes when a YuniKorn queue runs out of room."""
+
+
+def set_up_logging(to_console: bool) -> None:
+    """syslog (facility daemon) where the host has it, and stderr if asked; `key=value` lines."""
+    from logging.handlers import SysLogHandler
+
+    logger = logging.getLogger("dnm")
+    logger.setLevel(logging.INFO)
+    if os.path.exists("/dev/log"):
+        syslog = SysLogHandler("/dev/log", facility=SysLogHandler.LOG_DAEMON)
+        syslog.ident = f"{IDENT}: "
+        logger.addHandler(syslog)
+    if to_console:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+
+
+class _Signals:
+    """The first TERM or INT lets the step under way end within its grace; a second INT leaves."""
+
+    def __init__(self) -> None:
+        self.heard = False
+        signal.signal(signal.SIGTERM, self._hear)
+        signal.signal(signal.SIGINT, self._hear)
+
+    def _hear(self, number: int, frame: object) -> None:
+        if self.heard and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not self.heard and sys.stderr.isatty():
+            print("finishing the step under way; Ctrl-C again leaves it", file=sys.stderr)
+        self.heard = True
+
+
+@app.command()
+def run(
+    config_path: ConfigOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Show the plan; write nothing anywhere.")
+    ] = False,
+    log_console: ConsoleOption = False,
+    output: OutputOption = Output.text,
+) -> None:
+    """Make one pass: look at everything, decide, do a little, write it down."""
+    if dry_run:
+        plan(config_path, output)
+    config = _config(config_path)
+    set_up_logging(log_console or config.log_console or bool(os.environ.get("DNM_LOG_CONSOLE")))
+    signals = _Signals()
+    from dnm.report import print_json, print_run, run_document
+    from dnm.runner import run_pass
+
+    result = run_pass(config, os.environ, lambda: signals.heard)
+    if output is Output.json:
+        print_json(run_document(result))
+    else:
+        print_run(result)
+    raise typer.Exit(result.exit_code)
+
+
+@app.command()
+def plan(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
+    """Show what a run would do and why; write nothing anywhere."""
+    config = _config(config_path)
+    from dnm.report import plan_document, print_json, print_plan
+    from dnm.runner import plan_pass
+
+    result = plan_pass(config, os.environ)
+    if output is Output.json:
+        print_json(plan_document(result.plan))
+    else:
+        print_plan(result.plan)
+    raise typer.Exit(result.exit_code)
+
+
+@app.command()
+def status(
+    config_path: ConfigOption = None,
+    output: OutputOption = Output.text,
+    live: Annotated[bool, typer.Option("--live", help="Ask the cluster too.")] = False,
+) -> None:
+    """Show lent nodes, queues, brakes and the last run, from the state file alone."""
+    config = _config(config_path)
+    from dnm.registry import load_registry
+    from dnm.report import print_json, print_status, status_document
+
+    now = datetime.now(UTC)
+    if live:
+        from dnm.runner import live_registry
+
+        registry, exit_code = live_registry(config, os.environ)
+    else:
+        registry, exit_code = load_registry(config, now), int(ExitCode.OK)
+    document = status_document(config, registry, now)
+    if output is Output.json:
+        print_json(document)
+    else:
+        print_status(document, now)
+    raise typer.Exit(exit_code)
+
+
+@app.command()
+def check(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
+    """Try everything that could go wrong at 3 a.m., now: a tick or a cross and a remedy a line."""
+    from dnm.check import run_checks
+
+    raise typer.Exit(run_checks(config_path, os.environ, output.value))
+
+
+@app.command()
+def nodes(
+    config_path: ConfigOption = None,
+    output: OutputOption = Output.text,
+    node_type: Annotated[str, typer.Option(help="Only nodes of this type.")] = "",
+) -> None:
+    """Show which batch nodes could be lent now, and why the others not."""
+    config = _config(config_path)
+    from dnm.report import print_batch_nodes
+
+    raise typer.Exit(print_batch_nodes(config, os.environ, node_type, output.value == "json"))
+
+
+@app.command()
+def pause(
+    config_path: ConfigOption = None,
+    minutes: Annotated[float | None, typer.Option("--for", help="Minutes; else until resumed.")] = None,
+    reason: Annotated[str, typer.Option(help="Shown by status.")] = "",
+) -> None:
+    """Stop all conversions and reversions, until `dnm resume` or for some minutes."""
+    from dnm import admin
+
+    print(admin.pause(_config(config_path), timedelta(minutes=minutes) if minutes else None, reason))
+
+
+@app.command()
+def resume(config_path: ConfigOption = None) -> None:
+    """End the pause."""
+    from dnm import admin
+
+    print(admin.resume(_config(config_path)))
+
+
+@app.command()
+def hold(node: str, config_path: ConfigOption = None) -> None:
+    """Keep a lent node from going back, however idle it is."""
+    from dnm import admin
+
+    print(admin.hold(_config(config_path), node))
+
+
+@app.command()
+def unhold(node: str, config_path: ConfigOption = None) -> None:
+    """Let a held node go back again."""
+    from dnm import admin
+
+    print(admin.unhold(_config(config_path), node))
+
+
+@app.command()
+def reset(name: str, config_path: ConfigOption = None) -> None:
+    """Close a QUEUE's breaker, end a NODE TYPE's back-off, or try a failed NODE again."""
+    from dnm import admin
+
+    print(admin.reset(_config(config_path), name))
+
+
+@app.command()
+def forget(
+    node: str,
+    config_path: ConfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Take a node out of the registry that a person has returned to Slurm."""
+    from dnm import admin
+
+    print(admin.forget(_config(config_path), node, lambda text: yes or typer.confirm(text)))
+
+
+def main() -> None:
+    """The `dnm` command: every foreseen failure is a sentence and an exit code."""
+    try:
+        app()
+    except DnmError as error:
+        print(f"dnm: {error}", file=sys.stderr)
+        logging.getLogger("dnm").error("error=%r", str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("dnm: interrupted; the next run finds out what was under way", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
