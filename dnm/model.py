@@ -89,7 +89,9 @@ class Config(Value):
     yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
     yunikorn_url: str = ""
-    default_request: Resources = {"vcore": 1000, "memory": 2 * 1024**3}
+    default_request: Resources = msgspec.field(
+        default_factory=lambda: {"vcore": 1000, "memory": 2 * 1024**3}
+    )
     state_dir: Path = Path("/etc/dynamic-node")
     converted_nodes_path: Path = Path("/etc/dynamic-node/converted_nodes.json")
     node_convert_path: Path = Path("node-convert")
