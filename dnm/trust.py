@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from shlex import quote
 
 from dnm.errors import ConfigError, DnmError
 
@@ -24,17 +25,20 @@ def find_distrust(path: Path, info: os.stat_result) -> str:
     if info.st_uid not in (0, os.geteuid()):
         return (
             f"the {what} {path} belongs to user id {info.st_uid}, who could change what dnm does: "
-            f"run 'chown {os.geteuid()} {path}'"
+            f"run 'chown {os.geteuid()} {quote(str(path))}'"
         )
     if info.st_mode & _OTHERS_WRITE:
         mode = stat.S_IMODE(info.st_mode)
         who = "everybody" if mode & stat.S_IWOTH else f"group id {info.st_gid}"
-        return f"the {what} {path} can be written by {who} (mode {mode:04o}): run 'chmod go-w {path}'"
+        return (
+            f"the {what} {path} can be written by {who} (mode {mode:04o}): "
+            f"run 'chmod go-w {quote(str(path))}'"
+        )
     return ""
 
 
 def check_trust(path: Path, error: type[DnmError] = ConfigError) -> None:
-    """Raises `error` with the chmod or chown that mends it, and OSError where `path` can't be read."""
+    """Raises `error` with the command that mends it; OSError where `path` is out of sight."""
     distrust = find_distrust(path, os.stat(path))
     if distrust:
         raise error(distrust)
