@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dnm.converter import printable
-from dnm.model import Action, Config, LentNode, Pass, Phase, Plan, Registry
+from dnm.model import Action, Config, LentNode, Pass, Phase, Plan, Registry, Unreadable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -333,12 +333,14 @@ def _node_table(document: Mapping[str, Any], now: datetime) -> tuple[list[str], 
 
 
 def amounts(resources: Mapping[str, int]) -> str:
-    """`128 vcore, 256G memory`: exact, in the largest unit that divides."""
+    """`128 vcore, 256G memory`: exact, in whole cores and decimal bytes where that is exact."""
     from dnm.quantity import format_yunikorn
 
     shown = sorted(resources.items(), key=lambda item: (item[0] != "vcore", item[0]))
     return ", ".join(
-        f"{format_yunikorn(name, amount, '')} {name}" for name, amount in shown if name != "pods"
+        f"{format_yunikorn(name, amount, '1G' if name == 'memory' else '1')} {name}"
+        for name, amount in shown
+        if name != "pods"
     )
 
 
@@ -413,3 +415,34 @@ def _run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
         lines.append(f"last action {duration(now - run['acted_at'])} ago:")
         lines += [f"  {printable(action)}" for action in run["actions"]]
     return lines
+
+
+# --- batch nodes -----------------------------------------------------------------------------
+
+
+def print_batch_nodes(
+    config: Config, environ: Mapping[str, str], node_type: str, as_json: bool
+) -> int:
+    """`dnm nodes`: what the converter's `--list` says; schema dnm.nodes/1. Returns the exit code."""
+    from dnm.converter import converter_environment, list_batch_nodes
+    from dnm.errors import ConverterError, ExitCode
+    from dnm.registry import node_type_of
+
+    listed = list_batch_nodes(config, converter_environment(config, environ))
+    if isinstance(listed, Unreadable):
+        raise ConverterError(f"{listed.what}: {listed.error}")
+    nodes = [
+        node
+        for node in sorted(listed.values(), key=lambda node: (node.verdict, node.name))
+        if not node_type or node_type_of(config, node.name) == node_type
+    ]
+    if as_json:
+        print_json({"schema": "dnm.nodes/1", "nodes": [msgspec.to_builtins(n) for n in nodes]})
+    else:
+        columns = ["node", "type", "state", "verdict", "reason"]
+        rows = [
+            [n.name, node_type_of(config, n.name) or "", n.state, n.verdict, n.reason]
+            for n in nodes
+        ]
+        _print_table(console(), "Batch nodes", columns, rows, "none")
+    return int(ExitCode.OK)

@@ -68,6 +68,18 @@ def plan_pass(config: Config, environ: Mapping[str, str]) -> Pass:
     return Pass(plan=plan, exit_code=_exit_code(plan, None))
 
 
+def live_registry(config: Config, environ: Mapping[str, str]) -> tuple[Registry, int]:
+    """`dnm status --live`: the registry as a run would find it now, and the exit code."""
+    result = plan_pass(config, environ)
+    plan = result.plan
+    seen = msgspec.structs.replace(
+        plan.registry.last_run,
+        queues=dict(plan.status),
+        nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
+    )
+    return msgspec.structs.replace(plan.registry, last_run=seen), result.exit_code
+
+
 def run_pass(config: Config, environ: Mapping[str, str], should_stop: Callable[[], bool]) -> Pass:
     """`dnm run`: the whole pass under the lock."""
     with run_lock(config):

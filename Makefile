@@ -1,0 +1,46 @@
+# Every target makes .venv first and uses it; nothing is installed outside the checkout, but for
+# Debian's Slurm and kubectl, which `make test` installs where they are missing and it may.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test lint audit bench bench-economy soak packages clean
+
+help:
+	@echo "make demo           a workshop on an embedded cluster, in about a minute"
+	@echo "make test           everything that CI runs"
+	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
+	@echo "make bench-economy  four policies over six workloads of a week, measured"
+	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/dnm demo
+
+packages:
+	@sh tests/packages.sh
+
+lint: $(STAMP)
+	$(BIN)/ruff check dnm tests
+	$(BIN)/mypy
+
+test: $(STAMP) packages lint
+	$(BIN)/python -m pytest
+
+bench: $(STAMP) packages
+	$(BIN)/python -m tests.bench
+
+bench-economy: $(STAMP)
+	$(BIN)/python -m tests.economy
+
+soak: $(STAMP)
+	$(BIN)/python -m tests.proof.soak
+
+clean:
+	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Debian's packages that the tests use: a real Slurm, munge, kubectl and shellcheck.
+# Installed where they are missing and this is root; otherwise the command to run is shown.
+set -eu
+missing=""
+need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
+PATH="$PATH:/usr/sbin:/sbin"
+need slurmctld slurmctld
+need slurmd slurmd
+need scontrol slurm-client
+need munged munge
+need kubectl kubernetes-client
+need shellcheck shellcheck
+need curl curl
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+    echo "make test needs:$missing" >&2
+    echo "install them, e.g.: sudo apt-get install --no-install-recommends$missing" >&2
+    exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq >/dev/null
+# No service is started: the tests run their own daemons on loopback.
+policy=/usr/sbin/policy-rc.d
+[ -e "$policy" ] || { printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; trap 'rm -f "$policy"' EXIT; }
+# shellcheck disable=SC2086
+apt-get install -y -qq --no-install-recommends $missing >/dev/null
