@@ -1,0 +1,80 @@
+"""Faults of the API, switched on and off while it runs."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from typing import Literal
+
+import msgspec
+
+from dnm.sandbox.http_values import Answer, Request, error_answer
+from dnm.sandbox.store import ApiError
+
+
+class Fault(msgspec.Struct, kw_only=True):
+    """What goes wrong, with which requests, how often.
+
+    slow: answers after `seconds` (of real time). status: answers `code` and does nothing. cut: acts,
+    and breaks off in the middle of the answer. lost: acts, and hangs up without an answer. down:
+    hangs up and does nothing. garbage: answers 200 with something that is not JSON.
+    """
+
+    kind: Literal["slow", "status", "cut", "lost", "down", "garbage"]
+    path: str = ""  # regular expression, searched in the path; empty: every path but /sandbox
+    methods: tuple[str, ...] = ()  # HTTP methods; empty: all
+    code: int = 500
+    message: str = ""
+    retry_after: int | None = None
+    seconds: float = 1.0
+    skip: int = 0  # so many matching requests pass first
+    times: int = -1  # so many are struck then; -1: all
+    chance: float = 1.0
+
+    def matches(self, request: Request) -> bool:
+        if self.methods and request.method not in self.methods:
+            return False
+        if not self.path:
+            return not request.path.startswith("/sandbox")
+        return re.search(self.path, request.path) is not None
+
+    def answer(self) -> Answer:
+        message = self.message or f"injected fault {self.code}"
+        return error_answer(ApiError(self.code, message, retry_after=self.retry_after))
+
+
+class Faults:
+    """All faults that are switched on; the seed makes `chance` repeatable."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._faults: list[Fault] = []
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+
+    def add(self, fault: Fault) -> Fault:
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        with self._lock:
+            self._faults.clear()
+
+    def striking(self, request: Request) -> list[Fault]:
+        """The faults that hit this request; counts them down."""
+        struck = []
+        with self._lock:
+            for fault in list(self._faults):
+                if not fault.matches(request):
+                    continue
+                if fault.skip > 0:
+                    fault.skip -= 1
+                    continue
+                if fault.chance < 1.0 and self._random.random() >= fault.chance:
+                    continue
+                struck.append(fault)
+                fault.times -= 1 if fault.times > 0 else 0
+                if fault.times == 0:
+                    self._faults.remove(fault)
+        return struck

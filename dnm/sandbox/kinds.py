@@ -1,0 +1,111 @@
+"""The kinds of objects that the sandbox's Kubernetes API serves, and what discovery says of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+
+
+class Kind(NamedTuple):
+    """`plural` is unique here over all groups and serves as the key."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    has_status: bool = False  # a status subresource: the main endpoint leaves the status alone
+    has_generation: bool = False
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+_ALL = (
+    Kind("", "v1", "namespaces", "Namespace", False, ("ns",), True),
+    Kind("", "v1", "nodes", "Node", False, ("no",), True),
+    Kind("", "v1", "pods", "Pod", True, ("po",), True),
+    Kind("", "v1", "configmaps", "ConfigMap", True, ("cm",)),
+    Kind("", "v1", "events", "Event", True, ("ev",)),
+    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, ("pvc",), True),
+    Kind("", "v1", "persistentvolumes", "PersistentVolume", False, ("pv",), True),
+    Kind("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",)),
+    Kind("", "v1", "services", "Service", True, ("svc",), True),
+    Kind("", "v1", "resourcequotas", "ResourceQuota", True, ("quota",), True),
+    Kind("", "v1", "limitranges", "LimitRange", True, ("limits",)),
+    Kind("apps", "v1", "deployments", "Deployment", True, ("deploy",), True, True),
+    Kind("apps", "v1", "replicasets", "ReplicaSet", True, ("rs",), True, True),
+    Kind("apps", "v1", "daemonsets", "DaemonSet", True, ("ds",), True, True),
+    Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), True, True),
+    Kind("coordination.k8s.io", "v1", "leases", "Lease"),
+    Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
+)
+
+KINDS = {kind.plural: kind for kind in _ALL}
+REVIEWS = "selfsubjectaccessreviews"
+_BY_PATH = {(kind.group, kind.version, kind.plural): kind for kind in _ALL}
+_SUBRESOURCES = {"pods": (("eviction", "Eviction", ["create"]),)}
+
+
+def kind_at(group: str, version: str, plural: str) -> Kind | None:
+    return _BY_PATH.get((group, version, plural))
+
+
+def kind_of(manifest: dict[str, Any]) -> Kind | None:
+    """The kind of a manifest by its `apiVersion` and `kind`."""
+    wanted = (manifest.get("apiVersion"), manifest.get("kind"))
+    return next((kind for kind in _ALL if (kind.api_version, kind.name) == wanted), None)
+
+
+def group_versions() -> list[tuple[str, str]]:
+    """(group, version) of every named group, in a fixed order."""
+    named = {(kind.group, kind.version) for kind in _ALL if kind.group}
+    return sorted(named | {("authorization.k8s.io", "v1")})
+
+
+def groups_document() -> dict[str, Any]:
+    groups = []
+    for group, version in group_versions():
+        entry = {"groupVersion": f"{group}/{version}", "version": version}
+        groups.append({"name": group, "versions": [entry], "preferredVersion": entry})
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def resources_document(group: str, version: str) -> dict[str, Any] | None:
+    """The APIResourceList of one group, None for a group that is not served."""
+    kinds = [kind for kind in _ALL if (kind.group, kind.version) == (group, version)]
+    resources = [resource for kind in kinds for resource in _resources(kind)]
+    if group == "authorization.k8s.io":
+        resources = [_resource(REVIEWS, "SelfSubjectAccessReview", False, ["create"])]
+    if not resources:
+        return None
+    api_version = f"{group}/{version}" if group else version
+    return {
+        "kind": "APIResourceList", "apiVersion": "v1",
+        "groupVersion": api_version, "resources": resources,
+    }  # fmt: skip
+
+
+def _resources(kind: Kind) -> list[dict[str, Any]]:
+    main = _resource(kind.plural, kind.name, kind.namespaced, VERBS)
+    if kind.short_names:
+        main["shortNames"] = list(kind.short_names)
+    found = [main]
+    if kind.has_status:
+        verbs = ["get", "patch", "update"]
+        found.append(_resource(f"{kind.plural}/status", kind.name, kind.namespaced, verbs))
+    if kind.plural in ("deployments", "replicasets"):
+        scale = _resource(f"{kind.plural}/scale", "Scale", True, ["get", "patch", "update"])
+        found.append({**scale, "group": "autoscaling", "version": "v1"})
+    for name, subkind, verbs in _SUBRESOURCES.get(kind.plural, ()):
+        eviction = _resource(f"{kind.plural}/{name}", subkind, True, verbs)
+        found.append({**eviction, "group": "policy", "version": "v1"})
+    return found
+
+
+def _resource(name: str, kind: str, namespaced: bool, verbs: list[str]) -> dict[str, Any]:
+    return {"name": name, "singularName": kind.lower(), "namespaced": namespaced, "kind": kind,
+            "verbs": verbs}  # fmt: skip

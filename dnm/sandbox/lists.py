@@ -1,0 +1,149 @@
+"""Lists: selectors, pages that show one moment, and watches.
+
+A page's token points at the list as it was when the first page was read, as etcd's revisions do;
+a token that is no longer kept is answered with 410, and the client has to begin anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from dnm.sandbox.http_values import Answer
+from dnm.sandbox.kinds import Kind
+from dnm.sandbox.selectors import Test, field_test, label_test
+from dnm.sandbox.store import ApiError, Entry, Object, Store
+
+_SNAPSHOTS_KEPT = 100
+_WATCH_POLL_SECONDS = 1.0
+
+
+class Lists:
+    """`expire_tokens` makes every continue token stale from now on."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._snapshots: OrderedDict[str, tuple[int, list[Entry]]] = OrderedDict()
+        self._counter = 0
+
+    def expire_tokens(self) -> None:
+        self._snapshots.clear()
+
+    def page(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
+        """One page; raises 400 for a bad selector or limit and 410 for an expired token."""
+        limit = _limit(query)
+        token = query.get("continue", "")
+        if token:
+            version, entries, start = self._continued(token)
+        else:
+            version, entries, start = self.store.version, self.selected(kind, namespace, query), 0
+        end = min(start + limit, len(entries)) if limit else len(entries)
+        metadata: Object = {"resourceVersion": str(version)}
+        if end < len(entries):
+            metadata["continue"] = self._token(token, version, entries, end)
+            if not _is_selective(query):
+                metadata["remainingItemCount"] = len(entries) - end
+        head = msgspec.json.encode(
+            {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata}
+        )
+        items = b",".join(entry.raw for entry in entries[start:end])
+        return Answer(body=head[:-1] + b',"items":[' + items + b"]}\n")
+
+    def selected(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> list[Entry]:
+        test = _test(kind, query)
+        return [entry for entry in self.store.entries(kind.plural, namespace) if test(entry.data)]
+
+    def _continued(self, token: str) -> tuple[int, list[Entry], int]:
+        snapshot, _, start = token.partition(".")
+        if snapshot not in self._snapshots or not start.isdecimal():
+            raise ApiError(
+                410,
+                "The provided continue parameter is too old to display a consistent list result. "
+                "You can start a new list without the continue parameter.",
+            )
+        version, entries = self._snapshots[snapshot]
+        return version, entries, int(start)
+
+    def _token(self, token: str, version: int, entries: list[Entry], end: int) -> str:
+        snapshot = token.partition(".")[0]
+        if not snapshot:
+            self._counter += 1
+            snapshot = f"snapshot{self._counter}"
+            self._snapshots[snapshot] = (version, entries)
+            while len(self._snapshots) > _SNAPSHOTS_KEPT:
+                self._snapshots.popitem(last=False)
+        return f"{snapshot}.{end}"
+
+    # --- watches -----------------------------------------------------------------------------
+
+    def watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
+        """Changes after `resourceVersion`, until `timeoutSeconds` (of real time) have passed."""
+        test = _test(kind, query)
+        since = query.get("resourceVersion", "")
+        backlog: list[tuple[str, Object]] = []
+        if since in ("", "0"):
+            backlog = [("ADDED", e.data) for e in self.selected(kind, namespace, query)]
+            version = self.store.version
+        else:
+            version = int(since)
+        oldest = self.store.events[0].version if self.store.events else 0
+        if version + 1 < oldest and len(self.store.events) == self.store.events.maxlen:
+            raise ApiError(410, f"too old resource version: {since} ({oldest})")
+        deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
+        return Answer(stream=self._stream(kind, namespace, test, backlog, (version, deadline)))
+
+    def _stream(
+        self,
+        kind: Kind,
+        namespace: str,
+        test: Test,
+        backlog: list[tuple[str, Object]],
+        span: tuple[int, float],
+    ) -> Iterator[bytes]:
+        version, deadline = span
+        while True:
+            if backlog:
+                yield b"".join(_watch_line(kind, name, data) for name, data in backlog)
+            with self.store.changed:
+                if self.store.version <= version:
+                    self.store.changed.wait(_WATCH_POLL_SECONDS)
+                fresh = [event for event in self.store.events if event.version > version]
+                version = self.store.version
+            backlog = [
+                (event.type, event.entry.data)
+                for event in fresh
+                if event.plural == kind.plural
+                and namespace in ("", event.entry.data["metadata"].get("namespace", ""))
+                and test(event.entry.data)
+            ]
+            if time.monotonic() >= deadline:
+                return
+
+
+def document(kind: Kind, data: Object) -> Object:
+    """A single object as the API prints it."""
+    return {"kind": kind.name, "apiVersion": kind.api_version, **data}
+
+
+def _watch_line(kind: Kind, name: str, data: Object) -> bytes:
+    return msgspec.json.encode({"type": name, "object": document(kind, data)}) + b"\n"
+
+
+def _test(kind: Kind, query: Mapping[str, str]) -> Test:
+    by_label = label_test(query.get("labelSelector", ""))
+    by_field = field_test(kind.plural, query.get("fieldSelector", ""))
+    return lambda item: by_field(item) and by_label(item)
+
+
+def _is_selective(query: Mapping[str, str]) -> bool:
+    return bool(query.get("labelSelector") or query.get("fieldSelector"))
+
+
+def _limit(query: Mapping[str, str]) -> int:
+    text = query.get("limit") or "0"
+    if not text.isdecimal():
+        raise ApiError(400, f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
