@@ -1,0 +1,100 @@
+"""Values with sensible parts, for tests that care about one of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dnm.lifecycle import Facts
+from dnm.model import (
+    BatchNode,
+    Config,
+    ConversionRequest,
+    LentNode,
+    Mark,
+    NamespacePolicy,
+    Node,
+    NodeType,
+    Phase,
+)
+
+NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+SIZE = {"vcore": 128_000, "memory": 256 * 10**9}
+QUEUE = "root.anvil.services.dev"
+MARK = Mark(instance="prod", node_type="a", namespace="dev", queue=QUEUE)
+FENCED = msgspec.structs.replace(MARK, fenced=True)
+
+
+def a_config(state_dir: Path = Path("/nonexistent"), **changes: Any) -> Config:
+    policy = NamespacePolicy(name="dev", queue=QUEUE, node_types=("a",))
+    values: dict[str, Any] = {
+        "path": state_dir / "dnm.ini",
+        "namespaces": {"dev": policy},
+        "node_types": {"a": NodeType(name="a", size=SIZE)},
+        "state_dir": state_dir,
+        "converted_nodes_path": state_dir / "converted_nodes.json",
+    }
+    return Config(**{**values, **changes})
+
+
+def a_node(name: str = "a001", **changes: Any) -> Node:
+    values: dict[str, Any] = {
+        "name": name,
+        "allocatable": {**SIZE, "pods": 110},
+        "labels": {"dev": "true"},
+        "mark": MARK,
+        "resource_version": "1",
+    }
+    return Node(**{**values, **changes})
+
+
+def a_lent_node(phase: Phase = Phase.SERVING, **changes: Any) -> LentNode:
+    values: dict[str, Any] = {
+        "node_type": "a",
+        "namespace": "dev",
+        "queue": QUEUE,
+        "owner": "prod",
+        "phase": phase,
+        "since": NOW - timedelta(minutes=5),
+        "counted": {} if phase is Phase.JOINING else dict(SIZE),
+    }
+    return LentNode(**{**values, **changes})
+
+
+def a_request(**changes: Any) -> ConversionRequest:
+    values: dict[str, Any] = {
+        "id": "r1",
+        "node_type": "a",
+        "namespace": "dev",
+        "queue": QUEUE,
+        "owner": "prod",
+        "count": 1,
+        "since": NOW - timedelta(minutes=1),
+        "known_nodes": (),
+    }
+    return ConversionRequest(**{**values, **changes})
+
+
+def a_batch_node(name: str = "a001", in_service: bool | None = True, **changes: Any) -> BatchNode:
+    state = {True: "IDLE", False: "DOWN+DRAIN", None: "UNKNOWN"}[in_service]
+    values: dict[str, Any] = {"state": state, "verdict": "OK" if in_service else "SKIP"}
+    return BatchNode(name=name, in_service=in_service, **{**values, **changes})
+
+
+def facts(
+    nodes: list[Node] | None = None,
+    batch: list[BatchNode] | None = None,
+    working_pods: dict[str, int] | None = None,
+    **changes: Any,
+) -> Facts:
+    values: dict[str, Any] = {
+        "now": NOW,
+        "nodes": {node.name: node for node in nodes or []},
+        "batch": {node.name: node for node in batch or []},
+        "working_pods": working_pods if working_pods is not None else {},
+        "running": frozenset(),
+    }
+    return Facts(**{**values, **changes})
