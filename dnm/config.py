@@ -183,6 +183,11 @@ def _default_request(settings: Mapping[str, Any]) -> dict[str, int]:
     return request
 
 
+def _queue_map_path(settings: Mapping[str, Any]) -> Path:
+    path: Path = _given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
+    return path
+
+
 def _given(settings: Mapping[str, Any], key: str, default: Any) -> Any:
     value = settings.get(key)
     return default if value is None else value
@@ -198,7 +203,7 @@ def _namespaces(
             "[settings] monitored_namespaces: is missing; name the namespaces that may "
             "be given nodes, e.g. dev, test"
         )
-    queues = read_queue_map(_given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
+    queues = _read_queues(settings, problems) if monitored else None
     named = _named_sections(sections, "namespace")
     for name in named.keys() - set(monitored):
         hint = values.suggest(name, monitored) or "; name it in monitored_namespaces"
@@ -209,7 +214,7 @@ def _namespaces(
         fields.setdefault("node_types", _given(settings, "node_type", DEFAULT_NODE_TYPES))
         if settings.get("reversion_idle_seconds") is not None:
             fields.setdefault("reversion_idle", settings["reversion_idle_seconds"])
-        queue = _queue_of(name, queues, settings, problems)
+        queue = "" if queues is None else _queue_of(name, queues, settings, problems)
         policies[name] = NamespacePolicy(name=name, queue=queue, **fields)
     return policies
 
@@ -223,10 +228,19 @@ def _fields(section: str, sections: Sections, keys: Keys, problems: list[str]) -
     }
 
 
+def _read_queues(settings: Mapping[str, Any], problems: list[str]) -> dict[str, str] | None:
+    """None where nothing can be said about any namespace."""
+    try:
+        return read_queue_map(_queue_map_path(settings), problems)
+    except ConfigError as error:
+        problems.append(str(error))
+        return None
+
+
 def _queue_of(
     namespace: str, queues: Mapping[str, str], settings: Mapping[str, Any], problems: list[str]
 ) -> str:
-    file = _given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
+    file = _queue_map_path(settings)
     if namespace not in queues:
         hint = values.suggest(namespace, queues) or f'; add "{namespace}": "root.…" there'
         problems.append(
@@ -356,7 +370,7 @@ def _check_together(config: Config, settings: Mapping[str, Any], problems: list[
                 f"is below the sum of all min_nodes, {least}; raise it or lower those",
             )
         )
-    queue_map = _given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
+    queue_map = _queue_map_path(settings)
     if config.converted_nodes_path in (config.path, queue_map, config.kubeconfig_path):
         problems.append(
             _problem(

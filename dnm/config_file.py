@@ -58,20 +58,10 @@ def expand_path(text: str, base: Path, environ: Mapping[str, str]) -> Path:
 def read_trusted_text(path: Path, what: str) -> str:
     """The file's text, without a byte order mark; ConfigError says what to do otherwise.
 
-    The opened file itself is judged, so nobody can exchange it in between; opening does not wait,
-    so a named pipe can't hold a run up.
-    """
+    `what` names the file in them."""
     try:
         with touch("config.read"):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(descriptor, "rb") as file:
-                info = os.fstat(descriptor)
-                if not stat.S_ISREG(info.st_mode):
-                    kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
-                    raise ConfigError(f"the {what} {path} is {kind}: name a file")
-                if distrust := find_distrust(path, info):
-                    raise ConfigError(distrust)
-                content = file.read(_LARGEST + 1)
+            content = _read_bytes(path, what)
     except FileNotFoundError as error:
         raise ConfigError(f"the {what} {path} is missing: {_remedy(what)}") from error
     except (OSError, ValueError) as error:
@@ -91,6 +81,23 @@ def read_trusted_text(path: Path, what: str) -> str:
     if "\0" in text:
         raise ConfigError(f"the {what} {path} holds NUL characters: is it another file?")
     return text
+
+
+def _read_bytes(path: Path, what: str) -> bytes:
+    """The opened file itself is judged, so nobody can exchange it in between; opening does not
+    wait, so a named pipe can't hold a run up."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
+            raise ConfigError(f"the {what} {path} is {kind}: name a file")
+        if distrust := find_distrust(path, info):
+            raise ConfigError(distrust)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(_LARGEST + 1)
+    finally:
+        os.close(descriptor)
 
 
 def _remedy(what: str) -> str:
@@ -196,7 +203,10 @@ def _check_text(text: str) -> str:
 
 
 def read_queue_map(path: Path, problems: list[str]) -> dict[str, str]:
-    """Namespace -> queue path as it is written; wrong entries are left out and named."""
+    """Namespace -> queue path as it is written; wrong entries are left out and named.
+
+    Raises ConfigError where there is no map at all.
+    """
     text = read_trusted_text(path, "queue map")
     repeated: list[str] = []
 
@@ -208,20 +218,18 @@ def read_queue_map(path: Path, problems: list[str]) -> dict[str, str]:
             found[key] = value
         return found
 
+    shape = '{"namespace": "root.queue"}'
     try:
         document = json.loads(text, object_pairs_hook=collect)
     except json.JSONDecodeError as error:
-        problems.append(
-            f"{path}: is not JSON: {error.msg} (line {error.lineno}, column "
-            f'{error.colno}); write {{"namespace": "root.queue"}}'
-        )
-        return {}
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"{path}: is not JSON: {error.msg} ({place}); write {shape}") from error
     except (ValueError, RecursionError) as error:
-        problems.append(f"{path}: is not a JSON map ({printable(str(error))})")
-        return {}
+        raise ConfigError(
+            f"{path}: is not JSON that can be read: {error}; write {shape}"
+        ) from error
     if not isinstance(document, dict):
-        problems.append(f'{path}: is no JSON map; write {{"namespace": "root.queue"}}')
-        return {}
+        raise ConfigError(f"{path}: is JSON but no map; write {shape}")
     for key in dict.fromkeys(repeated):
         problems.append(f"{path}: has '{printable(key)}' more than once; keep one")
     found = {}
