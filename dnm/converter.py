@@ -19,9 +19,9 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.errors import ConverterError
+from dnm.errors import ConverterError, SlurmError
 from dnm.model import BatchNode, Config, ConverterProcess, Unreadable, Value
-from dnm.slurm import in_service
+from dnm.slurm_text import in_service_of, parse_state
 from dnm.touch import touch
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -314,6 +314,13 @@ def _parse_table(text: str) -> dict[str, BatchNode] | None:
                 state=printable(fields[1]),
                 verdict=fields[3],
                 reason=printable(fields[4]) if len(fields) > 4 else "",
-                in_service=in_service(fields[1]),
+                in_service=_in_service(fields[1]),
             )
     return nodes
+
+
+def _in_service(state: str) -> bool | None:
+    try:
+        return in_service_of(parse_state(state))
+    except SlurmError:
+        return None
