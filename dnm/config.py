@@ -335,10 +335,6 @@ def _check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
     """A node's name must tell its type: the prefix and digits, and of one type only."""
     prefixes = {name: node_type.name_prefix or name for name, node_type in types.items()}
     for name, prefix in prefixes.items():
-        try:
-            values.node_prefix(prefix)
-        except ValueError as error:
-            problems.append(f"[node_type:{printable(name)}]: {error}, as its name_prefix")
         for other, longer in prefixes.items():
             is_same = longer == prefix and name < other
             if is_same or re.fullmatch(re.escape(prefix) + "[0-9]+", longer):

@@ -165,9 +165,11 @@ def slurm_name(text: str) -> str:
 
 
 def node_type_name(text: str) -> str:
-    if not _SLURM_NAME.fullmatch(text):
+    """It begins the names of its nodes, which are the same in Slurm and in Kubernetes."""
+    if len(text) > 63 or not _DNS_SUBDOMAIN.fullmatch(text):
         raise ValueError(
-            f"'{text}' is not a node type; write letters, digits, '-', '_' and '.', e.g. a"
+            f"'{text}' is not a node type; write a-z, 0-9, '-' and '.', "
+            "with a letter or digit at both ends, e.g. a"
         )
     return text
 
@@ -181,7 +183,7 @@ def node_type_names(text: str) -> tuple[str, ...]:
 
 
 def node_prefix(text: str) -> str:
-    """Of node names, which are the same in Slurm and in Kubernetes, so RFC 1123 and lower case."""
+    """Of node names, followed by digits: RFC 1123, but it may end in '-' or '.'."""
     if not _NODE_PREFIX.fullmatch(text):
         raise ValueError(
             f"'{text}' is not the beginning of a Kubernetes node name; "

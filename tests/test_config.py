@@ -262,7 +262,7 @@ BAD = [
     pytest.param("yunikorn_url = yk:9080", "http://yunikorn-service", id="url-scheme"),
     pytest.param("yunikorn_url = http://u:p@yk/", "without user name", id="url-secret"),
     pytest.param("node_type = a;b", "is not a node type", id="node-type-alphabet"),
-    pytest.param("node_type = A", "is not the beginning of a Kubernetes node", id="upper-prefix"),
+    pytest.param("node_type = A", "is not a node type", id="node-type-upper"),
     pytest.param("allowed_queue_prefixes = root..x", "is not a queue path", id="prefix"),
     pytest.param("allowed_queue_prefixes = root.service", "does not cover root.services.dev",
                  id="outside-prefix"),
