@@ -70,7 +70,7 @@ def _unit(resource: str, suffix: str) -> int | None:
 
 
 def format_yunikorn(resource: str, amount: int, like: str) -> str:
-    """`amount` in the unit and spacing of `like` where that is exact, else in the largest exact unit.
+    """`amount` in the unit and spacing of `like` where exact, else in the largest exact unit.
 
     `like` is a legal value of the same resource. Depends on nothing else, so equal amounts always
     read the same. Raises QuantityError for what YuniKorn can't hold.
@@ -85,10 +85,15 @@ def format_yunikorn(resource: str, amount: int, like: str) -> str:
     if amount % unit == 0:
         before, after = like.split(core, 1)
         return f"{before}{amount // unit}{match.group(2)}{match.group(3)}{after}"
-    suffixes = ["m", *_UNITS] if resource == "vcore" else list(_UNITS)
-    worth = {suffix: _unit(resource, suffix) or 1 for suffix in suffixes}
-    best = max((s for s in suffixes if amount % worth[s] == 0), key=lambda s: worth[s])
-    return f"{amount // worth[best]}{best}"
+    return format_amount(resource, amount)
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """In the largest unit that is exact; `vcore` in cores or millicores. Also for people."""
+    if resource == "vcore":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    best = max((s for s, unit in _UNITS.items() if amount % unit == 0), key=lambda s: _UNITS[s])
+    return f"{amount // _UNITS[best]}{best}" if amount else "0"
 
 
 @lru_cache(maxsize=65536)
@@ -117,11 +122,10 @@ def _scale_up(number: int, exponent: int) -> int:
     """number x 10^exponent, rounded up; far exponents are cut off where the answer is known."""
     if number == 0:
         return 0
-    if exponent >= 0:
-        return number * 10 ** min(exponent, _FAR_EXPONENT)
     if -exponent > len(str(number)) + _FAR_EXPONENT:
         return 1
-    return -(-number // 10**-exponent)
+    power: int = 10 ** min(abs(exponent), len(str(number)) + _FAR_EXPONENT)
+    return number * power if exponent >= 0 else -(-number // power)
 
 
 def kube_resources(quantities: Mapping[str, str]) -> dict[str, int]:

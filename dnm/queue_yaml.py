@@ -1,0 +1,190 @@
+"""YAML text -> nodes that know their place in it, the way go-yaml v3 composes them.
+
+Scalars keep their raw text; nothing is resolved here. Only the first document is read, as YuniKorn
+does. libyaml is used where PyYAML has it, PyYAML's own parser otherwise: same result, ten times the
+time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+)
+
+SCALAR: Final = "scalar"
+MAPPING: Final = "mapping"
+SEQUENCE: Final = "sequence"
+ALIAS: Final = "alias"
+
+_LONG_TAG = "tag:yaml.org,2002:"
+_MAX_DEPTH = 200  # of nesting; a queue path of 60 levels needs 125
+
+
+class YamlError(Exception):
+    """Not YAML; `line` counts from 1."""
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
+        self.line = line
+
+
+class Node:
+    """One node. `items` of a mapping are key, value, key, value …; an alias points at `target`.
+
+    `start` and `end` are offsets into the text that was composed, `place` is the index of a scalar
+    in `Composed.shape`. `is_aliased`: some alias refers to this very node.
+    """
+
+    __slots__ = (
+        "end", "is_aliased", "items", "kind", "line", "place", "start", "style", "tag", "target",
+        "value",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, value: str, line: int, start: int) -> None:
+        self.kind = kind
+        self.value = value
+        self.line = line
+        self.start = start
+        self.end = start
+        self.tag = ""
+        self.style = ""
+        self.place = -1
+        self.is_aliased = False
+        self.items: list[Node] = []
+        self.target: Node | None = None
+
+
+class Composed:
+    """The first document; `root` None: there is none. `shape` is everything that was read, in
+    order, without comments and places: two texts of equal shape mean the same."""
+
+    def __init__(self) -> None:
+        self.root: Node | None = None
+        self.shape: list[object] = []
+        self.has_more_documents = False
+
+
+def compose(text: str) -> Composed:
+    """Raises YamlError, with the line, for what is no YAML, and for unknown anchors."""
+    mark_length = len(text) - len(text.removeprefix("\ufeff"))
+    parser = _parser(text[mark_length:])
+    try:
+        return _compose(parser, mark_length)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise YamlError(mark.line + 1 if mark else 1, error.problem or str(error)) from error
+    except yaml.YAMLError as error:  # a character that YAML forbids
+        raise YamlError(1, str(error).splitlines()[0]) from error
+    except UnicodeEncodeError as error:
+        raise YamlError(1, f"not Unicode text: {error.reason}") from error
+    finally:
+        parser.dispose()
+
+
+def _parser(text: str) -> Any:
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    return loader(text)
+
+
+def _compose(parser: Any, offset: int) -> Composed:
+    composed = Composed()
+    shape = composed.shape
+    anchors: dict[str, Node] = {}
+    open_nodes: list[Node] = []
+    next_event = parser.get_event
+    while True:
+        event = next_event()
+        kind = type(event)
+        if kind is StreamStartEvent or kind is DocumentStartEvent:
+            continue
+        if kind is StreamEndEvent:
+            return composed
+        if kind is DocumentEndEvent:
+            composed.has_more_documents = _has_more(parser)
+            return composed
+        if kind is MappingEndEvent or kind is SequenceEndEvent:
+            shape.append(kind)
+            open_nodes.pop().end = event.end_mark.index + offset
+            continue
+        node = _node(event, kind, offset)
+        if node.kind is ALIAS:
+            target = anchors.get(node.value)
+            if target is None:
+                raise YamlError(node.line, f"unknown anchor '{node.value}' referenced")
+            target.is_aliased = True
+            node.target = target
+            shape.append((ALIAS, node.value))
+        else:
+            if event.anchor is not None:
+                anchors[event.anchor] = node
+                shape.append(("anchor", event.anchor))
+            if node.tag:
+                shape.append(("tag", node.tag))
+            node.place = len(shape)
+            shape.append(node.value if node.kind is SCALAR else kind)
+        if open_nodes:
+            open_nodes[-1].items.append(node)
+        else:
+            composed.root = node
+        if node.kind is MAPPING or node.kind is SEQUENCE:
+            open_nodes.append(node)
+            if len(open_nodes) > _MAX_DEPTH:
+                raise YamlError(node.line, f"nested deeper than {_MAX_DEPTH} levels")
+
+
+def _node(event: Any, kind: type, offset: int) -> Node:
+    mark = event.start_mark
+    if kind is ScalarEvent:
+        node = Node(SCALAR, event.value, mark.line + 1, mark.index + offset)
+        node.end = event.end_mark.index + offset
+        node.style = event.style or ""
+    elif kind is MappingStartEvent:
+        node = Node(MAPPING, "", mark.line + 1, mark.index + offset)
+    elif kind is SequenceStartEvent:
+        node = Node(SEQUENCE, "", mark.line + 1, mark.index + offset)
+    else:
+        assert kind is AliasEvent
+        return Node(ALIAS, event.anchor, mark.line + 1, mark.index + offset)
+    if event.tag:
+        tag: str = event.tag
+        node.tag = "!!" + tag.removeprefix(_LONG_TAG) if tag.startswith(_LONG_TAG) else tag
+    return node
+
+
+def _has_more(parser: Any) -> bool:
+    try:
+        return type(parser.get_event()) is not StreamEndEvent
+    except (yaml.YAMLError, UnicodeEncodeError):
+        return True  # what follows is not read, so it need not be YAML
+
+
+def digits_of(text: str, node: Node) -> tuple[int, int] | None:
+    """Where the characters of a scalar stand in the text, without quotes, tags and anchors; None
+    where they are not written as they read (escapes, folded lines)."""
+    if node.style in ("'", '"'):
+        end = node.end - 1
+        start = end - len(node.value)
+    elif node.style in ("|", ">"):
+        core = node.value.strip()
+        start = text.find("\n", node.start, node.end) + 1
+        start = text.find(core, start, node.end) if start and core else -1
+        end = start + len(core)
+        return (start, end) if start >= 0 else None
+    else:
+        start = text.rfind(node.value, node.start, node.end)
+        end = start + len(node.value)
+    if start < node.start or text[start:end] != node.value:
+        return None
+    return start, end
