@@ -252,6 +252,17 @@ class ConfigMap(Value):
     immutable: bool = False
 
 
+class Deployment(Value):
+    """A Deployment of the validation load. `ready` counts its replicas that are ready."""
+
+    namespace: str
+    name: str
+    replicas: int
+    ready: int = 0
+    created: str = ""
+    labels: Mapping[str, str] = {}
+
+
 class QueueLimits(Value):
     """One configured queue; an all-zero limit is no limit (YuniKorn >= 1.5) and is empty here."""
 
