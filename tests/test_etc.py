@@ -1,0 +1,126 @@
+"""What a site copies: the example configuration, the RBAC, the crontab line, the systemd units."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dnm.config import load_config
+from dnm.config_file import read_ini
+from dnm.config_keys import DEFAULT_QUEUE_MAP, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
+from dnm.model import Config
+
+ROOT = Path(__file__).parent.parent
+OFF = re.compile(r"^#(?=\[\w|[a-z][A-Za-z0-9_./-]* = )", re.MULTILINE)
+
+
+@pytest.fixture
+def etc(tmp_path: Path) -> Path:
+    """A copy of both files that names its own map and that only its owner can write."""
+    for name in ("dynamic_node_config.ini", "namespace_queue_paths.json"):
+        text = (ROOT / "etc" / name).read_text()
+        (tmp_path / name).write_text(text.replace(str(DEFAULT_QUEUE_MAP), DEFAULT_QUEUE_MAP.name))
+        (tmp_path / name).chmod(0o644)
+    return tmp_path
+
+
+def all_on(etc: Path) -> Path:
+    path = etc / "dynamic_node_config.ini"
+    path.write_text(OFF.sub("", path.read_text()))
+    return path
+
+
+def test_the_example_is_the_defaults(etc: Path) -> None:
+    example = load_config(etc / "dynamic_node_config.ini", {})
+    (etc / "bare.ini").write_text(
+        "[settings]\nmonitored_namespaces = dev, notebook\n"
+        f"namespace_queue_paths = {DEFAULT_QUEUE_MAP.name}\n"
+    )
+    (etc / "bare.ini").chmod(0o644)
+    bare = load_config(etc / "bare.ini", {})
+    assert example == msgspec.structs.replace(bare, path=example.path)
+    assert set(json.loads((etc / "namespace_queue_paths.json").read_text())) == {"dev", "notebook"}
+
+
+def test_every_key_is_in_the_example_and_nothing_else(etc: Path) -> None:
+    problems: list[str] = []
+    sections = read_ini(all_on(etc), problems)
+    assert problems == []
+    assert set(sections) == {"settings", "namespace:notebook", "node_type:g", "node_convert"}
+    assert sections["settings"].keys() == SETTINGS.keys()
+    assert sections["namespace:notebook"].keys() == NAMESPACE_KEYS.keys()
+    assert sections["node_type:g"].keys() == NODE_TYPE_KEYS.keys() | {"nvidia.com/gpu"}
+
+
+def test_the_example_with_every_key_on_is_valid(etc: Path) -> None:
+    config = load_config(all_on(etc), {})
+    assert config.namespaces["notebook"].node_types == ("g", "a")
+    assert config.node_types["g"].size["nvidia.com/gpu"] == 4
+
+
+def test_every_key_is_explained(etc: Path) -> None:
+    """Before each key, or before the group that it is in, stands a comment."""
+    previous = ""
+    for line in (etc / "dynamic_node_config.ini").read_text().splitlines():
+        if re.match(r"#?[a-z][A-Za-z0-9_./-]* = ", line):
+            assert previous.startswith("# ") or " = " in previous, line
+        previous = line
+
+
+# --- cron and systemd ------------------------------------------------------------------------
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string((ROOT / "cron" / name).read_text())
+    return parser
+
+
+def test_the_service_outlasts_what_dnm_waits_for() -> None:
+    service = unit("dnm.service")["Service"]
+    defaults = Config(path=Path(), namespaces={}, node_types={})
+    assert service["Type"] == "oneshot"
+    assert service["KillMode"] == "process"
+    assert service["SuccessExitStatus"] == "75"
+    assert int(service["TimeoutStopSec"]) > defaults.shutdown_grace.total_seconds()
+    assert int(service["TimeoutStartSec"]) > 2 * defaults.convert_timeout.total_seconds()
+    assert service["ReadWritePaths"] == str(defaults.state_dir)
+
+
+def test_the_timer_fires_as_often_as_the_configuration_says() -> None:
+    timer = unit("dnm.timer")
+    assert timer["Timer"]["OnCalendar"] == "*:0/1"
+    assert Config(path=Path(), namespaces={}, node_types={}).check_interval.total_seconds() == 60
+    assert timer["Install"]["WantedBy"] == "timers.target"
+
+
+def test_the_crontab_line() -> None:
+    lines = (ROOT / "cron" / "dnm.cron").read_text().splitlines()
+    jobs = [line for line in lines if line.startswith("*")]
+    assert [job.split()[:7] for job in jobs] == [["*"] * 5 + ["root", "dnm"]]
+    command = jobs[0].split(None, 6)[6]
+    for code, expected in ((0, 0), (75, 0), (1, 1), (2, 1)):
+        script = f"dnm() {{ return {code}; }}; {command}"
+        assert subprocess.run(["sh", "-c", script], check=False).returncode == expected
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_finds_no_fault(tmp_path: Path) -> None:
+    for name in ("dnm.service", "dnm.timer"):
+        text = (ROOT / "cron" / name).read_text()
+        (tmp_path / name).write_text(text.replace("/usr/local/bin/dnm", "/bin/true"))
+    answer = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "dnm.timer"),
+         str(tmp_path / "dnm.service")],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    faults = [line for line in answer.stderr.splitlines() if "dnm." in line]
+    assert faults == []
