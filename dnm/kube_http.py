@@ -1,0 +1,322 @@
+"""One keep-alive HTTP connection to the API server, pages, time limits and retries.
+
+A read is tried again where that can help, a write never once it may have happened. Bodies are read
+into one buffer that every page uses again. Everything here raises `ApiRefused`, `LostAnswer` or
+what the operating system raises; `kube_errors.py` makes sentences of them.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+import zlib
+from collections.abc import Generator, Mapping
+from datetime import timedelta
+from http.client import HTTPException, HTTPResponse
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from dnm.kube_access import Access
+from dnm.kube_connection import READ_AHEAD, Connection, is_loopback
+from dnm.kube_errors import ApiRefused, LostAnswer, clean, describe
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+_PAGE_ITEMS = 500
+_LARGEST_BODY = 1 << 28
+_ATTEMPTS = 4
+_LONGEST_PAUSE = 10.0
+_LIST_TIMEOUTS = 10  # a LIST may take this many request time-outs
+_TRANSIENT = frozenset({429, 500, 502, 503, 504})
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A successful answer. `body` is valid until the next request."""
+
+    body: memoryview
+    date: str  # header Date
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """What of a `v1.Status` is told to people."""
+
+    message: str | None = None
+    reason: str | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename={"token": "continue"}):
+    token: str | None = None
+
+
+class _ListHead(msgspec.Struct, frozen=True):
+    metadata: _Metadata | None = None
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+_decode_head = msgspec.json.Decoder(_ListHead).decode
+
+
+def make_list_path(path: str, query: Mapping[str, str], token: str = "") -> str:
+    """Path and query of one page."""
+    fields = {**query, "limit": str(_PAGE_ITEMS)}
+    if token:
+        fields["continue"] = token
+    return f"{path}?{urlencode(fields)}"
+
+
+def find_continue(page: memoryview) -> str:
+    """The continue token of a list, found without looking at the items where they come last."""
+    start = bytes(page[:4096])
+    end = start.find(b'"items"')
+    if end > 0:
+        try:
+            head = _decode_head(start[:end].rstrip(b", \t\r\n") + b"}")
+            if head.metadata is not None:
+                return head.metadata.token or ""
+        except msgspec.MsgspecError:
+            pass  # "items" was part of something else
+    head = _decode_head(page)
+    return (head.metadata.token if head.metadata else None) or ""
+
+
+def _make_refusal(response: HTTPResponse, body: memoryview) -> ApiRefused:
+    raw = bytes(body[:65536])
+    try:
+        status = _decode_status(raw)
+    except msgspec.MsgspecError:
+        status = _Status(message=raw[:400].decode(errors="replace"))
+    try:
+        retry_after = min(float(response.headers.get("Retry-After", "0")), _LONGEST_PAUSE)
+    except ValueError:
+        retry_after = 0.0
+    reason = clean(status.reason or response.reason or "", 60)
+    return ApiRefused(response.status, reason, clean(status.message or ""), max(retry_after, 0.0))
+
+
+class Session:
+    """The requests of one run, one after another. Not for several threads."""
+
+    def __init__(self, access: Access, timeout: timedelta) -> None:
+        self._access = access
+        self._timeout = timeout.total_seconds()
+        self._connection = Connection(access)
+        self._buffer = bytearray(1 << 16)
+        self._ahead = ""  # path of a request that was sent and not yet answered
+        host = urlsplit(access.server).hostname or ""
+        self._encoding = "identity" if is_loopback(host) else "gzip"
+
+    @property
+    def server(self) -> str:
+        return self._access.server
+
+    @property
+    def source(self) -> str:
+        return self._access.source
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def read(self, path: str) -> Answer:
+        """GET, tried again on throttling, server errors and broken connections."""
+        return self._retry("GET", path, b"")
+
+    def ask(self, path: str, body: bytes) -> Answer:
+        """POST of a question that changes nothing; tried again like a read."""
+        return self._retry("POST", path, body)
+
+    def pages(self, path: str, query: Mapping[str, str], then: str = "") -> Generator[memoryview]:
+        """The pages of a LIST, each valid until the next is asked for.
+
+        While the caller looks at a page, the server already works on the next one, and behind the
+        last on `then`. Raises ApiRefused with status 410 where the list must be started anew.
+        """
+        give_up = time.monotonic() + _LIST_TIMEOUTS * self._timeout
+        token = ""
+        while True:
+            page = self.read(make_list_path(path, query, token)).body
+            last, token = token, find_continue(page)
+            if token and token == last:
+                raise ValueError("the server gives the same page again and again")
+            following = make_list_path(path, query, token) if token else then
+            if following:
+                self.expect(following)
+            yield page
+            if not token:
+                return
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"the list took longer than {_LIST_TIMEOUTS} request time-outs")
+
+    def expect(self, path: str) -> None:
+        """Sends a GET ahead; the next `read` of the same path takes its answer."""
+        try:
+            self._open()
+            self._send("GET", path, b"", JSON)
+            self._ahead = path
+        except (OSError, HTTPException):
+            self._connection.close()  # the read itself finds out and says why
+
+    def _take_ahead(self, method: str, path: str) -> bool:
+        """Whether the answer to this very request is on its way; any other is thrown away."""
+        ahead, self._ahead = self._ahead, ""
+        if ahead and not (method == "GET" and ahead == path):
+            self._connection.close()
+            return False
+        return bool(ahead) and self._connection.sock is not None
+
+    def write(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        is_throttled: bool = True,
+    ) -> Answer:
+        """Sent once; again only where the server refused it unread (429 means that, unless
+        `is_throttled` says otherwise).
+
+        Raises LostAnswer where it may have happened, ApiRefused, or OSError where it can't have.
+        """
+        for pause in (1.0, 2.0, None):
+            self._take_ahead(method, path)
+            self._open()
+            try:
+                self._send(method, path, body, content_type)
+                return self._receive()
+            except ApiRefused as error:
+                if error.status >= 500:
+                    raise LostAnswer(str(error)) from error
+                if error.status != 429 or pause is None or not is_throttled:
+                    raise
+                time.sleep(max(pause, error.retry_after))
+            except (OSError, HTTPException, ValueError) as error:
+                raise LostAnswer(describe(error)) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def _open(self) -> None:
+        """A connection that is up: what fails here has not reached the server."""
+        self._connection.deadline = time.monotonic() + self._timeout
+        if self._connection.is_stale():
+            self._connection.close()
+        if self._connection.sock is None:
+            try:
+                self._connection.connect()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _send(self, method: str, path: str, body: bytes, content_type: str) -> None:
+        connection = self._connection
+        headers = {
+            "Accept": JSON,
+            "Accept-Encoding": self._encoding,
+            "User-Agent": "dnm",
+            **({} if connection.tunnels else connection.proxy_headers),
+        }
+        authorization = self._access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        if body:
+            headers["Content-Type"] = content_type
+        connection.sock.settimeout(connection.seconds_left())
+        try:
+            connection.request(method, connection.prefix + path, body or None, headers)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _receive(self) -> Answer:
+        """The answer to the request that was sent; unless all goes well, it is closed."""
+        try:
+            response = self._connection.getresponse()
+            body = self._read_body(response)
+            response.close()
+        except BaseException:
+            self._connection.close()
+            raise
+        if response.status >= 300:
+            raise _make_refusal(response, body)
+        return Answer(body, response.headers.get("Date") or "")
+
+    def _read_body(self, response: HTTPResponse) -> memoryview:
+        if response.chunked:
+            size = self._read_chunks(response.fp)
+        elif response.length is not None:
+            size = self._fill(response.fp, 0, response.length)
+        else:
+            size = self._read_to_end(response.fp)
+        body = memoryview(self._buffer)[:size]
+        if response.headers.get("Content-Encoding", "").lower() == "gzip":
+            unpacker = zlib.decompressobj(31)
+            plain = unpacker.decompress(body, _LARGEST_BODY)
+            if not unpacker.eof:
+                raise ValueError("the compressed answer is too large or cut off")
+            return memoryview(plain)
+        return body
+
+    def _read_chunks(self, stream: io.BufferedIOBase) -> int:
+        size = 0
+        while True:
+            length = int(stream.readline(32).split(b";")[0], 16)
+            if length == 0:
+                break
+            size = self._fill(stream, size, length)
+            if stream.read(2) != b"\r\n":
+                raise ValueError("a chunk of the answer does not end where it says")
+        for _ in range(64):
+            if stream.readline(1 << 16) in (b"\r\n", b"\n", b""):
+                return size
+        raise ValueError("the answer has too many trailers")
+
+    def _read_to_end(self, stream: io.BufferedIOBase) -> int:
+        size = 0
+        while block := stream.read(READ_AHEAD):
+            self._reserve(size, len(block))
+            self._buffer[size : size + len(block)] = block
+            size += len(block)
+        return size
+
+    def _fill(self, stream: io.BufferedIOBase, start: int, length: int) -> int:
+        self._reserve(start, length)
+        end = start + length
+        view = memoryview(self._buffer)[start:end]
+        done = 0
+        while done < length:
+            got = stream.readinto(view[done:] if done else view)
+            if not got:
+                raise ConnectionResetError("the connection was cut in the middle of the answer")
+            done += got
+        return end
+
+    def _reserve(self, used: int, more: int) -> None:
+        """Room for `more` bytes behind `used`. A new buffer, so that views of the old one hold."""
+        needed = used + more
+        if more < 0 or needed > _LARGEST_BODY:
+            raise ValueError(f"the answer is larger than {_LARGEST_BODY} bytes")
+        if needed > len(self._buffer):
+            larger = bytearray(max(needed, 2 * len(self._buffer)))
+            larger[:used] = memoryview(self._buffer)[:used]
+            self._buffer = larger
+
+    def _retry(self, method: str, path: str, body: bytes) -> Answer:
+        """At most `_ATTEMPTS` times, and none begins after one request time-out has passed."""
+        give_up = time.monotonic() + self._timeout
+        for attempt in range(_ATTEMPTS):
+            pause = 0.25 * 2**attempt
+            try:
+                if not self._take_ahead(method, path):
+                    self._open()
+                    self._send(method, path, body, JSON)
+                return self._receive()
+            except ApiRefused as error:
+                if error.status not in _TRANSIENT:
+                    raise
+                pause = max(pause, error.retry_after)
+                failure: Exception = error
+            except (ConnectionResetError, BrokenPipeError, HTTPException) as error:
+                failure = error
+            if attempt == _ATTEMPTS - 1 or time.monotonic() + pause > give_up:
+                raise failure
+            time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
