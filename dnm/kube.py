@@ -240,15 +240,23 @@ class KubeClient:
     # --- what `dnm check` asks ----------------------------------------------------------------
 
     def can_i(
-        self, verb: str, resource: str, namespace: str, group: str = "", subresource: str = ""
+        self,
+        verb: str,
+        resource: str,
+        namespace: str,
+        group: str = "",
+        subresource: str = "",
+        name: str = "",
     ) -> bool:
-        """SelfSubjectAccessReview; an empty namespace asks for the whole cluster."""
+        """SelfSubjectAccessReview; an empty namespace asks for the whole cluster, an empty name for
+        every object."""
         attributes = {
             "verb": verb,
             "resource": resource,
             "namespace": namespace,
             "group": group,
             "subresource": subresource,
+            "name": name,
         }
         body = msgspec.json.encode(
             {
