@@ -99,7 +99,7 @@ class SlurmNode(Value, frozen=True, gc=False):
 
 
 class SlurmJob(Value, frozen=True, gc=False):
-    """An unfinished job: `nodes` where it runs, `planned_nodes` where backfill wants to start it."""
+    """Unfinished: `nodes` where it runs, `planned_nodes` where backfill wants to start it."""
 
     id: str
     display_id: str  # with the array index

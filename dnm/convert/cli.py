@@ -1,0 +1,153 @@
+"""`node-convert`: the command line. Exit 0: all that was asked, 1: some or none, 2: usage.
+
+argparse, not typer: `--list` is asked for caps in every run of dnm, so it must start fast, and
+nothing of Kubernetes is imported for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dnm import config_values as values
+from dnm.convert.listing import is_of_type, list_as_json, list_as_text, read_facts
+from dnm.convert.select import judge_nodes
+from dnm.convert.settings import Settings, load_settings
+from dnm.errors import DnmError, ExitCode
+from dnm.slurm import SlurmClient
+
+_EPILOG = """\
+Settings come from [node_convert] in dnm's configuration file, then from the environment (the key in
+capitals: RES_NAME, MIN_IDLE_SECONDS, RES_LOOKAHEAD_SECONDS, PROTECT_LARGEST_PENDING, MARK_REASON,
+PREEMPT_USER, ...), then from the options. etc/ explains every key; etc/hooks/ has example hooks.
+"""
+
+
+def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A ValueError's sentence becomes argparse's message."""
+
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
+
+    return convert
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="node-convert",
+        allow_abbrev=False,
+        description="Moves nodes between Slurm and Kubernetes, one safe stage after the other.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--set", choices=("k8s", "batch"), dest="direction", help="where the nodes shall go")
+    add("--node-name", metavar="NODE", type=_argument(values.object_name), help="one node by name")
+    add(
+        "--node-type",
+        metavar="TYPE",
+        type=_argument(values.node_type_name),
+        help="nodes of a type, by its name prefix (with --num-nodes)",
+    )
+    add(
+        "--num-nodes",
+        metavar="N",
+        type=_argument(values.whole_number(1, 100_000)),
+        help="how many of the type",
+    )
+    add(
+        "--namespace",
+        metavar="NS",
+        type=_argument(values.namespace),
+        help="the namespace they will serve: label <NS>=true",
+    )
+    add(
+        "--list", action="store_true", help="show which nodes could be lent, and why not the others"
+    )
+    add("--resume", action="store_true", help="take up conversions that were interrupted")
+    add("--allow-preempt", action="store_true", help="free nodes of the jobs that may be preempted")
+    add("--force", action="store_true", help="evict pods that nothing would bring back")
+    add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
+    add("--output", choices=("text", "json"), default="text", help="what is printed on stdout")
+    add("--config", metavar="FILE", type=Path, help="dnm's configuration file (or $DNM_CONFIG)")
+    add("--version", action="store_true", help="show the version")
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Exits with 2 and a sentence where the options don't go together."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.version:
+        print(f"node-convert {_version()}")
+        parser.exit(0)
+    modes = sum((options.list, options.resume, options.direction is not None))
+    if modes != 1:
+        parser.error("one of --set k8s, --set batch, --list and --resume is required")
+    if options.node_name and (options.node_type or options.num_nodes):
+        parser.error("--node-name names the node; leave --node-type and --num-nodes out")
+    if options.direction is None:
+        return options
+    if bool(options.node_type) != bool(options.num_nodes):
+        parser.error("--node-type and --num-nodes go together")
+    if not options.node_name and not options.node_type:
+        parser.error("--node-name, or --node-type with --num-nodes, is required")
+    return options
+
+
+def _version() -> str:
+    from importlib.metadata import version  # 20 ms that only this option has to pay
+
+    return version("dnm")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point; ends the process with the exit code."""
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    try:
+        given = {"allow_preempt": options.allow_preempt or None, "force": options.force or None}
+        settings = load_settings(given, os.environ, options.config)
+        code = run(options, settings)
+    except DnmError as error:
+        print(f"node-convert: {error}", file=sys.stderr)
+        code = error.exit_code
+    sys.exit(code)
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    if options.list:
+        return show_list(options, settings)
+    return ExitCode.FAILED
+
+
+def show_list(options: argparse.Namespace, settings: Settings) -> int:
+    client = SlurmClient(os.environ, settings.command_timeout_seconds)
+    facts = read_facts(client)
+    judged = judge_nodes(facts, settings.rules())
+    of = ""
+    if options.node_name:
+        of = f" named '{options.node_name}'"
+        judged = tuple(one for one in judged if one.node.name == options.node_name)
+    elif options.node_type:
+        prefix = settings.prefix(options.node_type)
+        of = f" of type '{options.node_type}'"
+        judged = tuple(one for one in judged if is_of_type(one.node.name, prefix))
+    if options.output == "json":
+        print(list_as_json(judged))
+    else:
+        print(list_as_text(judged, facts.jobs, settings, of))
+    if options.node_name and not judged:
+        print(f"node-convert: Slurm knows no node {options.node_name}", file=sys.stderr)
+        return ExitCode.FAILED
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    main()

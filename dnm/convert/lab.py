@@ -1,0 +1,294 @@
+"""A real Slurm with many nodes on this one machine, for the tests and for `dnm demo --slurm`.
+
+One slurmctld, one slurmd a node, one munged with its own key, all on loopback, in the foreground,
+as children of this process; nothing of /etc/slurm or /etc/munge is read or written. Works with
+Debian's packages of Slurm 20.11 to 26.05, without systemd and cgroups. Jobs of other users need
+root. What is not set is the default: naming some defaults makes newer versions refuse to start.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dnm.errors import SlurmError
+from dnm.slurm import SlurmClient, SlurmOutcomeUnknown
+from dnm.slurm_text import SlurmNode
+from dnm.touch import touch
+
+PROGRAMS = ("slurmctld", "slurmd", "munged", "scontrol", "squeue", "sbatch", "scancel")
+PACKAGES = "slurmctld slurmd slurm-client munge"
+_SBIN = "/usr/sbin:/sbin:/usr/local/sbin"
+_CONFIGURATION = """\
+ClusterName=lab
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={port}
+SlurmdPort={slurmd_port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={lab}/run/munge.sock
+CredType=cred/munge
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+StateSaveLocation={lab}/state
+SlurmdSpoolDir={lab}/spool/%n
+SlurmctldPidFile={lab}/run/slurmctld.pid
+SlurmdPidFile={lab}/run/slurmd-%n.pid
+SlurmctldLogFile={lab}/log/slurmctld.log
+SlurmdLogFile={lab}/log/slurmd-%n.log
+SlurmctldDebug=verbose
+MailProg=/bin/true
+ProctrackType=proctrack/linuxproc
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0,sched_min_interval=0
+SlurmdParameters=config_overrides
+Epilog={lab}/epilog
+ReturnToService=1
+SlurmdTimeout=10
+InactiveLimit=0
+KillWait=2
+MinJobAge=300
+MessageTimeout=10
+TreeWidth=50
+{more}
+{nodes}
+PartitionName=main Nodes={names} Default=YES MaxTime=INFINITE State=UP
+"""
+_EPILOG = """\
+#!/bin/sh
+# A job's node stays COMPLETING while this file is there.
+while [ -e '{lab}/hold-'"$SLURMD_NODENAME" ]; do sleep 0.1; done
+"""
+
+
+def missing_programs() -> tuple[str, ...]:
+    """What this machine lacks for a lab."""
+    return tuple(name for name in PROGRAMS if not _program(name))
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:{_SBIN}")
+
+
+class SlurmLab:
+    """Use `start`, then `environ` for whatever shall talk to it, and `stop` in any case.
+
+    `directory` must be open to the users whose jobs shall run. `nodes` are names; each has 8 CPUs
+    and 16,000 MB, more than the hardware may have.
+    """
+
+    def __init__(self, directory: Path, nodes: Sequence[str], more: str = "") -> None:
+        self.directory = directory
+        self.nodes = tuple(nodes)
+        self.more = more  # further lines of slurm.conf
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """This process's environment with the lab's slurm.conf."""
+        return {**os.environ, "SLURM_CONF": str(self.directory / "slurm.conf")}
+
+    @property
+    def client(self) -> SlurmClient:
+        return SlurmClient(self.environ)
+
+    def start(self) -> None:
+        """Returns when every node has registered; raises SlurmError with the log's last lines."""
+        if missing := missing_programs():
+            raise SlurmError(
+                f"{', '.join(missing)} not found: install them with 'apt-get install {PACKAGES}'"
+            )
+        self._write_files()
+        self._start_munged()
+        self.start_controller()
+        for node in self.nodes:
+            self.start_slurmd(node)
+        self.wait_for(lambda: all(node.state.text == "IDLE" for node in self.read_nodes()), 30)
+        # No job starts within three seconds of slurmctld's start.
+        time.sleep(3)
+
+    def _write_files(self) -> None:
+        for name in ("run", "log", "state", "spool"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o755)
+        ports = _free_ports(len(self.nodes) + 2)
+        lines = [
+            f"NodeName={node} NodeHostName=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 "
+            "SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=16000"
+            for node, port in zip(self.nodes, ports[2:], strict=True)
+        ]
+        epilog = self.directory / "epilog"
+        epilog.write_text(_EPILOG.format(lab=self.directory))
+        epilog.chmod(0o755)
+        (self.directory / "slurm.conf").write_text(
+            _CONFIGURATION.format(
+                port=ports[0],
+                slurmd_port=ports[1],
+                user=_user_name(),
+                lab=self.directory,
+                nodes="\n".join(lines),
+                names=",".join(self.nodes),
+                more=self.more,
+            )
+        )
+        key = self.directory / "munge.key"
+        key.touch(0o600)
+        key.write_bytes(random.randbytes(128))
+
+    def _start_munged(self) -> None:
+        run, log = self.directory / "run", self.directory / "log"
+        self._spawn(
+            "munged",
+            "munged", "--foreground", "--force", f"--key-file={self.directory}/munge.key",
+            f"--socket={run}/munge.sock", f"--pid-file={run}/munged.pid",
+            f"--log-file={log}/munged.log", f"--seed-file={run}/munged.seed", "--num-threads=4",
+        )  # fmt: skip
+        self.wait_for((run / "munge.sock").exists, 10)
+
+    def start_controller(self) -> None:
+        """slurmctld takes up the state it saved; it answers when this returns."""
+        self._spawn("slurmctld", "slurmctld", "-D")
+        self.wait_for(self._controller_answers, 20)
+
+    def _controller_answers(self) -> bool:
+        try:
+            self.client.check_controller()
+        except SlurmError:
+            return False
+        return True
+
+    def stop_controller(self, sent: signal.Signals = signal.SIGTERM) -> None:
+        self._end("slurmctld", sent)
+
+    def start_slurmd(self, node: str, rebooted: bool = False) -> None:
+        """`rebooted` makes it report a new boot time."""
+        self._spawn(f"slurmd {node}", "slurmd", "-D", "-N", node, *(["-b"] if rebooted else []))
+
+    def stop_slurmd(self, node: str) -> None:
+        self._end(f"slurmd {node}", signal.SIGTERM)
+
+    def has_slurmd(self, node: str) -> bool:
+        return f"slurmd {node}" in self.children
+
+    def _spawn(self, key: str, program: str, *options: str) -> None:
+        path = _program(program)
+        assert path is not None, program
+        with touch("lab.start"):
+            self.children[key] = subprocess.Popen(
+                [path, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=self.environ,
+                start_new_session=True,
+            )
+
+    def _end(self, key: str, sent: signal.Signals) -> None:
+        child = self.children.pop(key)
+        child.send_signal(sent)
+        try:
+            child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+    def run(self, *command: str) -> str:
+        """One of Slurm's own commands, with its defaults; raises SlurmError when it fails."""
+        answer = subprocess.run(
+            command,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        if answer.returncode:
+            raise SlurmError(f"{' '.join(command)}: {answer.stderr.strip() or answer.stdout}")
+        return answer.stdout.strip()
+
+    def submit(self, *options: str, script: str = "sleep 300") -> str:
+        """The id of a batch job; `options` are sbatch's."""
+        return self.run(
+            "sbatch", "--parsable", "-o", "/dev/null", "-D", "/tmp", *options, f"--wrap={script}"
+        )
+
+    def read_nodes(self) -> tuple[SlurmNode, ...]:
+        """Empty while slurmctld doesn't answer, for waiting."""
+        try:
+            return self.client.read_nodes()
+        except SlurmOutcomeUnknown:
+            return ()
+
+    def wait_for(self, is_so: Callable[[], bool], seconds: float) -> None:
+        """Raises SlurmError with the end of slurmctld's log when it does not come true."""
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            if time.monotonic() > deadline:
+                raise SlurmError(f"the lab did not get there in {seconds} s:\n{self._log_end()}")
+            time.sleep(0.1)
+
+    def _log_end(self) -> str:
+        log = self.directory / "log" / "slurmctld.log"
+        return "\n".join(log.read_text().splitlines()[-20:]) if log.exists() else ""
+
+    def stop(self) -> None:
+        """Ends the daemons and whatever of their jobs is left; the files stay."""
+        for key in [key for key in self.children if key != "munged"]:
+            self._end(key, signal.SIGTERM)
+        for pid in self._leftovers():
+            os.kill(pid, signal.SIGKILL)
+        if "munged" in self.children:
+            self._end("munged", signal.SIGTERM)
+
+    def _leftovers(self) -> list[int]:
+        """slurmstepd and jobs outlive slurmd by design; the lab's carry its slurm.conf."""
+        mark = f"SLURM_CONF={self.directory / 'slurm.conf'}".encode()
+        return [
+            int(process.name)
+            for process in Path("/proc").iterdir()
+            if process.name.isdecimal() and _has_variables(process, (mark, b"SLURM_JOB_ID="))
+        ]
+
+
+def _has_variables(process: Path, beginnings: Sequence[bytes]) -> bool:
+    try:
+        variables = (process / "environ").read_bytes().split(b"\0")
+        is_step = (process / "comm").read_text().strip() == "slurmstepd"
+    except OSError:
+        return False
+    has = [any(one.startswith(begin) for one in variables) for begin in beginnings]
+    return has[0] and (has[1] or is_step)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Below the kernel's own range, so that no outgoing connection takes one of them."""
+    for _ in range(50):
+        first = random.randrange(16_000, 30_000)
+        if all(map(_is_free, range(first, first + count))):
+            return list(range(first, first + count))
+    raise SlurmError(f"no {count} free ports in a row on loopback: stop what listens there")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _user_name() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.geteuid()).pw_name

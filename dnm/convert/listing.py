@@ -1,0 +1,87 @@
+"""`--list`: every node with its verdict and the reason, for people and for dnm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from dnm.convert.select import Facts, Judged, Verdict, format_duration
+from dnm.convert.settings import Settings
+from dnm.slurm import SlurmClient
+from dnm.slurm_text import SlurmJob
+
+SCHEMA = "node-convert.list/1"
+_HEADER = ("NODE", "STATE", "IDLE", "VERDICT", "REASON")
+
+
+def read_facts(client: SlurmClient) -> Facts:
+    """Jobs after nodes, so that what starts in between is seen. Raises SlurmError."""
+    client.check_controller()
+    nodes = client.read_nodes()
+    reservations = client.read_reservations()
+    jobs = client.read_jobs()
+    return Facts(nodes=nodes, jobs=jobs, reservations=reservations, read_at=datetime.now(UTC))
+
+
+def is_of_type(name: str, prefix: str) -> bool:
+    """The prefix followed by digits and nothing else."""
+    return name.startswith(prefix) and name[len(prefix) :].isdecimal()
+
+
+def list_as_json(judged: Sequence[Judged]) -> str:
+    nodes = [
+        {
+            "node": one.node.name,
+            "state": one.node.state.text,
+            "idle_seconds": None if one.idle is None else int(one.idle.total_seconds()),
+            "verdict": one.verdict.value,
+            "reason": one.reason,
+            "in_service": one.in_service,
+        }
+        for one in judged
+    ]
+    return msgspec.json.encode({"schema": SCHEMA, "nodes": nodes}).decode()
+
+
+def list_as_text(
+    judged: Sequence[Judged], jobs: Sequence[SlurmJob], settings: Settings, of: str
+) -> str:
+    """A table whose last column is free text, an empty line, and what the verdicts depend on."""
+    rows = [_HEADER, *map(_row, judged)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = ["  ".join((*map(str.ljust, row, widths), row[4])) for row in rows]
+    return "\n".join([*lines, "", *_summary(judged, jobs, settings, of)])
+
+
+def _row(one: Judged) -> tuple[str, str, str, str, str]:
+    idle = "-" if one.idle is None else format_duration(one.idle)
+    return one.node.name, one.node.state.text, idle, one.verdict.value, _printable(one.reason)
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _summary(
+    judged: Sequence[Judged], jobs: Sequence[SlurmJob], settings: Settings, of: str
+) -> list[str]:
+    count: Callable[[Verdict], int] = [one.verdict for one in judged].count
+    largest = max((job.node_count for job in jobs if job.state == "PENDING"), default=0)
+    holders = f"{settings.preempt_user}/{settings.preempt_account}".strip("/")
+    preemption = (
+        f"enabled, mode={settings.preempt_mode}, "
+        f"grace={settings.preempt_grace_seconds.total_seconds():g}s"
+        if settings.allow_preempt
+        else f"disabled (--allow-preempt or PREEMPT_ENABLED=1), mode={settings.preempt_mode}"
+    )
+    guard = "on" if settings.protect_largest_pending else "off"
+    return [
+        f"Viable now: {count(Verdict.OK)} of {len(judged)} node(s){of}",
+        f"Thresholds: MIN_IDLE_SECONDS={settings.min_idle_seconds.total_seconds():g} "
+        f"RES_LOOKAHEAD_SECONDS={settings.res_lookahead_seconds.total_seconds():g}",
+        f"Preemptible: {count(Verdict.PREEMPT)} node(s) held by {holders or 'nobody named'}",
+        f"Preemption: {preemption}",
+        f"Largest pending job: {largest} node(s); PROTECT_LARGEST_PENDING is {guard}",
+    ]
