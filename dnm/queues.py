@@ -260,8 +260,8 @@ def _first(problems: Sequence[Violation], most: int = 3) -> str:
 def _why_not_editable(scheduler: Scheduler, has_more_documents: bool) -> str:
     if has_more_documents:
         return (
-            "the text holds several YAML documents (`---`), of which YuniKorn reads only the first; "
-            "remove the others"
+            "the text holds several YAML documents (`---`), of which YuniKorn reads only the "
+            "first; remove the others"
         )
     partition = next(filter(is_default, scheduler.partitions or []), None)
     if partition is None:
@@ -280,8 +280,8 @@ def _why_not_editable(scheduler: Scheduler, has_more_documents: bool) -> str:
 
 def _false_root(path: str, queue: Queue) -> str:
     return (
-        f"line {queue.line}: {path} is named like root, so YuniKorn ignores its limits at run time; "
-        "rename it"
+        f"line {queue.line}: {path} is named like root, so YuniKorn ignores its limits at run "
+        "time; rename it"
     )
 
 
