@@ -141,5 +141,5 @@ def make_page_decoder(queue_annotation: str) -> Callable[[memoryview | bytes], A
     return msgspec.json.Decoder(page).decode
 
 
-def _define(name: str, fields: list[Any], rename: dict[str, str] | str = "camel") -> Any:
+def _define(name: str, fields: list[Any], rename: Any = "camel") -> Any:
     return msgspec.defstruct(name, fields, frozen=True, gc=False, rename=rename)

@@ -1,0 +1,1 @@
+"""The cost of reading a cluster, measured: `python -m tests.bench`."""

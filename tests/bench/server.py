@@ -1,0 +1,215 @@
+"""Serves written clusters as an API server would, by copying files into sockets.
+
+`/quiet` and `/busy` are the two twins; behind either stand the lists of pods and nodes with limit,
+continue and the selector of unfinished pods, and the ConfigMap of the queues. Every request is
+counted by path and with the bytes of its answer: `/requests` tells and forgets them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.bench.cluster import Segment, Size, chunk, queue_document, write_cluster
+
+_OK = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: Fri, 01 May 2026 12:00:00 GMT\r\n"
+)
+
+
+@dataclass
+class Served:
+    """What was asked since somebody last looked."""
+
+    requests: list[str] = field(default_factory=list)
+    bytes_sent: int = 0
+
+
+class StaticServer:
+    """Listens on a free port of the loopback; one thread a connection."""
+
+    def __init__(self, size: Size, directory: Path) -> None:
+        self._size = size
+        self._segments = write_cluster(size, directory)
+        self._files = {
+            name: os.open(segment.path, os.O_RDONLY) for name, segment in self._segments.items()
+        }
+        self._lock = threading.Lock()
+        self._served = Served()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port: int = self._listener.getsockname()[1]
+
+    def start(self) -> None:
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+        for descriptor in self._files.values():
+            os.close(descriptor)
+
+    def take_served(self) -> Served:
+        with self._lock:
+            served, self._served = self._served, Served()
+        return served
+
+    def _talk(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection, connection.makefile("rb") as stream:
+            try:
+                while line := stream.readline():
+                    length = 0
+                    while (header := stream.readline()) not in (b"\r\n", b""):
+                        if header.lower().startswith(b"content-length:"):
+                            length = int(header.split(b":")[1])
+                    stream.read(length)
+                    self._answer(connection, *line.decode().split()[:2])
+            except (ConnectionError, ValueError):
+                return
+
+    def _answer(self, connection: socket.socket, method: str, target: str) -> None:
+        if target == "/requests":
+            served = self.take_served()
+            self._send(connection, json.dumps(vars(served)).encode())
+            return
+        url = urlsplit(target)
+        _, twin, *rest = url.path.split("/")
+        path = "/" + "/".join(rest)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        if path == "/api/v1/pods":
+            sent = self._send_list(connection, "PodList", self._pods(twin, query), query)
+        elif path == "/api/v1/nodes":
+            parts = [("nodes", len(self._segments["nodes"]))]
+            sent = self._send_list(connection, "NodeList", parts, query)
+        else:
+            sent = self._send(connection, *self._small(path))
+        with self._lock:
+            self._served.requests.append(f"{method} {unquote(target)}")
+            self._served.bytes_sent += sent
+
+    def _pods(self, twin: str, query: dict[str, str]) -> list[tuple[str, int]]:
+        parts = [(twin, len(self._segments[twin]))]
+        if "status.phase!=Succeeded" not in query.get("fieldSelector", ""):
+            parts.append(("finished", len(self._segments["finished"])))
+        return parts
+
+    def _small(self, path: str) -> tuple[bytes, int]:
+        if path == "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs":
+            config_map = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": "yunikorn-configs",
+                    "namespace": "yunikorn",
+                    "resourceVersion": "4711",
+                },
+                "data": {"queues.yaml": queue_document(self._size)},
+            }
+            return json.dumps(config_map).encode(), 200
+        if path == "/version":
+            return b'{"major":"1","minor":"33","gitVersion":"v1.33.1"}', 200
+        if path in _DISCOVERY:
+            return json.dumps(_DISCOVERY[path]).encode(), 200
+        return b'{"kind":"Status","status":"Failure","reason":"NotFound","code":404}', 404
+
+    def _send(self, connection: socket.socket, body: bytes, status: int = 200) -> int:
+        head = _OK if status == 200 else _OK.replace(b"200 OK", b"404 Not Found")
+        connection.sendall(b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body))
+        return len(body)
+
+    def _send_list(
+        self,
+        connection: socket.socket,
+        kind: str,
+        parts: list[tuple[str, int]],
+        query: dict[str, str],
+    ) -> int:
+        total = sum(length for _, length in parts)
+        start = int(query.get("continue", "0"))
+        end = min(start + (int(query.get("limit", "0")) or total), total)
+        metadata = {"resourceVersion": "4711"}
+        if end < total:
+            metadata |= {"continue": str(end), "remainingItemCount": str(total - end)}
+        head = json.dumps({"kind": kind, "apiVersion": "v1", "metadata": metadata})[:-1]
+        first = chunk(f'{head},"items":['.encode())
+        connection.sendall(_OK + b"Transfer-Encoding: chunked\r\n\r\n" + first)
+        sent, before = len(first), 0
+        for name, length in parts:
+            low, high = max(start - before, 0), min(end - before, length)
+            if low < high:
+                sent += self._copy(connection, self._segments[name], low, high, before > 0)
+            before += length
+        last = chunk(b"]}\n") + b"0\r\n\r\n"
+        connection.sendall(last)
+        return sent + len(last)
+
+    def _copy(
+        self, connection: socket.socket, segment: Segment, low: int, high: int, follows: bool
+    ) -> int:
+        """Objects `low` to `high` of a file, in which all but the first have a comma before them."""
+        name = segment.path.stem
+        position, stop = segment.offsets[low], segment.offsets[high]
+        if low > 0:
+            # The object begins with a comma, and so would the page: blank it out.
+            size, _, _ = os.pread(self._files[name], 16, position).partition(b"\r\n")
+            body = os.pread(self._files[name], int(size, 16), position + len(size) + 2)
+            connection.sendall(chunk(b" " + body[1:]))
+            position = segment.offsets[low + 1]
+        elif follows:
+            connection.sendall(chunk(b","))
+        total = stop - position
+        while position < stop:
+            position += os.sendfile(
+                connection.fileno(), self._files[name], position, stop - position
+            )
+        return total
+
+
+def _resources(group: str, *names: tuple[str, str, bool]) -> dict[str, object]:
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group,
+        "resources": [
+            {
+                "name": name,
+                "singularName": kind.lower(),
+                "namespaced": namespaced,
+                "kind": kind,
+                "verbs": ["get", "list"],
+            }
+            for name, kind, namespaced in names
+        ],
+    }
+
+
+_DISCOVERY: dict[str, object] = {
+    "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
+    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    "/api/v1": _resources("v1", ("pods", "Pod", True), ("nodes", "Node", False)),
+}
+
+
+def main() -> None:
+    """NODES PODS DIRECTORY: prints its port and serves until it is ended."""
+    nodes, pods, directory = sys.argv[1:]
+    server = StaticServer(Size(nodes=int(nodes), pods=int(pods)), Path(directory))
+    print(server.port, flush=True)
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()
