@@ -24,10 +24,9 @@ from dnm.converter import (
     run_converters,
 )
 from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError
-from dnm.lifecycle import backoff_delay
+from dnm.lifecycle import backoff_delay, with_failure
 from dnm.model import (
     Action,
-    Backoff,
     Config,
     ConfigMap,
     ConversionRequest,
@@ -146,15 +145,18 @@ class Actuator:
 
     def _fence(self, name: str) -> None:
         entry = self.registry.nodes[name]
-        annotations = {**mark_annotations(mark_of(entry)), PREFIX + "fenced": "true"}
-        if self._patch(name, lambda node: not node.is_cordoned, cordon=True, annotations=annotations):
+        annotations = {**mark_annotations(entry.mark), PREFIX + "fenced": "true"}
+        is_open = self._patch(
+            name, lambda node: not node.is_cordoned, cordon=True, annotations=annotations
+        )
+        if is_open:
             self._done(f"action=fence node={name} queue={entry.queue}")
         else:
             log.info("action=fence node=%s skipped='it is cordoned already'", name)
 
     def _unfence(self, name: str) -> None:
         ours: Mapping[str, str | None] = {PREFIX + "fenced": None}
-        if self._patch(name, _is_fenced, cordon=False, annotations=ours):
+        if self._patch(name, _has_our_fence, cordon=False, annotations=ours):
             self._done(f"action=unfence node={name}")
 
     def _patch(
@@ -280,7 +282,10 @@ class Actuator:
         now = datetime.now(UTC)
         given_up = _replace(request, ended=True, is_given_up=True, since=now, error=error)
         registry = _with_request(self.registry, given_up)
-        self._save(with_failure(self.config, registry, request.node_type, request.count, now))
+        before = registry.backoffs.get(request.node_type)
+        backoff = with_failure(self.config, before, request.count, now)
+        backoffs = {**registry.backoffs, request.node_type: backoff}
+        self._save(_replace(registry, backoffs=backoffs))
 
     def _return_ended(self, name: str, end: Ended) -> None:
         entry = self.registry.nodes[name]
@@ -295,30 +300,6 @@ class Actuator:
             self._fail(f"action=return node={name} error={error!r}")
 
 
-def with_failure(
-    config: Config, registry: Registry, node_type: str, asked: int, now: datetime
-) -> Registry:
-    """A failed conversion of a type: the next waits longer and asks for fewer."""
-    before = registry.backoffs.get(node_type)
-    failures = (before.failures if before else 0) + 1
-    backoff = Backoff(
-        failures=failures,
-        until=now + backoff_delay(config, failures),
-        ask_at_most=max(1, min(asked, before.ask_at_most if before else asked) // 2),
-    )
-    return _replace(registry, backoffs={**registry.backoffs, node_type: backoff})
-
-
-def mark_of(entry: LentNode) -> Mark:
-    """The mark that a lent node's Node carries."""
-    return Mark(
-        instance=entry.owner,
-        node_type=entry.node_type,
-        namespace=entry.namespace,
-        queue=entry.queue,
-    )
-
-
 def mark_annotations(mark: Mark) -> dict[str, str | None]:
     """The mark as annotations; the fence is another's to set."""
     return {
@@ -330,7 +311,11 @@ def mark_annotations(mark: Mark) -> dict[str, str | None]:
 
 
 def _is_fenced(node: Node) -> bool:
-    return node.is_cordoned and node.mark is not None and node.mark.fenced
+    return node.is_cordoned and _has_our_fence(node)
+
+
+def _has_our_fence(node: Node) -> bool:
+    return node.mark is not None and node.mark.fenced
 
 
 def _how(end: Ended) -> str:

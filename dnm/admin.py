@@ -3,14 +3,19 @@ says what it did; the next run acts on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
 from dnm.errors import DnmError, ExitCode
+from dnm.lifecycle import enter_phase
 from dnm.model import Config, Pause, Phase, Registry
 from dnm.runner import change_registry
+
+
+V = TypeVar("V")
 
 
 class NotKnownError(DnmError):
@@ -88,9 +93,7 @@ def _returning_again(registry: Registry, name: str) -> Registry:
             f"{name} is {entry.phase.value}, not failed: there is nothing to reset; "
             "`dnm status` shows what it waits for"
         )
-    again = msgspec.structs.replace(
-        entry, phase=Phase.RETURNING, since=datetime.now(UTC), attempts=0, retry_after=None, error=""
-    )
+    again = enter_phase(entry, Phase.RETURNING, datetime.now(UTC))
     return _with(registry, nodes={**registry.nodes, name: again})
 
 
@@ -116,8 +119,7 @@ def _known(registry: Registry, node: str) -> None:
         raise NotKnownError(f"{node!r} is not a lent node; lent are: {known}")
 
 
-def _without(mapping: dict[str, object] | object, key: str) -> object:
-    assert isinstance(mapping, dict)
+def _without(mapping: Mapping[str, V], key: str) -> dict[str, V]:
     return {name: value for name, value in mapping.items() if name != key}
 
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from datetime import UTC, datetime, timedelta
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +46,7 @@ app.add_typer(sandbox_app, name="sandbox")
 IDENT = "dynamic-node-manager"
 
 
-class Output(str, Enum):
+class Output(StrEnum):
     """How a verb prints."""
 
     text = "text"
@@ -209,13 +209,16 @@ def nodes(
 @app.command()
 def pause(
     config_path: ConfigOption = None,
-    minutes: Annotated[float | None, typer.Option("--for", help="Minutes; else until resumed.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--for", help="Minutes; else until resumed.")
+    ] = None,
     reason: Annotated[str, typer.Option(help="Shown by status.")] = "",
 ) -> None:
     """Stop all conversions and reversions, until `dnm resume` or for some minutes."""
     from dnm import admin
 
-    print(admin.pause(_config(config_path), timedelta(minutes=minutes) if minutes else None, reason))
+    length = timedelta(minutes=minutes) if minutes else None
+    print(admin.pause(_config(config_path), length, reason))
 
 
 @app.command()

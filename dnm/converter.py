@@ -15,7 +15,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 
@@ -105,7 +104,7 @@ class ConverterCall:
         self.last_lines: list[str] = []
         try:
             with touch("converter.start"):
-                self.child = subprocess.Popen(  # noqa: S603 - a list, no shell, checked names
+                self.child = subprocess.Popen(
                     list(command),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
@@ -256,7 +255,7 @@ def list_batch_nodes(
         command = [str(config.node_convert_path), "--list", *chosen, *options]
         try:
             with touch("converter.list"):
-                answer = subprocess.run(  # noqa: S603 - a list, no shell
+                answer = subprocess.run(
                     command,
                     stdin=subprocess.DEVNULL,
                     capture_output=True,

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.model import (
+    Backoff,
     BatchNode,
     Config,
     ConversionRequest,
@@ -34,6 +35,7 @@ from dnm.registry import node_type_of
 
 MAX_ATTEMPTS = 3
 _LONGEST_BACKOFF = timedelta(hours=1)
+_UNSEEN_PODS = "not all pods could be read (it needs list on pods, cluster-wide)"
 _LEFT_KUBERNETES = "its Node is gone and Slurm does not have it in service"
 
 
@@ -45,11 +47,17 @@ class Facts(Value):
     batch: Mapping[str, BatchNode] | None
     working_pods: Mapping[str, int] | None  # node -> pods that count; a node without: 0
     running: frozenset[ConverterProcess]
+    sees_all_pods: bool = True  # False: some namespaces could not be read
 
     def is_in_service(self, name: str) -> bool | None:
         """Whether Slurm has the node in service; None is unknown."""
         known = self.batch.get(name) if self.batch is not None else None
         return known.in_service if known is not None else None
+
+    def work_on(self, name: str) -> int | None:
+        """Pods that count on a node; None: it can't be told that there are none."""
+        pods = (self.working_pods or {}).get(name, 0)
+        return pods if pods or (self.working_pods is not None and self.sees_all_pods) else None
 
     def is_running(self, process: ConverterProcess | None) -> bool:
         return process is not None and process in self.running
@@ -68,6 +76,17 @@ class Step(Value):
 def backoff_delay(config: Config, failures: int) -> timedelta:
     """Doubling from one check interval, an hour at most."""
     return min(config.check_interval * (2 ** min(failures, 12)), _LONGEST_BACKOFF)
+
+
+def with_failure(config: Config, before: Backoff | None, asked: int, now: datetime) -> Backoff:
+    """After a failed conversion: the next one waits longer and asks for fewer."""
+    failures = (before.failures if before else 0) + 1
+    most = min(asked, before.ask_at_most) if before else asked
+    return Backoff(
+        failures=failures,
+        until=now + backoff_delay(config, failures),
+        ask_at_most=max(1, most // 2),
+    )
 
 
 def size_of(node: Node, expected: Resources) -> dict[str, int] | None:
@@ -92,7 +111,7 @@ def _with(entry: LentNode, **changes: object) -> LentNode:
     return msgspec.structs.replace(entry, **changes)
 
 
-def _enter(entry: LentNode, phase: Phase, now: datetime, **changes: object) -> LentNode:
+def enter_phase(entry: LentNode, phase: Phase, now: datetime, **changes: object) -> LentNode:
     """A new phase starts its own clock, tries and error."""
     fresh: dict[str, object] = {"attempts": 0, "retry_after": None, "error": "", "converter": None}
     return _with(entry, phase=phase, since=now, **{**fresh, **changes})
@@ -118,7 +137,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
         expected = config.node_types[entry.node_type].size if _type_known(config, entry) else {}
         size = size_of(node, expected)
         if size is not None:
-            joined = _enter(entry, Phase.SERVING, facts.now, counted=size)
+            joined = enter_phase(entry, Phase.SERVING, facts.now, counted=size)
             return _stay(name, joined, Verdict.KEEP, Reason.JOINED)
     in_service = facts.is_in_service(name)
     if node is None and in_service and not facts.is_running(entry.converter):
@@ -132,7 +151,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
         f"{name} {why} since {_clock(entry.since)}; look at it, then `dnm reset {name}` "
         "to give it back to Slurm"
     )
-    failed = _enter(entry, Phase.FAILED, facts.now, error=error)
+    failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
     step = _stay(name, failed, Verdict.FAILED, Reason.LATE, error)
     return msgspec.structs.replace(step, conversion_failed=True)
 
@@ -158,10 +177,10 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
         held = _with(entry, idle_since=None)
         return _stay(name, held, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
     entry = _grown(entry, node)
-    if facts.working_pods is None:
+    pods = facts.work_on(name)
+    if pods is None:
         unknown = _with(entry, idle_since=None)
-        return _stay(name, unknown, Verdict.WAIT, Reason.UNKNOWN, "its pods could not be read")
-    pods = facts.working_pods.get(name, 0)
+        return _stay(name, unknown, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
     if pods:
         used = _with(entry, idle_since=None, was_used=True)
         return _stay(name, used, Verdict.KEEP, Reason.IN_USE)
@@ -204,7 +223,7 @@ def _left_kubernetes(name: str, entry: LentNode, facts: Facts) -> Step:
     if in_service is None:
         return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, "its Node is gone; ask Slurm")
     error = f"{_LEFT_KUBERNETES}; return it by hand, or let dnm do it with `dnm reset {name}`"
-    failed = _enter(entry, Phase.FAILED, facts.now, error=error)
+    failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
     return _stay(name, failed, Verdict.FAILED, Reason.GONE, error)
 
 
@@ -213,14 +232,15 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Step
     node = facts.nodes.get(name)
     if node is None:
         return _left_kubernetes(name, entry, facts)
-    if facts.working_pods is None:
-        return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, "its pods could not be read")
-    if facts.working_pods.get(name, 0):
-        serves = _enter(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
+    pods = facts.work_on(name)
+    if pods is None:
+        return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
+    if pods:
+        serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
         return _stay(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod landed on it")
     fenced = node.is_cordoned and node.mark is not None and node.mark.fenced
     if node.is_cordoned and not fenced:
-        serves = _enter(entry, Phase.SERVING, facts.now, idle_since=None)
+        serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None)
         return _stay(name, serves, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
     step = _stay(name, entry, Verdict.REVERT, Reason.FENCED)
     return msgspec.structs.replace(step, wants_return=fenced)
@@ -238,12 +258,13 @@ def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Step
             f"Slurm has {name} in service and Kubernetes still has its Node: drain it in Slurm or "
             f"`kubectl delete node {name}`, whichever is wrong"
         )
-        failed = _enter(entry, Phase.FAILED, facts.now, error=error)
+        failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
         return _stay(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
-    if node is not None and facts.working_pods is None:
-        return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, "its pods could not be read")
-    if node is not None and (facts.working_pods or {}).get(name, 0):
-        serves = _enter(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
+    pods = facts.work_on(name) if node is not None else 0
+    if pods is None:
+        return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
+    if pods:
+        serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
         return _stay(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
     return _return_again(config, name, entry, facts)
 
@@ -262,7 +283,7 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> S
             f"{name} was not back in Slurm after {entry.attempts} tries ({why}); look at it, then "
             f"`dnm reset {name}` to try again, or `dnm forget {name}` once it is back"
         )
-        failed = _enter(entry, Phase.FAILED, facts.now, error=error)
+        failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
         return _stay(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
     step = _stay(name, entry, Verdict.REVERT, Reason.RETRY, entry.error)
     return msgspec.structs.replace(step, wants_return=True)
@@ -275,7 +296,7 @@ def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
     if node is None and in_service:
         return _stay(name, None, Verdict.KEEP, Reason.RETURNED)
     if node is not None and in_service is False and not node.is_cordoned:
-        joining = _enter(entry, Phase.JOINING, facts.now)
+        joining = enter_phase(entry, Phase.JOINING, facts.now)
         step = _joining(config, name, joining, facts)
         if step.entry is not None and step.entry.phase is Phase.SERVING:
             return step

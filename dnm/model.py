@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, dataclass_transform
 
 import msgspec
 
@@ -20,6 +20,7 @@ Resources: TypeAlias = Mapping[str, int]
 """Resource name -> amount, e.g. {"vcore": 128000, "memory": 256000000000, "nvidia.com/gpu": 4}."""
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The parent of every value below."""
 
@@ -328,6 +329,16 @@ class LentNode(Value):
     retry_after: datetime | None = None
     error: str = ""
     converter: ConverterProcess | None = None
+
+    @property
+    def mark(self) -> Mark:
+        """What its Node carries."""
+        return Mark(
+            instance=self.owner,
+            node_type=self.node_type,
+            namespace=self.namespace,
+            queue=self.queue,
+        )
 
 
 class ConversionRequest(Value):

@@ -72,7 +72,12 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             for v in plan.queues
         ],
         "nodes": [
-            {"node": v.node, "verdict": v.verdict.value, "code": v.reason.name, "reason": v.sentence}
+            {
+                "node": v.node,
+                "verdict": v.verdict.value,
+                "code": v.reason.name,
+                "reason": v.sentence,
+            }
             for v in plan.nodes
         ],
         "actions": [describe_action(action) for action in plan.actions],
@@ -151,7 +156,7 @@ def last_run_times(config: Config) -> tuple[datetime | None, datetime | None]:
 
 
 def status_document(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
-    """`dnm status --output json`, schema dnm.status/1; instants in RFC 3339, durations in seconds."""
+    """`dnm status --output json`, schema dnm.status/1: instants in RFC 3339, spans in seconds."""
     began, ended = last_run_times(config)
     run = registry.last_run
     return {
@@ -177,7 +182,7 @@ def status_document(config: Config, registry: Registry, now: datetime) -> dict[s
         "last_run": {
             "began": began,
             "ended": ended,
-            "seconds": (ended - began).total_seconds() if began and ended and ended >= began else None,
+            "seconds": _seconds_between(began, ended),
             "exit_code": run.exit_code,
             "acted_at": run.acted_at,
             "actions": list(run.actions),
@@ -185,6 +190,11 @@ def status_document(config: Config, registry: Registry, now: datetime) -> dict[s
         },
         "warnings": _warnings(config, began, ended, now),
     }
+
+
+def _seconds_between(began: datetime | None, ended: datetime | None) -> float | None:
+    """None where the run has not ended."""
+    return (ended - began).total_seconds() if began and ended and ended >= began else None
 
 
 def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> dict[str, Any]:
@@ -217,7 +227,7 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
     if registry.last_conversion:
         until = registry.last_conversion + config.global_cooldown
         cooldown = max(0.0, (until - now).total_seconds())
-    caps = [("all", lent, config.max_converted_nodes)]
+    caps: list[tuple[str, int, int | None]] = [("all", lent, config.max_converted_nodes)]
     for node_type in config.node_types.values():
         caps.append((f"type {node_type.name}", _lent_of(registry, node_type=node_type.name),
                      node_type.max_nodes))  # fmt: skip
@@ -423,7 +433,7 @@ def _run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
 def print_batch_nodes(
     config: Config, environ: Mapping[str, str], node_type: str, as_json: bool
 ) -> int:
-    """`dnm nodes`: what the converter's `--list` says; schema dnm.nodes/1. Returns the exit code."""
+    """`dnm nodes`: the converter's `--list`, schema dnm.nodes/1; returns the exit code."""
     from dnm.converter import converter_environment, list_batch_nodes
     from dnm.errors import ConverterError, ExitCode
     from dnm.registry import node_type_of

@@ -17,6 +17,7 @@ from dnm.model import (
     Claim,
     Config,
     ConfigMap,
+    ConverterProcess,
     Node,
     Phase,
     Pod,
@@ -71,9 +72,10 @@ def nothing_readable(why: Unreadable, taken_at: datetime) -> Snapshot:
     return Snapshot(taken_at=taken_at, pods=why, nodes=why, queue_maps=why)
 
 
-def _converters(registry: Registry) -> list:  # type: ignore[type-arg]
-    entries = [*registry.nodes.values(), *registry.requests]
-    return [entry.converter for entry in entries if entry.converter is not None]
+def _converters(registry: Registry) -> list[ConverterProcess]:
+    started = [entry.converter for entry in registry.nodes.values()]
+    started += [request.converter for request in registry.requests]
+    return [process for process in started if process is not None]
 
 
 def _read_queue_maps(
@@ -82,8 +84,9 @@ def _read_queue_maps(
     namespace, name = config.yunikorn_cm_namespace, config.yunikorn_cm_name
     try:
         configs = kube.read_config_map(namespace, name)
-        # YuniKorn falls back on its defaults only for a key that the site's map lacks.
-        has_document = configs is not None and (configs.data or configs.binary_data)
+        # YuniKorn falls back on its defaults only where the site's map has no document.
+        keys = () if configs is None else (*configs.data, *configs.binary_data)
+        has_document = any(key.endswith((".yaml", ".yaml.gz")) for key in keys)
         defaults = None if has_document else kube.read_config_map(namespace, DEFAULTS_NAME)
     except KubeError as error:
         return Unreadable(what=f"ConfigMap {namespace}/{name}", error=str(error))

@@ -1,0 +1,125 @@
+"""Which conversions this run starts: what the queues need, within every cap and brake. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dnm.brakes import count_left, judge_breaker, why_not_convert
+from dnm.draft import Draft
+from dnm.fleet import Supply
+from dnm.model import BatchNode, ConversionRequest, QueueVerdict, Reason, Unreadable, Verdict
+from dnm.registry import node_type_of
+from dnm.sizing import Need, QueueSizing, size_queues
+
+
+def plan_conversions(draft: Draft) -> None:
+    """A verdict for every monitored queue, and the requests that follow."""
+    if draft.demand is None or draft.facts.nodes is None or draft.source is None:
+        reason = Reason.QUEUE_UNREADABLE if draft.demand else Reason.DEMAND_UNREADABLE
+        for queue in draft.config.queues:
+            _wait(draft, queue, reason, draft.refusal if draft.demand else "")
+        return
+    sizing = size_queues(draft.config, draft.demand, draft.limits, draft.fleet(), supply(draft))
+    for queue, answer in sizing.queues.items():
+        draft.queue_verdicts[queue] = answer.verdict
+    left = draft.config.max_conversions_per_run
+    may_start = {need.node_type: _why_not(draft, need.node_type) for need in sizing.needs}
+    for need in sizing.needs:
+        if need.granted <= 0:
+            continue
+        obstacle = _why_not_queue(draft, sizing.queues[need.queue]) or may_start[need.node_type]
+        if obstacle:
+            _wait(draft, need.queue, *obstacle)
+        elif left <= 0:
+            per_run = draft.config.max_conversions_per_run
+            _wait(draft, need.queue, Reason.CAPPED, f"max_conversions_per_run = {per_run}")
+        else:
+            left -= _request(draft, need, left)
+
+
+def supply(draft: Draft) -> Supply:
+    """What caps and the batch side leave. A batch side that can't be read bounds nothing here:
+    then no conversion is started at all (`_why_not`)."""
+    registry = draft.registry()
+    left = count_left(draft.config, registry, draft.facts.nodes or {})
+    return Supply(
+        total=left.in_all,
+        per_type={name: n for name, n in left.by_type.items() if n is not None},
+        per_namespace={name: n for name, n in left.by_namespace.items() if n is not None},
+        batch=_at_hand(draft),
+    )
+
+
+def _at_hand(draft: Draft) -> dict[str, int | None]:
+    """Node type -> batch nodes that could be lent now, by the converter's own judgement."""
+    if draft.facts.batch is None:
+        return {}
+    counts: Counter[str] = Counter()
+    for name, node in draft.facts.batch.items():
+        if _can_be_lent(draft, node) and name not in draft.entries:
+            counts[node_type_of(draft.config, name) or ""] += 1
+    return {node_type: counts[node_type] for node_type in draft.config.node_types}
+
+
+def _can_be_lent(draft: Draft, node: BatchNode) -> bool:
+    return node.verdict == "OK" or (node.verdict == "PREEMPT" and draft.config.allow_preempt)
+
+
+def _why_not(draft: Draft, node_type: str) -> tuple[Reason, str] | None:
+    """What holds every conversion of this type back now."""
+    if isinstance(draft.snapshot.batch, Unreadable):
+        return Reason.NO_BATCH_NODE, draft.snapshot.batch.error
+    return why_not_convert(draft.config, draft.registry(), node_type, draft.now)
+
+
+def _why_not_queue(draft: Draft, sizing: QueueSizing) -> tuple[Reason, str] | None:
+    queue = sizing.verdict.queue
+    unread = draft.unreadable_namespaces(queue)
+    if unread:
+        return Reason.DEMAND_UNREADABLE, f"namespace {', '.join(unread)}"
+    if draft.refusal:
+        return Reason.QUEUE_UNREADABLE, draft.refusal
+    if not sizing.for_pods:
+        return None
+    breaker = judge_breaker(draft.config, draft.registry(), queue, sizing.fingerprint, draft.now)
+    if breaker is None:
+        draft.breakers.pop(queue, None)
+        return None
+    draft.breakers[queue] = breaker
+    if breaker.tripped_at is None:
+        return None
+    detail = f"{breaker.strikes} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
+    return Reason.BREAKER, detail
+
+
+def _wait(draft: Draft, queue: str, reason: Reason, detail: str = "") -> None:
+    draft.queue_verdicts[queue] = QueueVerdict(
+        queue=queue, verdict=Verdict.WAIT, reason=reason, detail=detail
+    )
+
+
+def _request(draft: Draft, need: Need, left: int) -> int:
+    """Writes the request down; says how many nodes it asks for."""
+    backoff = draft.backoffs.get(need.node_type)
+    ask_at_most = backoff.ask_at_most if backoff else need.granted
+    count = min(need.granted, left, ask_at_most)
+    number = len(draft.new_requests) + 1
+    known = sorted(
+        name
+        for name in draft.facts.nodes or {}
+        if node_type_of(draft.config, name) == need.node_type and name not in draft.entries
+    )
+    draft.new_requests.append(
+        ConversionRequest(
+            id=f"{draft.now:%Y%m%dT%H%M%S%f}-{number}",
+            node_type=need.node_type,
+            namespace=need.namespace,
+            queue=need.queue,
+            owner=draft.config.instance_id,
+            count=count,
+            since=draft.now,
+            known_nodes=tuple(known),
+        )
+    )
+    draft.last_conversion = draft.now
+    return count
