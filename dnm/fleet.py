@@ -7,15 +7,13 @@ So a promise that the first node did not keep does not bring a second one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import reduce
+from collections.abc import Iterable, Mapping, Sequence
 
 from dnm.constraints import HOSTNAME, Place
 from dnm.demand import NO_USE, Demand
 from dnm.model import (
     Config,
     LentNode,
-    NamespacePolicy,
     Node,
     NodeType,
     Resources,
@@ -62,8 +60,8 @@ class Supply(Value):
 
 
 class Expected(Value):
-    """A new node of a type, lent to a namespace: what its queue grows by (`size`), what pods can use
-    of it when it is empty (`room`), and what it carries."""
+    """A new node of a type, lent to a namespace: what its queue grows by (`size`), what pods can
+    use of it when it is empty (`room`), and what it carries."""
 
     namespace: str
     queue: str
@@ -89,75 +87,92 @@ def place_of(node: Node) -> Place:
     return Place(labels=node.labels, taints=taints, name=node.name)
 
 
-def expected_node(
-    config: Config, demand: Demand, fleet: Fleet, policy: NamespacePolicy, type_name: str
-) -> Expected:
-    """What one more node of a type would be for a namespace."""
-    node_type = config.node_types[type_name]
-    like_it = [
-        node
-        for node in fleet.nodes
-        if node.mark is not None
-        and node.mark.node_type == type_name
-        and has_room(node, fleet)
-        and all(node.allocatable.get(name, 0) > 0 for name in node_type.size)
-    ]
-    size = _least([node.allocatable for node in like_it]) if like_it else _promised(node_type)
-    room = dict(size) if like_it else {"ephemeral-storage": _PLENTY, **size}
-    for name, amount in _overhead(demand, fleet, like_it).items():
+def expected_nodes(config: Config, demand: Demand, fleet: Fleet) -> dict[tuple[str, str], Expected]:
+    """What one more node of each (namespace, node type) would be."""
+    ready = [node for node in fleet.nodes if has_room(node, fleet)]
+    lent: dict[str, list[Node]] = {}
+    for node in ready:
+        if node.mark is not None:
+            lent.setdefault(node.mark.node_type, []).append(node)
+    plain = _plain_labels(ready)
+    least = _least(demand.nodes.get(node.name, NO_USE).daemonsets for node in ready)
+    expected: dict[tuple[str, str], Expected] = {}
+    for node_type in config.node_types.values():
+        like_it = [
+            node
+            for node in lent.get(node_type.name, ())
+            if all(node.allocatable.get(name, 0) > 0 for name in node_type.size)
+        ]
+        size, room = _size_and_room(node_type, like_it, demand, least)
+        for policy in config.namespaces.values():
+            expected[policy.name, node_type.name] = Expected(
+                namespace=policy.name,
+                queue=policy.queue,
+                node_type=node_type.name,
+                size=size,
+                room=room,
+                place=_expected_place(node_type, policy.name, like_it, plain),
+            )
+    return expected
+
+
+def _size_and_room(
+    node_type: NodeType, like_it: Sequence[Node], demand: Demand, least_overhead: Resources
+) -> tuple[Resources, Resources]:
+    """What a queue grows by, and what is left of it for pods when DaemonSets have taken theirs: the
+    most they take on a node like it; where there is none, the least they take on any node. The
+    first errs towards a node that is too small, the second towards one that proves it."""
+    if not like_it:
+        size: Resources = {"pods": _PODS_OF_A_KUBELET, **node_type.size}
+        room = {"ephemeral-storage": _PLENTY, **size}
+        overhead = least_overhead
+    else:
+        size = _least(node.allocatable for node in like_it)
+        room = dict(size)
+        overhead = _most(demand.nodes.get(node.name, NO_USE).daemonsets for node in like_it)
+    for name, amount in overhead.items():
         room[name] = room.get(name, 0) - amount
-    return Expected(
-        namespace=policy.name,
-        queue=policy.queue,
-        node_type=type_name,
-        size=size,
-        room=room,
-        place=_expected_place(node_type, policy.name, fleet, like_it),
-    )
-
-
-def _promised(node_type: NodeType) -> dict[str, int]:
-    return {"pods": _PODS_OF_A_KUBELET, **node_type.size}
+    return size, room
 
 
 def _least(many: Iterable[Resources]) -> dict[str, int]:
     """Resource by resource the least; what one of them lacks, none is expected to have."""
-    return reduce(
-        lambda left, right: {
-            name: min(amount, right[name]) for name, amount in left.items() if name in right
-        },
-        (dict(one) for one in many),
-    )
+    least: dict[str, int] | None = None
+    for one in many:
+        if least is None:
+            least = dict(one)
+        elif least:
+            least = {name: min(least[name], one[name]) for name in least if name in one}
+    return least or {}
 
 
-def _overhead(demand: Demand, fleet: Fleet, like_it: list[Node]) -> Resources:
-    """What DaemonSets will take: the most on a node like it; where there is none, the least on any
-    node. The first errs towards a node that is too small, the second towards one that proves it."""
-    use = demand.nodes
-    if like_it:
-        most: dict[str, int] = {}
-        for node in like_it:
-            for name, amount in use.get(node.name, NO_USE).daemonsets.items():
-                most[name] = max(most.get(name, 0), amount)
-        return most
-    ready = [node.name for node in fleet.nodes if has_room(node, fleet)]
-    return _least(use.get(name, NO_USE).daemonsets for name in ready) if ready else {}
+def _most(many: Iterable[Resources]) -> dict[str, int]:
+    most: dict[str, int] = {}
+    for one in many:
+        for name, amount in one.items():
+            most[name] = max(most.get(name, 0), amount)
+    return most
+
+
+def _plain_labels(ready: Sequence[Node]) -> dict[str, str]:
+    """Labels that every node carries, as far as they are the same on all that are there."""
+    labels = {"kubernetes.io/os": "linux", HOSTNAME: ""}
+    for key in _COMMON_LABELS:
+        values = {node.labels.get(key, "") for node in ready}
+        if len(values) == 1 and "" not in values:
+            labels[key] = values.pop()
+    return labels
 
 
 def _expected_place(
-    node_type: NodeType, namespace: str, fleet: Fleet, like_it: list[Node]
+    node_type: NodeType, namespace: str, like_it: Sequence[Node], plain: Mapping[str, str]
 ) -> Place:
     same = [node for node in like_it if node.mark is not None and node.mark.namespace == namespace]
     if same:
         common = set.intersection(*(set(node.labels.items()) for node in same))
         taints = dict.fromkeys(taint for node in same for taint in place_of(node).taints)
         return Place(labels={**dict(common), HOSTNAME: ""}, taints=tuple(taints))
-    ready = [node.labels for node in fleet.nodes if has_room(node, fleet)]
-    labels = {"kubernetes.io/os": "linux", HOSTNAME: ""}
-    for key in _COMMON_LABELS:
-        values = {one.get(key, "") for one in ready}
-        if len(values) == 1 and "" not in values:
-            labels[key] = values.pop()
+    labels = dict(plain)
     for key, value in node_type.labels.items():
         labels[_named(key, namespace)] = _named(value, namespace)
     labels[namespace] = "true"

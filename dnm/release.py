@@ -1,0 +1,283 @@
+"""Which lent nodes may go back, and which must come back into service after all.
+
+The rule: a node may go if and only if, without it, `size_queues` wants nothing that it does not
+want with it. So what lets a node go can never bring one back: trigger and release are one question.
+Pods that are too young to ask for a node do hold one.
+
+Pods that stayed pending for as long as a node was idle, although it had room and quota for them, or
+although no such node helps them, wait for something else. They hold no node; and when they let one
+go, they are remembered (`Releases.waiting`, for the registry), so that they ask for none either,
+until exactly these pods change.
+
+    choose_releases(config, demand, queues, fleet, Candidates(...)) -> Releases
+    recall(config, demand, queues, fleet, fenced) -> {node: NodeVerdict}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from dnm.demand import NO_USE, Demand, PendingGroup, ancestors
+from dnm.fleet import Fleet
+from dnm.model import (
+    Config,
+    LentNode,
+    NodeVerdict,
+    QueueLimits,
+    Reason,
+    Value,
+    Verdict,
+    Waiting,
+)
+from dnm.sizing import Sizing, counting_young, size_queues
+
+
+class Candidates(Value):
+    """Serving nodes (keys of Fleet.lent) that have been idle for their whole idle time and that
+    nobody holds, and how many may go in this run."""
+
+    now: datetime
+    names: tuple[str, ...]
+    at_most: int
+
+
+class Releases(Value):
+    """`go` in order. `verdicts`: one for every candidate. `waiting`: to be added to the registry's
+    when these nodes go: the pods that are left out for it."""
+
+    go: tuple[str, ...]
+    verdicts: Mapping[str, NodeVerdict]
+    waiting: Mapping[str, Waiting] = {}
+
+
+def choose_releases(
+    config: Config,
+    demand: Demand,
+    queues: Mapping[str, QueueLimits],
+    fleet: Fleet,
+    candidates: Candidates,
+) -> Releases:
+    """The candidates that nothing needs; among equals the emptiest, then the latest lent, first.
+
+    `queues` and `fleet` are as for size_queues: the limits count every node of Fleet.lent.
+    """
+    every = counting_young(demand)
+    base = size_queues(config, every, queues, fleet)
+    waiting = _waiting(config, every, fleet, candidates, base)
+    trial = _Trial(config, _leaving_out(every, waiting), queues, fleet)
+    spare: list[str] = []
+    verdicts: dict[str, NodeVerdict] = {}
+    for rivals in _classes(demand, fleet, candidates):
+        count, objection = trial.count_spare(spare, rivals)
+        spare += rivals[:count]
+        for name in rivals[count:]:
+            verdicts[name] = _stays(config, fleet, name, spare, objection)
+    spare.sort(key=lambda name: str(fleet.lent[name].idle_since))
+    go = spare[: candidates.at_most]
+    for name in spare:
+        verdicts[name] = _goes(name, name in go)
+    return Releases(
+        go=tuple(go),
+        verdicts=verdicts,
+        waiting=_to_remember(waiting, _Trial(config, every, queues, fleet), go),
+    )
+
+
+def recall(
+    config: Config,
+    demand: Demand,
+    queues: Mapping[str, QueueLimits],
+    fleet: Fleet,
+    fenced: Mapping[str, LentNode],
+) -> dict[str, NodeVerdict]:
+    """For nodes that are fenced but not yet given to the converter: KEEP, where pods landed on them
+    in between or their queue would otherwise want another node like them, else REVERT.
+
+    `fenced` are in fleet.leaving, and the limits no longer count them. It needs no room under any
+    cap: they are still lent.
+    """
+    wanted = size_queues(config, counting_young(demand), queues, fleet).wanted()
+    verdicts: dict[str, NodeVerdict] = {}
+    work = {name: demand.nodes.get(name, NO_USE).work_pods for name in fenced}
+    for name in sorted(fenced, key=lambda name: (-work[name], str(fenced[name].since), name)):
+        entry = fenced[name]
+        key = (entry.queue, entry.namespace, entry.node_type)
+        verdict, reason, detail = Verdict.REVERT, Reason.FENCED, ""
+        if work[name]:
+            verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
+            detail = f"{work[name]} pods landed on it before the fence"
+        elif wanted.get(key, 0) > 0:
+            verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
+            detail = f"{entry.queue} wants {wanted[key]} nodes of type {entry.node_type}"
+        if verdict is Verdict.KEEP:
+            wanted[key] = wanted.get(key, 0) - 1
+        verdicts[name] = NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
+    return verdicts
+
+
+# --- would anything be missing without them ---------------------------------------------------
+
+
+class _Trial:
+    """Sizing as if some lent nodes had left; compared with sizing as it is."""
+
+    def __init__(
+        self,
+        config: Config,
+        demand: Demand,
+        queues: Mapping[str, QueueLimits],
+        fleet: Fleet,
+    ) -> None:
+        self._config = config
+        self._demand = demand
+        self._queues = queues
+        self._fleet = fleet
+        self._base = size_queues(config, demand, queues, fleet).wanted()
+
+    def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
+        """How many of `rivals`, taken in order, may go when `gone` go too; and what speaks against
+        one more. All or none is answered at once, the rest by halving."""
+        objection = self.objection([*gone, *rivals])
+        if not objection:
+            return len(rivals), ""
+        low, high = 0, len(rivals) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            against = self.objection([*gone, *rivals[:middle]])
+            if against:
+                objection, high = against, middle - 1
+            else:
+                low = middle
+        return low, objection
+
+    def objection(self, names: Sequence[str]) -> str:
+        """What would be wanted, or broken, if these nodes had left; empty: nothing."""
+        limits = self._limits_without(names)
+        for name in names:
+            for path in ancestors(self._fleet.lent[name].queue, limits):
+                gang = self._demand.queues[path].largest_gang if path in self._demand.queues else {}
+                for resource, limit in limits[path].max.items():
+                    if limit < gang.get(resource, 0) <= self._queues[path].max[resource]:
+                        return f"a gang application of {path} asks for more {resource} at once"
+        fleet = msgspec.structs.replace(
+            self._fleet,
+            lent={name: one for name, one in self._fleet.lent.items() if name not in names},
+            leaving=self._fleet.leaving | set(names),
+        )
+        sizing = size_queues(self._config, self._demand, limits, fleet)
+        for (queue, namespace, node_type), count in sizing.wanted().items():
+            if count > self._base.get((queue, namespace, node_type), 0):
+                return sizing.queues[queue].verdict.sentence
+        return ""
+
+    def _limits_without(self, names: Sequence[str]) -> dict[str, QueueLimits]:
+        limits = {path: dict(one.max) for path, one in self._queues.items()}
+        for name in names:
+            entry = self._fleet.lent[name]
+            for path in ancestors(entry.queue, self._queues):
+                for resource in limits[path]:
+                    limits[path][resource] -= entry.counted.get(resource, 0)
+        return {
+            path: msgspec.structs.replace(one, max=limits[path])
+            for path, one in self._queues.items()
+        }
+
+
+def _classes(demand: Demand, fleet: Fleet, candidates: Candidates) -> list[list[str]]:
+    """The candidates by queue, namespace and type, in the order in which they should go; those that
+    have been idle for longest first."""
+    classes: dict[tuple[str, str, str], list[str]] = {}
+    for name in candidates.names:
+        entry = fleet.lent[name]
+        classes.setdefault((entry.queue, entry.namespace, entry.node_type), []).append(name)
+    for names in classes.values():
+        names.sort()
+        names.sort(key=lambda name: fleet.lent[name].since, reverse=True)
+        names.sort(key=lambda name: demand.nodes.get(name, NO_USE).used.get("vcore", 0))
+    return sorted(
+        classes.values(), key=lambda names: min(str(fleet.lent[name].idle_since) for name in names)
+    )
+
+
+def _stays(
+    config: Config, fleet: Fleet, name: str, gone: Sequence[str], objection: str
+) -> NodeVerdict:
+    namespace = fleet.lent[name].namespace
+    policy = config.namespaces.get(namespace)
+    ready = sum(one.namespace == namespace for one in fleet.incoming)
+    ready += sum(
+        entry.namespace == namespace for node, entry in fleet.lent.items() if node not in gone
+    )
+    if policy is not None and ready <= policy.min_nodes:
+        detail = f"min_nodes of {namespace} is {policy.min_nodes}"
+        return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.KEPT_READY, detail=detail)
+    return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.NEEDED, detail=objection)
+
+
+def _goes(name: str, is_now: bool) -> NodeVerdict:
+    if is_now:
+        return NodeVerdict(node=name, verdict=Verdict.REVERT, reason=Reason.IDLE_LONG_ENOUGH)
+    return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
+
+
+# --- pods that wait for something else --------------------------------------------------------
+
+
+def _waiting(
+    config: Config, demand: Demand, fleet: Fleet, candidates: Candidates, base: Sizing
+) -> dict[str, Waiting]:
+    """Pods that had an idle node, and room and quota, for the whole idle time of that node.
+
+    Not where a node joined their queue more recently, or is about to: then they may only just have
+    got what they lacked.
+    """
+    waiting: dict[str, Waiting] = {}
+    for queue in {fleet.lent[name].queue for name in candidates.names}:
+        lent = [fleet.lent[name] for name in candidates.names if fleet.lent[name].queue == queue]
+        policies = [config.namespaces.get(entry.namespace) for entry in lent]
+        idle_times = [policy.reversion_idle for policy in policies if policy is not None]
+        if not idle_times:
+            continue
+        bound = candidates.now - max(idle_times)
+        if any(one.since > bound for one in fleet.lent.values() if one.queue == queue):
+            continue
+        if any(one.queue == queue for one in fleet.incoming):
+            continue
+        for group in demand.groups:
+            count = group.count_until(bound)
+            if count and _is_of(group, queue) and _asks_for_nothing(group, queue, base):
+                waiting[group.fingerprint] = Waiting(count=count, until=group.created[count - 1])
+    return waiting
+
+
+def _is_of(group: PendingGroup, queue: str) -> bool:
+    return group.queue == queue or group.queue.startswith(f"{queue}.")
+
+
+def _asks_for_nothing(group: PendingGroup, queue: str, base: Sizing) -> bool:
+    """Whether it has room and quota, or can't be helped, as things are."""
+    sizing = base.queues.get(queue)
+    wants = sizing is not None and bool(sizing.needs)
+    return base.fits.get(group.fingerprint, 0) > 0 or not wants
+
+
+def _leaving_out(demand: Demand, waiting: Mapping[str, Waiting]) -> Demand:
+    """The demand without the pods that wait for something else."""
+    groups = []
+    for group in demand.groups:
+        left_out = waiting[group.fingerprint].count if group.fingerprint in waiting else 0
+        created = group.created[left_out:]
+        if created:
+            count = max(0, group.count - left_out)
+            groups.append(msgspec.structs.replace(group, created=created, count=count))
+    return msgspec.structs.replace(demand, groups=tuple(groups))
+
+
+def _to_remember(
+    waiting: Mapping[str, Waiting], with_all: _Trial, go: Sequence[str]
+) -> dict[str, Waiting]:
+    """The entries without which the nodes would be wanted back at once; none, if nothing is."""
+    return dict(waiting) if waiting and go and with_all.objection(go) else {}
