@@ -1,14 +1,16 @@
 """Where the Kubernetes API is and how to prove who asks: an `Access`, loaded once a run.
 
-The official client loads the configuration and authenticates, whatever form it has. Its import
-costs more than all other reading of a small cluster, so it is imported only here, when needed.
+The official client loads the configuration and authenticates, whatever form it has: plug-ins,
+refreshed tokens, proxies, a pod's service account. Its import is the dearest part of a run on a
+small cluster, so a plain kubeconfig is read without it, with the same result (kube_kubeconfig.py).
 """
 
 from __future__ import annotations
 
+import logging
 import os
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,14 @@ _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach one API server. File names are absolute; empty means not given."""
+    """How to reach one API server. Empty means not given."""
 
     server: str  # URL, without a slash at its end
     source: str  # what it was read from, for messages
-    authorization: Callable[[], str]  # value of the header, refreshed when it is due; empty: none
-    ca_file: str = ""
-    ca_data: str = ""  # PEM
-    cert_file: str = ""
-    key_file: str = ""
+    authorization: Callable[[], str]  # value of the header, refreshed when it is due
+    ca_pem: bytes = b""
+    cert_pem: bytes = b""
+    key_pem: bytes = b""
     verify: bool = True
     server_name: str = ""  # expected in the certificate, where it is not the host
     proxy: str = ""
@@ -44,34 +45,12 @@ def load_access(config: Config) -> Access:
     Raises KubeError that names the file and what to do. A plug-in that hangs is given up after
     `request_timeout`.
     """
+    from dnm.kube_kubeconfig import read_plain
+
     source = find_kubeconfig(config)
-    answer: list[Access | BaseException] = []
-
-    def load() -> None:
-        try:
-            answer.append(_load_official(source))
-        except BaseException as error:
-            answer.append(error)
-
     with touch("kube.load_access"):
-        # The official client waits for a plug-in without a limit; a thread can be left behind.
-        thread = threading.Thread(target=load, daemon=True)
-        thread.start()
-        thread.join(config.request_timeout.total_seconds())
-    if not answer:
-        raise KubeError(
-            f"loading {_describe(source)} took longer than request_timeout_seconds: run the "
-            "credential plug-in that it names by hand"
-        )
-    if isinstance(answer[0], BaseException):
-        error = answer[0]
-        if isinstance(error, KubeError):
-            raise error
-        raise KubeError(
-            f"can't use {_describe(source)}: {' '.join(str(error).split())}: mend it until "
-            "'kubectl version' works with it"
-        ) from error
-    return answer[0]
+        plain = read_plain(Path(source)) if source and os.pathsep not in source else None
+        return plain or _load_official(source, config.request_timeout.total_seconds())
 
 
 def find_kubeconfig(config: Config) -> str:
@@ -84,9 +63,10 @@ def find_kubeconfig(config: Config) -> str:
         return str(path)
     named = os.environ.get("KUBECONFIG", "")
     if named:
-        if not any(Path(part).expanduser().is_file() for part in named.split(os.pathsep) if part):
+        paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+        if not any(path.is_file() for path in paths):
             raise KubeError(f"KUBECONFIG={named}: there is no such file")
-        return named
+        return os.pathsep.join(str(path) for path in paths)
     home = _HOME_KUBECONFIG.expanduser()
     if home.is_file():
         return str(home)
@@ -98,21 +78,69 @@ def find_kubeconfig(config: Config) -> str:
     )
 
 
+def _load_official(source: str, seconds: float) -> Access:
+    """In a thread of its own: the official client waits for a plug-in without a limit, and a thread
+    can be left behind."""
+    import threading
+
+    answer: list[Access | Exception] = []
+
+    def load() -> None:
+        try:
+            answer.append(_ask_official(source))
+        except Exception as error:
+            answer.append(error)
+
+    thread = threading.Thread(target=load, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not answer:
+        raise KubeError(
+            f"loading {_describe(source)} took longer than request_timeout_seconds: run the "
+            "credential plug-in that it names by hand"
+        )
+    if isinstance(answer[0], Exception):
+        error = answer[0]
+        raise KubeError(
+            f"can't use {_describe(source)}: {' '.join(str(error).split())}: mend it until "
+            "'kubectl version' works with it"
+        ) from error
+    return answer[0]
+
+
 def _describe(source: str) -> str:
     return f"the kubeconfig {source}" if source else "the service account of this pod"
 
 
-def _load_official(source: str) -> Access:
+def _ask_official(source: str) -> Access:
     from kubernetes import client
     from kubernetes import config as kubernetes_config
 
     loader: Any = kubernetes_config
     configuration = client.Configuration()
-    if source:
-        loader.load_kube_config(config_file=source, client_configuration=configuration)
-    else:
+    if not source:
         loader.load_incluster_config(client_configuration=configuration)
-    return _take_over(configuration, _describe(source))
+        return _take_over(configuration, _describe(source))
+    with _complaints() as complaints:
+        loader.load_kube_config(config_file=source, client_configuration=configuration)
+    access = _take_over(configuration, _describe(source))
+    if complaints and not (access.authorization() or access.cert_pem):
+        raise KubeError("; ".join(complaints))
+    return access
+
+
+@contextmanager
+def _complaints() -> Iterator[list[str]]:
+    """What the official client only logs: why a plug-in gave no credentials."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        root.removeHandler(handler)
 
 
 def _take_over(configuration: Any, source: str) -> Access:
@@ -129,11 +157,15 @@ def _take_over(configuration: Any, source: str) -> Access:
         server=str(configuration.host).rstrip("/"),
         source=source,
         authorization=authorization,
-        ca_file=configuration.ssl_ca_cert or "",
-        cert_file=configuration.cert_file or "",
-        key_file=configuration.key_file or "",
+        ca_pem=_read_file(configuration.ssl_ca_cert),
+        cert_pem=_read_file(configuration.cert_file),
+        key_pem=_read_file(configuration.key_file),
         verify=bool(configuration.verify_ssl),
         server_name=getattr(configuration, "tls_server_name", None) or "",
         proxy=configuration.proxy or "",
         no_proxy=getattr(configuration, "no_proxy", None) or "",
     )
+
+
+def _read_file(path: str | None) -> bytes:
+    return Path(path).read_bytes() if path else b""

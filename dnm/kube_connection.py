@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import select
 import socket
 import time
@@ -112,18 +113,24 @@ class Connection(HTTPConnection):
     def _start_tls(self, name: str) -> None:
         import ssl
 
+        access = self._access
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if self._access.ca_file or self._access.ca_data:
-            context.load_verify_locations(
-                self._access.ca_file or None, cadata=self._access.ca_data or None
-            )
+        if access.ca_pem:
+            context.load_verify_locations(cadata=access.ca_pem.decode())
         else:
             context.load_default_certs()
-        if not self._access.verify:
+        if not access.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if self._access.cert_file:
-            context.load_cert_chain(self._access.cert_file, self._access.key_file or None)
+        if access.cert_pem:
+            # The library wants a file; one in memory leaves no key on any disk.
+            with open(os.memfd_create("client-certificate"), "wb") as file:
+                file.write(access.cert_pem + b"\n" + access.key_pem)
+                file.flush()
+                context.load_cert_chain(
+                    f"/proc/self/fd/{file.fileno()}",
+                    password=lambda: b"",  # never ask a terminal
+                )
         self.sock.settimeout(self.seconds_left())
         self.sock = context.wrap_socket(self.sock, server_hostname=name)
 

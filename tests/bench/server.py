@@ -159,7 +159,7 @@ class StaticServer:
     def _copy(
         self, connection: socket.socket, segment: Segment, low: int, high: int, follows: bool
     ) -> int:
-        """Objects `low` to `high` of a file, in which all but the first have a comma before them."""
+        """Objects `low` to `high` of a file; all but its first have a comma before them."""
         name = segment.path.stem
         position, stop = segment.offsets[low], segment.offsets[high]
         if low > 0:
