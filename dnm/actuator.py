@@ -23,7 +23,9 @@ from dnm.converter import (
     return_command,
     run_converters,
 )
+from dnm.draft import queue_wants
 from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError
+from dnm.ledger import plan_queue_edit
 from dnm.lifecycle import backoff_delay, with_failure
 from dnm.model import (
     Action,
@@ -46,7 +48,9 @@ from dnm.model import (
     Unreadable,
     Value,
 )
+from dnm.queue_write import apply_queue_edit
 from dnm.registry import save_registry
+from dnm.yunikorn import YunikornClient
 
 log = logging.getLogger("dnm")
 
@@ -80,13 +84,11 @@ class Actuator:
         config: Config,
         kube: Kube,
         environ: Mapping[str, str],
-        write_queues: Callable[[SetQueueLimits], tuple[str, ...]],
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.config = config
         self.kube = kube
         self.environment = converter_environment(config, environ)
-        self.write_queues = write_queues
         self.should_stop = should_stop
         self.registry = Registry()
         self.actions: list[str] = []
@@ -127,8 +129,7 @@ class Actuator:
     def _apply(self, action: Action) -> None:
         match action:
             case SetQueueLimits():
-                for line in self.write_queues(action):
-                    self._done(line)
+                self._set_queue_limits(action)
             case MarkNode(node=name, mark=mark):
                 self._patch(name, lambda node: True, annotations=mark_annotations(mark))
                 self._done(f"action=mark node={name} queue={mark.queue}")
@@ -140,6 +141,26 @@ class Actuator:
                 self._start_conversion(action, request)
             case ReturnNode(node=name):
                 self._start_return(action, name)
+
+    def _set_queue_limits(self, action: SetQueueLimits) -> None:
+        config = self.config
+        wants = queue_wants(config, self.registry, action)
+        outcome = apply_queue_edit(
+            self.kube,
+            (config.yunikorn_cm_namespace, config.yunikorn_cm_name),
+            lambda source: plan_queue_edit(source, wants),
+            YunikornClient(config.yunikorn_url) if config.yunikorn_url else None,
+        )
+        if outcome.is_written:
+            for change in outcome.edit.changes:
+                self._done(
+                    f"action=set-limit queue={change.queue} {change.kind}.{change.resource}="
+                    f"{change.after} was={change.before}"
+                )
+            if not outcome.edit.changes:
+                self._done("action=write-ledger")
+        for note in outcome.notes:
+            log.info("note=%r", note)
 
     # --- Kubernetes ---------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from dnm.model import (
     QueueVerdict,
     Reason,
     Registry,
-    Resources,
+    SetQueueLimits,
     Snapshot,
     Unreadable,
     Verdict,
@@ -39,6 +39,18 @@ from dnm.model import (
 from dnm.queues import SourceDocument, parse_document, resolve_document
 
 _LEAVING = (Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
+
+
+def queue_wants(config: Config, registry: Registry, action: SetQueueLimits) -> QueueWants:
+    """What the action asks of the queue document, with what the ledger may need to be rebuilt."""
+    return QueueWants(
+        instance_id=config.instance_id,
+        nodes=action.queues,
+        floors=action.floors,
+        remembered=registry.last_run.queues,
+        adjust_guaranteed=config.adjust_guaranteed,
+        allowed_prefixes=config.allowed_queue_prefixes,
+    )
 
 
 class Draft:
@@ -217,7 +229,11 @@ class Draft:
             queues.setdefault(entry.queue, {})[name] = dict(entry.counted)
         return queues
 
-    def floors(self) -> dict[str, Resources]:
+    def set_queue_limits(self) -> SetQueueLimits:
+        """The queue edit as an action."""
+        return SetQueueLimits(queues=self.serving(), floors=self.floors())
+
+    def floors(self) -> dict[str, dict[str, int]]:
         """What no limit may shrink below: allocated now, and the largest gang application."""
         if self.demand is None:
             return {}
@@ -234,14 +250,7 @@ class Draft:
         if self.source is None or self.demand is None:
             self.edit = None
             return
-        wants = QueueWants(
-            instance_id=self.config.instance_id,
-            nodes=self.serving(),
-            floors=self.floors(),
-            remembered=self.before.last_run.queues,
-            adjust_guaranteed=self.config.adjust_guaranteed,
-            allowed_prefixes=self.config.allowed_queue_prefixes,
-        )
+        wants = queue_wants(self.config, self.before, self.set_queue_limits())
         self.edit = plan_queue_edit(self.source, wants)
         self.refusal = self.edit.refusal
         if self.edit.is_changed:

@@ -543,9 +543,11 @@ class Unfence(Value, tag=True):
 
 
 class SetQueueLimits(Value, tag=True):
-    """Make every limit its baseline plus what serves now: queue -> node -> recorded size."""
+    """Make every limit its baseline plus what serves now (queue -> node -> recorded size), but
+    none smaller than its floor (queue -> what is allocated, or a gang application asks for)."""
 
     queues: dict[str, dict[str, dict[str, int]]]
+    floors: dict[str, dict[str, int]] = {}
 
 
 class StartConversion(Value, tag=True):

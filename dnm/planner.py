@@ -29,7 +29,6 @@ from dnm.model import (
     QueueStatus,
     Registry,
     ReturnNode,
-    SetQueueLimits,
     Snapshot,
     StartConversion,
     Unfence,
@@ -109,7 +108,7 @@ def _actions(draft: Draft) -> list[Action]:
         if entry.phase is Phase.SERVING and _is_fenced(nodes[name])
     ]
     if draft.edit is not None and draft.edit.is_changed:
-        actions.append(SetQueueLimits(queues=draft.serving()))
+        actions.append(draft.set_queue_limits())
     actions += [
         Fence(node=name)
         for name, entry in ours

@@ -18,7 +18,7 @@ def plan_fences(draft: Draft) -> None:
     """Lifts the fences of nodes that are wanted again, then chooses whom to fence next."""
     if draft.demand is None or draft.facts.nodes is None:
         return
-    _lift_fences(draft, tuple(draft.own(Phase.RELEASING)))
+    _lift_fences(draft)
     names = tuple(name for name in draft.wants_release if _may_leave(draft, name))
     if not names:
         return
@@ -45,8 +45,9 @@ def _may_leave(draft: Draft, name: str) -> bool:
     return False
 
 
-def _lift_fences(draft: Draft, fenced: tuple[str, ...]) -> None:
+def _lift_fences(draft: Draft) -> None:
     """Whatever has come to speak for a fenced node before the converter was asked, wins."""
+    fenced = draft.own(Phase.RELEASING)
     if not fenced or draft.demand is None:
         return
     wanted = recall(draft.config, draft.demand, draft.limits, draft.fleet(), fenced)
@@ -56,7 +57,7 @@ def _lift_fences(draft: Draft, fenced: tuple[str, ...]) -> None:
         elif draft.refusal:
             detail = "its queue can't be shrunk, so it serves on"
             draft.say(name, Reason.QUEUE_UNREADABLE, Verdict.KEEP, detail)
-        elif name in wanted and wanted[name].verdict is not Verdict.REVERT:
+        elif wanted[name].verdict is not Verdict.REVERT:
             draft.verdicts[name] = wanted[name]
         else:
             continue

@@ -17,7 +17,6 @@ from dnm.errors import ExitCode, KubeError, LockedError, RegistryError
 from dnm.kube import KubeClient
 from dnm.model import Config, Outcome, Pass, Plan, Registry, RunRecord, Unreadable
 from dnm.planner import make_plan
-from dnm.queue_edit import write_queue_limits
 from dnm.registry import load_registry, save_registry
 from dnm.snapshot import nothing_readable, take_snapshot
 from dnm.touch import touch
@@ -87,15 +86,7 @@ def run_pass(config: Config, environ: Mapping[str, str], should_stop: Callable[[
         plan, kube = make_pass_plan(config, environ)
         outcome = Outcome(registry=plan.registry)
         if kube is not None:
-            connected = kube
-            actuator = Actuator(
-                config,
-                connected,
-                environ,
-                lambda action: write_queue_limits(config, connected, action),
-                should_stop,
-            )
-            outcome = actuator.apply_plan(plan)
+            outcome = Actuator(config, kube, environ, should_stop).apply_plan(plan)
         exit_code = _exit_code(plan, outcome)
         _record(config, plan, outcome, exit_code)
         return Pass(plan=plan, exit_code=exit_code, outcome=outcome)
