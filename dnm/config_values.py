@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from dnm.errors import DnmError
 from dnm.model import Taint
@@ -22,7 +23,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _SLURM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NODE_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61})")
 _QUEUE_NAME = re.compile(r"[a-z0-9_:#/@-]{1,64}")
-_URL = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9._~/-]*)?")
+_URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -216,12 +217,20 @@ def is_under(queue: str, prefix: str) -> bool:
 
 def url(text: str) -> str:
     """Without a name and password in it: it is logged."""
-    if text and not _URL.fullmatch(text):
+    if text and not (_URL.fullmatch(text) and _has_usable_host(text)):
         raise ValueError(
             "is not the address of YuniKorn's REST service; write e.g. "
             "http://yunikorn-service.yunikorn:9080, without user name, password or query"
         )
     return text.rstrip("/")
+
+
+def _has_usable_host(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.port != 0 and bool(parts.hostname)
+    except ValueError:
+        return False
 
 
 def labels(text: str) -> dict[str, str]:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
+from dnm.check_cluster import permissions
 from dnm.config import load_config
 from dnm.config_file import read_ini
 from dnm.config_keys import DEFAULT_QUEUE_MAP, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
@@ -72,6 +74,72 @@ def test_every_key_is_explained(etc: Path) -> None:
         if re.match(r"#?[a-z][A-Za-z0-9_./-]* = ", line):
             assert previous.startswith("# ") or " = " in previous, line
         previous = line
+
+
+# --- RBAC ------------------------------------------------------------------------------------
+
+
+def roles() -> dict[str, list[dict[str, list[str]]]]:
+    """Name of a role, as `Kind name`, -> its rules."""
+    documents = yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text())
+    return {
+        f"{document['kind']} {document['metadata']['name']}": document["rules"]
+        for document in documents
+        if "rules" in document
+    }
+
+
+def grants(*names: str) -> set[str]:
+    """`verb resource` of all rules of these roles."""
+    rules = [rule for name in names for rule in roles()[name]]
+    return {
+        f"{verb} {resource}"
+        for rule in rules
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_roles_grant_exactly_what_the_client_can_ask_for() -> None:
+    source = (ROOT / "dnm" / "kube.py").read_text()
+    asked = set(re.findall(r'"((?:get|list|create|update|patch|delete) [a-z/]+)"', source))
+    not_in_roles = {"create selfsubjectaccessreviews", "get /version"}  # everybody's
+    assert asked - not_in_roles == grants(*roles())
+
+
+def test_the_roles_grant_exactly_what_check_asks_about() -> None:
+    config = Config(path=Path(), namespaces={}, node_types={})
+    asked = {f"{one.verb} {one.resource}" for one in permissions(config)}
+    assert asked == grants(
+        "ClusterRole dynamic-node-manager",
+        "Role dynamic-node-manager",
+        "ClusterRole dynamic-node-manager-converter",
+    )
+    named = {(one.verb, one.namespace, one.name) for one in permissions(config) if one.name}
+    granted = {
+        (verb, "yunikorn", name)
+        for rule in roles()["Role dynamic-node-manager"]
+        for verb in rule["verbs"]
+        for name in rule["resourceNames"]
+    }
+    assert named == granted
+
+
+def test_every_verb_has_its_reason_and_none_is_a_star() -> None:
+    lines = (ROOT / "etc" / "rbac.yaml").read_text().splitlines()
+    verbs = [line for line in lines if re.match(r"      - ", line)]
+    assert len(verbs) == sum(len(rule["verbs"]) for rules in roles().values() for rule in rules)
+    assert all(re.search(r" # \w", line) for line in verbs)
+    assert not any("*" in line for line in lines if not line.lstrip().startswith("#"))
+
+
+def test_every_binding_names_a_role_that_is_there() -> None:
+    documents = list(yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text()))
+    account = documents[0]["metadata"]
+    for document in documents:
+        if document["kind"].endswith("Binding"):
+            assert f"{document['roleRef']['kind']} {document['roleRef']['name']}" in roles()
+            assert document["subjects"] == [{"kind": "ServiceAccount", **account}]
 
 
 # --- cron and systemd ------------------------------------------------------------------------
