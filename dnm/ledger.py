@@ -10,13 +10,12 @@ baseline plus what all instances lend, along the queue's whole path.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
-from typing import NamedTuple
 
 import msgspec
 
 from dnm.config_values import is_under
 from dnm.errors import QueueError
+from dnm.ledger_compare import Baseline, Reading, compare, current, declared, recover
 from dnm.ledger_text import (
     Entry,
     Ledger,
@@ -28,7 +27,7 @@ from dnm.ledger_text import (
 )
 from dnm.limits import settle
 from dnm.model import QueueStatus, Resources, Value
-from dnm.quantity import QuantityError, format_amount, format_yunikorn, parse_yunikorn
+from dnm.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.queues import (
     LEDGER_ANNOTATION,
     LimitPlace,
@@ -95,20 +94,6 @@ class QueueEdit(Value):
     numbers: Mapping[str, QueueNumbers] = {}
 
 
-class Reading(Enum):
-    """What a person says that the limits in the document are (`dnm queues rebase`)."""
-
-    BASELINE = "baseline"  # they don't contain what is lent
-    TOTAL = "total"  # they do
-
-
-class _Baseline(NamedTuple):
-    text: str
-    amount: int
-    is_frozen: bool = False
-    news: str = ""  # how it came about, if not as recorded: reapplied | changed
-
-
 def plan_queue_edit(source: SourceDocument, wants: QueueWants) -> QueueEdit:
     """The document and ledger that hold what `wants` says; a refusal instead of an exception for
     documents that can't be read or edited."""
@@ -119,7 +104,7 @@ def plan_queue_edit(source: SourceDocument, wants: QueueWants) -> QueueEdit:
         if refusal:
             raise QueueError(refusal)
         lent = lent_amounts(ledger.sections.values())
-        known = _compare(document, ledger, lent)
+        known = compare(document, ledger, lent)
         if wants.instance_id not in ledger.sections:
             known = _recover(document, known, wants)
         return _edit(source, document, ledger, known, wants)
@@ -148,17 +133,24 @@ def plan_rebase(
         ledger = _readable_ledger(source, bool(chosen))
         others = {name: part for name, part in ledger.sections.items() if name != forget}
         own = {wants.instance_id: _own_section(ledger, wants)}
-        known = _compare(document, ledger, lent_amounts(ledger.sections.values()))
+        known = compare(document, ledger, lent_amounts(ledger.sections.values()))
         if chosen and wants.instance_id not in ledger.sections:
             known = _recover(document, known, wants)
         contained = lent_amounts({**others, **own}.values())
         for place in known:
             if not chosen or place.queue in chosen:
-                known[place] = _declared(document, place, reading, contained.get(place, 0))
+                known[place] = declared(document, place, reading, contained.get(place, 0))
         kept: Ledger = msgspec.structs.replace(ledger, sections=others)
         return _edit(source, document, kept, known, wants)
     except (QueueError, QuantityError) as error:
         return QueueEdit(text=source.text, ledger=source.ledger_text, refusal=str(error))
+
+
+def _recover(
+    document: QueueDocument, known: dict[LimitPlace, Baseline], wants: QueueWants
+) -> dict[LimitPlace, Baseline]:
+    remembered, guaranteed = wants.remembered, wants.adjust_guaranteed
+    return recover(document, known, wants.nodes, remembered, guaranteed)
 
 
 def _readable_ledger(source: SourceDocument, is_needed: bool) -> Ledger:
@@ -170,18 +162,6 @@ def _readable_ledger(source: SourceDocument, is_needed: bool) -> Ledger:
         return Ledger()
 
 
-def _declared(document: QueueDocument, place: LimitPlace, reading: Reading, lent: int) -> _Baseline:
-    text, amount = _current(document, place)
-    if reading is Reading.BASELINE or not lent:
-        return _Baseline(text, amount)
-    if amount < lent:
-        raise QueueError(
-            f"{place.kind} {place.resource} of {place.queue} is {text}, less than the "
-            f"{format_amount(place.resource, lent)} that are lent, so it can't contain them"
-        )
-    return _Baseline(format_yunikorn(place.resource, amount - lent, text), amount - lent)
-
-
 def _why_invalid(document: QueueDocument) -> str:
     violations = check_rules(document)
     if not violations:
@@ -191,139 +171,6 @@ def _why_invalid(document: QueueDocument) -> str:
     return (
         f"YuniKorn refuses the queue document as it stands, line {first.line}: {first.message}"
         f"{more}; `dnm queues check` lists all, mend it first"
-    )
-
-
-# --- what the document says now --------------------------------------------------------------
-
-
-def _current(document: QueueDocument, place: LimitPlace) -> tuple[str, int]:
-    text = document.places[place].text
-    return text, parse_yunikorn(place.resource, text)
-
-
-def _is_limit(document: QueueDocument, place: LimitPlace) -> bool:
-    """Whether the number limits or guarantees anything: an all-zero max is no limit, and a zero
-    guarantee none."""
-    queue = document.queues[place.queue]
-    return bool(queue.max) if place.kind == "max" else queue.guaranteed.get(place.resource, 0) > 0
-
-
-def _compare(
-    document: QueueDocument, ledger: Ledger, lent: Mapping[LimitPlace, int]
-) -> dict[LimitPlace, _Baseline]:
-    """The three-way comparison, for every limit of the document."""
-    known = {
-        place: _compare_one(document, ledger, place, lent.get(place, 0))
-        for place in document.places
-        if _is_limit(document, place)
-    }
-    by_queue: dict[str, list[LimitPlace]] = {}
-    for place, baseline in known.items():
-        if baseline.news or lent.get(place):
-            by_queue.setdefault(place.queue, []).append(place)
-    for places in by_queue.values():
-        news = {known[place].news for place in places}
-        if "reapplied" in news and "" not in news:
-            # None of them stands as written: what differs came with the manifest too.
-            for place in places:
-                known[place] = _Baseline(*_current(document, place), news="reapplied")
-    return known
-
-
-def _compare_one(
-    document: QueueDocument, ledger: Ledger, place: LimitPlace, lent: int
-) -> _Baseline:
-    text, amount = _current(document, place)
-    entry = ledger.entries.get(place)
-    if entry is not None:
-        baseline = parse_yunikorn(place.resource, entry.baseline)
-        if amount == parse_yunikorn(place.resource, entry.written):
-            return _Baseline(entry.baseline, baseline, is_frozen=place in ledger.frozen)
-        if amount == baseline:
-            return _Baseline(entry.baseline, baseline, news="reapplied" if lent else "")
-    if not lent:
-        return _Baseline(text, amount)
-    if amount < lent:
-        return _Baseline(text, amount, is_frozen=True, news="changed")
-    rest = amount - lent
-    return _Baseline(format_yunikorn(place.resource, rest, text), rest, news="changed")
-
-
-# --- when this instance's part of the ledger is lost ------------------------------------------
-
-
-def _recover(
-    document: QueueDocument, known: dict[LimitPlace, _Baseline], wants: QueueWants
-) -> dict[LimitPlace, _Baseline]:
-    """Baselines without what this instance lent, judged by what its last run remembers: either all
-    limits contain it or none does; anything else is for a person to say."""
-    then = _direct(wants.remembered)
-    serving = {queue: sum_resources(nodes.values()) for queue, nodes in wants.nodes.items()}
-    lent = {queue: then.get(queue) or serving.get(queue, {}) for queue in {*then, *serving}}
-    parts = {queue: {"": amounts} for queue, amounts in lent.items()}
-    own = lent_amounts([Section(queues=parts, guaranteed=wants.adjust_guaranteed)])
-    answers: dict[bool, list[str]] = {}
-    for queue in sorted(lent):
-        for resource in document.queues[queue].max if queue in document.queues else ():
-            place = LimitPlace(queue, "max", resource)
-            if place in known and own.get(place):
-                answer = _contains(document, known[place], place, own[place], wants)
-                answers.setdefault(answer, []).append(f"{queue} ({resource})")
-    if len(answers) > 1:
-        raise _undecided(f"{answers[True][0]} contains them, {answers[False][0]} does not")
-    if not answers.get(True):
-        return known
-    without = {}
-    for place, baseline in known.items():
-        amount = baseline.amount - own.get(place, 0)
-        if amount < 0:
-            raise _undecided(f"{place.kind} {place.resource} of {place.queue} is less than them")
-        text = baseline.text
-        if amount != baseline.amount:
-            text = format_yunikorn(place.resource, amount, text)
-        without[place] = baseline._replace(text=text, amount=amount)
-    return without
-
-
-def _direct(remembered: Mapping[str, QueueStatus]) -> dict[str, dict[str, int]]:
-    """What was lent to each queue itself: a monitored queue below another is part of its sum."""
-    direct: dict[str, dict[str, int]] = {}
-    for queue in sorted(remembered, key=lambda path: -path.count(".")):
-        rest = dict(remembered[queue].lent)
-        for below, amounts in direct.items():
-            if below.startswith(f"{queue}."):
-                for resource, amount in amounts.items():
-                    rest[resource] = rest.get(resource, 0) - amount
-        direct[queue] = {resource: amount for resource, amount in rest.items() if amount > 0}
-    return {queue: amounts for queue, amounts in direct.items() if amounts}
-
-
-def _contains(
-    document: QueueDocument, known: _Baseline, place: LimitPlace, lent: int, wants: QueueWants
-) -> bool:
-    """Whether a limit contains what this instance lends."""
-    status = wants.remembered.get(place.queue)
-    resource = place.resource
-    if status is None or resource not in status.baseline:
-        raise _undecided(f"no run has yet noted what {place.queue} was before")
-    if known.amount == status.baseline[resource]:
-        return False
-    if known.amount == status.baseline[resource] + lent:
-        return True
-    if not status.lent.get(resource):
-        return False  # nothing was lent when it was last seen: a person's new baseline
-    text, amount = _current(document, place)
-    if amount == status.limit.get(resource):
-        return True
-    raise _undecided(f"max {resource} of {place.queue} is {text}, which fits neither")
-
-
-def _undecided(why: str) -> QueueError:
-    return QueueError(
-        "the ledger of this instance is gone from the ConfigMap while nodes are lent, and the "
-        f"limits don't tell whether they contain them: {why}. Look at `dnm queues show`, then say "
-        "`dnm queues rebase --as total` if they do or `dnm queues rebase --as baseline` if not"
     )
 
 
@@ -351,7 +198,7 @@ def _edit(
     source: SourceDocument,
     document: QueueDocument,
     ledger: Ledger,
-    known: Mapping[LimitPlace, _Baseline],
+    known: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
 ) -> QueueEdit:
     sections = dict(ledger.sections)
@@ -396,7 +243,7 @@ def _edit(
 
 def _settle_validly(
     document: QueueDocument,
-    known: Mapping[LimitPlace, _Baseline],
+    known: Mapping[LimitPlace, Baseline],
     targets: Mapping[LimitPlace, int],
     wants: QueueWants,
 ) -> tuple[str, dict[LimitPlace, str], dict[LimitPlace, str]]:
@@ -405,7 +252,7 @@ def _settle_validly(
     without = dict(targets)
     for place in targets:
         if place.kind == "guaranteed":
-            without[place] = min(targets[place], _current(document, place)[1])
+            without[place] = min(targets[place], current(document, place)[1])
     problem = ""
     for attempt in (targets, without):
         settled = settle(document, attempt, wants.floors)
@@ -416,13 +263,13 @@ def _settle_validly(
         if not texts:
             return document.text, {}, dict(settled.held)
         edited = replace_limits(document, texts)
-        violations = check_rules(parse_document(edited))
+        violations = check_rules(edited)
         if not violations:
             held = dict(settled.held)
             for place in attempt:
                 if attempt[place] < targets[place]:
                     held[place] = f"guaranteed {place.resource} does not grow along: {problem}"
-            return edited, texts, held
+            return edited.text, texts, held
         problem = violations[0].message
     raise QueueError(
         f"no valid edit of the queue document was found: {problem}; give the queue's ancestors the "
@@ -430,7 +277,7 @@ def _settle_validly(
     )
 
 
-def _text_for(place: LimitPlace, amount: int, baseline: _Baseline) -> str:
+def _text_for(place: LimitPlace, amount: int, baseline: Baseline) -> str:
     """The baseline's own characters where that is the amount, else in its style."""
     if amount == baseline.amount:
         return baseline.text
@@ -439,7 +286,7 @@ def _text_for(place: LimitPlace, amount: int, baseline: _Baseline) -> str:
 
 def _entries(
     document: QueueDocument,
-    known: Mapping[LimitPlace, _Baseline],
+    known: Mapping[LimitPlace, Baseline],
     lent: Mapping[LimitPlace, int],
     texts: Mapping[LimitPlace, str],
 ) -> dict[LimitPlace, Entry]:
@@ -484,7 +331,7 @@ def _check_size(source: SourceDocument, text: str, ledger: str) -> None:
 # --- what is reported ------------------------------------------------------------------------
 
 
-def _notes(document: QueueDocument, known: Mapping[LimitPlace, _Baseline]) -> tuple[str, ...]:
+def _notes(document: QueueDocument, known: Mapping[LimitPlace, Baseline]) -> tuple[str, ...]:
     reapplied: dict[str, list[str]] = {}
     notes = []
     for place, baseline in sorted(known.items()):
@@ -537,7 +384,7 @@ def _held(
 
 def _numbers(
     document: QueueDocument,
-    known: Mapping[LimitPlace, _Baseline],
+    known: Mapping[LimitPlace, Baseline],
     texts: Mapping[LimitPlace, str],
     sections: Mapping[str, Section],
     instance: str,

@@ -2,7 +2,9 @@
 limit that moves because of it the text without that (baseline) and the text last written.
 
 One JSON document shared by all instances; each writes its own section and leaves the others alone.
-Equal node sizes are stored once. Kubernetes allows 256 KiB for all annotations of an object.
+Kubernetes allows 256 KiB for all annotations of an object, so it is terse: `sizes` are rows under
+`resources`, each once; a limit is its baseline alone where baseline plus what is lent was written,
+else `[baseline, written]`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import msgspec
 
 from dnm.errors import QueueError
 from dnm.model import Resources, Value
-from dnm.quantity import QuantityError, parse_yunikorn
+from dnm.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.queues import KINDS, LEDGER_ANNOTATION, LimitPlace
 
 VERSION = 1
@@ -45,15 +47,16 @@ class Ledger(Value):
 
 
 class _StoredSection(Value):
-    queues: Mapping[str, dict[str, int]] = {}  # queue -> node -> index into sizes
+    queues: Mapping[str, dict[str, int]] = {}  # queue -> node -> row of sizes
     guaranteed: bool = True
 
 
-class _Stored(Value):
+class _Stored(Value, omit_defaults=True):
     version: int
-    sizes: tuple[dict[str, int], ...] = ()
+    resources: tuple[str, ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
     instances: Mapping[str, _StoredSection] = {}
-    limits: Mapping[str, dict[str, dict[str, tuple[str, str]]]] = {}
+    limits: Mapping[str, dict[str, dict[str, str | tuple[str, str]]]] = {}
     frozen: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -78,53 +81,77 @@ def decode_ledger(text: str) -> Ledger:
 
 
 def _from_stored(stored: _Stored) -> Ledger:
+    sizes = [dict(zip(stored.resources, row, strict=False)) for row in stored.sizes]
     sections = {}
     for instance, section in stored.instances.items():
         queues = {
-            queue: {node: stored.sizes[_checked(index)] for node, index in nodes.items()}
+            queue: {node: _size(sizes, row) for node, row in nodes.items()}
             for queue, nodes in section.queues.items()
         }
         sections[instance] = Section(queues=queues, guaranteed=section.guaranteed)
+    lent = lent_amounts(sections.values())
     entries = {}
     for queue, kinds in stored.limits.items():
         for kind, resources in kinds.items():
             if kind not in KINDS:
                 raise ValueError(f"{kind!r} of {queue} is neither max nor guaranteed")
-            for resource, (baseline, written) in resources.items():
-                parse_yunikorn(resource, baseline)
-                parse_yunikorn(resource, written)
-                entries[LimitPlace(queue, kind, resource)] = Entry(baseline, written)
+            for resource, limit in resources.items():
+                place = LimitPlace(queue, kind, resource)
+                if isinstance(limit, str):
+                    limit = (limit, _written(place, limit, lent))
+                for text in limit:
+                    parse_yunikorn(resource, text)
+                entries[place] = Entry(*limit)
     frozen = frozenset(LimitPlace(*place) for place in stored.frozen)
     return Ledger(sections=sections, entries=entries, frozen=frozen)
 
 
-def _checked(index: int) -> int:
-    if index < 0:
-        raise IndexError(f"there is no size {index}")
-    return index
+def _size(sizes: list[dict[str, int]], row: int) -> Resources:
+    if row < 0:
+        raise IndexError(f"there is no size {row}")
+    return {resource: amount for resource, amount in sizes[row].items() if amount > 0}
+
+
+def _written(place: LimitPlace, baseline: str, lent: Mapping[LimitPlace, int]) -> str:
+    amount = parse_yunikorn(place.resource, baseline) + lent.get(place, 0)
+    return format_yunikorn(place.resource, amount, baseline)
 
 
 def encode_ledger(ledger: Ledger) -> str:
     """Equal ledgers give equal texts."""
-    sizes: list[dict[str, int]] = []
-    index_of: dict[tuple[tuple[str, int], ...], int] = {}
-    instances: dict[str, object] = {}
-    for instance, section in sorted(ledger.sections.items()):
-        queues: dict[str, dict[str, int]] = {}
-        for queue, nodes in sorted(section.queues.items()):
-            for node, amounts in sorted(nodes.items()):
-                key = tuple(sorted(amounts.items()))
-                if key not in index_of:
-                    index_of[key] = len(sizes)
-                    sizes.append(dict(key))
-                queues.setdefault(queue, {})[node] = index_of[key]
-        instances[instance] = {"queues": queues, "guaranteed": section.guaranteed}
-    limits: dict[str, dict[str, dict[str, Entry]]] = {}
+    amounts = [
+        size
+        for section in ledger.sections.values()
+        for nodes in section.queues.values()
+        for size in nodes.values()
+    ]
+    resources = sorted({resource for size in amounts for resource in size})
+    rows = sorted({tuple(size.get(name, 0) for name in resources) for size in amounts})
+    row_of = {row: index for index, row in enumerate(rows)}
+    instances = {
+        instance: {
+            "queues": {
+                queue: {
+                    node: row_of[tuple(size.get(name, 0) for name in resources)]
+                    for node, size in sorted(nodes.items())
+                }
+                for queue, nodes in sorted(section.queues.items())
+            },
+            "guaranteed": section.guaranteed,
+        }
+        for instance, section in sorted(ledger.sections.items())
+    }
+    lent = lent_amounts(ledger.sections.values())
+    limits: dict[str, dict[str, dict[str, object]]] = {}
     for place, entry in sorted(ledger.entries.items()):
-        limits.setdefault(place.queue, {}).setdefault(place.kind, {})[place.resource] = entry
+        is_plain = entry.written == _written(place, entry.baseline, lent)
+        limits.setdefault(place.queue, {}).setdefault(place.kind, {})[place.resource] = (
+            entry.baseline if is_plain else entry
+        )
     stored: dict[str, object] = {
         "version": VERSION,
-        "sizes": sizes,
+        "resources": resources,
+        "sizes": rows,
         "instances": instances,
         "limits": limits,
     }

@@ -62,8 +62,11 @@ class Node:
         self.style = ""
         self.place = -1
         self.is_aliased = False
-        self.items: list[Node] = []
+        self.items = _NO_ITEMS if kind is SCALAR or kind is ALIAS else []
         self.target: Node | None = None
+
+
+_NO_ITEMS: list[Node] = []  # never added to
 
 
 class Composed:

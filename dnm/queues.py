@@ -299,8 +299,8 @@ def why_not_changeable(document: QueueDocument, place: LimitPlace) -> str:
     return ""
 
 
-def replace_limits(document: QueueDocument, texts: Mapping[LimitPlace, str]) -> str:
-    """The document's text with other numbers at these places and every other character as it was.
+def replace_limits(document: QueueDocument, texts: Mapping[LimitPlace, str]) -> QueueDocument:
+    """The document with other numbers at these places and every other character as it was.
 
     Raises QueueError where a number can't be changed alone, or where the result, read again, is not
     the same document but for these numbers.
@@ -317,11 +317,12 @@ def replace_limits(document: QueueDocument, texts: Mapping[LimitPlace, str]) -> 
     expected = list(document.shape)
     for node, text in nodes:
         expected[node.place] = _like_scalar(str(expected[node.place]), text)
-    if compose(edited).shape != expected:
+    result, problems = _read(edited)
+    if result is None or problems or result.shape != expected:
         raise QueueError(
-            "the edited queue document would not read as it should; nothing was changed"
+            "the edited queue document would not read as it should: nothing is changed"
         )
-    return edited
+    return result
 
 
 def _spliced(text: str, nodes: list[tuple[Node, str]]) -> Iterator[str]:
