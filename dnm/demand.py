@@ -11,20 +11,16 @@ that the scheduler would place are pending. What one pod asks for is in `request
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from enum import Enum
 
 import msgspec
 
-from dnm.constraints import keeps_apart
 from dnm.gang import GangApp, gang_apps, gang_demand, largest_gangs
 from dnm.model import (
     Claim,
     Config,
-    NodeSelectorTerm,
     Pod,
     PodShape,
     QueueLimits,
@@ -34,46 +30,7 @@ from dnm.model import (
     Waiting,
     YunikornView,
 )
-from dnm.request import (
-    APP_ID_KEY,
-    QUEUE_KEY,
-    ContainerRequest,
-    ContainerState,
-    PodRequest,
-    application_id,
-    effective_request,
-    requested_queue,
-    task_groups,
-)
-
-__all__ = [
-    "APP_ID_KEY",
-    "NO_USE",
-    "QUEUE_KEY",
-    "ContainerRequest",
-    "ContainerState",
-    "Demand",
-    "DemandFacts",
-    "NodeUse",
-    "NotCounted",
-    "PendingGroup",
-    "PodRequest",
-    "QueueDemand",
-    "Uncounted",
-    "application_id",
-    "effective_request",
-    "gather_demand",
-    "pending_fingerprint",
-    "requested_queue",
-    "task_groups",
-]
-
-_SAMPLE = 3  # names kept of a group
-
-
-def text_time(instant: datetime) -> str:
-    """As the API prints creation times, so that instants compare as text."""
-    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
+from dnm.pending import Collector, NotCounted, PendingGroup, Uncounted, with_siblings
 
 
 class DemandFacts(Value):
@@ -84,65 +41,6 @@ class DemandFacts(Value):
     yunikorn: YunikornView | None = None
     claims: tuple[Claim, ...] | Unreadable = ()
     waiting: Mapping[str, Waiting] = {}
-
-
-class NotCounted(Enum):
-    """Why a pending pod asks for nothing; the value is the sentence for people."""
-
-    GATED = "held back by a scheduling gate"
-    REJECTED = "of an application that YuniKorn rejected"
-    FOREIGN = "not scheduled by YuniKorn"
-    NO_QUEUE = "of a queue that is not known"
-    TERMINATING = "being deleted"
-    CLAIM = "waiting for a volume claim that is missing, lost or unreadable"
-    PLACEHOLDER = "about to take over a gang placeholder"
-    WAITING = "pending beside an idle node with room and quota: waiting for something else"
-
-
-class Uncounted(Value):
-    """Pending pods that ask for nothing; `queue` is empty where it is not known."""
-
-    queue: str
-    namespace: str
-    why: NotCounted
-    count: int
-    names: tuple[str, ...]  # a few of them
-
-
-class PendingGroup(Value):
-    """Equal pending pods of one queue and namespace.
-
-    `queue` is the managed queue they are booked on (of a dynamic queue: its nearest configured
-    ancestor). `request` has the default request filled in. `created` is sorted and has one entry a
-    pod; the first `count` of them have been pending for the grace time, the others are young: they
-    keep nodes, but ask for none. `volumes` are the node affinities of bound volumes, all of which
-    must hold. `fingerprint` is the same in every run. `siblings` are the nodes that already have
-    a pod which this one can't stand beside.
-    """
-
-    queue: str
-    namespace: str
-    shape: PodShape
-    request: Resources
-    count: int
-    created: tuple[str, ...]
-    names: tuple[str, ...]
-    fingerprint: str
-    priority: int = 0
-    volumes: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
-    siblings: frozenset[str] = frozenset()
-
-    @property
-    def young(self) -> int:
-        return len(self.created) - self.count
-
-    @property
-    def oldest(self) -> str:
-        return self.created[0]
-
-    def count_until(self, instant: datetime) -> int:
-        """How many were created then or before."""
-        return bisect_right(self.created, text_time(instant))
 
 
 class QueueDemand(Value):
@@ -197,11 +95,12 @@ def gather_demand(
     finder = _QueueFinder(pods, config, queues, facts.yunikorn)
     sums = _sum_bound(pods, finder)
     apps = gang_apps(sums.gang_members)
-    collector = _Collector(config, facts)
+    collector = Collector(config, facts.now, facts.claims, facts.waiting)
     for pod, why in _asking(sums.unbound, apps, facts.now):
         queue = finder.find(pod) if pod.is_yunikorn else ""
         collector.add(pod, queue, why)
-    groups, waiting = collector.groups(pods)
+    groups, waiting = collector.groups()
+    groups = with_siblings(groups, pods)
     return Demand(
         queues=_by_queue(queues, sums.in_queue, groups, largest_gangs(apps, finder.find)),
         groups=groups,
@@ -212,7 +111,7 @@ def gather_demand(
 
 
 def pending_fingerprint(demand: Demand, queue: str) -> str:
-    """Changes when a pod of the queue, or below it, starts or stops to be pending; else the same."""
+    """Changes when a pod of the queue, or below it, starts or stops to be pending."""
     inside = f"{queue}."
     parts = sorted(
         (group.fingerprint, len(group.created), group.created[-1])
@@ -251,7 +150,7 @@ class _QueueFinder:
             if pod.is_yunikorn:
                 app = pod.app_id
                 known = first.get(app)
-                if known is None or pod.created <= known.created and _is_before(pod, known):
+                if known is None or (pod.created <= known.created and _is_before(pod, known)):
                     first[app] = pod
         for pod in pods if self._told else ():
             if pod.uid in self._told:
@@ -390,183 +289,6 @@ def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
     if pod.is_gated:
         return NotCounted.GATED
     return NotCounted.PLACEHOLDER if is_taken_over else None
-
-
-class _Collector:
-    """Groups pending pods by queue, namespace, shape and volumes."""
-
-    def __init__(self, config: Config, facts: DemandFacts) -> None:
-        self._config = config
-        self._facts = facts
-        self._claims: Mapping[tuple[str, str], Claim] | None = None
-        if not isinstance(facts.claims, Unreadable):
-            self._claims = {(claim.namespace, claim.name): claim for claim in facts.claims}
-        self._members: dict[tuple[object, ...], list[Pod]] = {}
-        self._volumes: dict[tuple[object, ...], tuple[tuple[NodeSelectorTerm, ...], ...]] = {}
-        self._left_out: dict[tuple[str, str, NotCounted], list[Pod]] = {}
-
-    def add(self, pod: Pod, queue: str, why: NotCounted | None) -> None:
-        """Count a pod in its group, or note why it asks for nothing."""
-        volumes: tuple[tuple[NodeSelectorTerm, ...], ...] | None = ()
-        if why is None and not queue:
-            why = NotCounted.NO_QUEUE
-        elif why is None and pod.claims:
-            volumes = self._volume_terms(pod)
-            why = NotCounted.CLAIM if volumes is None else None
-        if why is not None or volumes is None:
-            self._leave_out(pod, queue, why or NotCounted.CLAIM)
-            return
-        key = (queue, pod.namespace, id(pod.shape), volumes)
-        members = self._members.get(key)
-        if members is None:
-            self._members[key] = [pod]
-            self._volumes[key] = volumes
-        else:
-            members.append(pod)
-
-    def _leave_out(self, pod: Pod, queue: str, why: NotCounted) -> None:
-        if why is not NotCounted.FOREIGN or pod.namespace in self._config.namespaces:
-            self._left_out.setdefault((queue, pod.namespace, why), []).append(pod)
-
-    def _volume_terms(self, pod: Pod) -> tuple[tuple[NodeSelectorTerm, ...], ...] | None:
-        """Node affinities of the pod's bound volumes; None where a claim keeps it from starting.
-
-        A claim that is still Pending pins nothing: most wait for the first consumer. That errs
-        towards one conversion, after which the pod is found to wait for something else.
-        """
-        if self._claims is None:
-            return None
-        terms = []
-        for name in pod.claims:
-            claim = self._claims.get((pod.namespace, name))
-            if claim is None or claim.phase == "Lost":
-                return None
-            if claim.node_affinity:
-                terms.append(claim.node_affinity)
-        return tuple(terms)
-
-    def groups(self, pods: Sequence[Pod]) -> tuple[tuple[PendingGroup, ...], Mapping[str, Waiting]]:
-        """The groups, largest wait first, and the entries of `waiting` that still hold."""
-        merged: dict[str, tuple[tuple[object, ...], list[Pod]]] = {}
-        for key, members in self._members.items():
-            fingerprint = _fingerprint(str(key[0]), members[0], self._volumes[key])
-            if fingerprint in merged:
-                merged[fingerprint][1].extend(members)
-            else:
-                merged[fingerprint] = (key, list(members))
-        still: dict[str, Waiting] = {}
-        found: list[PendingGroup] = []
-        for fingerprint, (key, members) in merged.items():
-            queue = str(key[0])
-            members.sort(key=lambda pod: (pod.created, pod.name))
-            waiting = self._facts.waiting.get(fingerprint)
-            if waiting is not None and _still_waits(members, waiting):
-                still[fingerprint] = waiting
-                for pod in members[: waiting.count]:
-                    self._leave_out(pod, queue, NotCounted.WAITING)
-                members = members[waiting.count :]
-            if members:
-                found.append(self._group(queue, fingerprint, members, self._volumes[key]))
-        found.sort(key=lambda group: (group.oldest, group.fingerprint))
-        return _with_siblings(found, pods), still
-
-    def _group(
-        self,
-        queue: str,
-        fingerprint: str,
-        members: Sequence[Pod],
-        volumes: tuple[tuple[NodeSelectorTerm, ...], ...],
-    ) -> PendingGroup:
-        config = self._config
-        grace = config.check_interval if config.pending_grace is None else config.pending_grace
-        created = tuple(pod.created for pod in members)
-        shape = members[0].shape
-        return PendingGroup(
-            queue=queue,
-            namespace=members[0].namespace,
-            shape=shape,
-            request=_with_default(shape.request, config.default_request),
-            count=bisect_right(created, text_time(self._facts.now - grace)),
-            created=created,
-            names=tuple(pod.name for pod in members[:_SAMPLE]),
-            fingerprint=fingerprint,
-            priority=max(pod.priority for pod in members),
-            volumes=volumes,
-        )
-
-    def left_out(self) -> tuple[Uncounted, ...]:
-        return tuple(
-            Uncounted(
-                queue=queue,
-                namespace=namespace,
-                why=why,
-                count=len(pods),
-                names=tuple(pod.name for pod in pods[:_SAMPLE]),
-            )
-            for (queue, namespace, why), pods in self._left_out.items()
-        )
-
-
-def _fingerprint(queue: str, pod: Pod, volumes: tuple[tuple[NodeSelectorTerm, ...], ...]) -> str:
-    shape = pod.shape
-    parts = (
-        queue,
-        pod.namespace,
-        sorted(shape.request.items()),
-        shape.node_selector,
-        shape.tolerations,
-        shape.node_affinity,
-        shape.pod_affinity,
-        shape.spread_keys,
-        shape.host_ports,
-        shape.labels,
-        volumes,
-    )
-    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
-
-
-def _still_waits(members: Sequence[Pod], waiting: Waiting) -> bool:
-    """Whether exactly the pods that were found out are still there; one that started or went is a
-    change, and all count again."""
-    return sum(pod.created <= waiting.until for pod in members) == waiting.count
-
-
-def _with_default(request: Resources, default: Resources) -> Resources:
-    missing = {name: amount for name, amount in default.items() if not request.get(name)}
-    return {**request, **missing} if missing else request
-
-
-def _with_siblings(groups: Sequence[PendingGroup], pods: Sequence[Pod]) -> tuple[PendingGroup, ...]:
-    """Fill in, for groups whose pods can't share a node, the nodes that already have one.
-
-    Bound pods come without labels and ports, so a bound pod of the same namespace with the same
-    request is taken for one of them. That errs towards a node too many, never towards none.
-    """
-    apart = [group for group in groups if keeps_apart(group.shape, group.namespace)]
-    if not apart:
-        return tuple(groups)
-    wanted = {(group.namespace, _sorted(group.shape.request)) for group in apart}
-    namespaces = {namespace for namespace, _ in wanted}
-    nodes: dict[tuple[str, tuple[tuple[str, int], ...]], set[str]] = {}
-    for pod in pods:
-        if pod.node and pod.namespace in namespaces:
-            key = (pod.namespace, _sorted(pod.shape.request))
-            if key in wanted:
-                nodes.setdefault(key, set()).add(pod.node)
-    ids = {group.fingerprint for group in apart}
-    return tuple(
-        msgspec.structs.replace(
-            group,
-            siblings=frozenset(nodes.get((group.namespace, _sorted(group.shape.request)), ())),
-        )
-        if group.fingerprint in ids
-        else group
-        for group in groups
-    )
-
-
-def _sorted(request: Resources) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(request.items()))
 
 
 # --- up the tree -----------------------------------------------------------------------------

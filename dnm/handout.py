@@ -14,9 +14,10 @@ from math import ceil
 import msgspec
 
 from dnm.constraints import needs_one_domain
-from dnm.demand import Demand, PendingGroup, QueueDemand, ancestors
+from dnm.demand import Demand, QueueDemand, ancestors
 from dnm.fleet import Expected, Fleet, Supply
 from dnm.model import Config, NamespacePolicy, QueueLimits, Resources, Value
+from dnm.pending import PendingGroup
 from dnm.placement import Kind, Packing, Problem, Room, least_nodes
 from dnm.survey import Survey
 

@@ -24,8 +24,8 @@ _EXACT_STEPS = 6_000
 
 
 class Item(Value):
-    """`count` equal pods. `places`: the rooms they may use; `kinds`: the new nodes they may use, best
-    first, each of which takes at least one of them when empty. `tokens`: what no two pods on a node
+    """`count` equal pods. `places`: the rooms they may use. `kinds`: the new nodes they may use,
+    best first; each takes at least one of the pods when empty. `tokens`: what no two pods on a node
     may both have (a host port); with any, one pod a node. `blocked`: rooms that already hold such a
     pod. `one_new`: at most one new node is of use to them."""
 

@@ -20,7 +20,7 @@ from datetime import datetime
 
 import msgspec
 
-from dnm.demand import NO_USE, Demand, PendingGroup, ancestors
+from dnm.demand import NO_USE, Demand, ancestors
 from dnm.fleet import Fleet
 from dnm.model import (
     Config,
@@ -32,6 +32,7 @@ from dnm.model import (
     Verdict,
     Waiting,
 )
+from dnm.pending import PendingGroup
 from dnm.sizing import Sizing, counting_young, size_queues
 
 

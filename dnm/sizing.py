@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from dnm.constraints import why_not
-from dnm.demand import Demand, PendingGroup, ancestors, pending_fingerprint
+from dnm.demand import Demand, ancestors, pending_fingerprint
 from dnm.fleet import Expected, Fleet, Supply
 from dnm.handout import BATCH_NODES, Answer, Case, Desk, Helped, Shortage, budgets_of
 from dnm.model import (
@@ -33,6 +33,7 @@ from dnm.model import (
     Value,
     Verdict,
 )
+from dnm.pending import PendingGroup
 from dnm.survey import Survey, survey
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from dnm.constraints import Place, keeps_apart, needs_one_domain, why_not
-from dnm.demand import NO_USE, Demand, PendingGroup
+from dnm.demand import NO_USE, Demand
 from dnm.fleet import Expected, Fleet, expected_nodes, has_room, place_of
 from dnm.model import Config, Node, Resources, Value
+from dnm.pending import PendingGroup
 from dnm.placement import Item, Room, Vector
 
 
