@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from datetime import datetime
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -57,6 +57,7 @@ log = logging.getLogger("dnm")
 PREFIX = "dynamic-node-manager/"
 _TRIES = 3
 V = TypeVar("V", bound=Value)
+Clock: TypeAlias = Callable[[], datetime]
 
 
 class Kube(Protocol):
@@ -84,12 +85,14 @@ class Actuator:
         config: Config,
         kube: Kube,
         environ: Mapping[str, str],
-        should_stop: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], bool],
+        clock: Clock,
     ) -> None:
         self.config = config
         self.kube = kube
         self.environment = converter_environment(config, environ)
         self.should_stop = should_stop
+        self.clock = clock
         self.registry = Registry()
         self.actions: list[str] = []
         self.errors: list[str] = []
@@ -233,7 +236,7 @@ class Actuator:
         if obstacle:
             log.info("action=return node=%s skipped=%r", name, obstacle)
             return
-        now = datetime.now(UTC)
+        now = self.clock()
         attempt = entry.attempts + 1
         entry = _replace(
             entry,
@@ -293,14 +296,14 @@ class Actuator:
             self._give_up(request, error)
             self._fail(f"action=convert request={request_id} error={error!r}")
             return
-        ended = _replace(named, ended=True, since=datetime.now(UTC), error=error)
+        ended = _replace(named, ended=True, since=self.clock(), error=error)
         self._save(_with_request(self.registry, ended))
         if error:
             self._fail(f"action=convert request={request_id} error={error!r}")
 
     def _give_up(self, request: ConversionRequest, error: str) -> None:
         """Nothing came and nothing was named: late nodes are adopted, but nobody counts on them."""
-        now = datetime.now(UTC)
+        now = self.clock()
         given_up = _replace(request, ended=True, is_given_up=True, since=now, error=error)
         registry = _with_request(self.registry, given_up)
         before = registry.backoffs.get(request.node_type)
@@ -313,7 +316,7 @@ class Actuator:
         if end.left_running:
             self.errors.append(f"node={name} is left to its converter by a signal")
             return
-        error, now = _how(end), datetime.now(UTC)
+        error, now = _how(end), self.clock()
         wait = backoff_delay(self.config, entry.attempts) if error else self.config.join_timeout
         ended = _replace(entry, converter=None, error=error, retry_after=now + wait)
         self._save(_with_node(self.registry, name, ended))

@@ -40,6 +40,7 @@ from dnm.report import amounts, duration
 from dnm.sizing import counting_young, size_queues
 from dnm.snapshot import take_snapshot
 from dnm.trust import find_distrust
+from dnm.yunikorn import YunikornClient, checksum_of
 
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
 _SKEW_WRONG = timedelta(seconds=60)
@@ -97,11 +98,13 @@ def check_cluster(
             return
         yield from guarded("clock", lambda: check_clock(kube))
         yield from guarded("permission", lambda: check_permissions(config, kube))
-        snapshot = take_snapshot(config, registry, kube, environ)
+        snapshot = take_snapshot(config, registry, kube, environ, datetime.now(UTC))
     document: list[QueueDocument] = []
     yield from guarded("queue document", lambda: check_queue_document(snapshot, document))
     if document:
         yield from check_queues(config, document[0])
+        if config.yunikorn_url:
+            yield from guarded("YuniKorn", lambda: check_scheduler(config, document[0]))
         yield from check_pods(config, document[0], snapshot)
     if isinstance(snapshot.nodes, tuple):
         yield from check_nodes(config, snapshot.nodes)
@@ -214,6 +217,20 @@ def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
                    f"{path}, without a limit of its own: only a lack of room brings it nodes")
 
 
+def check_scheduler(config: Config, document: QueueDocument) -> Iterator[Finding]:
+    """Whether it answers, and whether the document is the one in force."""
+    client = YunikornClient(config.yunikorn_url)
+    refusal = client.validate(document.text)
+    if refusal:
+        yield wrong("YuniKorn", f"the scheduler would refuse the document: {refusal}",
+                    "mend the document: the next restart of the scheduler fails with it")
+    elif client.read_checksum() != checksum_of(document.text):
+        yield wrong("YuniKorn", "the scheduler has another document in force than the ConfigMap",
+                    "look for 'reload configuration failed' in the scheduler's log")
+    else:
+        yield fine("YuniKorn", f"{config.yunikorn_url} has the document in force")
+
+
 # --- nodes and pods --------------------------------------------------------------------------
 
 
@@ -229,8 +246,8 @@ def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
                 if node.allocatable.get(name, 0) < 0.9 * amount}
         if less:
             expected = amounts({name: node_type.size[name] for name in less})
-            yield doubtful("nodes", f"{node.name} brings {amounts(less)}, not {expected} as the type "
-                           f"{node_type.name} says", "write down what such a node really brings")
+            yield doubtful("nodes", f"{node.name} brings {amounts(less)}, not {expected} as type "
+                           f"{node_type.name} has", "write down what such a node really brings")
 
 
 def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> Iterator[Finding]:
@@ -245,20 +262,17 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
         yield wrong("pods", f"those of {namespace} can't be read: {error}")
     scope = "of the cluster" if pods.cluster_wide else "of the monitored namespaces"
     yield fine("pods", f"{len(pods.pods)} unfinished ones {scope}")
-    own = _demand(config, document, snapshot, pods, None)
+    own = _own_demand(config, document, snapshot, pods)
     yield from _check_fit(config, document, own, nodes)
-    if isinstance(snapshot.yunikorn, Unreadable):
-        yield wrong("YuniKorn", f"{snapshot.yunikorn.what}: {snapshot.yunikorn.error}",
-                    "correct yunikorn_url, or leave it out")
-    elif snapshot.yunikorn is not None:
-        yield from _check_scheduler(config, document, own, snapshot.yunikorn)
+    if isinstance(snapshot.yunikorn, YunikornView):
+        yield from _compare_sums(config, document, own, snapshot.yunikorn)
 
 
-def _demand(
-    config: Config, document: QueueDocument, snapshot: Snapshot, pods: PodList,
-    view: YunikornView | None,
-) -> Demand:  # fmt: skip
-    facts = DemandFacts(now=snapshot.taken_at, yunikorn=view, claims=snapshot.claims)
+def _own_demand(
+    config: Config, document: QueueDocument, snapshot: Snapshot, pods: PodList
+) -> Demand:
+    """Without the scheduler's word, so that the two can be compared."""
+    facts = DemandFacts(now=snapshot.taken_at, claims=snapshot.claims)
     demand: Demand = counting_young(gather_demand(pods.pods, config, document.queues, facts))
     return demand
 
@@ -282,7 +296,7 @@ def _check_fit(
                    if pending else "no pod is pending that would have to fit")
 
 
-def _check_scheduler(
+def _compare_sums(
     config: Config, document: QueueDocument, own: Demand, view: YunikornView
 ) -> Iterator[Finding]:
     """The scheduler's own sums and limits against dnm's, for each monitored queue."""

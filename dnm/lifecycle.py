@@ -75,7 +75,8 @@ class Step(Value):
 
 def backoff_delay(config: Config, failures: int) -> timedelta:
     """Doubling from one check interval, an hour at most."""
-    return min(config.check_interval * (2 ** min(failures, 12)), _LONGEST_BACKOFF)
+    doubled: int = 2 ** min(failures, 12)
+    return min(config.check_interval * doubled, _LONGEST_BACKOFF)
 
 
 def with_failure(config: Config, before: Backoff | None, asked: int, now: datetime) -> Backoff:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dnm.actuator import Actuator
+from dnm.actuator import Actuator, Clock
 from dnm.errors import ExitCode, KubeError, LockedError, RegistryError
 from dnm.kube import KubeClient
 from dnm.model import Config, Outcome, Pass, Plan, Registry, RunRecord, Unreadable
@@ -48,22 +48,30 @@ def run_lock(config: Config) -> Iterator[None]:
         lock.release()
 
 
-def make_pass_plan(config: Config, environ: Mapping[str, str]) -> tuple[Plan, KubeClient | None]:
+def wall_clock() -> datetime:
+    """The time, where nobody sets it."""
+    return datetime.now(UTC)
+
+
+def make_pass_plan(
+    config: Config, environ: Mapping[str, str], clock: Clock
+) -> tuple[Plan, KubeClient | None]:
     """Everything up to the plan; writes nothing anywhere."""
-    registry = load_registry(config, datetime.now(UTC))
+    taken_at = clock()
+    registry = load_registry(config, taken_at)
     kube: KubeClient | None = None
     try:
         kube = KubeClient.connect(config)
-        snapshot = take_snapshot(config, registry, kube, environ)
+        snapshot = take_snapshot(config, registry, kube, environ, taken_at)
     except KubeError as error:
         why = Unreadable(what="the Kubernetes API", error=str(error))
-        snapshot = nothing_readable(why, datetime.now(UTC))
+        snapshot = nothing_readable(why, taken_at)
     return make_plan(config, registry, snapshot), kube
 
 
-def plan_pass(config: Config, environ: Mapping[str, str]) -> Pass:
+def plan_pass(config: Config, environ: Mapping[str, str], clock: Clock = wall_clock) -> Pass:
     """`dnm plan` and `dnm run --dry-run`."""
-    plan, _ = make_pass_plan(config, environ)
+    plan, _ = make_pass_plan(config, environ, clock)
     return Pass(plan=plan, exit_code=_exit_code(plan, None))
 
 
@@ -79,16 +87,21 @@ def live_registry(config: Config, environ: Mapping[str, str]) -> tuple[Registry,
     return msgspec.structs.replace(plan.registry, last_run=seen), result.exit_code
 
 
-def run_pass(config: Config, environ: Mapping[str, str], should_stop: Callable[[], bool]) -> Pass:
+def run_pass(
+    config: Config,
+    environ: Mapping[str, str],
+    should_stop: Callable[[], bool],
+    clock: Clock = wall_clock,
+) -> Pass:
     """`dnm run`: the whole pass under the lock."""
     with run_lock(config):
         _mark_begin(config)
-        plan, kube = make_pass_plan(config, environ)
+        plan, kube = make_pass_plan(config, environ, clock)
         outcome = Outcome(registry=plan.registry)
         if kube is not None:
-            outcome = Actuator(config, kube, environ, should_stop).apply_plan(plan)
+            outcome = Actuator(config, kube, environ, should_stop, clock).apply_plan(plan)
         exit_code = _exit_code(plan, outcome)
-        _record(config, plan, outcome, exit_code)
+        _record(config, plan, outcome, exit_code, clock())
         return Pass(plan=plan, exit_code=exit_code, outcome=outcome)
 
 
@@ -103,12 +116,14 @@ def _mark_begin(config: Config) -> None:
         os.utime(config.lock_path)
 
 
-def _record(config: Config, plan: Plan, outcome: Outcome, exit_code: int) -> None:
+def _record(
+    config: Config, plan: Plan, outcome: Outcome, exit_code: int, ended_at: datetime
+) -> None:
     """Saves what the run saw and did; where nothing changed only the file's time is new."""
     before = outcome.registry.last_run
     record = RunRecord(
         exit_code=exit_code,
-        acted_at=datetime.now(UTC) if outcome.actions else before.acted_at,
+        acted_at=ended_at if outcome.actions else before.acted_at,
         actions=outcome.actions or before.actions,
         errors=(*plan.errors, *outcome.errors),
         queues=dict(plan.status),
@@ -123,7 +138,7 @@ def _record(config: Config, plan: Plan, outcome: Outcome, exit_code: int) -> Non
 def change_registry(config: Config, change: Callable[[Registry], Registry]) -> bool:
     """For the verbs of a person: changes the registry under the lock; says whether it did."""
     with run_lock(config):
-        registry = load_registry(config, datetime.now(UTC))
+        registry = load_registry(config, wall_clock())
         changed = change(registry)
         if changed == registry:
             return False

@@ -7,7 +7,7 @@ depends on it: a conversion may be wanted, or a lent node is not simply serving.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 from dnm.converter import converter_environment, list_batch_nodes, still_running
@@ -41,10 +41,13 @@ class Kube(Protocol):
 
 
 def take_snapshot(
-    config: Config, registry: Registry, kube: Kube, environ: Mapping[str, str]
+    config: Config,
+    registry: Registry,
+    kube: Kube,
+    environ: Mapping[str, str],
+    taken_at: datetime,
 ) -> Snapshot:
     """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
-    taken_at = datetime.now(UTC)
     running = still_running(_converters(registry))
     nodes = kube.read_nodes()
     if isinstance(nodes, Unreadable):

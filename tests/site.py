@@ -1,0 +1,125 @@
+"""A site for tests: configuration files beside a sandbox, and dnm run on them, in this process on
+the sandbox's clock or as the real command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from dnm.config import load_config
+from dnm.model import Config, Pass, Registry
+from dnm.registry import load_registry
+from dnm.runner import plan_pass, run_pass
+from dnm.sandbox.cluster import Sandbox
+
+QUEUE = "root.anvil.services.dev"
+
+WORKSHOP_QUEUES = """\
+# The site's queues; edited by hand, twice a year.
+partitions:
+  - name: default
+    queues:
+      - name: anvil
+        queues:
+          - name: services
+            queues:
+              - name: notebook
+                submitacl: '*'
+                resources:
+                  guaranteed: {memory: 256G, vcore: 128}
+                  max: {memory: 512G, vcore: 256}
+              - name: dev   # workshops
+                submitacl: '*'
+                resources:
+                  guaranteed:
+                    memory: 32G
+                    vcore: 8
+                  max:
+                    memory: 320G
+                    vcore: 80
+"""
+
+
+class Site:
+    """Settings given as keywords go into [settings]; `sections` is appended as it is."""
+
+    def __init__(
+        self, sandbox: Sandbox, directory: Path, *, sections: str = "", **settings: Any
+    ) -> None:
+        self.sandbox = sandbox
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True, mode=0o755)
+        values = {
+            "kubeconfig_path": sandbox.kubeconfig,
+            "monitored_namespaces": "dev",
+            "node_convert_path": sandbox.node_convert_path,
+            "state_dir": directory / "state",
+            "namespace_queue_paths": directory / "queues.json",
+            "pending_grace_seconds": 0,
+            "global_cooldown_seconds": 0,
+            "reversion_idle_seconds": 60,
+            "check_interval_seconds": 60,
+            **settings,
+        }
+        (directory / "state").mkdir(exist_ok=True, mode=0o755)
+        lines = "".join(f"{key} = {value}\n" for key, value in values.items())
+        self.path = directory / "dnm.ini"
+        self.write(self.path, f"[settings]\n{lines}{sections}")
+        self.write(directory / "queues.json", f'{{"dev": "{QUEUE}"}}\n')
+
+    @staticmethod
+    def write(path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o644)
+
+    @property
+    def config(self) -> Config:
+        return load_config(self.path, {})
+
+    @property
+    def registry(self) -> Registry:
+        return load_registry(self.config, self.now())
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.sandbox.clock.now(), UTC)
+
+    def run(self) -> Pass:
+        """One pass in this process, on the sandbox's clock."""
+        return run_pass(self.config, dict(os.environ), lambda: False, self.now)
+
+    def plan(self) -> Pass:
+        return plan_pass(self.config, dict(os.environ), self.now)
+
+    def run_until_rest(self, every: timedelta = timedelta(minutes=1), most: int = 50) -> int:
+        """Runs as a timer would, until one does nothing; says how many runs it took."""
+        for number in range(1, most + 1):
+            result = self.run()
+            if result.outcome and not result.outcome.actions and not result.plan.registry.requests:
+                return number
+            self.sandbox.tick(every.total_seconds())
+        raise AssertionError(f"no rest after {most} runs: {result.outcome}")
+
+    def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """The real command as a process, in real time."""
+        return subprocess.run(
+            [sys.executable, "-m", "dnm.cli", *arguments],
+            env={**os.environ, "DNM_CONFIG": str(self.path), **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def lent(self) -> list[str]:
+        return sorted(self.registry.nodes)
+
+    def pods(self, namespace: str = "dev") -> dict[str, str]:
+        """Pod -> the node it is bound to, empty for none."""
+        return {
+            pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+            for pod in self.sandbox.objects("pods", namespace)
+        }

@@ -1,0 +1,69 @@
+"""The workshop: 75 people, four cores each, on a cluster that is full.
+
+How many nodes are the least: 75 pods ask for 300 vcore and 1,200 GB. The queue has 80 vcore and
+320 GB, so it lacks 220 vcore and 880 GB; a node brings 128 vcore and 256 GB: two nodes by vcore,
+four by memory (3 x 256 = 768 < 880). For room: a node of 128 cores and 256 GB holds 16 such pods
+(16 x 16 GB), and the cluster has none, so 75 pods need five nodes (4 x 16 = 64 < 75). Five it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+LEAST = 5
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_node("k001", cpu="4", memory="16G")
+    sandbox.add_machines(12)
+    sandbox.add_namespace("dev")
+    return Site(
+        sandbox, tmp_path / "site", max_converted_nodes=6, max_conversions_per_run=2,
+        global_cooldown_seconds=90, headroom=1,
+    )  # fmt: skip
+
+
+def test_seventy_five_pods_get_the_least_number_of_nodes_and_all_go_back(
+    sandbox: Sandbox, site: Site
+) -> None:
+    sandbox.add_pods(1, "kube-system", name="full", cpu="3900m", memory="15G")
+    sandbox.tick()
+    before = sandbox.queues_text()
+    people = sandbox.add_pods(75, "dev", queue=QUEUE, cpu="4", memory="16G")
+    counts = []
+    for _ in range(12):
+        site.run()
+        sandbox.tick(60)
+        counts.append(len(site.lent()))
+        assert len(site.registry.nodes) + sum(r.count for r in site.registry.requests) <= 6
+    assert counts[-1] == LEAST and max(counts) == LEAST
+    assert all(later - earlier <= 2 for earlier, later in zip(counts, counts[1:], strict=False))
+    assert all(site.pods().values())
+    limits = site.registry.last_run.queues[QUEUE]
+    assert limits.limit == {"vcore": (80 + LEAST * 128) * 1000, "memory": (320 + LEAST * 256) * 10**9}
+    assert limits.baseline == {"vcore": 80_000, "memory": 320 * 10**9}
+    sandbox.finish_pods(people, "dev")
+    sandbox.tick(1)
+    for _ in range(20):
+        site.run()
+        sandbox.tick(60)
+    assert site.lent() == [] and sandbox.queues_text() == before
+    assert not sandbox.violations
+
+
+def test_a_run_after_rest_writes_nothing(sandbox: Sandbox, site: Site) -> None:
+    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")
+    site.run_until_rest()
+    files = {path: path.read_bytes() for path in (site.directory / "state").iterdir()}
+    sandbox.requests.clear()
+    result = site.run()
+    assert result.exit_code == 0 and not result.plan.actions
+    assert sandbox.requests.writes() == []
+    assert {path: path.read_bytes() for path in (site.directory / "state").iterdir()} == files
