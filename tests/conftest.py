@@ -9,7 +9,7 @@ everything that was due has happened in order. All durations are zero unless a t
     sandbox.add_node("k1", cpu="128")          Kubernetes' own nodes
     sandbox.add_pods(75, "dev", queue="root.dev", cpu="4", memory="16G")
     sandbox.set_queues(text); sandbox.queues_text()
-    sandbox.create(manifest); .get(plural, name, ns); .list(plural); .edit(...); .delete(...)
+    sandbox.create(manifest); .get(plural, name, ns); .objects(plural); .edit(...); .delete(...)
     sandbox.cordon("k1"); .set_ready("k1", False); .finish_pods([...], "dev"); .bind(pod, node)
     sandbox.tick(); sandbox.tick(60)           bind, start, finish, join, leave
     sandbox.fault("status", path="configmaps", methods=("PATCH",), code=409, times=1)

@@ -52,7 +52,9 @@ class Admission:
         meta = changed.setdefault("metadata", {})
         for field in ("name", "namespace"):
             if meta.get(field) != old["metadata"].get(field):
-                raise _invalid(kind, old["metadata"]["name"], f"metadata.{field}: field is immutable")
+                raise _invalid(
+                    kind, old["metadata"]["name"], f"metadata.{field}: field is immutable"
+                )
         _check_metadata(kind, meta)
         if kind.plural == "configmaps":
             _check_config_map(kind, changed, old)
@@ -82,7 +84,9 @@ def _check_config_map(kind: Kind, changed: Object, old: Object | None) -> None:
     if old is not None and old.get("immutable"):
         before = {field: old.get(field) or {} for field in ("data", "binaryData")}
         if content != before or not changed.get("immutable"):
-            raise _invalid(kind, name, "data: Forbidden: field is immutable when `immutable` is set")
+            raise _invalid(
+                kind, name, "data: Forbidden: field is immutable when `immutable` is set"
+            )
     texts = [text for field in content.values() for text in field.values()]
     if not all(isinstance(text, str) for text in texts):
         raise ApiError(400, "ConfigMap data values must be strings")

@@ -71,7 +71,7 @@ class Api:
         entries = self.lists.selected(target.kind, target.namespace, request.query)
         return json_answer(self.deletion.delete_all(target.kind, entries, request))
 
-    # --- reading -----------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------
 
     def _read(self, request: Request, target: Target, verb: str) -> Answer:
         kind = target.kind
@@ -89,14 +89,14 @@ class Api:
             return table_answer(self.store, kind, [entry])
         return json_answer(document(kind, entry.data))
 
-    # --- writing -----------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------
 
     def _create(self, request: Request, target: Target) -> Answer:
         kind, manifest = target.kind, _object(request)
         given = manifest.get("kind", kind.name)
         if given != kind.name or manifest.get("apiVersion", kind.api_version) != kind.api_version:
-            raise ApiError(400, f"{given} in version {manifest.get('apiVersion')} cannot be handled "
-                           f"as a {kind.name}")  # fmt: skip
+            version = manifest.get("apiVersion")
+            raise ApiError(400, f"{given} in version {version} cannot be handled as a {kind.name}")
         meta = manifest.setdefault("metadata", {})
         if kind.namespaced:
             if meta.setdefault("namespace", target.namespace) != target.namespace:
@@ -114,7 +114,9 @@ class Api:
         if request.method == "PUT":
             changed = _object(request)
         else:
-            changed = apply_patch(_content_type(request), document(kind, entry.data), request.json())
+            changed = apply_patch(
+                _content_type(request), document(kind, entry.data), request.json()
+            )
         changed.setdefault("metadata", {}).setdefault("name", target.name)
         if kind.namespaced:
             changed["metadata"].setdefault("namespace", target.namespace)
@@ -168,7 +170,7 @@ class Api:
         return json_answer(review, 201)
 
 
-# --- requests ----------------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------
 
 
 def find_target(path: str) -> Target:
@@ -236,7 +238,7 @@ def _scale_of(data: Object) -> Object:
     }  # fmt: skip
 
 
-# --- discovery ---------------------------------------------------------------------------------
+# --- discovery -----------------------------------------------------------------------------
 
 
 def _discovery(request: Request) -> Answer | None:
@@ -264,7 +266,9 @@ def _discovery(request: Request) -> Answer | None:
         return _resources(steps[2], steps[3])
     if steps[1:2] == ["apis"] and len(steps) == 3:
         groups = [g for g in kinds.groups_document()["groups"] if g["name"] == steps[2]]
-        return json_answer({"kind": "APIGroup", "apiVersion": "v1", **groups[0]}) if groups else None
+        return (
+            json_answer({"kind": "APIGroup", "apiVersion": "v1", **groups[0]}) if groups else None
+        )
     return None
 
 

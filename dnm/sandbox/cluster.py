@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,28 @@ from dnm.sandbox import manifests
 from dnm.sandbox.access import Access
 from dnm.sandbox.admission import Admission
 from dnm.sandbox.api import Api
+from dnm.sandbox.batch import Batch, MachineType
 from dnm.sandbox.clock import Clock
+from dnm.sandbox.control import Control
+from dnm.sandbox.conversion import Behaviour, Conversion, Result
 from dnm.sandbox.faults import Fault, Faults
+from dnm.sandbox.files import converter_text, kubeconfig_text, write_file
 from dnm.sandbox.http_server import HttpServer
 from dnm.sandbox.http_values import Answer, Request, error_answer
 from dnm.sandbox.kinds import KINDS, kind_of
+from dnm.sandbox.kubelet import Kubelet
 from dnm.sandbox.requests_log import RequestLog
+from dnm.sandbox.scheduler import Scheduler
 from dnm.sandbox.store import ApiError, Object, Store
+from dnm.sandbox.timing import Timing
+from dnm.sandbox.violations import Violation, Violations
+from dnm.sandbox.workloads import Workloads
+from dnm.sandbox.yunikorn_api import YunikornApi
+from dnm.sandbox.yunikorn_config import CONFIGS_NAME, NAMESPACE, YunikornConfig
 
-YUNIKORN_NAMESPACE = "yunikorn"
-YUNIKORN_CONFIGS = "yunikorn-configs"
+_IDLE_SECONDS = 5.0
+_STEP_PAUSE_SECONDS = 0.02
+_SETTLED_AFTER = 50  # rounds in one step; more means that two controllers undo each other
 
 
 class Sandbox:
@@ -43,6 +56,7 @@ class Sandbox:
         speed: float = 1.0,
         seed: int = 0,
         port: int = 0,
+        timing: Timing | None = None,
     ) -> None:
         self.directory = directory
         self.clock = Clock(manual=manual, speed=speed)
@@ -53,11 +67,25 @@ class Sandbox:
         self.api = Api(self.store, self.access, self.admission)
         self.faults = Faults(seed)
         self.requests = RequestLog()
+        self.timing = timing or Timing()
+        self.yunikorn = YunikornConfig(self.store, self.timing)
+        self.admission.webhooks["configmaps"] = self.yunikorn.deny_invalid
+        self.scheduler = Scheduler(self.store, self.timing, self.yunikorn)
+        self.yunikorn_api = YunikornApi(self.store, self.scheduler, self.yunikorn)
+        self.kubelet = Kubelet(self.store, self.timing)
+        self.workloads = Workloads(self.store, self.admission)
+        self._violations = Violations(self.clock)
+        self.batch = Batch(self.clock, self._violations)
+        self.conversion = Conversion(self.store, self.batch, self.timing, self._violations)
+        self.control = Control(self)
         self.server = HttpServer(self.handle, self.faults, self.clock, port)
-        for namespace in ("default", "kube-system", YUNIKORN_NAMESPACE):
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._shared: set[str] = set()
+        for namespace in ("default", "kube-system", NAMESPACE):
             self.add_namespace(namespace)
 
-    # --- HTTP --------------------------------------------------------------------------------
+    # --- HTTP -------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -71,32 +99,115 @@ class Sandbox:
         """Listens on loopback and writes the kubeconfig; raises SandboxError for a taken port."""
         self.server.start()
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.kubeconfig.touch(mode=0o600)
-        self.kubeconfig.write_bytes(msgspec.json.encode(manifests.kubeconfig(self.url)))
+        write_file(self.kubeconfig, kubeconfig_text(self.url))
+        write_file(self.node_convert_path, converter_text(self.url), mode=0o700)
+        if not self.clock.manual:
+            self._stopping = False
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
         return self
 
     def stop(self) -> None:
+        self._stopping = True
         self.server.stop()
+        if self._thread is not None:
+            with self.store.changed:
+                self.store.changed.notify_all()
+            self._thread.join()
+            self._thread = None
 
     def handle(self, request: Request) -> Answer:
         try:
-            with self.lock:
-                answer = self.api.handle(request)
+            if request.path.startswith("/sandbox"):
+                answer = self.control.handle(request)
+            elif request.path.startswith("/ws/v1"):
+                with self.lock:
+                    answer = self.yunikorn_api.handle(request)
+            else:
+                with self.lock:
+                    answer = self._answer_api(request)
         except ApiError as error:
             answer = error_answer(error)
         self.requests.note(request, answer.code)
         return answer
 
+    def _answer_api(self, request: Request) -> Answer:
+        steps = request.path.strip("/").split("/")
+        is_node_deletion = request.method == "DELETE" and steps[:-1] == ["api", "v1", "nodes"]
+        if is_node_deletion and self.store.get("nodes", "", steps[-1]) is not None:
+            self.conversion.note_pods(steps[-1], request.headers.get("user-agent", "a client"))
+        return self.api.handle(request)
+
+    @property
+    def violations(self) -> list[Violation]:
+        """What must never happen and did."""
+        with self.lock:
+            return list(self._violations.all)
+
+    @property
+    def node_convert_path(self) -> Path:
+        """The executable that keeps the converter's contract."""
+        return self.directory / "node-convert"
+
     def fault(self, kind: str, **details: Any) -> Fault:
-        """Switches a fault on: `fault("status", path="configmaps", methods=("PATCH",), code=409)`."""
+        """Switches one on: `fault("status", path="configmaps", methods=("PATCH",), code=409)`."""
         return self.faults.add(msgspec.convert({"kind": kind, **details}, Fault))
 
-    # --- time --------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------
 
     def tick(self, seconds: float = 0.0) -> None:
         """Moves a manual clock on, event by event, and lets everything settle."""
+        with self.lock:
+            until = self.clock.now() + seconds
+            self.step()
+            while (due := self.clock.next_due()) is not None and due <= until:
+                self.clock.set(max(due, self.clock.now()))
+                self.step()
+            self.clock.set(until)
+            self.step()
 
-    # --- objects -----------------------------------------------------------------------------
+    def step(self) -> None:
+        """Everything that is due happens, until nothing more changes."""
+        with self.lock:
+            self.clock.forget_due()
+            for _ in range(_SETTLED_AFTER):
+                before = self.store.version
+                self.batch.step()
+                self.conversion.joining.step()
+                self.yunikorn.step()
+                self.kubelet.step()
+                self.workloads.step()
+                self.scheduler.step()
+                if self.store.version == before:
+                    break
+            self._look_for_two_owners()
+
+    def _run(self) -> None:
+        """Real time: a step after every change and at every instant that something waits for."""
+        seen = -1
+        while not self._stopping:
+            with self.store.changed:
+                due = self.clock.next_due()
+                waits = _IDLE_SECONDS if due is None else max(0.0, due - self.clock.now())
+                if self.store.version == seen and waits > 0:
+                    self.store.changed.wait(min(waits, _IDLE_SECONDS))
+                self.step()
+                seen = self.store.version
+            time.sleep(_STEP_PAUSE_SECONDS)
+
+    def _look_for_two_owners(self) -> None:
+        shared = set()
+        for machine in self.batch.machines.values():
+            node = self.store.get("nodes", "", machine.kubernetes_name)
+            if node is None or node["spec"].get("unschedulable") or not manifests.is_ready(node):
+                continue
+            if self.batch.is_in_service(machine):
+                shared.add(machine.name)
+        for name in sorted(shared - self._shared):
+            self._violations.note("two-owners", name, "Ready in Kubernetes, in service in Slurm")
+        self._shared = shared
+
+    # --- objects ----------------------------------------------------------------------------
 
     def create(self, manifest: Object) -> Object:
         """Any manifest with `apiVersion` and `kind`, checked as the API does. Raises ApiError."""
@@ -115,7 +226,7 @@ class Sandbox:
             entry = self.store.entry(plural, namespace, name)
             return entry.copy() if entry else None
 
-    def list(self, plural: str, namespace: str = "") -> list[Object]:
+    def objects(self, plural: str, namespace: str = "") -> list[Object]:
         """Copies, sorted by namespace and name."""
         with self.lock:
             return [entry.copy() for entry in self.store.entries(plural, namespace)]
@@ -194,7 +305,9 @@ class Sandbox:
         for name in names:
             self.edit("pods", name, lambda pod: pod["status"].update(phase=phase), namespace)
 
-    def bind(self, name: str, node: str, namespace: str = "default", phase: str = "Running") -> None:
+    def bind(
+        self, name: str, node: str, namespace: str = "default", phase: str = "Running"
+    ) -> None:
         """Puts a pod onto a node by force, whatever the scheduler would say."""
 
         def change(pod: Object) -> None:
@@ -217,23 +330,94 @@ class Sandbox:
 
         self.edit("nodes", node, change)
 
-    # --- the queue document --------------------------------------------------------------------
+    # --- the queue document -----------------------------------------------------------------
 
-    def set_queues(
-        self, text: str, *, name: str = YUNIKORN_CONFIGS, key: str = "queues.yaml"
-    ) -> None:
+    def set_queues(self, text: str, *, name: str = CONFIGS_NAME, key: str = "queues.yaml") -> None:
         """Writes the document as an administrator with `kubectl apply` would, unchecked."""
         with self.lock:
-            if self.store.get("configmaps", YUNIKORN_NAMESPACE, name) is None:
-                manifest = manifests.config_map_manifest(name, YUNIKORN_NAMESPACE, {key: text})
+            if self.store.get("configmaps", NAMESPACE, name) is None:
+                manifest = manifests.config_map_manifest(name, NAMESPACE, {key: text})
                 self.store.create("configmaps", manifest)
                 return
 
             def change(item: Object) -> None:
                 item.setdefault("data", {})[key] = text
 
-            self.store.edit("configmaps", YUNIKORN_NAMESPACE, name, change)
+            self.store.edit("configmaps", NAMESPACE, name, change)
 
-    def queues_text(self, *, name: str = YUNIKORN_CONFIGS, key: str = "queues.yaml") -> str:
-        config_map = self.get("configmaps", name, YUNIKORN_NAMESPACE) or {}
+    def queues_text(self, *, name: str = CONFIGS_NAME, key: str = "queues.yaml") -> str:
+        config_map = self.get("configmaps", name, NAMESPACE) or {}
         return str((config_map.get("data") or {}).get(key, ""))
+
+    # --- the batch side ---------------------------------------------------------------------
+
+    def add_machine_type(
+        self,
+        name: str = "a",
+        cpu: str = "128",
+        memory: str = "256G",
+        *,
+        more: Mapping[str, str] | None = None,
+        late: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        taints: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        """What machines of a type bring to Kubernetes; `late` comes with a device plugin."""
+        allocatable = {"cpu": cpu, "memory": memory, **(more or {})}
+        with self.lock:
+            self.batch.add_type(MachineType(
+                name=name, allocatable=allocatable, late=dict(late or {}),
+                labels=dict(labels or {}), taints=[dict(taint) for taint in taints],
+            ))  # fmt: skip
+
+    def add_machines(self, count: int, machine_type: str = "a") -> list[str]:
+        """Idle batch nodes `a001` ...; a type that is not known yet gets the usual size."""
+        if machine_type not in self.batch.types:
+            self.add_machine_type(machine_type)
+        with self.lock:
+            first = 1 + sum(1 for m in self.batch.machines.values() if m.type == machine_type)
+            names = [f"{machine_type}{number:03}" for number in range(first, first + count)]
+            self.batch.add_machines(machine_type, names)
+        return names
+
+    def behave(self, **details: Any) -> Behaviour:
+        """How the converter acts in its next call: see `conversion.Behaviour`."""
+        behaviour = msgspec.convert(details, Behaviour)
+        with self.lock:
+            self.conversion.behaviours.append(behaviour)
+        return behaviour
+
+    def node_convert(self, *arguments: str, **environment: str) -> Result:
+        """A call of the converter from its beginning to its end, without a process."""
+        with self.lock:
+            begun = self.conversion.begin(arguments, environment)
+        if begun.operation is None or begun.hang:
+            return begun
+        done = self.finish_conversion(begun.operation)
+        return Result(stdout=begun.stdout + done.stdout, stderr=begun.stderr + done.stderr,
+                      exit_code=done.exit_code, hang=done.hang)  # fmt: skip
+
+    def finish_conversion(self, operation: int) -> Result:
+        """The second half; with a manual clock the time it takes passes here."""
+        with self.lock:
+            if self.clock.manual:
+                self.tick(self.clock.scaled(self.conversion.duration(operation)))
+            done = self.conversion.finish(operation)
+            self.store.changed.notify_all()
+            return done
+
+    def return_by_hand(self, name: str) -> None:
+        """An administrator takes a lent node out of Kubernetes and back into Slurm."""
+        with self.lock:
+            machine = self.batch.machines[name]
+            self.delete("nodes", machine.kubernetes_name)
+            self.batch.release(machine)
+
+    def join_by_hand(self, name: str, namespace: str = "") -> None:
+        """A machine's kubelet registers, whatever Slurm thinks of it."""
+        with self.lock:
+            machine = self.batch.machines[name]
+            machine.place = "kubernetes"
+            machine.claims += 1
+            self.conversion.joining.expect(machine, namespace)
+            self.store.changed.notify_all()

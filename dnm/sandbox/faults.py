@@ -16,9 +16,9 @@ from dnm.sandbox.store import ApiError
 class Fault(msgspec.Struct, kw_only=True):
     """What goes wrong, with which requests, how often.
 
-    slow: answers after `seconds` (of real time). status: answers `code` and does nothing. cut: acts,
-    and breaks off in the middle of the answer. lost: acts, and hangs up without an answer. down:
-    hangs up and does nothing. garbage: answers 200 with something that is not JSON.
+    slow: answers after `seconds` (of real time). status: answers `code` and does nothing. cut:
+    acts, and breaks off in the middle of the answer. lost: acts, and hangs up without an answer.
+    down: hangs up and does nothing. garbage: answers 200 with something that is not JSON.
     """
 
     kind: Literal["slow", "status", "cut", "lost", "down", "garbage"]

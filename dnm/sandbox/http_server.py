@@ -123,9 +123,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve_request(self, request: Request) -> None:
         struck = self.server.faults.striking(request)
-        for fault in struck:
-            if fault.kind == "slow":
-                time.sleep(fault.seconds)
+        for slow in struck:
+            if slow.kind == "slow":
+                time.sleep(slow.seconds)
         fault = next((fault for fault in struck if fault.kind != "slow"), None)
         if fault is not None and fault.kind == "down":
             self.close_connection = True

@@ -1,4 +1,4 @@
-"""A request and its answer, as every part of the sandbox that is behind HTTP takes and gives them."""
+"""A request and its answer, as every part of the sandbox behind HTTP takes and gives them."""
 
 from __future__ import annotations
 

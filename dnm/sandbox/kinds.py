@@ -1,4 +1,4 @@
-"""The kinds of objects that the sandbox's Kubernetes API serves, and what discovery says of them."""
+"""The kinds of objects that the sandbox's API serves, and what discovery says of them."""
 
 from __future__ import annotations
 

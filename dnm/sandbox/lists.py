@@ -77,7 +77,7 @@ class Lists:
                 self._snapshots.popitem(last=False)
         return f"{snapshot}.{end}"
 
-    # --- watches -----------------------------------------------------------------------------
+    # --- watches ----------------------------------------------------------------------------
 
     def watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
         """Changes after `resourceVersion`, until `timeoutSeconds` (of real time) have passed."""

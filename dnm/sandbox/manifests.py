@@ -54,8 +54,9 @@ def node_manifest(
 
 def ready_conditions(ready: bool) -> list[Object]:
     reason = "KubeletReady" if ready else "KubeletNotReady"
+    message = "kubelet is ready" if ready else "container runtime is not ready"
     return [{"type": "Ready", "status": "True" if ready else "False", "reason": reason,
-             "message": "kubelet is ready" if ready else "container runtime is not ready"}]  # fmt: skip
+             "message": message}]  # fmt: skip
 
 
 def is_ready(node: Object) -> bool:

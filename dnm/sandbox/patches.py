@@ -26,11 +26,13 @@ def apply_patch(content_type: str, target: Object, patch: Any) -> Object:
     if content_type == JSON:
         if not isinstance(patch, list):
             raise ApiError(400, "a JSON patch is a list of operations")
-        return _json_patch(copy_of(target), patch)
+        patched: Object = _json_patch(copy_of(target), patch)
+        return patched
     if not isinstance(patch, dict):
         raise ApiError(400, "a merge patch is an object")
     if content_type == MERGE:
-        return _merge(copy_of(target), copy_of(patch))
+        merged: Object = _merge(copy_of(target), copy_of(patch))
+        return merged
     if content_type == STRATEGIC:
         return _strategic(copy_of(target), copy_of(patch))
     message = (
@@ -52,7 +54,7 @@ def _merge(target: Any, patch: Any) -> Any:
     return result
 
 
-# --- strategic merge -------------------------------------------------------------------------
+# --- strategic merge -----------------------------------------------------------------------
 
 
 def _strategic(target: Object, patch: Object) -> Object:
@@ -105,7 +107,7 @@ def _strategic_list(merge_key: str, old: list[Object], patch: list[Object]) -> l
     return result
 
 
-# --- JSON patch ------------------------------------------------------------------------------
+# --- JSON patch ----------------------------------------------------------------------------
 
 
 def _json_patch(target: Any, operations: list[Object]) -> Any:

@@ -44,7 +44,15 @@ class RequestLog:
             verb = resource = namespace = name = ""
         agent = request.headers.get("user-agent", "")
         entry = Logged(
-            request.method, request.path, request.query, verb, resource, namespace, name, code, agent
+            request.method,
+            request.path,
+            request.query,
+            verb,
+            resource,
+            namespace,
+            name,
+            code,
+            agent,
         )
         with self._lock:
             self._log.append(entry)

@@ -83,9 +83,7 @@ def _label_requirement(part: str) -> Callable[[Mapping[str, str]], bool]:
     raise ApiError(400, f"unable to parse requirement: {part}")
 
 
-def _expression(
-    key: str, operator: str, values: list[str]
-) -> Callable[[Mapping[str, str]], bool]:
+def _expression(key: str, operator: str, values: list[str]) -> Callable[[Mapping[str, str]], bool]:
     if operator == "in":
         return lambda labels: labels.get(key) in values
     if operator == "notin":

@@ -101,7 +101,7 @@ class Store:
         self._random = random.Random(seed)
         self._objects: dict[str, dict[tuple[str, str], Entry]] = {plural: {} for plural in KINDS}
 
-    # --- reading -----------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------
 
     def entry(self, plural: str, namespace: str, name: str) -> Entry | None:
         return self._objects[plural].get((namespace, name))
@@ -132,7 +132,7 @@ class Store:
             if not namespace or key[0] == namespace:
                 yield entry.data
 
-    # --- writing -----------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------
 
     def create(self, plural: str, manifest: Object, *, dry_run: bool = False) -> Object:
         """Raises 409 AlreadyExists, and 404 where the namespace is missing."""
@@ -214,7 +214,7 @@ class Store:
                 "has been modified; please apply your changes to the latest version and try again",
             )
 
-    # --- keeping -----------------------------------------------------------------------------
+    # --- keeping ----------------------------------------------------------------------------
 
     def dump(self) -> Object:
         return {
@@ -232,7 +232,7 @@ class Store:
                 meta = data["metadata"]
                 self._objects[plural][(meta.get("namespace", ""), meta["name"])] = Entry(data)
 
-    # --- inner -------------------------------------------------------------------------------
+    # --- inner ------------------------------------------------------------------------------
 
     def _put(self, plural: str, key: tuple[str, str], data: Object, event: str) -> Object:
         self.version += 1

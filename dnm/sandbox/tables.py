@@ -85,7 +85,9 @@ def _node_row(node: Object) -> list[Any]:
 def node_roles(node: Object) -> str:
     prefix = "node-role.kubernetes.io/"
     labels = node["metadata"].get("labels") or {}
-    return ",".join(key.removeprefix(prefix) for key in labels if key.startswith(prefix)) or "<none>"
+    return (
+        ",".join(key.removeprefix(prefix) for key in labels if key.startswith(prefix)) or "<none>"
+    )
 
 
 def _deployment_row(deployment: Object) -> list[Any]:

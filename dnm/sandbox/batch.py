@@ -1,0 +1,254 @@
+"""The batch side: machines in Slurm's words, jobs on some of them, a FIFO that starts more.
+
+A machine is in one place at a time: `batch`, `leaving` (claimed by a converter), `kubernetes`, or
+`returning`. Drains are kept by owner, so that lifting one leaves the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from dnm.sandbox.clock import Clock
+from dnm.sandbox.violations import Violations
+
+OWN_DRAIN = "dnm"
+Place = Literal["batch", "leaving", "kubernetes", "returning"]
+
+
+class MachineType(msgspec.Struct, kw_only=True):
+    """What machines of one type bring to Kubernetes. `{namespace}` is replaced in them.
+
+    `late` resources are registered by a device plugin after the Node is Ready.
+    """
+
+    name: str
+    allocatable: dict[str, str]
+    labels: dict[str, str] = {}
+    taints: list[dict[str, str]] = []
+    late: dict[str, str] = {}
+
+
+class Job(msgspec.Struct, kw_only=True):
+    id: int
+    nodes: int = 1
+    on: list[str] = []  # machines; empty while it waits
+    ends_at: float | None = None  # None: until it is ended by hand
+    run_seconds: float | None = None
+    preemptable: bool = False
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    name: str
+    type: str
+    place: Place = "batch"
+    drains: dict[str, str] = {}  # owner -> reason
+    reserved: str = ""  # reservation that holds it
+    is_down: bool = False
+    idle_since: float = 0.0
+    node_name: str = ""  # in Kubernetes, where it differs
+    claims: int = 0  # counts conversions, so that a late join of an old one is not mistaken
+
+    @property
+    def kubernetes_name(self) -> str:
+        return self.node_name or self.name
+
+
+class Batch:
+    """Called with the store's lock held. `min_idle_seconds` as the site's MIN_IDLE_SECONDS."""
+
+    def __init__(self, clock: Clock, violations: Violations) -> None:
+        self.clock = clock
+        self.violations = violations
+        self.types: dict[str, MachineType] = {}
+        self.machines: dict[str, Machine] = {}
+        self.jobs: dict[int, Job] = {}
+        self.min_idle_seconds = 0.0
+        self._last_job = 1000
+
+    # --- what there is ----------------------------------------------------------------------
+
+    def add_type(self, machine_type: MachineType) -> None:
+        self.types[machine_type.name] = machine_type
+
+    def add_machines(self, machine_type: str, names: Sequence[str]) -> None:
+        """Idle ones, for long enough."""
+        since = self.clock.now() - self.min_idle_seconds - 1
+        for name in names:
+            self.machines[name] = Machine(name=name, type=machine_type, idle_since=since)
+
+    def find(self, name: str) -> Machine | None:
+        """By its name in Slurm or in Kubernetes."""
+        return self.machines.get(name) or next(
+            (m for m in self.machines.values() if m.node_name == name), None
+        )
+
+    def jobs_on(self, machine: Machine) -> list[Job]:
+        return [job for job in self.jobs.values() if machine.name in job.on]
+
+    def is_in_service(self, machine: Machine) -> bool:
+        """Whether Slurm gives it work, or has work on it."""
+        if self.jobs_on(machine):
+            return True
+        is_free = not machine.drains and not machine.reserved and not machine.is_down
+        return machine.place == "batch" and is_free
+
+    def state_of(self, machine: Machine) -> str:
+        """Slurm's word with its flags, as `sinfo` and `scontrol` print them."""
+        if machine.is_down or machine.place in ("kubernetes", "returning"):
+            base = "DOWN"
+        else:
+            base = "ALLOCATED" if self.jobs_on(machine) else "IDLE"
+        flags = ["DRAIN"] if machine.drains else []
+        flags += ["RESERVED"] if machine.reserved else []
+        return "+".join([base, *flags])
+
+    def judge(self, machine: Machine) -> tuple[str, str]:
+        """(verdict, reason) as the converter's `--list` gives them: OK, PREEMPT or SKIP."""
+        jobs = self.jobs_on(machine)
+        if machine.place != "batch":
+            return "SKIP", f"is {_PLACE_WORDS[machine.place]}"
+        if machine.drains:
+            owner, reason = next(iter(machine.drains.items()))
+            return "SKIP", f"drained by {owner}: {reason}"
+        if machine.is_down:
+            return "SKIP", "state is DOWN"
+        if machine.reserved:
+            return "SKIP", f"reserved by {machine.reserved}"
+        if jobs:
+            can_preempt = all(job.preemptable and job.nodes == 1 for job in jobs)
+            number = jobs[0].id
+            return ("PREEMPT", f"job {number} may be preempted") if can_preempt else (
+                "SKIP", f"job {number} is running")  # fmt: skip
+        idle = self.idle_seconds(machine)
+        if idle < self.min_idle_seconds:
+            return "SKIP", f"idle for {idle} s, less than {self.min_idle_seconds:.0f} s"
+        return "OK", f"idle for {idle} s"
+
+    def idle_seconds(self, machine: Machine) -> int:
+        if machine.place != "batch" or self.jobs_on(machine):
+            return 0
+        return max(0, int(self.clock.now() - machine.idle_since))
+
+    # --- jobs -------------------------------------------------------------------------------
+
+    def submit(
+        self, nodes: int = 1, *, run_seconds: float | None = None, preemptable: bool = False
+    ) -> int:
+        """A job that waits for machines; returns its number."""
+        self._last_job += 1
+        self.jobs[self._last_job] = Job(
+            id=self._last_job, nodes=nodes, run_seconds=run_seconds, preemptable=preemptable
+        )
+        return self._last_job
+
+    def start_job(self, names: Sequence[str], *, run_seconds: float | None = None,
+                  preemptable: bool = False) -> int:  # fmt: skip
+        """A job on exactly these machines, at once and without asking."""
+        number = self.submit(len(names), run_seconds=run_seconds, preemptable=preemptable)
+        self._run(self.jobs[number], [self.machines[name] for name in names])
+        return number
+
+    def finish_job(self, number: int) -> None:
+        job = self.jobs.pop(number)
+        for name in job.on:
+            self.machines[name].idle_since = self.clock.now()
+
+    def step(self) -> None:
+        """Ends jobs that are over and starts those that fit, in the order of their numbers."""
+        now = self.clock.now()
+        for job in list(self.jobs.values()):
+            if job.on and job.ends_at is not None and job.ends_at <= now:
+                self.finish_job(job.id)
+        for job in list(self.jobs.values()):
+            if not job.on:
+                free = [
+                    m for m in self.machines.values()
+                    if self.is_in_service(m) and not self.jobs_on(m)
+                ][: job.nodes]  # fmt: skip
+                if len(free) < job.nodes:
+                    break
+                self._run(job, free)
+
+    def _run(self, job: Job, machines: Sequence[Machine]) -> None:
+        job.on = [machine.name for machine in machines]
+        if job.run_seconds is not None:
+            job.ends_at = self.clock.after(job.run_seconds)
+
+    def kill_jobs(self, machine: Machine, why: str) -> None:
+        """What a power cycle does; written down, since it must never happen."""
+        for job in self.jobs_on(machine):
+            self.violations.note("job-killed", machine.name, f"job {job.id} ran on it: {why}")
+            del self.jobs[job.id]
+
+    # --- administrators ---------------------------------------------------------------------
+
+    def drain(self, name: str, reason: str, owner: str = "root") -> None:
+        self.machines[name].drains = {**self.machines[name].drains, owner: reason}
+
+    def resume(self, name: str, owner: str = "root") -> None:
+        machine = self.machines[name]
+        machine.drains = {who: why for who, why in machine.drains.items() if who != owner}
+        machine.idle_since = self.clock.now()
+
+    def set_down(self, name: str, is_down: bool = True) -> None:
+        self.machines[name].is_down = is_down
+
+    # --- conversion -------------------------------------------------------------------------
+
+    def candidates(self, machine_type: str, allow_preempt: bool) -> list[Machine]:
+        """Machines that may leave, those that have been idle longest first."""
+        verdicts = ("OK", "PREEMPT") if allow_preempt else ("OK",)
+        found = [
+            machine
+            for machine in self.machines.values()
+            if machine.type == machine_type and self.judge(machine)[0] in verdicts
+        ]
+        return sorted(found, key=lambda m: (bool(self.jobs_on(m)), m.idle_since, m.name))
+
+    def claim(self, machine: Machine, reservation: str, reason: str) -> None:
+        """Drains and reserves; preempted jobs are requeued before anything happens to the node."""
+        for job in self.jobs_on(machine):
+            if job.preemptable:
+                job.on, job.ends_at = [], None
+        machine.place = "leaving"
+        machine.reserved = reservation
+        machine.drains = {**machine.drains, OWN_DRAIN: reason}
+        machine.claims += 1
+
+    def release(self, machine: Machine) -> None:
+        """Back in service; a drain of somebody else's stays."""
+        machine.place = "batch"
+        machine.reserved = ""
+        machine.node_name = ""
+        machine.is_down = False
+        machine.idle_since = self.clock.now()
+        machine.drains = {who: why for who, why in machine.drains.items() if who != OWN_DRAIN}
+        machine.claims += 1
+
+    # --- keeping ----------------------------------------------------------------------------
+
+    def dump(self) -> Mapping[str, Any]:
+        return {
+            "types": list(self.types.values()), "machines": list(self.machines.values()),
+            "jobs": list(self.jobs.values()), "min_idle_seconds": self.min_idle_seconds,
+            "last_job": self._last_job,
+        }  # fmt: skip
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        types = msgspec.convert(document["types"], list[MachineType])
+        machines = msgspec.convert(document["machines"], list[Machine])
+        self.types = {entry.name: entry for entry in types}
+        self.machines = {machine.name: machine for machine in machines}
+        self.jobs = {job.id: job for job in msgspec.convert(document["jobs"], list[Job])}
+        self.min_idle_seconds = document["min_idle_seconds"]
+        self._last_job = document["last_job"]
+
+
+_PLACE_WORDS = {
+    "leaving": "being converted",
+    "kubernetes": "a Kubernetes node",
+    "returning": "being returned",
+}

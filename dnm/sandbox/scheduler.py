@@ -1,0 +1,359 @@
+"""Binds pods: YuniKorn's within its queues, the default scheduler's wherever there is room.
+
+A pod of YuniKorn is bound where its queue's headroom, up to the root, allows it and a node takes
+it. Its application's first pod decides the queue. After yunikorn-k8shim (pkg/cache) and
+yunikorn-core (pkg/scheduler/objects); gang placeholders, user limits and preemption are not played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dnm.model import Resources
+from dnm.quantity import kube_resources
+from dnm.request import (
+    QUEUE_KEY,
+    ContainerRequest,
+    ContainerState,
+    PodRequest,
+    application_id,
+    effective_request,
+    requested_queue,
+    task_groups,
+)
+from dnm.sandbox import manifests
+from dnm.sandbox.deletion import FINISHED
+from dnm.sandbox.matching import fits_beside, fits_node, volumes_allow
+from dnm.sandbox.queue_tree import QueueTree, Submission
+from dnm.sandbox.store import Object, Store
+from dnm.sandbox.timing import Timing
+from dnm.sandbox.yunikorn_config import YunikornConfig
+
+_TASK_GROUPS = "yunikorn.apache.org/task-groups"
+_WAITING = "request is waiting for cluster resources become available"
+
+
+class Application(msgspec.Struct, kw_only=True):
+    id: str
+    queue: str
+    namespace: str
+    submitted: int  # in order
+    forget_at: float | None = None  # set while it has no pods
+
+
+class Scheduler:
+    """`used` and `pending` by queue path, with ancestors, are of the last step."""
+
+    def __init__(self, store: Store, timing: Timing, config: YunikornConfig) -> None:
+        self.store = store
+        self.clock = store.clock
+        self.timing = timing
+        self.tree = QueueTree(config)
+        self.applications: dict[str, Application] = {}
+        self.used: dict[str, dict[str, int]] = {}
+        self.pending: dict[str, dict[str, int]] = {}
+        self._requests: dict[str, tuple[str, dict[str, int]]] = {}
+        self._submissions = 0
+
+    def step(self) -> None:
+        pods = [p for p in self.store.objects("pods") if p["status"].get("phase") not in FINISHED]
+        self._forget({pod["metadata"]["uid"] for pod in pods})
+        self._submit(pods)
+        nodes = {node["metadata"]["name"]: node for node in self.store.objects("nodes")}
+        free = {name: kube_resources(node["status"]["allocatable"]) for name, node in nodes.items()}
+        self._total = _sum(free.values())
+        bound = [pod for pod in pods if pod["spec"].get("nodeName")]
+        self.used, self.pending = {}, {}
+        for pod in bound:
+            self._take(free, pod["spec"]["nodeName"], self.request(pod))
+            self._book(self.used, self.queue_of(pod), self.request(pod))
+        waiting = sorted((pod for pod in pods if _wants_node(pod)), key=self._rank)
+        self._bind_all(waiting, nodes, free, bound)
+
+    # --- applications -----------------------------------------------------------------------
+
+    def application_of(self, pod: Object) -> str:
+        """Empty for a pod that is not YuniKorn's."""
+        if pod["spec"].get("schedulerName") != manifests.YUNIKORN:
+            return ""
+        meta = pod["metadata"]
+        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+        return application_id(labels, annotations, meta["namespace"], meta["uid"])
+
+    def queue_of(self, pod: Object) -> str:
+        """Where YuniKorn has the pod; empty: nowhere."""
+        application = self.applications.get(self.application_of(pod))
+        return application.queue if application else ""
+
+    def _submit(self, pods: Sequence[Object]) -> None:
+        present = set()
+        for pod in sorted(pods, key=_age):
+            name = self.application_of(pod)
+            if not name:
+                continue
+            present.add(name)
+            if name not in self.applications and not self._accept(name, pod):
+                self._reject(pod)
+        for name, application in list(self.applications.items()):
+            if name in present:
+                application.forget_at = None
+            elif application.forget_at is None:
+                application.forget_at = self.clock.after(self.timing.completing)
+            if application.forget_at is not None and application.forget_at <= self.clock.now():
+                del self.applications[name]
+
+    def _accept(self, name: str, pod: Object) -> bool:
+        if _is_gated(pod):
+            return True  # not seen by the scheduler before its gates are gone
+        meta = pod["metadata"]
+        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+        asked = requested_queue(labels, annotations, QUEUE_KEY)
+        queue = self.tree.place(Submission(name, meta["namespace"], asked, _user(annotations)))
+        if queue is None or not self._gang_fits(queue, annotations):
+            return False
+        self._submissions += 1
+        self.applications[name] = Application(
+            id=name, queue=queue, namespace=meta["namespace"], submitted=self._submissions
+        )
+        return True
+
+    def _gang_fits(self, queue: str, annotations: Mapping[str, str]) -> bool:
+        """All members of a gang must fit the limits of the queue and those above it at once."""
+        total: dict[str, int] = {}
+        for group in task_groups(annotations.get(_TASK_GROUPS, "")):
+            for resource, amount in group.min_resource.items():
+                total[resource] = total.get(resource, 0) + amount * group.min_member
+        return _fits(total, self.tree.tightest(queue))
+
+    def _reject(self, pod: Object) -> None:
+        def change(item: Object) -> None:
+            item["status"] = {
+                **item["status"],
+                "phase": "Failed",
+                "reason": "ApplicationRejected",
+                "message": "application rejected: no placement rule matched",
+            }
+
+        if not pod["spec"].get("nodeName"):
+            meta = pod["metadata"]
+            self.store.edit("pods", meta["namespace"], meta["name"], change)
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def request(self, pod: Object) -> dict[str, int]:
+        """What the pod asks for, in YuniKorn's names and units."""
+        meta = pod["metadata"]
+        known = self._requests.get(meta["uid"])
+        if known is None or known[0] != meta["resourceVersion"]:
+            known = (meta["resourceVersion"], effective_request(_pod_request(pod)))
+            self._requests[meta["uid"]] = known
+        return known[1]
+
+    def _forget(self, uids: set[str]) -> None:
+        if len(self._requests) > 2 * len(uids) + 100:
+            self._requests = {uid: kept for uid, kept in self._requests.items() if uid in uids}
+
+    def _book(self, sums: dict[str, dict[str, int]], queue: str, request: Resources) -> None:
+        for path in self.tree.ancestors(queue) if queue else ():
+            kept = sums.setdefault(path, {})
+            for resource, amount in request.items():
+                kept[resource] = kept.get(resource, 0) + amount
+
+    def _take(self, free: dict[str, dict[str, int]], node: str, request: Resources) -> None:
+        if node in free:
+            for resource, amount in request.items():
+                free[node][resource] = free[node].get(resource, 0) - amount
+
+    # --- binding ----------------------------------------------------------------------------
+
+    def _rank(self, pod: Object) -> tuple[Any, ...]:
+        application = self.applications.get(self.application_of(pod))
+        order = application.submitted if application else 0
+        return (-pod["spec"].get("priority", 0), order, _age(pod))
+
+    def _bind_all(
+        self,
+        waiting: Sequence[Object],
+        nodes: Mapping[str, Object],
+        free: dict[str, dict[str, int]],
+        bound: list[Object],
+    ) -> None:
+        hopeless: set[tuple[str, bytes]] = set()  # equal pods do not fit where one did not
+        for pod in waiting:
+            request, queue = self.request(pod), self.queue_of(pod)
+            is_yunikorn = bool(self.application_of(pod))
+            if is_yunikorn and not queue:
+                continue
+            kind = (queue, _kind(pod))
+            node = None
+            if kind not in hopeless and self._quota_allows(queue, request):
+                node = self._choose(pod, request, nodes, free, bound)
+                if node is None and self._quota_allows(queue, request, with_root=False):
+                    self._tell_unschedulable(pod)
+            if node is None:
+                hopeless.add(kind)
+                self._book(self.pending, queue, request)
+                continue
+            self._take(free, node, request)
+            self._book(self.used, queue, request)
+            bound.append(self._bind(pod, node))
+
+    def _quota_allows(self, queue: str, request: Resources, with_root: bool = True) -> bool:
+        if not queue:
+            return True
+        root = self._total if with_root else None
+        if root is not None and any(
+            amount > 0 and resource not in root for resource, amount in request.items()
+        ):
+            return False
+        return _fits(request, self.tree.headroom(queue, self.used, root))
+
+    def _choose(
+        self,
+        pod: Object,
+        request: Resources,
+        nodes: Mapping[str, Object],
+        free: Mapping[str, dict[str, int]],
+        bound: Sequence[Object],
+    ) -> str | None:
+        if not volumes_allow(self.store, pod, None):
+            return None
+        neighbours = [other for other in bound if not other["metadata"].get("deletionTimestamp")]
+        good = [
+            name
+            for name, node in nodes.items()
+            if all(amount <= free[name].get(r, 0) for r, amount in request.items() if amount > 0)
+            and fits_node(pod, node)
+            and (not _minds_others(pod, bound) or fits_beside(pod, node, nodes, neighbours))
+            and volumes_allow(self.store, pod, node)
+        ]
+        if not good:
+            return None
+        sign = -1 if self.tree.config.packs_nodes else 1
+        return min(good, key=lambda name: (sign * _share(free[name], nodes[name]), name))
+
+    def _bind(self, pod: Object, node: str) -> Object:
+        def change(item: Object) -> None:
+            item["spec"]["nodeName"] = node
+            others = [
+                c for c in item["status"].get("conditions") or () if c["type"] != "PodScheduled"
+            ]
+            scheduled = {"type": "PodScheduled", "status": "True",
+                         "lastTransitionTime": self.clock.stamp()}  # fmt: skip
+            item["status"]["conditions"] = [*others, scheduled]
+
+        meta = pod["metadata"]
+        return self.store.edit("pods", meta["namespace"], meta["name"], change)
+
+    def _tell_unschedulable(self, pod: Object) -> None:
+        """More nodes would help: the one case in which YuniKorn sets the condition."""
+        conditions = pod["status"].get("conditions") or []
+        if any(c["type"] == "PodScheduled" for c in conditions):
+            return
+        told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": _WAITING, "lastTransitionTime": self.clock.stamp()}  # fmt: skip
+        meta = pod["metadata"]
+
+        def change(item: Object) -> None:
+            item["status"]["conditions"] = [*conditions, told]
+
+        self.store.edit("pods", meta["namespace"], meta["name"], change)
+
+
+def _wants_node(pod: Object) -> bool:
+    is_going = pod["metadata"].get("deletionTimestamp")
+    return not (pod["spec"].get("nodeName") or is_going or _is_gated(pod))
+
+
+def _is_gated(pod: Object) -> bool:
+    return bool(pod["spec"].get("schedulingGates"))
+
+
+def _age(pod: Object) -> tuple[str, int]:
+    """Within a second, pods come in the order in which they were first stored or changed."""
+    return pod["metadata"]["creationTimestamp"], int(pod["metadata"]["resourceVersion"])
+
+
+def _user(annotations: Mapping[str, str]) -> str:
+    text = annotations.get("yunikorn.apache.org/user.info", "")
+    try:
+        return str(msgspec.json.decode(text).get("user", "nobody")) if text else "nobody"
+    except (msgspec.DecodeError, AttributeError):
+        return "nobody"
+
+
+def _kind(pod: Object) -> bytes:
+    """Equal for pods that the scheduler can't tell apart; pods that mind others stand alone."""
+    minds = pod["metadata"]["uid"] if _minds_others(pod, ()) else pod["metadata"]["namespace"]
+    return msgspec.json.encode([minds, pod["spec"]])
+
+
+def _minds_others(pod: Object, bound: Sequence[Object]) -> bool:
+    def has_rules(item: Object) -> bool:
+        spec = item["spec"]
+        affinity = spec.get("affinity") or {}
+        ports = any(c.get("ports") for c in spec["containers"])
+        return bool(
+            ports
+            or affinity.get("podAffinity")
+            or affinity.get("podAntiAffinity")
+            or spec.get("topologySpreadConstraints")
+        )
+
+    return has_rules(pod) or any(
+        (other["spec"].get("affinity") or {}).get("podAntiAffinity") for other in bound
+    )
+
+
+def _fits(request: Resources, room: Resources) -> bool:
+    return all(
+        amount <= max(0, room[resource])
+        for resource, amount in request.items()
+        if resource in room and amount > 0
+    )
+
+
+def _share(free: Resources, node: Object) -> float:
+    """How much of it is used, as `nodesorting.go` weighs it: cpu and memory alike."""
+    whole = kube_resources(node["status"]["allocatable"])
+    shares = [1 - free.get(r, 0) / whole[r] for r in ("vcore", "memory") if whole.get(r)]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _sum(amounts: Any) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for entry in amounts:
+        for resource, amount in entry.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _pod_request(pod: Object) -> PodRequest:
+    spec, status = pod["spec"], pod["status"]
+    states = {}
+    for state in (*(status.get("containerStatuses") or ()),
+                  *(status.get("initContainerStatuses") or ())):  # fmt: skip
+        reported = state.get("resources")
+        states[state["name"]] = ContainerState(
+            allocated=state.get("allocatedResources") or {},
+            requests=None if reported is None else reported.get("requests") or {},
+        )
+    return PodRequest(
+        containers=tuple(_container(entry) for entry in spec["containers"]),
+        init_containers=tuple(_container(entry) for entry in spec.get("initContainers") or ()),
+        pod_level=(spec.get("resources") or {}).get("requests") or {},
+        overhead=spec.get("overhead") or {},
+        states=states,
+    )
+
+
+def _container(entry: Object) -> ContainerRequest:
+    requests = (entry.get("resources") or {}).get("requests") or {}
+    return ContainerRequest(
+        name=entry["name"],
+        requests={name: str(amount) for name, amount in requests.items()},
+        is_sidecar=entry.get("restartPolicy") == "Always",
+    )
