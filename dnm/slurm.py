@@ -112,7 +112,10 @@ class SlurmClient:
 
     def check_controller(self) -> None:
         """Refuses within seconds when no slurmctld answers, where other commands take ten each."""
-        answer = self._run(["scontrol", "ping"], PING_TIMEOUT)
+        try:
+            answer = self._run("slurm.ping", ["scontrol", "ping"], PING_TIMEOUT)
+        except SlurmOutcomeUnknown as error:
+            raise SlurmError(f"Slurm's controller does not answer: {error}") from error
         if " is UP" not in answer.stdout:
             said = " ".join(answer.stdout.split("\n")[:1]) or answer.stderr.strip()
             raise SlurmError(
@@ -188,25 +191,25 @@ class SlurmClient:
         self._change("slurm.cancel_job", ["scancel", _checked_job(job)])
 
     def _read(self, *command: str) -> str:
-        with touch("slurm.read"):
-            try:
-                answer = self._run(command, self.timeout)
-            except SlurmOutcomeUnknown as error:
-                raise SlurmError(str(error)) from error
+        try:
+            answer = self._run("slurm.read", command, self.timeout)
+        except SlurmOutcomeUnknown as error:
+            raise SlurmError(str(error)) from error
         if answer.returncode:
             raise SlurmError(f"'{' '.join(command[:6])}' failed: {_said(answer)}; nothing is done")
         return answer.stdout
 
     def _change(self, point: str, command: Sequence[str]) -> None:
-        with touch(point):
-            answer = self._run(command, self.timeout)
+        answer = self._run(point, command, self.timeout)
         if answer.returncode:
             said = _said(answer)
             if re.search("Unable to contact|timed out|Unexpected message|Zero Bytes", said):
                 raise SlurmOutcomeUnknown(f"'{' '.join(command)}': {said}")
             raise SlurmRefused(f"'{' '.join(command)}' was refused: {said}", said)
 
-    def _run(self, command: Sequence[str], timeout: timedelta) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, point: str, command: Sequence[str], timeout: timedelta
+    ) -> subprocess.CompletedProcess[str]:
         program = shutil.which(command[0], path=self.environment["PATH"])
         if program is None:
             raise SlurmError(
@@ -214,23 +217,24 @@ class SlurmClient:
                 "their directory into PATH"
             )
         try:
-            return subprocess.run(  # a list, no shell, checked names
-                [program, *command[1:]],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                env=self.environment,
-                timeout=timeout.total_seconds(),
-                check=False,
-                encoding="utf-8",
-                errors="replace",
-            )
+            with touch(point):
+                return subprocess.run(  # a list, no shell, checked names
+                    [program, *command[1:]],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    env=self.environment,
+                    timeout=timeout.total_seconds(),
+                    check=False,
+                    encoding="utf-8",
+                    errors="replace",
+                )
         except subprocess.TimeoutExpired as error:
             raise SlurmOutcomeUnknown(
                 f"'{' '.join(command[:6])}' did not answer within {timeout.total_seconds():g} s: "
                 "is slurmctld busy or away?"
             ) from error
         except OSError as error:
-            raise SlurmError(f"{program} can't be started ({error.strerror})") from error
+            raise SlurmError(f"{program} can't be run ({error.strerror})") from error
 
 
 def _said(answer: subprocess.CompletedProcess[str]) -> str:

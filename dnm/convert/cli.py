@@ -124,7 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.list:
         return show_list(options, settings)
-    return ExitCode.FAILED
+    from dnm.convert.call import Call  # brings Kubernetes with it, which --list must not pay for
+
+    return Call(options, settings).run()
 
 
 def show_list(options: argparse.Namespace, settings: Settings) -> int:

@@ -54,6 +54,7 @@ class Settings(Value, frozen=True):
     roll_back: bool = True
     poll_seconds: timedelta = timedelta(seconds=2)
     command_timeout_seconds: timedelta = timedelta(seconds=30)
+    slurm_patience_seconds: timedelta = timedelta(seconds=120)
     verify_seconds: timedelta = timedelta(seconds=6)
     reach_timeout_seconds: timedelta = timedelta(seconds=30)
     prepare_timeout_seconds: timedelta = timedelta(seconds=900)
@@ -93,6 +94,14 @@ class Settings(Value, frozen=True):
         if node_type in self.node_types:
             return self.node_types[node_type].name_prefix or node_type
         return node_type
+
+    def type_of(self, node: str) -> str:
+        """By the prefixes; where the configuration has no types, the letters before the number."""
+        for name in self.node_types:
+            prefix = self.prefix(name)
+            if node.startswith(prefix) and node[len(prefix) :].isdecimal():
+                return name
+        return "" if self.node_types else node.rstrip("0123456789")
 
     def rules(self) -> Rules:
         """For the judgement of nodes. Raises ConfigError where the site's order can't be read."""
@@ -159,6 +168,7 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "roll_back": values.boolean,
     "poll_seconds": values.seconds(0.1, 60),
     "command_timeout_seconds": values.seconds(1, 600),
+    "slurm_patience_seconds": values.seconds(1, 3_600),
     "verify_seconds": values.seconds(0, 600),
     "reach_timeout_seconds": values.seconds(1, 86_400),
     "prepare_timeout_seconds": values.seconds(1, 86_400),

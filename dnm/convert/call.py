@@ -1,0 +1,222 @@
+"""One call that converts: which nodes, in which direction, what is printed, the exit code.
+
+stdout has the names of converted nodes as they come, or one JSON document at the end; progress goes
+to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from dnm.convert import to_batch, to_k8s
+from dnm.convert.claim import is_own_reason
+from dnm.convert.conversion import Control
+from dnm.convert.journal import Direction, Journal, JournalStore
+from dnm.convert.kube_side import KubeConnection
+from dnm.convert.listing import is_of_type, read_facts
+from dnm.convert.select import Facts, Judged, Verdict, is_own_reservation, judge_nodes
+from dnm.convert.settings import Settings
+from dnm.convert.work import SCHEMA, Candidate, NodeResult, Workshop
+from dnm.converter import printable
+from dnm.errors import ConverterError, ExitCode
+from dnm.slurm import SlurmClient
+from dnm.slurm_text import SlurmNode
+
+
+class Call:
+    """The parsed command line at work. `run` raises DnmError before anything is touched."""
+
+    def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
+        self.options = options
+        self.settings = settings
+        self.control = Control()
+        self._lock = threading.Lock()
+
+    def run(self) -> int:
+        for sent in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(sent, lambda *_: self.control.ask())
+        if self.options.resume:
+            return self._resume()
+        if self.options.direction == Direction.K8S.value:
+            return self._to_k8s()
+        return self._to_batch()
+
+    # --- batch -> Kubernetes ------------------------------------------------------------------
+
+    def _to_k8s(self) -> int:
+        to_k8s.check_hooks(self.settings)
+        facts = self._read_facts()
+        count = self.options.num_nodes or 1
+        judged = [one for one in judge_nodes(facts, self.settings.rules()) if self._is_meant(one)]
+        candidates = self._unfinished()
+        known = {candidate.node for candidate in candidates}
+        candidates += [one for one in self._candidates(judged) if one.node not in known]
+        if not candidates:
+            raise ConverterError(self._why_none(judged))
+        if self.options.dry_run:
+            return self._show_plan(
+                count,
+                [
+                    (one.node, to_k8s.describe(self.settings, one.node, one.jobs))
+                    for one in candidates[:count]
+                ],
+            )
+        workshop = self._workshop()
+        node_type, namespace = self.options.node_type or "", self.options.namespace or ""
+        results = workshop.lend(candidates, count, node_type, namespace)
+        return self._end(results, count)
+
+    def _read_facts(self) -> Facts:
+        return read_facts(SlurmClient(os.environ, self.settings.command_timeout_seconds))
+
+    def _is_meant(self, one: Judged) -> bool:
+        if self.options.node_name:
+            return bool(one.node.name == self.options.node_name)
+        return is_of_type(one.node.name, self.settings.prefix(self.options.node_type))
+
+    def _unfinished(self) -> list[Candidate]:
+        """Conversions that were interrupted count first: their nodes are out of service already."""
+        return [
+            Candidate(node=journal.node)
+            for journal in self._open_journals()
+            if journal.direction is Direction.K8S
+            and journal.namespace == (self.options.namespace or "")
+            and (
+                journal.node == self.options.node_name
+                or (self.options.node_type and journal.node_type == self.options.node_type)
+            )
+        ]
+
+    def _open_journals(self) -> tuple[Journal, ...]:
+        if not self.settings.state_dir.exists():
+            return ()
+        return JournalStore(self.settings.state_dir).load_open(self.settings.instance)
+
+    def _candidates(self, judged: Iterable[Judged]) -> list[Candidate]:
+        found = [Candidate(node=one.node.name) for one in judged if one.verdict is Verdict.OK]
+        if self.settings.allow_preempt:
+            found += [
+                Candidate(node=one.node.name, jobs=",".join(job.id for job in one.jobs))
+                for one in judged
+                if one.verdict is Verdict.PREEMPT
+            ]
+        return found
+
+    def _why_none(self, judged: Sequence[Judged]) -> str:
+        if not judged:
+            return f"Slurm knows no node {self.options.node_name or 'of this type'}"
+        reasons = "; ".join(f"{one.node.name}: {one.reason}" for one in judged[:5])
+        hint = ""
+        if any(one.verdict is Verdict.PREEMPT for one in judged):
+            hint = "; --allow-preempt would free one of its job"
+        return f"no node can be lent now ({reasons}){hint}; 'node-convert --list' shows all"
+
+    # --- Kubernetes -> batch ------------------------------------------------------------------
+
+    def _to_batch(self) -> int:
+        count = self.options.num_nodes or 1
+        nodes = [self.options.node_name] if self.options.node_name else self._lent(count)
+        if not nodes:
+            raise ConverterError(f"no node of type {self.options.node_type} is lent")
+        if self.options.dry_run:
+            plans = [(node, to_batch.describe(self.settings, node)) for node in nodes]
+            return self._show_plan(count, plans)
+        if self.options.node_name:
+            SlurmClient(os.environ, self.settings.command_timeout_seconds).check_controller()
+        return self._end(self._workshop().bring_back(nodes), count)
+
+    def _lent(self, count: int) -> list[str]:
+        """Those on their way back first, then those with the fewest pods that would be evicted."""
+        facts = self._read_facts()
+        prefix = self.settings.prefix(self.options.node_type)
+        lent = [
+            node.name
+            for node in facts.nodes
+            if is_of_type(node.name, prefix) and self._is_lent(node, facts)
+        ]
+        on_their_way = {
+            journal.node
+            for journal in self._open_journals()
+            if journal.direction is Direction.BATCH
+        }
+        kube = KubeConnection(self.settings)
+        pods = {
+            node: sum(not pod.stays for pod in kube.read_pods_on(node))
+            for node in lent
+            if node not in on_their_way
+        }
+        return sorted(lent, key=lambda node: (pods.get(node, -1), node))[:count]
+
+    def _is_lent(self, node: SlurmNode, facts: Facts) -> bool:
+        return is_own_reason(self.settings, node.reason) or any(
+            node.name in one.nodes
+            and is_own_reservation(one.name, node.name, self.settings.res_name)
+            for one in facts.reservations
+        )
+
+    # --- all ----------------------------------------------------------------------------------
+
+    def _resume(self) -> int:
+        journals = [
+            journal
+            for journal in self._open_journals()
+            if journal.node == (self.options.node_name or journal.node)
+            and journal.node_type == (self.options.node_type or journal.node_type)
+        ]
+        if self.options.dry_run:
+            plans = [
+                (
+                    one.node,
+                    to_k8s.describe(self.settings, one.node)
+                    if one.direction is Direction.K8S
+                    else to_batch.describe(self.settings, one.node),
+                )
+                for one in journals
+            ]
+            return self._show_plan(len(journals), plans)
+        if not journals:
+            self._say("nothing to resume")
+            return self._end([], 0)
+        SlurmClient(os.environ, self.settings.command_timeout_seconds).check_controller()
+        return self._end(self._workshop().resume(journals), len(journals))
+
+    def _workshop(self) -> Workshop:
+        store = JournalStore(self.settings.state_dir)
+        return Workshop(self.settings, store, self.control, self._say, self._on_result)
+
+    def _say(self, text: str) -> None:
+        with self._lock:
+            print(printable(text), file=sys.stderr, flush=True)
+
+    def _on_result(self, result: NodeResult) -> None:
+        if result.result == "ok" and self.options.output == "text":
+            with self._lock:
+                print(result.node, flush=True)
+        if result.error:
+            self._say(f"{result.node}: {result.result}: {result.error}")
+
+    def _show_plan(self, count: int, plans: Sequence[tuple[str, list[tuple[str, str]]]]) -> int:
+        for node, lines in plans:
+            for stage, deed in lines:
+                print(f"{node} {stage}: {deed}")
+        if len(plans) < count:
+            self._say(f"only {len(plans)} of {count} node(s) could be converted now")
+        return ExitCode.OK if len(plans) >= count else ExitCode.FAILED
+
+    def _end(self, results: Sequence[NodeResult], count: int) -> int:
+        """A node that is back already counts as brought back; a lent one must have come."""
+        if self.options.output == "json":
+            print(msgspec.json.encode({"schema": SCHEMA, "nodes": list(results)}).decode())
+        is_lending = self.options.direction == Direction.K8S.value
+        good = ("ok",) if is_lending else ("ok", "skipped")
+        done = sum(result.result in good for result in results)
+        if done < count:
+            self._say(f"{done} of {count} node(s) converted")
+        return ExitCode.OK if done >= count else ExitCode.FAILED

@@ -1,0 +1,243 @@
+"""One conversion of one node: what its stages share, and how they are run.
+
+A stage is written into the journal before and after. Its precondition is looked up anew each time,
+never believed from an earlier look. A stage that has begun and not ended is run again: every one
+first looks what is there already. SIGTERM ends a conversion between two looks, with its journal
+open; nothing is rolled back then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from dnm.convert.hooks import HookCall, find_hook, hook_environment, outlive
+from dnm.convert.journal import Book, Journal, Mark
+from dnm.convert.kube_side import KubeConnection, KubeSide
+from dnm.convert.settings import Settings
+from dnm.errors import ConverterError, DnmError, SlurmError
+from dnm.slurm import SlurmClient, SlurmOutcomeUnknown, SlurmRefused
+from dnm.slurm_text import SlurmNode
+from dnm.touch import touch
+
+Found = TypeVar("Found")
+
+
+class Interrupted(ConverterError):
+    """Told to stop: the journal stays open, repetition goes on from here."""
+
+
+class NotClaimed(ConverterError):
+    """Somebody else has the node, or a job got in; it is given back as far as it was taken."""
+
+
+class Control:
+    """SIGTERM and SIGINT: the first lets a hook end its work, the second ends the hook too."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.hurry = threading.Event()
+
+    def ask(self) -> None:
+        (self.hurry if self.stop.is_set() else self.stop).set()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`act` looks at the precondition, does the work within the stage's time-out, raises DnmError
+    where it can't, and returns a note for the journal."""
+
+    name: str
+    act: Callable[[Conversion], str]
+
+
+class Conversion:
+    """A node under way. Not for several threads; each has its own connections."""
+
+    def __init__(
+        self, settings: Settings, book: Book, control: Control, say: Callable[[str], None]
+    ) -> None:
+        self.settings = settings
+        self.book = book
+        self.control = control
+        self.say = say
+        self.slurm = SlurmClient(os.environ, settings.command_timeout_seconds)
+        self._kube: KubeSide | None = None
+
+    @property
+    def node(self) -> str:
+        return self.book.journal.node
+
+    @property
+    def journal(self) -> Journal:
+        return self.book.journal
+
+    @property
+    def reservation(self) -> str:
+        """The name of ours for this node."""
+        return f"{self.settings.res_name}-{self.node}"
+
+    @property
+    def kube(self) -> KubeSide:
+        if self._kube is None:
+            self._kube = KubeConnection(self.settings)
+        return self._kube
+
+    def wait(self, duration: timedelta) -> None:
+        """Raises Interrupted as soon as the program is told to stop."""
+        self.control.stop.wait(duration.total_seconds())
+        self.check_control()
+
+    def check_control(self) -> None:
+        if self.control.stop.is_set():
+            raise Interrupted(
+                f"{self.node}: stopped on demand; repeat the call, or 'node-convert --resume'"
+            )
+
+    def patiently(self, ask: Callable[[], Found]) -> Found:
+        """Asks Slurm until it answers, for as long as a restart of slurmctld may take. What Slurm
+        refuses is an answer. Raises SlurmError."""
+        deadline = time.monotonic() + self.settings.slurm_patience_seconds.total_seconds()
+        while True:
+            try:
+                return ask()
+            except SlurmRefused:
+                raise
+            except SlurmError as error:
+                if time.monotonic() > deadline:
+                    raise
+                self.say(f"waits for Slurm: {error}")
+                self.wait(self.settings.poll_seconds)
+
+    def read_node(self) -> SlurmNode:
+        """Patient with a slurmctld that was just started: it knows no states for some seconds."""
+
+        def ask() -> SlurmNode:
+            node = self.slurm.read_node(self.node)
+            if node.state.base == "UNKNOWN":
+                raise SlurmError(f"Slurm does not know the state of {self.node} yet")
+            return node
+
+        return self.patiently(ask)
+
+    def change_slurm(self, change: Callable[[], None], is_so: Callable[[], bool]) -> None:
+        """Makes a change whose outcome is read back: a refusal and a lost answer count for nothing
+        where the wanted state is there. Raises SlurmError when it is not within the patience."""
+        deadline = time.monotonic() + self.settings.slurm_patience_seconds.total_seconds()
+        while True:
+            refused: SlurmError | None = None
+            try:
+                change()
+            except SlurmRefused as error:
+                refused = error
+            except SlurmOutcomeUnknown as error:
+                self.say(f"outcome unknown, looks what is there: {error}")
+            if self.patiently(is_so):
+                return
+            if refused is not None:
+                raise refused
+            if time.monotonic() > deadline:
+                raise SlurmError(f"Slurm has not carried out a change of {self.node} in time")
+            self.wait(self.settings.poll_seconds)
+
+    def wait_until(
+        self, look: Callable[[], str], timeout: timedelta, errors: type[Exception]
+    ) -> None:
+        """Until `look` says "" instead of what is missing. `errors` of a look are waited out too.
+
+        Raises ConverterError with what was missing last.
+        """
+        deadline = time.monotonic() + timeout.total_seconds()
+        said = ""
+        while True:
+            try:
+                missing = look()
+            except errors as error:
+                missing = str(error)
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                raise ConverterError(f"after {timeout.total_seconds():g} s: {missing}")
+            if missing != said:
+                self.say(f"waits: {missing}")
+                said = missing
+            self.wait(self.settings.poll_seconds)
+
+    def run_hook(self, name: str, timeout: timedelta, is_required: bool = False) -> bool:
+        """Whether the site has it. One that an earlier call left running is waited for first.
+
+        Raises HookFailed, or ConverterError where a hook that is required is missing.
+        """
+        path = find_hook(self.settings, name)
+        if path is None:
+            if is_required:
+                raise ConverterError(missing_hook(self.settings, name))
+            return False
+        if self.journal.hook is not None:
+            outlive(self.journal.hook, timeout, self.say)
+        facts = hook_facts(self.settings, self.journal, name)
+        environment = hook_environment(self.settings, facts, os.environ)
+        secrets = [os.environ.get(variable, "") for variable in self.settings.pass_environment]
+        call = HookCall([str(path), self.node], environment, secrets, self.say)
+        self.book.change(hook=call.process)
+        call.let_go()
+        call.wait(timeout, self.control.hurry.is_set)
+        return True
+
+
+def missing_hook(settings: Settings, name: str) -> str:
+    return (
+        f"there is no hook {settings.hooks_dir / name}: node-convert can't do this part of the "
+        "work; write it (examples are in etc/hooks/) or set hooks_dir"
+    )
+
+
+def hook_facts(settings: Settings, journal: Journal, name: str) -> dict[str, str]:
+    """What a hook is told of the conversion."""
+    labels = settings.labels(journal.node_type, journal.namespace)
+    taints = settings.taints(journal.node_type, journal.namespace)
+    return {
+        "DNM_HOOK": name,
+        "DNM_NODE": journal.node,
+        "DNM_NODE_TYPE": journal.node_type,
+        "DNM_DIRECTION": journal.direction.value,
+        "DNM_OPERATION": journal.operation,
+        "DNM_NAMESPACE": journal.namespace,
+        "NAMESPACE": journal.namespace,
+        "DNM_LABELS": ",".join(f"{key}={value}" for key, value in labels.items()),
+        "DNM_TAINTS": ",".join(
+            f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints
+        ),
+    }
+
+
+def run_stages(conversion: Conversion, stages: Sequence[Stage]) -> None:
+    """Those that are not done yet, in order."""
+    for stage in stages:
+        if not conversion.journal.is_done(stage.name):
+            run_stage(conversion, stage)
+
+
+def run_stage(conversion: Conversion, stage: Stage) -> None:
+    """The DnmError of a stage that failed is in the journal when it comes out of here."""
+    conversion.check_control()
+    conversion.book.write(stage.name, Mark.BEGUN)
+    conversion.say(f"{stage.name}: begins")
+    try:
+        with touch(f"convert.{stage.name}"):
+            note = stage.act(conversion)
+    except Interrupted:
+        raise
+    except DnmError as error:
+        conversion.book.write(stage.name, Mark.FAILED, str(error))
+        raise
+    except OSError as error:
+        conversion.book.write(stage.name, Mark.FAILED, str(error))
+        raise ConverterError(f"the machine fails node-convert: {error}") from error
+    conversion.book.write(stage.name, Mark.DONE, note)
+    conversion.say(f"{stage.name}: {note or 'done'}")

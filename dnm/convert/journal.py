@@ -1,0 +1,202 @@
+"""What node-convert has done to each node, written before and after every stage.
+
+One JSON document a node in the state directory, replaced atomically (temporary file, fsync, rename,
+fsync of the directory), and one lock a node that dies with its process. A conversion whose journal
+is open is taken up where it was left; what really happened is found out by looking, never believed
+from the journal alone. A journal that can't be read stops work on its node.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from dnm.errors import ConverterError
+from dnm.model import ConverterProcess, Value
+from dnm.touch import touch
+from dnm.trust import check_trust
+
+VERSION = 1
+_MOST_LINES = 400  # a journal of endless repetition stays readable
+
+
+class Direction(Enum):
+    K8S = "k8s"
+    BATCH = "batch"
+
+
+class Mark(Enum):
+    """What a line of the journal says of its stage."""
+
+    BEGUN = "begun"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Line(Value, frozen=True):
+    stage: str
+    mark: Mark
+    at: datetime
+    note: str = ""
+
+
+class Journal(Value, frozen=True):
+    """One conversion of one node. `direction` turns to batch when a conversion is rolled back."""
+
+    node: str
+    operation: str  # stands in Slurm's Reason, so that two conversions can be told apart
+    direction: Direction
+    instance: str
+    node_type: str = ""
+    namespace: str = ""
+    version: int = VERSION
+    begun: datetime
+    lines: tuple[Line, ...] = ()
+    is_open: bool = True
+    error: str = ""
+    rolled_back_from: str = ""  # the error that made a conversion to k8s turn round
+    facts: Mapping[str, str] = {}  # what a stage found and a later one needs
+    hook: ConverterProcess | None = None  # under way, or the last one
+
+    def is_done(self, stage: str) -> bool:
+        """By its last line."""
+        marks = [line.mark for line in self.lines if line.stage == stage]
+        return bool(marks) and marks[-1] is Mark.DONE
+
+    def has_begun(self, stage: str) -> bool:
+        return any(line.stage == stage for line in self.lines)
+
+
+def new_operation() -> str:
+    """Sorts by time and is nobody else's."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+class JournalStore:
+    """The journals and locks of one state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        """Makes the directory; raises ConverterError where it can't be used or trusted."""
+        self.directory = directory
+        try:
+            with touch("journal.make_directory"):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_trust(directory, ConverterError)
+        except OSError as error:
+            raise ConverterError(
+                f"the state directory {directory} can't be used ({error.strerror}): "
+                "make it, or set state_dir"
+            ) from error
+
+    def _path(self, node: str) -> Path:
+        return self.directory / f"{node}.json"
+
+    def load(self, node: str) -> Journal | None:
+        """The last conversion of the node, open or not; None if there never was one."""
+        return self._load(self._path(node))
+
+    def _load(self, path: Path) -> Journal | None:
+        try:
+            with touch("journal.read"):
+                content = path.read_bytes()
+            journal = msgspec.json.decode(content, type=Journal)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ConverterError(
+                f"the journal {path} can't be read ({error}): look at the node in Slurm and in "
+                f"Kubernetes, then remove the file"
+            ) from error
+        if journal.version != VERSION:
+            raise ConverterError(
+                f"the journal {path} has version {journal.version}, this node-convert knows "
+                f"{VERSION}: use the one that wrote it"
+            )
+        return journal
+
+    def load_open(self, instance: str) -> tuple[Journal, ...]:
+        """Conversions of this instance that were interrupted or need a person, by node."""
+        journals = map(self._load, sorted(self.directory.glob("*.json")))
+        return tuple(
+            journal
+            for journal in journals
+            if journal is not None and journal.is_open and journal.instance == instance
+        )
+
+    def save(self, journal: Journal) -> None:
+        """Durable when this returns. Raises ConverterError; nothing further may be done then."""
+        path = self._path(journal.node)
+        temporary = path.with_suffix(".new")
+        content = msgspec.json.format(msgspec.json.encode(journal), indent=1) + b"\n"
+        try:
+            with touch("journal.write"), open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                with touch("journal.fsync"):
+                    os.fsync(file.fileno())
+            with touch("journal.rename"):
+                os.replace(temporary, path)
+            with touch("journal.fsync_directory"):
+                descriptor = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        except OSError as error:
+            raise ConverterError(
+                f"the journal {path} can't be written ({error.strerror or error}): nothing further "
+                "is done to the node; free space or mend the permissions, then repeat"
+            ) from error
+
+    @contextmanager
+    def lock(self, node: str) -> Iterator[bool]:
+        """Whether the node is ours for the block; never waited for. Ends with the process."""
+        path = self.directory / f"{node}.lock"
+        try:
+            with touch("journal.lock"):
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConverterError(f"the lock {path} can't be made ({error.strerror})") from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(descriptor)
+
+
+class Book:
+    """The journal of the conversion under way: every change is on disk before it returns."""
+
+    def __init__(self, store: JournalStore, journal: Journal) -> None:
+        self.store = store
+        self.journal = journal
+
+    def open(self) -> None:
+        self.store.save(self.journal)
+
+    def change(self, **fields: object) -> None:
+        self.journal = msgspec.structs.replace(self.journal, **fields)
+        self.store.save(self.journal)
+
+    def write(self, stage: str, mark: Mark, note: str = "") -> None:
+        line = Line(stage=stage, mark=mark, at=datetime.now(UTC), note=note)
+        self.change(lines=(*self.journal.lines, line)[-_MOST_LINES:])
+
+    def remember(self, facts: Mapping[str, str]) -> None:
+        self.change(facts={**self.journal.facts, **facts})
+
+    def close(self, error: str = "") -> None:
+        """Nothing is left to be done to the node."""
+        self.change(is_open=False, error=error)

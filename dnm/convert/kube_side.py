@@ -1,0 +1,159 @@
+"""What a conversion does in Kubernetes: cordon, evict by the Eviction API, delete, label.
+
+Stands on `dnm/kube.py`; its own two calls are those that a run of dnm never needs. The imports cost
+more than `--list` may, so the client is made when a stage first asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from dnm.convert.settings import Settings
+from dnm.kube import KubeClient
+from dnm.kube_access import load_access
+from dnm.kube_errors import asking
+from dnm.kube_http import MERGE_PATCH, Session
+from dnm.model import Config, Node, Pod, PodShape, Value
+from dnm.touch import touch
+
+_MIRROR = "kubernetes.io/config.mirror"
+_FINISHED = ("Succeeded", "Failed")
+
+
+class PodOnNode(Value, frozen=True):
+    """An unfinished pod as eviction sees it."""
+
+    namespace: str
+    name: str
+    uid: str
+    stays: bool  # of a DaemonSet, or a mirror pod: goes with the node
+    is_terminating: bool
+    loss: str = ""  # what an eviction would lose for good; empty: nothing
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class KubeSide(Protocol):
+    """What the stages need of Kubernetes. Every method raises KubeError."""
+
+    def read_node(self, name: str) -> Node | None: ...
+    def read_pods_on(self, node: str) -> Sequence[PodOnNode]: ...
+    def set_cordon(self, node: str, cordon: bool) -> None: ...
+    def evict(self, pod: PodOnNode) -> str:
+        """Empty: granted; else why a disruption budget does not allow it now."""
+
+    def delete_node(self, name: str) -> None: ...
+    def label_node(self, node: str, labels: Mapping[str, str]) -> None: ...
+
+
+class _Owner(msgspec.Struct):
+    kind: str
+    controller: bool = False
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    namespace: str
+    name: str
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Volume(msgspec.Struct, rename="camel"):
+    empty_dir: dict[str, object] | None = None
+
+
+class _Spec(msgspec.Struct):
+    volumes: list[_Volume] | None = None
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status
+
+
+class _PodList(msgspec.Struct):
+    items: list[_Pod] | None = None
+
+
+class KubeConnection:
+    """KubeSide on a real API server."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Loads the access; nothing is asked yet. Raises KubeError."""
+        config = Config(
+            path=settings.config_path or Path("node-convert"),
+            namespaces={},
+            node_types={},
+            kubeconfig_path=settings.kubeconfig_path,
+        )
+        self.access = load_access(config)
+        self.client = KubeClient(self.access, config)
+        self.session = Session(self.access, config.request_timeout)
+
+    def read_node(self, name: str) -> Node | None:
+        return self.client.read_node(name)
+
+    def read_pods_on(self, node: str) -> Sequence[PodOnNode]:
+        query = urlencode({"fieldSelector": f"spec.nodeName={node}"})
+        with (
+            asking(self.access, f"list the pods on node {node}", "list pods"),
+            touch("kube.list_pods"),
+        ):
+            body = self.session.read(f"/api/v1/pods?{query}").body
+            found = msgspec.json.decode(body, type=_PodList).items or []
+        return [_reduce(pod) for pod in found if pod.status.phase not in _FINISHED]
+
+    def set_cordon(self, node: str, cordon: bool) -> None:
+        self.client.patch_node(node, cordon=cordon)
+
+    def evict(self, pod: PodOnNode) -> str:
+        return self.client.evict(
+            Pod(
+                namespace=pod.namespace,
+                name=pod.name,
+                uid=pod.uid,
+                shape=PodShape(request={}),
+            )
+        )
+
+    def delete_node(self, name: str) -> None:
+        self.client.delete_node(name)
+
+    def label_node(self, node: str, labels: Mapping[str, str]) -> None:
+        body = msgspec.json.encode({"metadata": {"labels": dict(labels)}})
+        with (
+            asking(self.access, f"label node {node}", "patch nodes", is_write=True),
+            touch("kube.label_node"),
+        ):
+            self.session.write("PATCH", f"/api/v1/nodes/{quote(node, safe='')}", body, MERGE_PATCH)
+
+
+def _reduce(pod: _Pod) -> PodOnNode:
+    owners = [owner.kind for owner in pod.metadata.owner_references or () if owner.controller]
+    is_mirror = _MIRROR in (pod.metadata.annotations or {})
+    has_local_data = any(volume.empty_dir is not None for volume in pod.spec.volumes or ())
+    loss = "it has no controller that would bring it back" if not owners else ""
+    if not loss and has_local_data:
+        loss = "its emptyDir volume would be lost"
+    return PodOnNode(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        stays=is_mirror or "DaemonSet" in owners,
+        is_terminating=pod.metadata.deletion_timestamp is not None,
+        loss=loss,
+    )

@@ -1,0 +1,132 @@
+"""Freeing a node of jobs that the site allows to be preempted: opt-in, single-node, of one user and
+account, the youngest first.
+
+The node is reserved and drained before a job is touched, so nothing else starts there. Then TERM, a
+grace time, and a requeue (or a cancel where the site says so). A job that did not end by itself
+with success is requeued in any case, also after a kill of node-convert in between.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from dnm.convert.claim import drain, reserve
+from dnm.convert.conversion import Conversion, Interrupted, NotClaimed
+from dnm.errors import ConverterError, SlurmError
+from dnm.slurm import SlurmRefused
+from dnm.slurm_text import JobRecord
+
+JOBS = "preempt"  # key of the journal's facts: ids of the jobs that were judged preemptible
+_TOUCHED = "touched."  # prefix of a key: this job was sent TERM
+_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+
+
+def claim_from_jobs(conversion: Conversion) -> str:
+    """Reserves, drains and empties the node. Raises NotClaimed while no job was touched and where
+    one could not be made to leave; the jobs then go on or are requeued."""
+    jobs = conversion.journal.facts[JOBS].split(",")
+    for job in jobs:
+        _check_requeueable(conversion, job)
+    reserve(conversion, ignore_jobs=True)
+    drain(conversion, may_work=True)
+    there = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    others = [job for job in there if job.id not in jobs]
+    if others:
+        raise NotClaimed(f"job {others[0].display_id} of {others[0].user} got in")
+    for job in jobs:
+        _make_leave(conversion, job)
+    _wait_for_idle(conversion)
+    return f"preempted job {', '.join(jobs)}"
+
+
+def _check_requeueable(conversion: Conversion, job: str) -> None:
+    if conversion.settings.preempt_mode == "cancel" or _is_touched(conversion, job):
+        return
+    record = conversion.patiently(lambda: conversion.slurm.read_job(job))
+    if not (record.is_requeueable and record.is_batch):
+        raise NotClaimed(f"job {job} can't be requeued; PREEMPT_MODE=cancel would end it for good")
+
+
+def _is_touched(conversion: Conversion, job: str) -> bool:
+    return _TOUCHED + job in conversion.journal.facts
+
+
+def _make_leave(conversion: Conversion, job: str) -> None:
+    settings = conversion.settings
+    if settings.preempt_grace_seconds and _is_on_node(conversion, job):
+        conversion.book.remember({_TOUCHED + job: "TERM"})
+        conversion.say(
+            f"sends TERM to job {job}, {settings.preempt_grace_seconds.total_seconds():g} s grace"
+        )
+        try:
+            conversion.slurm.terminate_job(job)
+        except SlurmError as error:
+            conversion.say(f"TERM to job {job} failed, goes on: {error}")
+        _wait_for_end(conversion, job, settings.preempt_grace_seconds)
+    conversion.book.remember({_TOUCHED + job: settings.preempt_mode})
+    if settings.preempt_mode == "cancel":
+        conversion.change_slurm(
+            lambda: conversion.slurm.cancel_job(job), lambda: _has_ended(conversion, job)
+        )
+    elif _read_record(conversion, job).state != "COMPLETED":
+        _requeue(conversion, job)
+
+
+def _requeue(conversion: Conversion, job: str) -> None:
+    conversion.say(f"requeues job {job}")
+    try:
+        conversion.change_slurm(
+            lambda: conversion.slurm.requeue_job(job), lambda: _is_requeued(conversion, job)
+        )
+    except SlurmRefused as error:
+        if _read_record(conversion, job).state in ("RUNNING", "COMPLETING"):
+            raise NotClaimed(f"job {job} stays: {error.answer}") from error
+        raise ConverterError(
+            f"job {job} has ended and Slurm does not requeue it ({error.answer}): submit it again"
+        ) from error
+
+
+def _read_record(conversion: Conversion, job: str) -> JobRecord:
+    return conversion.patiently(lambda: conversion.slurm.read_job(job))
+
+
+def _is_requeued(conversion: Conversion, job: str) -> bool:
+    """It waits again, or runs elsewhere by now, or has ended with success."""
+    state = conversion.slurm.read_job(job).state
+    if state in ("RUNNING", "COMPLETING", "SUSPENDED"):
+        return not _is_on_node(conversion, job)
+    return state in _WAITING or state == "COMPLETED"
+
+
+def _has_ended(conversion: Conversion, job: str) -> bool:
+    return not _is_on_node(conversion, job)
+
+
+def _is_on_node(conversion: Conversion, job: str) -> bool:
+    there = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    return any(one.id == job and one.state != "COMPLETING" for one in there)
+
+
+def _wait_for_end(conversion: Conversion, job: str, patience: timedelta) -> None:
+    deadline = time.monotonic() + patience.total_seconds()
+    while time.monotonic() < deadline and _is_on_node(conversion, job):
+        remaining = timedelta(seconds=max(0.0, deadline - time.monotonic()))
+        conversion.wait(min(conversion.settings.poll_seconds, remaining))
+
+
+def _wait_for_idle(conversion: Conversion) -> None:
+    """Raises NotClaimed when the jobs' remains don't leave the node in time: it is given back."""
+
+    def look() -> str:
+        node = conversion.read_node()
+        if conversion.slurm.read_jobs_on(conversion.node) or node.state.has_work:
+            return f"it is still {node.state.text}"
+        return ""
+
+    try:
+        conversion.wait_until(look, conversion.settings.preempt_drain_timeout, SlurmError)
+    except Interrupted:
+        raise
+    except ConverterError as error:
+        raise NotClaimed(f"the preempted node does not become idle: {error}") from error

@@ -1,0 +1,304 @@
+"""Several nodes at once: who is taken next, what a failure leads to, and what is reported.
+
+Each node has a thread, a lock and a journal of its own. A node that can't be claimed is replaced by
+the next candidate. A failure is rolled back as far as that is safe; what can't be rolled back stays
+drained and reserved, and the message says what to do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import msgspec
+
+from dnm.convert import to_batch, to_k8s
+from dnm.convert.conversion import (
+    Control,
+    Conversion,
+    Interrupted,
+    NotClaimed,
+    run_stage,
+    run_stages,
+)
+from dnm.convert.journal import Book, Direction, Journal, JournalStore, Mark, new_operation
+from dnm.convert.preempt import JOBS
+from dnm.convert.settings import Settings
+from dnm.errors import DnmError
+from dnm.model import Value
+
+SCHEMA = "node-convert.result/1"
+
+
+class StageResult(Value, frozen=True):
+    stage: str
+    seconds: float
+    result: str  # ok | failed | interrupted
+
+
+class NodeResult(Value, frozen=True):
+    """`skipped`: nothing was done, or nothing had to be."""
+
+    node: str
+    result: str  # ok | failed | skipped
+    error: str = ""
+    stages: tuple[StageResult, ...] = ()
+
+
+class Candidate(Value, frozen=True):
+    """A node to be lent. `jobs`: those to be preempted, comma-separated ids."""
+
+    node: str
+    jobs: str = ""
+
+
+class Workshop:
+    """What all nodes of one call share."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: JournalStore,
+        control: Control,
+        say: Callable[[str], None],
+        on_result: Callable[[NodeResult], None],
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.control = control
+        self.say = say
+        self.on_result = on_result
+        self._lock = threading.Lock()
+
+    # --- batch -> Kubernetes ------------------------------------------------------------------
+
+    def lend(
+        self, candidates: Sequence[Candidate], count: int, node_type: str, namespace: str
+    ) -> list[NodeResult]:
+        """Up to `count` nodes; as many candidates in vain as were asked for, those that somebody
+        else took not counted."""
+        waiting = list(candidates)
+        results: list[NodeResult] = []
+        failures = 0
+
+        def lend_one() -> None:
+            nonlocal failures
+            while not self.control.stop.is_set():
+                with self._lock:
+                    if not waiting or failures >= count:
+                        return
+                    candidate = waiting.pop(0)
+                result = self._lend_locked(candidate, node_type, namespace)
+                with self._lock:
+                    results.append(result)
+                    failures += result.result == "failed"
+                self.on_result(result)
+                if result.result == "ok":
+                    return
+
+        self._in_parallel([lend_one] * count)
+        return results
+
+    def _lend_locked(self, candidate: Candidate, node_type: str, namespace: str) -> NodeResult:
+        with self.store.lock(candidate.node) as is_ours:
+            if not is_ours:
+                return _skipped(candidate.node, "another node-convert works on it")
+            try:
+                journal = self.store.load(candidate.node)
+            except DnmError as error:
+                return NodeResult(node=candidate.node, result="failed", error=str(error))
+            if journal is None or not journal.is_open:
+                journal = _new_journal(
+                    self.settings, candidate.node, Direction.K8S, node_type, namespace
+                )
+                if candidate.jobs:
+                    journal = msgspec.structs.replace(journal, facts={JOBS: candidate.jobs})
+            elif journal.instance != self.settings.instance:
+                return _skipped(candidate.node, f"instance {journal.instance} works on it")
+            elif journal.direction is Direction.BATCH:
+                return _skipped(candidate.node, "it is on its way back; --resume finishes that")
+            elif journal.namespace != namespace:
+                why = (
+                    f"its conversion for '{journal.namespace}' is unfinished; --resume finishes it"
+                )
+                return _skipped(candidate.node, why)
+            return self._carry_on(journal)
+
+    # --- Kubernetes -> batch ------------------------------------------------------------------
+
+    def bring_back(self, nodes: Iterable[str]) -> list[NodeResult]:
+        return self._each(nodes, self._bring_back_locked)
+
+    def _bring_back_locked(self, node: str) -> NodeResult:
+        with self.store.lock(node) as is_ours:
+            if not is_ours:
+                return NodeResult(
+                    node=node, result="failed", error="another node-convert works on it"
+                )
+            try:
+                journal = self.store.load(node)
+            except DnmError as error:
+                return NodeResult(node=node, result="failed", error=str(error))
+            if journal is None or not journal.is_open:
+                known = journal if journal and journal.direction is Direction.K8S else None
+                journal = _new_journal(
+                    self.settings,
+                    node,
+                    Direction.BATCH,
+                    known.node_type if known else "",
+                    known.namespace if known else "",
+                )
+            elif journal.instance != self.settings.instance:
+                why = f"instance {journal.instance} works on it"
+                return NodeResult(node=node, result="failed", error=why)
+            journal = msgspec.structs.replace(journal, direction=Direction.BATCH)
+            return self._carry_on(journal)
+
+    # --- both ---------------------------------------------------------------------------------
+
+    def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
+        """Open ones, in the direction in which each was under way."""
+        return self._each([journal.node for journal in journals], self._resume_locked)
+
+    def _resume_locked(self, node: str) -> NodeResult:
+        with self.store.lock(node) as is_ours:
+            if not is_ours:
+                return NodeResult(
+                    node=node, result="failed", error="another node-convert works on it"
+                )
+            journal = self.store.load(node)
+            if journal is None or not journal.is_open:
+                return _skipped(node, "another node-convert has finished it")
+            return self._carry_on(journal)
+
+    def _each(self, nodes: Iterable[str], work: Callable[[str], NodeResult]) -> list[NodeResult]:
+        results: list[NodeResult] = []
+
+        def do(node: str) -> None:
+            try:
+                result = work(node)
+            except DnmError as error:
+                result = NodeResult(node=node, result="failed", error=str(error))
+            results.append(result)
+            self.on_result(result)
+
+        self._in_parallel([lambda node=node: do(node) for node in nodes])  # type: ignore[misc]
+        return results
+
+    def _in_parallel(self, work: Sequence[Callable[[], None]]) -> None:
+        with ThreadPoolExecutor(max(1, min(len(work), self.settings.parallel))) as pool:
+            for future in [pool.submit(one) for one in work]:
+                future.result()
+
+    def _carry_on(self, journal: Journal) -> NodeResult:
+        """From where the journal stands to its end, with the node's lock held."""
+        began = datetime.now(UTC)
+        book = Book(self.store, journal)
+
+        def say(text: str) -> None:
+            self.say(f"{journal.node}: {text}")
+
+        conversion = Conversion(self.settings, book, self.control, say)
+        try:
+            book.open()
+            if journal.direction is Direction.K8S:
+                result, error = self._to_k8s(conversion)
+            else:
+                result, error = self._to_batch(conversion)
+        except Interrupted as interrupted:
+            result, error = "failed", str(interrupted)
+        except DnmError as failure:
+            result, error = "failed", str(failure)
+        return NodeResult(
+            node=journal.node, result=result, error=error, stages=_stages(book.journal, began)
+        )
+
+    def _to_k8s(self, conversion: Conversion) -> tuple[str, str]:
+        try:
+            run_stages(conversion, to_k8s.STAGES)
+        except Interrupted:
+            raise
+        except DnmError as error:
+            return self._turn_round(conversion, error)
+        conversion.book.close()
+        return "ok", ""
+
+    def _turn_round(self, conversion: Conversion, error: DnmError) -> tuple[str, str]:
+        """A failed conversion: rolled back, or left where it is with a word on what to do."""
+        conversion.say(f"failed: {error}")
+        if to_batch.was_touched(conversion) and not self.settings.roll_back:
+            conversion.book.change(error=str(error))
+            return "failed", f"{error}; {_what_to_do(conversion)}"
+        conversion.book.change(direction=Direction.BATCH, rolled_back_from=str(error))
+        result, said = self._to_batch(conversion)
+        is_back = result in ("ok", "skipped")
+        if is_back and isinstance(error, NotClaimed):
+            return "skipped", str(error)
+        return "failed", f"{error}; {'it was given back to Slurm' if is_back else said}"
+
+    def _to_batch(self, conversion: Conversion) -> tuple[str, str]:
+        was_claimed_here = conversion.journal.has_begun("claim")
+        note = ""
+        try:
+            if was_claimed_here and not to_batch.was_touched(conversion):
+                note = to_batch.undo_claim(conversion)
+            else:
+                # Whether it is back already is looked up every time, never remembered.
+                run_stage(conversion, to_batch.CHECK)
+                run_stages(conversion, to_batch.STAGES)
+        except to_batch.AlreadyBack as known:
+            conversion.book.close()
+            return "skipped", str(known)
+        except Interrupted:
+            raise
+        except DnmError as error:
+            conversion.book.change(error=str(error))
+            return "failed", f"{error}; {_what_to_do(conversion)}"
+        conversion.book.close(conversion.journal.rolled_back_from)
+        return "ok", note
+
+
+def _what_to_do(conversion: Conversion) -> str:
+    node = conversion.node
+    return (
+        f"{node} stays as it is, drained in Slurm and reserved as {conversion.reservation}: mend "
+        f"the cause and run 'node-convert --resume --node-name {node}', or "
+        f"'node-convert --set batch --node-name {node}' to give it back"
+    )
+
+
+def _skipped(node: str, why: str) -> NodeResult:
+    return NodeResult(node=node, result="skipped", error=why)
+
+
+def _new_journal(
+    settings: Settings, node: str, direction: Direction, node_type: str, namespace: str
+) -> Journal:
+    return Journal(
+        node=node,
+        operation=new_operation(),
+        direction=direction,
+        instance=settings.instance,
+        node_type=node_type or settings.type_of(node),
+        namespace=namespace,
+        begun=datetime.now(UTC),
+    )
+
+
+def _stages(journal: Journal, began: datetime) -> tuple[StageResult, ...]:
+    """Of this call: each stage with the time from its line before to its line after."""
+    found: list[StageResult] = []
+    begun: dict[str, datetime] = {}
+    for line in journal.lines:
+        if line.at < began:
+            continue
+        if line.mark is Mark.BEGUN:
+            begun[line.stage] = line.at
+            continue
+        seconds = (line.at - begun.pop(line.stage, line.at)).total_seconds()
+        result = "ok" if line.mark is Mark.DONE else "failed"
+        found.append(StageResult(stage=line.stage, seconds=round(seconds, 3), result=result))
+    found += [StageResult(stage=stage, seconds=0, result="interrupted") for stage in begun]
+    return tuple(found)
