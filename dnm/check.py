@@ -15,6 +15,7 @@ from pathlib import Path
 from shlex import quote
 
 from dnm.config import load_config
+from dnm.config_file import read_ini
 from dnm.converter import converter_environment, list_batch_nodes, printable
 from dnm.errors import DnmError, ExitCode
 from dnm.model import BatchNode, Config, Phase, Registry, Unreadable, Value
@@ -38,7 +39,7 @@ _WORDS = {Result.OK: "ok  ", Result.WARNING: "warn", Result.FAILED: "FAIL", Resu
 _FOR_A_PERSON = ("configuration", "state directory", "registry")  # exit code 2 if one fails
 
 
-class Finding(Value):
+class Finding(Value, frozen=True):
     """One line: what was looked at, how it is, and what to do unless it is fine."""
 
     check: str
@@ -57,6 +58,11 @@ def doubtful(check: str, text: str, remedy: str = "") -> Finding:
 
 def wrong(check: str, text: str, remedy: str = "") -> Finding:
     return Finding(check=check, result=Result.FAILED, text=text, remedy=remedy)
+
+
+def all_wrong(check: str, error: DnmError) -> Iterator[Finding]:
+    """An error may list several problems, a line each."""
+    return (wrong(check, line.strip()) for line in str(error).splitlines())
 
 
 def skipped(check: str, text: str) -> Finding:
@@ -82,8 +88,7 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
     try:
         config = load_config(path, environ)
     except DnmError as error:
-        for line in str(error).splitlines():
-            yield wrong("configuration", line.strip())
+        yield from all_wrong("configuration", error)
         yield skipped("all others", "they need a configuration that is right")
         return
     now = datetime.now(UTC)
@@ -95,9 +100,9 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
         registry = load_registry(config, now)
         yield from check_registry(config, registry, now)
     except DnmError as error:
-        yield wrong("registry", str(error))
+        yield from all_wrong("registry", error)
     yield from guarded("syslog", check_syslog)
-    yield from guarded("converter", lambda: check_converter(config))
+    yield from guarded("converter", lambda: check_converter(config, environ))
     yield from guarded("batch nodes", lambda: check_batch_nodes(config, environ))
     from dnm.check_cluster import check_cluster  # its imports are most of the time it takes
 
@@ -109,7 +114,7 @@ def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Findi
     try:
         yield from look()
     except DnmError as error:
-        yield wrong(check, str(error))
+        yield from all_wrong(check, error)
     except OSError as error:
         yield wrong(check, f"{error.filename or 'it'} can't be looked at ({error.strerror})")
 
@@ -174,8 +179,9 @@ def check_syslog() -> Iterator[Finding]:
                        "start syslog or journald, or set log_console = true")
 
 
-def check_converter(config: Config) -> Iterator[Finding]:
-    """There, a program, and nobody else's to change: it power-cycles machines."""
+def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """There, a program, and nobody else's to change: it power-cycles machines. Where the shipped
+    one has a section of its own, that too is right."""
     path = config.node_convert_path
     if not path.exists():
         yield wrong("converter", f"{path} is missing", "install it, or set node_convert_path")
@@ -185,6 +191,11 @@ def check_converter(config: Config) -> Iterator[Finding]:
         yield wrong("converter", *distrust.rsplit(": ", 1))
     else:
         yield fine("converter", f"{path} is executable")
+    if "node_convert" in read_ini(config.path, []):
+        from dnm.convert.settings import load_settings
+
+        load_settings({}, environ, config.path)
+        yield fine("converter", f"its section [node_convert] in {config.path} is right")
 
 
 def check_batch_nodes(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -47,7 +47,7 @@ _SKEW_WRONG = timedelta(seconds=60)
 _MOST_SHOWN = 5  # violations or pods, of many
 
 
-class Permission(Value):
+class Permission(Value, frozen=True):
     """Something a run does. `is_needed` is False where a run goes on without it, knowing less."""
 
     verb: str

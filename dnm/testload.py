@@ -26,7 +26,7 @@ APP_LABELS = ("yunikorn.apache.org/app-id", "applicationId")
 _MOST_REPLICAS = 100_000
 
 
-class Load(Value):
+class Load(Value, frozen=True):
     """What `create` is asked for. An empty queue is the one of the namespace in the queue map."""
 
     namespace: str

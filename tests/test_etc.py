@@ -17,6 +17,8 @@ from dnm.check_cluster import permissions
 from dnm.config import load_config
 from dnm.config_file import read_ini
 from dnm.config_keys import DEFAULT_QUEUE_MAP, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
+from dnm.convert import settings
+from dnm.convert.settings import load_settings
 from dnm.model import Config
 
 ROOT = Path(__file__).parent.parent
@@ -65,6 +67,17 @@ def test_the_example_with_every_key_on_is_valid(etc: Path) -> None:
     config = load_config(all_on(etc), {})
     assert config.namespaces["notebook"].node_types == ("g", "a")
     assert config.node_types["g"].size["nvidia.com/gpu"] == 4
+
+
+def test_the_keys_of_the_converter_are_there_with_their_defaults(etc: Path) -> None:
+    path = all_on(etc)
+    keys = read_ini(path, [])["node_convert"].keys()
+    assert keys == settings._KEYS.keys()
+    defaults = load_settings({}, {}, etc / "dynamic_node_config.ini")
+    shown = load_settings({}, {}, path)
+    examples = {"order_file", "node_search_domain", "preempt_user", "preempt_account"}
+    for key in keys - examples - {"state_dir"}:
+        assert getattr(shown, key) == getattr(defaults, key), key
 
 
 def test_every_key_is_explained(etc: Path) -> None:
