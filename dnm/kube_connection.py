@@ -14,7 +14,7 @@ import socket
 import time
 from functools import partial
 from http.client import HTTPConnection, HTTPResponse
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from dnm.errors import KubeError
 from dnm.kube_access import Access
@@ -51,17 +51,28 @@ class _Response(HTTPResponse):
         self.fp = io.BufferedReader(_TimedReader(connection, sock), READ_AHEAD)
 
 
+def _split(text: str) -> tuple[SplitResult, str, int]:
+    """An HTTP URL with its host and port; the host is empty if it is none."""
+    try:
+        url = urlsplit(text)
+        if url.scheme in ("http", "https"):
+            return url, url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        url = SplitResult("", "", "", "", "")
+    return url, "", 0
+
+
 class Connection(HTTPConnection):
     """HTTP or HTTPS, straight or through a proxy, as the Access says."""
 
     def __init__(self, access: Access) -> None:
-        url = urlsplit(access.server)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise KubeError(f"{access.source} names the server {access.server!r}: no URL")
-        super().__init__(url.hostname, url.port or (443 if url.scheme == "https" else 80))
+        url, host, port = _split(access.server)
+        if not host:
+            raise KubeError(f"{access.source} names the server {access.server!r}: that is no URL")
+        super().__init__(host, port)
         self._access = access
         self._is_tls = url.scheme == "https"
-        self._server_host = url.hostname
+        self._server_host = host
         self._proxy = "" if bypasses_proxy(self.host, access.no_proxy) else access.proxy
         self.response_class = partial(_Response, self)  # type: ignore[assignment]
         self.deadline = 0.0
@@ -72,19 +83,19 @@ class Connection(HTTPConnection):
             self._use_proxy(url.scheme)
 
     def _use_proxy(self, scheme: str) -> None:
-        proxy = urlsplit(self._proxy if "://" in self._proxy else f"http://{self._proxy}")
-        if proxy.scheme not in ("http", "https") or not proxy.hostname:
+        proxy, host, port = _split(self._proxy if "://" in self._proxy else f"http://{self._proxy}")
+        if not host:
             raise KubeError(
-                f"the proxy {proxy.scheme}://{proxy.hostname} can't be used: only HTTP proxies can"
+                f"a proxy of the kind {proxy.scheme}:// can't be used: only HTTP proxies can"
             )
         if proxy.username:
             pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
             encoded = base64.b64encode(pair).decode()
             self.proxy_headers["Proxy-Authorization"] = f"Basic {encoded}"
         self._proxy_is_tls = proxy.scheme == "https"
-        self._proxy_host = proxy.hostname
+        self._proxy_host = host
         target = (self.host, self.port)
-        self.host, self.port = proxy.hostname, proxy.port or (443 if self._proxy_is_tls else 80)
+        self.host, self.port = host, port
         if self.tunnels:
             self.set_tunnel(*target, headers=self.proxy_headers)
         else:

@@ -43,7 +43,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, KubeError):
         return str(error)
     if isinstance(error, TimeoutError):
-        return str(error.args[-1]) if error.args else "it took too long"
+        return "no complete answer within request_timeout_seconds"
     if isinstance(error, OSError):
         detail = getattr(error, "verify_message", "") or error.strerror or str(error)
         return clean(detail) or type(error).__name__

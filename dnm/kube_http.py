@@ -27,6 +27,7 @@ MERGE_PATCH = "application/merge-patch+json"
 _PAGE_ITEMS = 500
 _LARGEST_BODY = 1 << 28
 _ATTEMPTS = 4
+_FIRST_PAUSE = 0.25  # seconds, doubled from one attempt to the next
 _LONGEST_PAUSE = 10.0
 _LIST_TIMEOUTS = 10  # a LIST may take this many request time-outs
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
@@ -93,6 +94,21 @@ def _make_refusal(response: HTTPResponse, body: memoryview) -> ApiRefused:
         retry_after = 0.0
     reason = clean(status.reason or response.reason or "", 60)
     return ApiRefused(response.status, reason, clean(status.message or ""), max(retry_after, 0.0))
+
+
+def _pause(attempt: int) -> float:
+    return _FIRST_PAUSE * 2.0**attempt
+
+
+def _unpack(body: memoryview) -> memoryview:
+    unpacker = zlib.decompressobj(31)
+    try:
+        plain = unpacker.decompress(body, _LARGEST_BODY)
+    except zlib.error as error:
+        raise ValueError(f"it can't be unpacked: {error}") from error
+    if not unpacker.eof:
+        raise ValueError("it is too large or cut off")
+    return memoryview(plain)
 
 
 class Session:
@@ -178,7 +194,7 @@ class Session:
 
         Raises LostAnswer where it may have happened, ApiRefused, or OSError where it can't have.
         """
-        for pause in (1.0, 2.0, None):
+        for attempt in range(_ATTEMPTS):
             self._take_ahead(method, path)
             self._open()
             try:
@@ -187,9 +203,9 @@ class Session:
             except ApiRefused as error:
                 if error.status >= 500:
                     raise LostAnswer(str(error)) from error
-                if error.status != 429 or pause is None or not is_throttled:
+                if error.status != 429 or not is_throttled or attempt == _ATTEMPTS - 1:
                     raise
-                time.sleep(max(pause, error.retry_after))
+                time.sleep(max(_pause(attempt), error.retry_after))
             except (OSError, HTTPException, ValueError) as error:
                 raise LostAnswer(describe(error)) from error
         raise AssertionError("the last attempt returns or raises")
@@ -248,11 +264,7 @@ class Session:
             size = self._read_to_end(response.fp)
         body = memoryview(self._buffer)[:size]
         if response.headers.get("Content-Encoding", "").lower() == "gzip":
-            unpacker = zlib.decompressobj(31)
-            plain = unpacker.decompress(body, _LARGEST_BODY)
-            if not unpacker.eof:
-                raise ValueError("the compressed answer is too large or cut off")
-            return memoryview(plain)
+            return _unpack(body)
         return body
 
     def _read_chunks(self, stream: io.BufferedIOBase) -> int:
@@ -303,7 +315,7 @@ class Session:
         """At most `_ATTEMPTS` times, and none begins after one request time-out has passed."""
         give_up = time.monotonic() + self._timeout
         for attempt in range(_ATTEMPTS):
-            pause = 0.25 * 2**attempt
+            pause = _pause(attempt)
             try:
                 if not self._take_ahead(method, path):
                     self._open()
