@@ -381,6 +381,7 @@ def test_directory_pipe_loop_binary_and_giant_are_refused(tmp_path: Path) -> Non
     write(tmp_path / "latin", b"[settings]\n# caf\xe9\n")
     with open(tmp_path / "giant", "wb") as file:
         file.truncate(5 * 1024 * 1024)
+    (tmp_path / "giant").chmod(0o644)
     tmp_path.chmod(0o755)
     for name, expected in (
         (".", "is a directory"), ("pipe", "no regular file"), ("loop", "can't be read (Too many"),
