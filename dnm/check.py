@@ -92,8 +92,11 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
         yield skipped("all others", "they need a configuration that is right")
         return
     now = datetime.now(UTC)
-    yield fine("configuration", f"{config.path}: instance {config.instance_id}, "
-               f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}")
+    yield fine(
+        "configuration",
+        f"{config.path}: instance {config.instance_id}, "
+        f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}",
+    )
     yield from guarded("state directory", lambda: check_state_directory(config))
     registry = Registry()
     try:
@@ -136,30 +139,45 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
         elif distrust := find_distrust(path, info):
             yield wrong(check, *distrust.rsplit(": ", 1))
         elif not os.access(path, os.W_OK | os.X_OK):
-            yield wrong(check, f"{path} can't be written by user id {os.geteuid()}",
-                        "run dnm as its owner, or mount it writable")
+            yield wrong(
+                check,
+                f"{path} can't be written by user id {os.geteuid()}",
+                "run dnm as its owner, or mount it writable",
+            )
         else:
             disk = os.statvfs(path)
             free = disk.f_bavail * disk.f_frsize
             if free < _LEAST_ROOM:
-                yield doubtful(check, f"{path} has only {free // 1024**2} MiB left",
-                               "free some space: a run that can't record a step does not take it")
+                yield doubtful(
+                    check,
+                    f"{path} has only {free // 1024**2} MiB left",
+                    "free some space: a run that can't record a step does not take it",
+                )
             else:
                 yield fine(check, f"{path} is writable, by its owner alone")
 
 
 def check_registry(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
     """What is recorded, what of it needs a person, and whether the runs come as they should."""
-    yield fine("registry", f"{config.converted_nodes_path}: {len(registry.nodes)} lent nodes, "
-               f"{sum(request.count for request in registry.requests)} requested")
+    yield fine(
+        "registry",
+        f"{config.converted_nodes_path}: {len(registry.nodes)} lent nodes, "
+        f"{sum(request.count for request in registry.requests)} requested",
+    )
     for name, entry in sorted(registry.nodes.items()):
         if entry.phase is Phase.FAILED:
-            yield doubtful("registry", f"{name} has failed: {entry.error}",
-                           f"mend it, then 'dnm reset {name}'; 'dnm forget {name}' once it is back "
-                           "in Slurm by hand")
+            yield doubtful(
+                "registry",
+                f"{name} has failed: {entry.error}",
+                f"mend it, then 'dnm reset {name}'; 'dnm forget {name}' once it is back "
+                "in Slurm by hand",
+            )
         if entry.namespace not in config.namespaces:
-            yield doubtful("registry", f"{name} serves {entry.namespace}, which is not monitored",
-                           "it is given back when it is idle; monitor the namespace to keep it")
+            yield doubtful(
+                "registry",
+                f"{name} serves {entry.namespace}, which is not monitored",
+                "it is given back when it is idle; monitor the namespace to keep it",
+            )
     document = status_document(config, registry, now)
     run = document["last_run"]
     for warning in document["warnings"]:
@@ -175,8 +193,11 @@ def check_syslog() -> Iterator[Finding]:
     if _SYSLOG.exists():
         yield fine("syslog", f"{_SYSLOG} is there")
     else:
-        yield doubtful("syslog", f"there is no {_SYSLOG}: what dnm does is not logged",
-                       "start syslog or journald, or set log_console = true")
+        yield doubtful(
+            "syslog",
+            f"there is no {_SYSLOG}: what dnm does is not logged",
+            "start syslog or journald, or set log_console = true",
+        )
 
 
 def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -205,24 +226,35 @@ def check_batch_nodes(config: Config, environ: Mapping[str, str]) -> Iterator[Fi
         return
     listed = list_batch_nodes(config, converter_environment(config, environ))
     if isinstance(listed, Unreadable):
-        yield wrong("batch nodes", f"{listed.what}: {listed.error}",
-                    f"run '{quote(str(config.node_convert_path))} --list' by hand")
+        yield wrong(
+            "batch nodes",
+            f"{listed.what}: {listed.error}",
+            f"run '{quote(str(config.node_convert_path))} --list' by hand",
+        )
         return
     for name in config.node_types:
-        yield _judge_supply(name, [node for node in listed.values()
-                                   if node_type_of(config, node.name) == name])
+        yield _judge_supply(
+            name, [node for node in listed.values() if node_type_of(config, node.name) == name]
+        )
 
 
 def _judge_supply(name: str, nodes: list[BatchNode]) -> Finding:
     lendable = [node for node in nodes if node.verdict != "SKIP"]
     if not nodes:
-        return doubtful("batch nodes", f"the converter lists no node of the type {name}",
-                        "correct the type or its name_prefix; 'node-convert --list' shows all")
+        return doubtful(
+            "batch nodes",
+            f"the converter lists no node of the type {name}",
+            "correct the type or its name_prefix; 'node-convert --list' shows all",
+        )
     if not lendable:
-        return doubtful("batch nodes", f"none of {len(nodes)} nodes of the type {name} can be lent "
-                        "now", "'dnm nodes' shows why not")
-    return fine("batch nodes", f"{len(lendable)} of {len(nodes)} nodes of the type {name} can be "
-                "lent now")
+        return doubtful(
+            "batch nodes",
+            f"none of {len(nodes)} nodes of the type {name} can be lent now",
+            "'dnm nodes' shows why not",
+        )
+    return fine(
+        "batch nodes", f"{len(lendable)} of {len(nodes)} nodes of the type {name} can be lent now"
+    )
 
 
 # --- printing --------------------------------------------------------------------------------

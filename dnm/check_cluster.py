@@ -120,8 +120,11 @@ def check_kubeconfig(config: Config) -> Iterator[Finding]:
         if distrust := find_distrust(path, info):
             yield wrong("kubeconfig", *distrust.rsplit(": ", 1))
         elif info.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            yield doubtful("kubeconfig", f"{path} can be read by others, with the key in it",
-                           f"run 'chmod 600 {quote(str(path))}'")
+            yield doubtful(
+                "kubeconfig",
+                f"{path} can be read by others, with the key in it",
+                f"run 'chmod 600 {quote(str(path))}'",
+            )
         else:
             yield fine("kubeconfig", f"{path} is its owner's alone")
 
@@ -151,8 +154,9 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
             yield fine("permission", shown)
             continue
         finding = wrong if one.is_needed else doubtful
-        yield finding("permission", f"may not {shown}: {one.without}",
-                      "grant it as etc/rbac.yaml does")
+        yield finding(
+            "permission", f"may not {shown}: {one.without}", "grant it as etc/rbac.yaml does"
+        )
         if (one.verb, one.resource) == ("list", "pods"):
             yield from _pods_by_namespace(config, kube)
 
@@ -162,16 +166,17 @@ def _pods_by_namespace(config: Config, kube: KubeClient) -> Iterator[Finding]:
         if kube.can_i("list", "pods", namespace):
             yield fine("permission", f"list pods in {namespace}")
         else:
-            yield wrong("permission", f"may not list pods in {namespace}: it gets no nodes",
-                        "grant it as etc/rbac.yaml does")
+            yield wrong(
+                "permission",
+                f"may not list pods in {namespace}: it gets no nodes",
+                "grant it as etc/rbac.yaml does",
+            )
 
 
 # --- queues ----------------------------------------------------------------------------------
 
 
-def check_queue_document(
-    snapshot: Snapshot, found: list[QueueDocument]
-) -> Iterator[Finding]:
+def check_queue_document(snapshot: Snapshot, found: list[QueueDocument]) -> Iterator[Finding]:
     """Where it is, whether dnm may edit it there, and YuniKorn's rules; leaves it in `found`."""
     check = "queue document"
     if isinstance(snapshot.queue_maps, Unreadable):
@@ -186,8 +191,11 @@ def check_queue_document(
         yield wrong(check, f"dnm can't edit it: {refusal}")
     violations = check_rules(document)
     for violation in violations[:_MOST_SHOWN]:
-        yield wrong(check, f"line {violation.line}: {violation.message} ({violation.rule})",
-                    "mend it: YuniKorn would not start with it, and dnm does not edit it")
+        yield wrong(
+            check,
+            f"line {violation.line}: {violation.message} ({violation.rule})",
+            "mend it: YuniKorn would not start with it, and dnm does not edit it",
+        )
     if len(violations) > _MOST_SHOWN:
         yield wrong(check, f"{len(violations)} violations in all", "'dnm queues check' shows them")
     for advice in advise(document):
@@ -205,16 +213,26 @@ def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
         limits = document.queues.get(path)
         if limits is None:
             hint = values.suggest(path, document.queues)
-            yield wrong(check, f"there is no {path} in the queue document{hint}",
-                        "correct the queue map or write the queue")
+            yield wrong(
+                check,
+                f"there is no {path} in the queue document{hint}",
+                "correct the queue map or write the queue",
+            )
             continue
         children = [queue for queue in document.queues.values() if queue.parent == path]
         if children:
-            yield doubtful(check, f"{path} has {len(children)} queues below it, whose own limits "
-                           "dnm leaves alone", "map the namespace to the leaf its pods run in")
+            yield doubtful(
+                check,
+                f"{path} has {len(children)} queues below it, whose own limits dnm leaves alone",
+                "map the namespace to the leaf its pods run in",
+            )
         limit = amounts(limits.max)
-        yield fine(check, f"{path}, limit {limit}" if limit else
-                   f"{path}, without a limit of its own: only a lack of room brings it nodes")
+        yield fine(
+            check,
+            f"{path}, limit {limit}"
+            if limit
+            else f"{path}, without a limit of its own: only a lack of room brings it nodes",
+        )
 
 
 def check_scheduler(config: Config, document: QueueDocument) -> Iterator[Finding]:
@@ -222,11 +240,17 @@ def check_scheduler(config: Config, document: QueueDocument) -> Iterator[Finding
     client = YunikornClient(config.yunikorn_url)
     refusal = client.validate(document.text)
     if refusal:
-        yield wrong("YuniKorn", f"the scheduler would refuse the document: {refusal}",
-                    "mend the document: the next restart of the scheduler fails with it")
+        yield wrong(
+            "YuniKorn",
+            f"the scheduler would refuse the document: {refusal}",
+            "mend the document: the next restart of the scheduler fails with it",
+        )
     elif client.read_checksum() != checksum_of(document.text):
-        yield wrong("YuniKorn", "the scheduler has another document in force than the ConfigMap",
-                    "look for 'reload configuration failed' in the scheduler's log")
+        yield wrong(
+            "YuniKorn",
+            "the scheduler has another document in force than the ConfigMap",
+            "look for 'reload configuration failed' in the scheduler's log",
+        )
     else:
         yield fine("YuniKorn", f"{config.yunikorn_url} has the document in force")
 
@@ -242,12 +266,18 @@ def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
         node_type = config.node_types.get(node.mark.node_type) if node.mark else None
         if node_type is None or not node.is_ready:
             continue
-        less = {name: node.allocatable.get(name, 0) for name, amount in node_type.size.items()
-                if node.allocatable.get(name, 0) < 0.9 * amount}
+        less = {
+            name: node.allocatable.get(name, 0)
+            for name, amount in node_type.size.items()
+            if node.allocatable.get(name, 0) < 0.9 * amount
+        }
         if less:
             expected = amounts({name: node_type.size[name] for name in less})
-            yield doubtful("nodes", f"{node.name} brings {amounts(less)}, not {expected} as type "
-                           f"{node_type.name} has", "write down what such a node really brings")
+            yield doubtful(
+                "nodes",
+                f"{node.name} brings {amounts(less)}, not {expected} as type {node_type.name} has",
+                "write down what such a node really brings",
+            )
 
 
 def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> Iterator[Finding]:
@@ -284,16 +314,25 @@ def _check_fit(
     unhelped = [one for queue in sizing.queues.values() for one in queue.unhelped]
     pending = sum(len(group.created) for group in demand.groups)
     for one in unhelped[:_MOST_SHOWN]:
-        yield doubtful("node types", f"{one.count} pending pods of {one.namespace} "
-                       f"({', '.join(one.names)}): {one.why}",
-                       "they never bring a node; mend the pods, or the type's size, labels, taints")
+        yield doubtful(
+            "node types",
+            f"{one.count} pending pods of {one.namespace} ({', '.join(one.names)}): {one.why}",
+            "they never bring a node; mend the pods, or the type's size, labels, taints",
+        )
     for left_out in demand.uncounted[:_MOST_SHOWN]:
         if left_out.namespace in config.namespaces:
-            yield doubtful("pods", f"{left_out.count} pending pods of {left_out.namespace} "
-                           f"({', '.join(left_out.names)}) don't count: {left_out.why.value}")
+            yield doubtful(
+                "pods",
+                f"{left_out.count} pending pods of {left_out.namespace} "
+                f"({', '.join(left_out.names)}) don't count: {left_out.why.value}",
+            )
     if not unhelped:
-        yield fine("node types", f"each of the {pending} pending pods that count would fit a node"
-                   if pending else "no pod is pending that would have to fit")
+        yield fine(
+            "node types",
+            f"each of the {pending} pending pods that count would fit a node"
+            if pending
+            else "no pod is pending that would have to fit",
+        )
 
 
 def _compare_sums(
@@ -315,8 +354,12 @@ def _compare_sums(
             if _differs(theirs.get(path, {}), mine)
         ]
         for text in differing:
-            yield doubtful("YuniKorn", f"{path}: {text}", "look again in a minute; if it stays, a "
-                           "reload failed, or pods got their queue label too late")
+            yield doubtful(
+                "YuniKorn",
+                f"{path}: {text}",
+                "look again in a minute; if it stays, a "
+                "reload failed, or pods got their queue label too late",
+            )
         if not differing:
             yield fine("YuniKorn", f"{path}: in use, pending and limit are what dnm makes of them")
 

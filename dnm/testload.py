@@ -66,8 +66,8 @@ def scale_load(config: Config, name: str, replicas: int, namespace: str = "") ->
 def delete_loads(config: Config, name: str = "", namespace: str = "") -> int:
     """`dnm test-load delete`: one, or without a name all of them. 1 if one could not be deleted."""
     with _connected(config) as kube:
-        loads = [_find_one(config, kube, name, namespace)] if name else _find(
-            config, kube, namespace
+        loads = (
+            [_find_one(config, kube, name, namespace)] if name else _find(config, kube, namespace)
         )
         failed = 0
         for load in loads:

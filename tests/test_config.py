@@ -138,25 +138,35 @@ GOOD = [
     pytest.param("kubeconfig_path =", "kubeconfig_path", None, id="empty-is-default"),
     pytest.param("slurm_reservation_name =", "slurm_reservation_name", "", id="empty-name"),
     pytest.param(
-        "yunikorn_url = http://yk.yunikorn:9080/", "yunikorn_url", "http://yk.yunikorn:9080",
+        "yunikorn_url = http://yk.yunikorn:9080/",
+        "yunikorn_url",
+        "http://yk.yunikorn:9080",
         id="url",
     ),
     pytest.param(
-        "allowed_queue_prefixes = Services,\n  root.other", "allowed_queue_prefixes",
-        ("root.services", "root.other"), id="list-over-lines",
+        "allowed_queue_prefixes = Services,\n  root.other",
+        "allowed_queue_prefixes",
+        ("root.services", "root.other"),
+        id="list-over-lines",
     ),
     pytest.param("allowed_queue_prefixes = root", "allowed_queue_prefixes", ("root",), id="root"),
     pytest.param(
-        "default_cpu_request_m = 250", "default_request", {"vcore": 250, "memory": 2 * 1024**3},
+        "default_cpu_request_m = 250",
+        "default_request",
+        {"vcore": 250, "memory": 2 * 1024**3},
         id="default-cpu",
     ),
     pytest.param(
-        "state_dir = /srv/dnm", "converted_nodes_path", Path("/srv/dnm/converted_nodes.json"),
+        "state_dir = /srv/dnm",
+        "converted_nodes_path",
+        Path("/srv/dnm/converted_nodes.json"),
         id="registry-follows-state-dir",
     ),
     pytest.param("state_dir = /a%%b", "state_dir", Path("/a%b"), id="percent"),
     pytest.param(
-        "state_dir = /srv/%(instance_id)s\ninstance_id = two", "state_dir", Path("/srv/two"),
+        "state_dir = /srv/%(instance_id)s\ninstance_id = two",
+        "state_dir",
+        Path("/srv/two"),
         id="reference-of-the-standard-ini",
     ),
     pytest.param(
@@ -266,8 +276,11 @@ BAD = [
     pytest.param("node_type = a;b", "is not a node type", id="node-type-alphabet"),
     pytest.param("node_type = A", "is not a node type", id="node-type-upper"),
     pytest.param("allowed_queue_prefixes = root..x", "is not a queue path", id="prefix"),
-    pytest.param("allowed_queue_prefixes = root.service", "does not cover root.services.dev",
-                 id="outside-prefix"),
+    pytest.param(
+        "allowed_queue_prefixes = root.service",
+        "does not cover root.services.dev",
+        id="outside-prefix",
+    ),
     pytest.param("state_dir = $NOWHERE/x", "has no variable NOWHERE", id="variable"),
     pytest.param("state_dir = ~nobody-here-at-all/x", "has no home", id="user"),
     pytest.param("state_dir = /a\n  /b", "runs over several lines", id="path-lines"),
@@ -279,10 +292,16 @@ BAD = [
     pytest.param("[node_type:g]\n[node_type:g]\n", "[node_type:g] is there twice", id="sections"),
     pytest.param("just words", "line 4: 'just words", id="no-equals"),
     pytest.param("[namespace:dev]\nnode_type = g", "write a section [node_type:g]", id="no-type"),
-    pytest.param("[namespace:dev]\nmax_nodes = 1\nmin_nodes = 2", "is above max_nodes = 1",
-                 id="min-above-max"),
-    pytest.param("max_converted_nodes = 1\n[namespace:dev]\nmin_nodes = 2",
-                 "is below the sum of all min_nodes, 2", id="min-above-cap"),
+    pytest.param(
+        "[namespace:dev]\nmax_nodes = 1\nmin_nodes = 2",
+        "is above max_nodes = 1",
+        id="min-above-max",
+    ),
+    pytest.param(
+        "max_converted_nodes = 1\n[namespace:dev]\nmin_nodes = 2",
+        "is below the sum of all min_nodes, 2",
+        id="min-above-cap",
+    ),
     pytest.param("[node_type:g]\ngpus = 4", "[node_type:g] gpus = 4: unknown key", id="resource"),
     pytest.param("[node_type:g]\nnvidia.com/gpu = four", "write e.g. 4", id="amount"),
     pytest.param("[node_type:g]\nlabels = a", "write key=value, key=value", id="label"),
@@ -290,14 +309,18 @@ BAD = [
     pytest.param("[node_type:g]\nlabels = a=b c", "is not a label value", id="label-value"),
     pytest.param("[node_type:g]\ntaints = a=b", "is not a taint", id="taint"),
     pytest.param("[node_type:g]\ntaints = a=b:Nosched", "did you mean 'NoSchedule'?", id="effect"),
-    pytest.param("[node_type:g]\ntaints = a:NoExecute, a=1:NoExecute", "give it once",
-                 id="taint-twice"),
+    pytest.param(
+        "[node_type:g]\ntaints = a:NoExecute, a=1:NoExecute", "give it once", id="taint-twice"
+    ),
     pytest.param("[node_type:g]\nname_prefix = G", "write a-z", id="prefix"),
     pytest.param("[node_type:g]\n[node_type:g1]\n", "tell them apart", id="overlapping-prefixes"),
     pytest.param("[node_type:g]\n[node_type:h]\nname_prefix = g", "tell them apart", id="same"),
     pytest.param("[node_type:g g]\nname_prefix = g", "is not a node type", id="type-alphabet"),
-    pytest.param("[node_type:g]\nlabels = {namespace}-" + "x" * 61 + "=1", "longer than 63",
-                 id="label-grows-too-long"),
+    pytest.param(
+        "[node_type:g]\nlabels = {namespace}-" + "x" * 61 + "=1",
+        "longer than 63",
+        id="label-grows-too-long",
+    ),
 ]
 
 
@@ -310,14 +333,32 @@ def test_problem(tmp_path: Path, text: str, expected: str) -> None:
 
 def test_all_problems_are_in_one_answer(tmp_path: Path) -> None:
     text = "\n".join(
-        ["headrom = 1", "max_converted_nodes = x", "max_converted_nodes = 3", "nonsense",
-         "[namespace:dve]", "[node_type:a]", "cpu = many", "[node_type:a]", "cpu = 3"]
+        [
+            "headrom = 1",
+            "max_converted_nodes = x",
+            "max_converted_nodes = 3",
+            "nonsense",
+            "[namespace:dve]",
+            "[node_type:a]",
+            "cpu = many",
+            "[node_type:a]",
+            "cpu = 3",
+        ]
     )
     message = refusal(site(tmp_path, text, '{"dev": 3, "dev": "root", "extra": null}'))
     assert message.startswith(f"{tmp_path}/dnm.ini: ")
-    for part in ("headrom", "max_converted_nodes = x", "is twice", "nonsense", "dve", "many",
-                 "[node_type:a] is there twice", "'dev' more than once", "queue of 'extra'",
-                 "test: has no queue"):
+    for part in (
+        "headrom",
+        "max_converted_nodes = x",
+        "is twice",
+        "nonsense",
+        "dve",
+        "many",
+        "[node_type:a] is there twice",
+        "'dev' more than once",
+        "queue of 'extra'",
+        "test: has no queue",
+    ):
         assert part in message, part
 
 
@@ -384,8 +425,12 @@ def test_directory_pipe_loop_binary_and_giant_are_refused(tmp_path: Path) -> Non
     (tmp_path / "giant").chmod(0o644)
     tmp_path.chmod(0o755)
     for name, expected in (
-        (".", "is a directory"), ("pipe", "no regular file"), ("loop", "can't be read (Too many"),
-        ("nul", "NUL"), ("latin", "(line 2): save it as UTF-8"), ("giant", "is larger than"),
+        (".", "is a directory"),
+        ("pipe", "no regular file"),
+        ("loop", "can't be read (Too many"),
+        ("nul", "NUL"),
+        ("latin", "(line 2): save it as UTF-8"),
+        ("giant", "is larger than"),
         ("nul/x", "can't be read (Not a directory)"),
     ):
         assert expected in refusal(tmp_path / name), name
@@ -470,20 +515,61 @@ def test_converter_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.Monk
 # --- any input -------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(
-    [*SETTINGS, *NODE_TYPE_KEYS, *NAMESPACE_KEYS, "[settings]", "[node_type:g]", "[namespace:dev]",
-     "[", "]", "=", ":", "\n", "\n ", "#", ";", "%", "%(headroom)s", "$HOME", "~", "1", "256G", "a",
-     ",", "nvidia.com/gpu", "{namespace}", "NoSchedule", "\r", "\x0b", "\u2028", "\ufeff", "dev"]
+    [
+        *SETTINGS,
+        *NODE_TYPE_KEYS,
+        *NAMESPACE_KEYS,
+        "[settings]",
+        "[node_type:g]",
+        "[namespace:dev]",
+        "[",
+        "]",
+        "=",
+        ":",
+        "\n",
+        "\n ",
+        "#",
+        ";",
+        "%",
+        "%(headroom)s",
+        "$HOME",
+        "~",
+        "1",
+        "256G",
+        "a",
+        ",",
+        "nvidia.com/gpu",
+        "{namespace}",
+        "NoSchedule",
+        "\r",
+        "\x0b",
+        "\u2028",
+        "\ufeff",
+        "dev",
+    ]
 )
-INI = st.one_of(st.binary(max_size=200), st.lists(WORDS, max_size=40).map(" ".join),
-                st.lists(WORDS, max_size=40).map(lambda words: BASE + "".join(words)))
+INI = st.one_of(
+    st.binary(max_size=200),
+    st.lists(WORDS, max_size=40).map(" ".join),
+    st.lists(WORDS, max_size=40).map(lambda words: BASE + "".join(words)),
+)
 
 
 @settings(max_examples=300, deadline=None)
-@given(ini=INI, queue_map=st.one_of(st.just(MAP), st.binary(max_size=80),
-                                    st.recursive(st.none() | st.text(max_size=4),
-                                                 lambda inner: st.lists(inner, max_size=3)
-                                                 | st.dictionaries(st.text(max_size=4), inner,
-                                                                   max_size=3)).map(json.dumps)))
+@given(
+    ini=INI,
+    queue_map=st.one_of(
+        st.just(MAP),
+        st.binary(max_size=80),
+        st.recursive(
+            st.none() | st.text(max_size=4),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+            ),
+        ).map(json.dumps),
+    ),
+)
 def test_any_bytes_give_a_configuration_or_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, ini: bytes | str, queue_map: bytes | str
 ) -> None:
@@ -503,12 +589,21 @@ def test_any_bytes_give_a_configuration_or_a_sentence(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    cap=st.integers(0, 100_000), headroom=st.integers(1, 1000), idle=st.integers(0, 10**7),
-    cores=st.integers(1, 10**6), gib=st.integers(1, 10**6), priority=st.integers(-1000, 1000),
+    cap=st.integers(0, 100_000),
+    headroom=st.integers(1, 1000),
+    idle=st.integers(0, 10**7),
+    cores=st.integers(1, 10**6),
+    gib=st.integers(1, 10**6),
+    priority=st.integers(-1000, 1000),
 )
 def test_what_is_written_is_what_is_read(
-    tmp_path_factory: pytest.TempPathFactory, cap: int, headroom: int, idle: int, cores: int,
-    gib: int, priority: int,
+    tmp_path_factory: pytest.TempPathFactory,
+    cap: int,
+    headroom: int,
+    idle: int,
+    cores: int,
+    gib: int,
+    priority: int,
 ) -> None:
     directory = tmp_path_factory.getbasetemp() / "round"
     directory.mkdir(exist_ok=True)

@@ -140,9 +140,7 @@ def test_the_manifest(config: Config) -> None:
     manifest = make_manifest(config, Load(namespace="dev", cpu="500m", replicas=7))
     name = manifest["metadata"]["name"]
     assert re.fullmatch(r"dnm-test-load-[0-9a-f]{8}", name)
-    assert manifest["spec"]["selector"] == {
-        "matchLabels": {"dynamic-node-manager/test-load": name}
-    }
+    assert manifest["spec"]["selector"] == {"matchLabels": {"dynamic-node-manager/test-load": name}}
     template = manifest["spec"]["template"]
     assert template["metadata"]["labels"] == {
         "dynamic-node-manager/test-load": name,
