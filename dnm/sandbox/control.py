@@ -14,6 +14,7 @@ from dnm.sandbox import manifests
 from dnm.sandbox.conversion import Behaviour
 from dnm.sandbox.deletion import FINISHED
 from dnm.sandbox.faults import Fault
+from dnm.sandbox.files import KEPT_STATE, save_state
 from dnm.sandbox.http_values import Answer, Request, json_answer
 from dnm.sandbox.store import ApiError, Object
 from dnm.sandbox.timing import Timing
@@ -77,6 +78,9 @@ class Control:
             return json_answer({})
         if route == "timing":
             return json_answer(self._set_timing(asked))
+        if route == "save":
+            save_state(sandbox, sandbox.directory / KEPT_STATE)
+            return json_answer({})
         if route == "tick":
             sandbox.tick(float(asked.get("seconds", 0)))
             return json_answer({"now": sandbox.clock.now()})

@@ -15,6 +15,8 @@ from dnm.sandbox import manifests
 if TYPE_CHECKING:
     from dnm.sandbox.cluster import Sandbox
 
+KEPT_STATE = "kept-state.json"
+
 
 def save_state(sandbox: Sandbox, path: Path) -> None:
     """Everything but requests, faults and what is under way, as one JSON document."""

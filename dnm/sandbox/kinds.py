@@ -47,6 +47,7 @@ _ALL = (
 KINDS = {kind.plural: kind for kind in _ALL}
 REVIEWS = "selfsubjectaccessreviews"
 _BY_PATH = {(kind.group, kind.version, kind.plural): kind for kind in _ALL}
+_SHOWN_BY_ALL = ("pods", "services", "deployments", "replicasets", "daemonsets")
 _SUBRESOURCES = {"pods": (("eviction", "Eviction", ["create"]),)}
 
 
@@ -93,6 +94,8 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
     main = _resource(kind.plural, kind.name, kind.namespaced, VERBS)
     if kind.short_names:
         main["shortNames"] = list(kind.short_names)
+    if kind.plural in _SHOWN_BY_ALL:
+        main["categories"] = ["all"]
     found = [main]
     if kind.has_status:
         verbs = ["get", "patch", "update"]
