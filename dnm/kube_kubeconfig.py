@@ -130,5 +130,5 @@ def _authorization(user: dict[str, Any], base: Path) -> str:
         return f"Bearer {(base / _text(user, 'tokenFile')).read_text().strip()}"
     if "username" in user and "password" in user:
         pair = f"{_text(user, 'username')}:{_text(user, 'password')}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+        return f"Basic {base64.b64encode(pair.encode('ascii')).decode()}"
     return ""

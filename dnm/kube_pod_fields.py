@@ -32,7 +32,6 @@ ANNOTATIONS = {
     "placeholder_before_1_6": "yunikorn.apache.org/placeholder",
     "mirror": "kubernetes.io/config.mirror",
 }
-_NOT_A_KEY = "/"  # no annotation can be called that
 
 
 class _Lean(msgspec.Struct, gc=False, frozen=True, rename="camel"):
@@ -119,8 +118,9 @@ def decode_all_labels(page: memoryview | bytes) -> list[dict[str, str]]:
 
 def make_page_decoder(queue_annotation: str) -> Callable[[memoryview | bytes], Any]:
     """The decoder of a PodList that also knows the site's own name of the queue annotation."""
-    site_key = _NOT_A_KEY if queue_annotation in ANNOTATIONS.values() else queue_annotation
-    names = {**ANNOTATIONS, "site_queue": site_key}
+    names = dict(ANNOTATIONS)
+    if queue_annotation not in names.values():
+        names["site_queue"] = queue_annotation
     annotations = _define("_Annotations", [(name, str | None, None) for name in names], names)
     metadata = _define(
         "_Metadata",

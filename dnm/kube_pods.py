@@ -21,7 +21,7 @@ from dnm.quantity import QuantityError
 from dnm.request import QUEUE_KEY, application_id, requested_queue, task_groups
 
 _YUNIKORN = "yunikorn"
-_SITE_KEY = "/"  # stands for the configured annotation
+_SITE_KEY = "/"  # stands for the configured annotation; none can be called that
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
 _NO_LABELS: dict[str, str] = {}
 
@@ -69,7 +69,7 @@ class PodReducer:
         self.unreadable.clear()
 
     def add(self, page: memoryview | bytes) -> None:
-        """One page; raises msgspec.MsgspecError if it is no PodList."""
+        """One page; raises msgspec.MsgspecError, ValueError or RecursionError if it is none."""
         share = self._strings.setdefault
         self._labels = []
         for position, item in enumerate(self._decode(page).items or ()):
@@ -126,7 +126,7 @@ class PodReducer:
                 self._labels = self._labels or decode_all_labels(page)
                 labels = self._labels[position]
             return self._book.find_constrained(spec, shape, labels), _read_claims(item)
-        except (msgspec.MsgspecError, QuantityError) as error:
+        except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
             why = clean(f"pod {item.metadata.name} can't be read: {error}")
             self.unreadable.setdefault(item.metadata.namespace, why)
             return _UNKNOWN_SHAPE, ()
