@@ -260,7 +260,7 @@ class Actuator:
                 return "a pod landed on it"
         batch = list_batch_nodes(self.config, self.environment, name)
         if isinstance(batch, Unreadable):
-            raise ConverterError(f"{batch.what}: {batch.error}; {name} is left as it is")
+            raise ConverterError(f"{batch.error}; {name} is left as it is")
         known = batch.get(name)
         if known is None or known.in_service is None:
             return "Slurm's view of it is unknown"

@@ -14,7 +14,6 @@ from dnm.lifecycle import enter_phase
 from dnm.model import Config, Pause, Phase, Registry
 from dnm.runner import change_registry
 
-
 V = TypeVar("V")
 
 

@@ -5,7 +5,6 @@ Every verb imports what it needs itself: `dnm status` must not load a Kubernetes
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -86,6 +85,7 @@ def options(
 
 def set_up_logging(to_console: bool) -> None:
     """syslog (facility daemon) where the host has it, and stderr if asked; `key=value` lines."""
+    import logging
     from logging.handlers import SysLogHandler
 
     logger = logging.getLogger("dnm")
@@ -344,7 +344,8 @@ def main() -> None:
         app()
     except DnmError as error:
         print(f"dnm: {error}", file=sys.stderr)
-        logging.getLogger("dnm").error("error=%r", str(error))
+        if "logging" in sys.modules:  # set up by `run` alone
+            sys.modules["logging"].getLogger("dnm").error("error=%r", str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("dnm: interrupted; the next run finds out what was under way", file=sys.stderr)

@@ -20,6 +20,7 @@ import msgspec
 
 from dnm.errors import ConverterError, SlurmError
 from dnm.model import BatchNode, Config, ConverterProcess, Unreadable, Value
+from dnm.printable import printable
 from dnm.slurm_text import in_service_of, parse_state
 from dnm.touch import touch
 
@@ -27,7 +28,6 @@ NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 _LIST_TIMEOUT = timedelta(seconds=60)
 _LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
 _LIST_LIMIT = 64 * 1024 * 1024
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
 
 
 class Ended(Value):
@@ -38,11 +38,6 @@ class Ended(Value):
     last_lines: tuple[str, ...]
     timed_out: bool = False
     left_running: bool = False
-
-
-def printable(text: str) -> str:
-    """Text from outside without control characters, for a log or a terminal."""
-    return _UNPRINTABLE.sub("?", text)
 
 
 def convert_command(config: Config, node_type: str, count: int, namespace: str) -> list[str]:
@@ -246,8 +241,8 @@ class _List(msgspec.Struct):
 def list_batch_nodes(
     config: Config, environment: Mapping[str, str], node: str = ""
 ) -> dict[str, BatchNode] | Unreadable:
-    """Every node, or the one named, as `node-convert --list` judges it: JSON where the converter speaks it, else the
-    table of the site's script. Anything else is Unreadable."""
+    """Every node, or the one named, as `node-convert --list` judges it: JSON where the converter
+    speaks it, else the table of the site's script. Anything else is Unreadable."""
     what = f"{config.node_convert_path} --list"
     answers: list[str] = []
     chosen = ["--node-name", _checked(node)] if node else []
@@ -264,16 +259,18 @@ def list_batch_nodes(
                     check=False,
                 )
         except subprocess.TimeoutExpired:
-            return Unreadable(what=what, error=f"no answer in {_LIST_TIMEOUT.total_seconds():.0f} s")
+            seconds = _LIST_TIMEOUT.total_seconds()
+            return Unreadable(what=what, error=f"{what}: no answer in {seconds:.0f} s")
         except OSError as error:
-            return Unreadable(what=what, error=f"it can't be started ({error.strerror})")
+            return Unreadable(what=what, error=f"{what} can't be started: {error.strerror}")
         if answer.returncode == 0:
             nodes = parse_list(answer.stdout[:_LIST_LIMIT])
             if nodes is not None:
                 return nodes
         heard = answer.stderr.decode("utf-8", "replace").strip().splitlines()
         answers.append(f"exit {answer.returncode} {printable(heard[-1]) if heard else ''}".strip())
-    return Unreadable(what=what, error="; ".join(dict.fromkeys(answers)) or "no table in its output")
+    said = "; ".join(dict.fromkeys(answers)) or "no table in its output"
+    return Unreadable(what=what, error=f"{what}: {said}")
 
 
 def parse_list(content: bytes) -> dict[str, BatchNode] | None:

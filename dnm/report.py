@@ -9,17 +9,27 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from dnm.converter import printable
-from dnm.model import Action, Config, LentNode, Pass, Phase, Plan, Registry, Unreadable
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_NARROW = 90  # columns; a table of lent nodes needs more
+from dnm.model import (
+    Action,
+    Config,
+    Fence,
+    LentNode,
+    MarkNode,
+    Pass,
+    Phase,
+    Plan,
+    Registry,
+    ReturnNode,
+    SetQueueLimits,
+    StartConversion,
+    Unfence,
+    Unreadable,
+)
+from dnm.printable import bold, columns, printable, terminal_width, wrapped
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -28,12 +38,10 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write(text + "\n")
 
 
-def console() -> Console:
-    """Where tables go: plain and unwrapped when it is not a terminal."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "160"))
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+def _say(text: str = "", indent: str = "") -> None:
+    """A line for people, wrapped where a terminal is narrower."""
+    for line in wrapped(text, terminal_width(), indent):
+        print(line)
 
 
 # --- run and plan ----------------------------------------------------------------------------
@@ -50,12 +58,24 @@ def describe_action(action: Action) -> dict[str, Any]:
 
 
 def action_line(action: Action) -> str:
-    """`key=value`, as the log has it."""
-    fields = describe_action(action)
-    if fields["action"] == "SetQueueLimits":
-        nodes = {queue: len(lent) for queue, lent in fields["queues"].items()}
-        return "action=SetQueueLimits " + " ".join(f"{q}:{n}_nodes" for q, n in nodes.items())
-    return " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
+    """`key=value`, as the log will have it."""
+    match action:
+        case SetQueueLimits(queues=queues):
+            lent = " ".join(f"{queue}={len(nodes)}" for queue, nodes in sorted(queues.items()))
+            return f"action=set-limits lent-nodes: {lent or 'none'}"
+        case MarkNode(node=node, mark=mark):
+            return f"action=mark node={node} queue={mark.queue}"
+        case Fence(node=node):
+            return f"action=fence node={node}"
+        case Unfence(node=node):
+            return f"action=unfence node={node}"
+        case ReturnNode(node=node):
+            return f"action=return node={node}"
+        case StartConversion(request=request):
+            return (
+                f"action=convert type={request.node_type} count={request.count} "
+                f"namespace={request.namespace} queue={request.queue}"
+            )
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -89,26 +109,23 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def print_plan(plan: Plan) -> None:
     """What a run would do and why, a line each; then the queue file as a diff."""
-    out = console()
     for queue in plan.queues:
-        out.print(f"queue {queue.queue}: {queue.verdict.value}: {printable(queue.sentence)}")
+        _say(f"queue {queue.queue}: {queue.verdict.value}: {printable(queue.sentence)}")
     for node in plan.nodes:
-        out.print(f"node  {node.node}: {node.verdict.value}: {printable(node.sentence)}")
+        _say(f"node {node.node}: {node.verdict.value}: {printable(node.sentence)}")
     for note in plan.notes:
-        out.print(f"note: {printable(note)}")
+        _say(f"note: {printable(note)}")
     for error in plan.errors:
-        out.print(f"error: {printable(error)}", style="red")
+        _say(f"error: {printable(error)}")
     if plan.actions:
-        out.print("\nA run would now do, in this order:")
+        print("\nA run would now do, in this order:")
         for number, action in enumerate(plan.actions, start=1):
-            out.print(f"  {number}. {action_line(action)}")
+            _say(f"{number}. {action_line(action)}", "  ")
     else:
-        out.print("\nA run would now do nothing.")
+        print("\nA run would now do nothing.")
     if plan.diff:
-        out.print()
-        for line in plan.diff.splitlines():
-            style = {"+": "green", "-": "red"}.get(line[:1], "")
-            out.print(line, style=style)
+        print()
+        sys.stdout.writelines(plan.diff)
 
 
 def run_document(result: Pass) -> dict[str, Any]:
@@ -300,19 +317,16 @@ def duration(span: timedelta) -> str:
 
 def print_status(document: Mapping[str, Any], now: datetime) -> None:
     """Tables for people; blocks of lines where the terminal is narrow."""
-    out = console()
-    columns, rows = _node_table(document, now)
-    _print_table(out, "Lent nodes", columns, rows, "no node is lent")
-    columns, rows = _queue_table(document)
-    _print_table(out, "Queues", columns, rows, "no run has looked at the queues yet")
-    out.print("Brakes", style="bold")
+    _print_table("Lent nodes", *_node_table(document, now), "no node is lent")
+    _print_table("Queues", *_queue_table(document), "no run has looked at the queues yet")
+    print(bold("Brakes"))
     for line in _brake_lines(document["brakes"], now):
-        out.print(f"  {line}")
-    out.print("Last run", style="bold")
+        _say(line, "  ")
+    print(bold("Last run"))
     for line in _run_lines(document["last_run"], now):
-        out.print(f"  {line}")
+        _say(line, "  ")
     for warning in document["warnings"]:
-        out.print(f"warning: {warning}", style="yellow")
+        _say(f"warning: {warning}")
 
 
 def _ago(seconds: float | None) -> str:
@@ -320,7 +334,7 @@ def _ago(seconds: float | None) -> str:
 
 
 def _node_table(document: Mapping[str, Any], now: datetime) -> tuple[list[str], list[list[str]]]:
-    columns = ["node", "type", "namespace", "queue", "phase", "since", "idle for", "goes back in"]
+    header = ["node", "type", "namespace", "queue", "phase", "since", "idle for", "goes back in"]
     rows = [
         [
             node["node"] + (" (held)" if node["held"] else ""),
@@ -339,7 +353,7 @@ def _node_table(document: Mapping[str, Any], now: datetime) -> tuple[list[str], 
          request["queue"], "requested", duration(now - request["since"]), "", ""]
         for request in document["requests"]
     ]  # fmt: skip
-    return columns, rows
+    return header, rows
 
 
 def amounts(resources: Mapping[str, int]) -> str:
@@ -355,7 +369,7 @@ def amounts(resources: Mapping[str, int]) -> str:
 
 
 def _queue_table(document: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    columns = ["queue", "limit", "baseline", "lent", "used", "pending", "verdict"]
+    header = ["queue", "limit", "baseline", "lent", "used", "pending", "verdict"]
     rows = [
         [
             queue["queue"],
@@ -368,30 +382,15 @@ def _queue_table(document: Mapping[str, Any]) -> tuple[list[str], list[list[str]
         ]
         for queue in document["queues"]
     ]
-    return columns, rows
+    return header, rows
 
 
 def _print_table(
-    out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], empty: str
 ) -> None:
-    out.print(title, style="bold")
-    if not rows:
-        out.print(f"  {empty}")
-    elif out.width < _NARROW:
-        for row in rows:
-            out.print(f"  {row[0]}")
-            for column, cell in zip(columns[1:], row[1:], strict=True):
-                if cell:
-                    out.print(f"    {column}: {cell}")
-    else:
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        out.print(table)
+    print(bold(title))
+    for line in columns(header, rows, terminal_width() - 2) if rows else (empty,):
+        print(f"  {line}")
 
 
 def _brake_lines(brakes: Mapping[str, Any], now: datetime) -> list[str]:
@@ -440,7 +439,7 @@ def print_batch_nodes(
 
     listed = list_batch_nodes(config, converter_environment(config, environ))
     if isinstance(listed, Unreadable):
-        raise ConverterError(f"{listed.what}: {listed.error}")
+        raise ConverterError(listed.error)
     nodes = [
         node
         for node in sorted(listed.values(), key=lambda node: (node.verdict, node.name))
@@ -449,10 +448,10 @@ def print_batch_nodes(
     if as_json:
         print_json({"schema": "dnm.nodes/1", "nodes": [msgspec.to_builtins(n) for n in nodes]})
     else:
-        columns = ["node", "type", "state", "verdict", "reason"]
+        header = ["node", "type", "state", "verdict", "reason"]
         rows = [
             [n.name, node_type_of(config, n.name) or "", n.state, n.verdict, n.reason]
             for n in nodes
         ]
-        _print_table(console(), "Batch nodes", columns, rows, "none")
+        _print_table("Batch nodes", header, rows, "none")
     return int(ExitCode.OK)
