@@ -24,8 +24,8 @@ from dnm.convert.listing import is_of_type, read_facts
 from dnm.convert.select import Facts, Judged, Verdict, is_own_reservation, judge_nodes
 from dnm.convert.settings import Settings
 from dnm.convert.work import SCHEMA, Candidate, NodeResult, Workshop
-from dnm.converter import printable
 from dnm.errors import ConverterError, ExitCode
+from dnm.printable import printable
 from dnm.slurm import SlurmClient
 from dnm.slurm_text import SlurmNode
 

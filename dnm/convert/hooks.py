@@ -21,9 +21,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.convert.settings import Settings
-from dnm.converter import printable, process_of
+from dnm.converter import process_of
 from dnm.errors import ConverterError
 from dnm.model import ConverterProcess
+from dnm.printable import printable
 from dnm.touch import touch
 from dnm.trust import check_trust
 

@@ -55,10 +55,10 @@ class Journal(Value, frozen=True):
     operation: str  # stands in Slurm's Reason, so that two conversions can be told apart
     direction: Direction
     instance: str
+    begun: datetime
     node_type: str = ""
     namespace: str = ""
     version: int = VERSION
-    begun: datetime
     lines: tuple[Line, ...] = ()
     is_open: bool = True
     error: str = ""

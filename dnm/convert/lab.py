@@ -1,7 +1,7 @@
 """A real Slurm with many nodes on this one machine, for the tests and for `dnm demo --slurm`.
 
-One slurmctld, one slurmd a node, one munged with its own key, all on loopback, in the foreground,
-as children of this process; nothing of /etc/slurm or /etc/munge is read or written. Works with
+One slurmctld, one slurmd a node, one munged with its own key, all on loopback, found again by their
+pid files; nothing of /etc/slurm or /etc/munge is read or written. Works with
 Debian's packages of Slurm 20.11 to 26.05, without systemd and cgroups. Jobs of other users need
 root. What is not set is the default: naming some defaults makes newer versions refuse to start.
 """
@@ -16,6 +16,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dnm.errors import SlurmError
@@ -90,7 +91,6 @@ class SlurmLab:
         self.directory = directory
         self.nodes = tuple(nodes)
         self.more = more  # further lines of slurm.conf
-        self.children: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def environ(self) -> dict[str, str]:
@@ -147,16 +147,14 @@ class SlurmLab:
     def _start_munged(self) -> None:
         run, log = self.directory / "run", self.directory / "log"
         self._spawn(
-            "munged",
-            "munged", "--foreground", "--force", f"--key-file={self.directory}/munge.key",
+            "munged", "--force", f"--key-file={self.directory}/munge.key",
             f"--socket={run}/munge.sock", f"--pid-file={run}/munged.pid",
             f"--log-file={log}/munged.log", f"--seed-file={run}/munged.seed", "--num-threads=4",
         )  # fmt: skip
-        self.wait_for((run / "munge.sock").exists, 10)
 
     def start_controller(self) -> None:
         """slurmctld takes up the state it saved; it answers when this returns."""
-        self._spawn("slurmctld", "slurmctld", "-D")
+        self._spawn("slurmctld")
         self.wait_for(self._controller_answers, 20)
 
     def _controller_answers(self) -> bool:
@@ -171,35 +169,50 @@ class SlurmLab:
 
     def start_slurmd(self, node: str, rebooted: bool = False) -> None:
         """`rebooted` makes it report a new boot time."""
-        self._spawn(f"slurmd {node}", "slurmd", "-D", "-N", node, *(["-b"] if rebooted else []))
+        self._spawn("slurmd", "-N", node, *(["-b"] if rebooted else []))
 
     def stop_slurmd(self, node: str) -> None:
-        self._end(f"slurmd {node}", signal.SIGTERM)
+        self._end(f"slurmd-{node}")
 
     def has_slurmd(self, node: str) -> bool:
-        return f"slurmd {node}" in self.children
+        return self._process(f"slurmd-{node}") is not None
 
-    def _spawn(self, key: str, program: str, *options: str) -> None:
+    def _spawn(self, program: str, *options: str) -> None:
+        """Daemons that put themselves into the background; their pid files name them."""
         path = _program(program)
         assert path is not None, program
         with touch("lab.start"):
-            self.children[key] = subprocess.Popen(
+            answer = subprocess.run(
                 [path, *options],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                capture_output=True,
                 env=self.environ,
-                start_new_session=True,
+                timeout=30,
+                check=False,
             )
+        if answer.returncode:
+            raise SlurmError(f"{program} does not start: {answer.stderr.decode()}")
 
-    def _end(self, key: str, sent: signal.Signals) -> None:
-        child = self.children.pop(key)
-        child.send_signal(sent)
+    def _process(self, name: str) -> int | None:
+        """The daemon of a pid file, if it is one of ours still."""
         try:
-            child.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+            pid = int((self.directory / "run" / f"{name}.pid").read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        return pid if name.partition("-")[0].encode() in command else None
+
+    def _end(self, name: str, sent: signal.Signals = signal.SIGTERM) -> None:
+        pid = self._process(name)
+        if pid is None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, sent)
+        deadline = time.monotonic() + 10
+        while self._process(name) is not None:
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
 
     def run(self, *command: str) -> str:
         """One of Slurm's own commands, with its defaults; raises SlurmError when it fails."""
@@ -242,12 +255,15 @@ class SlurmLab:
 
     def stop(self) -> None:
         """Ends the daemons and whatever of their jobs is left; the files stay."""
-        for key in [key for key in self.children if key != "munged"]:
-            self._end(key, signal.SIGTERM)
+        for pid in map(self._process, (f"slurmd-{node}" for node in self.nodes)):
+            if pid is not None:
+                os.kill(pid, signal.SIGTERM)
+        for name in ("slurmctld", *(f"slurmd-{node}" for node in self.nodes)):
+            self._end(name)
         for pid in self._leftovers():
-            os.kill(pid, signal.SIGKILL)
-        if "munged" in self.children:
-            self._end("munged", signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._end("munged")
 
     def _leftovers(self) -> list[int]:
         """slurmstepd and jobs outlive slurmd by design; the lab's carry its slurm.conf."""

@@ -9,6 +9,7 @@ import msgspec
 
 from dnm.convert.select import Facts, Judged, Verdict, format_duration
 from dnm.convert.settings import Settings
+from dnm.printable import printable
 from dnm.slurm import SlurmClient
 from dnm.slurm_text import SlurmJob
 
@@ -57,11 +58,7 @@ def list_as_text(
 
 def _row(one: Judged) -> tuple[str, str, str, str, str]:
     idle = "-" if one.idle is None else format_duration(one.idle)
-    return one.node.name, one.node.state.text, idle, one.verdict.value, _printable(one.reason)
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return one.node.name, one.node.state.text, idle, one.verdict.value, printable(one.reason)
 
 
 def _summary(

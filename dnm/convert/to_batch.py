@@ -180,7 +180,8 @@ def delete(conversion: Conversion) -> str:
         if conversion.kube.read_node(conversion.node) is None:
             return ""
         conversion.kube.delete_node(conversion.node)
-        return "the Node is still there"
+        is_gone = conversion.kube.read_node(conversion.node) is None
+        return "" if is_gone else "the Node is still there"
 
     conversion.wait_until(look, conversion.settings.drain_timeout_seconds, KubeError)
     return "the Node is gone"
