@@ -338,12 +338,48 @@ def list_(
     raise typer.Exit(list_loads(_config(config_path), namespace, output.value))
 
 
+# --- sandbox and demo ------------------------------------------------------------------------
+
+DirectoryOption = Annotated[
+    Path | None, typer.Option("--dir", help="Its directory; else one below ~/.local/state.")
+]
+
+
+@sandbox_app.command("up")
+def up(
+    directory: DirectoryOption = None,
+    nodes_: Annotated[int, typer.Option("--nodes", help="Batch nodes.")] = 12,
+    workshop: Annotated[bool, typer.Option("--workshop", help="With 75 pending pods.")] = False,
+    port: Annotated[int, typer.Option(help="0: a free one.")] = 0,
+    speed: Annotated[float, typer.Option(help="How much faster its time passes.")] = 1.0,
+) -> None:
+    """Start an embedded cluster and say how to use it."""
+    from dnm.sandbox import commands
+
+    raise typer.Exit(
+        commands.up(directory, nodes=nodes_, workshop=workshop, port=port, speed=speed)
+    )
+
+
+@sandbox_app.command("down")
+def down(
+    directory: DirectoryOption = None,
+    keep: Annotated[bool, typer.Option("--keep", help="The next `up` goes on from here.")] = False,
+) -> None:
+    """Stop the embedded cluster."""
+    from dnm.sandbox import commands
+
+    raise typer.Exit(commands.down(directory, keep=keep))
+
+
 def main() -> None:
     """The `dnm` command: every foreseen failure is a sentence and an exit code."""
     try:
         app()
     except DnmError as error:
-        print(f"dnm: {error}", file=sys.stderr)
+        if error.exit_code is not ExitCode.LOCKED or sys.stderr.isatty():
+            # cron mails what is printed, and a long conversion locks out many runs.
+            print(f"dnm: {error}", file=sys.stderr)
         if "logging" in sys.modules:  # set up by `run` alone
             sys.modules["logging"].getLogger("dnm").error("error=%r", str(error))
         sys.exit(error.exit_code)

@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 
@@ -23,6 +24,7 @@ from dnm.model import BatchNode, Config, ConverterProcess, Unreadable, Value
 from dnm.printable import printable
 from dnm.slurm_text import in_service_of, parse_state
 from dnm.touch import touch
+from dnm.trust import check_trust
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LIST_TIMEOUT = timedelta(seconds=60)
@@ -98,6 +100,7 @@ class ConverterCall:
         self.names: list[str] = []
         self.last_lines: list[str] = []
         try:
+            check_trust(Path(command[0]), ConverterError)
             with touch("converter.start"):
                 self.child = subprocess.Popen(
                     list(command),
@@ -249,6 +252,7 @@ def list_batch_nodes(
     for options in (["--output", "json"], []):
         command = [str(config.node_convert_path), "--list", *chosen, *options]
         try:
+            check_trust(config.node_convert_path, ConverterError)
             with touch("converter.list"):
                 answer = subprocess.run(
                     command,
@@ -261,6 +265,8 @@ def list_batch_nodes(
         except subprocess.TimeoutExpired:
             seconds = _LIST_TIMEOUT.total_seconds()
             return Unreadable(what=what, error=f"{what}: no answer in {seconds:.0f} s")
+        except ConverterError as error:
+            return Unreadable(what=what, error=str(error))
         except OSError as error:
             return Unreadable(what=what, error=f"{what} can't be started: {error.strerror}")
         if answer.returncode == 0:
