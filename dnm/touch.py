@@ -1,50 +1,72 @@
 """Fault points: every place where a run touches the outside has a name.
 
 `with touch("registry.rename"): os.replace(...)` does nothing in production. The proof harness sets
-DNM_FAULT to `POINT:WHEN:WHAT[:NTH]` (WHEN before|after, WHAT kill|fail|hang, NTH counts from 1), or
-DNM_FAULT_LOG to a file that collects the names as they are passed. Read once, at import.
+DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`: WHEN is before or after; WHAT is kill, hang, fail (as a broken
+disk or link does) or full (as a full disk does); NTH counts the passes of that point from 1. The
+point `#K` is the K-th touch of all. DNM_FAULT_LOG names a file that collects the points as they are
+passed, a line each. Both are read once, at import.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-_FAULT = os.environ.get("DNM_FAULT", "")
-_LOG = os.environ.get("DNM_FAULT_LOG", "")
-_ARMED = bool(_FAULT or _LOG)
+inside: list[str] = []  # the touches that are being made now, outermost first; empty if not armed
+
 _IDLE: AbstractContextManager[None] = nullcontext()
-_seen: dict[str, int] = {}
+_ERRORS = {"fail": errno.EIO, "full": errno.ENOSPC}
+_fault = ""
+_log = ""
+_seen: Counter[str] = Counter()
+
+
+def arm(fault: str, log: str) -> None:
+    """What the environment says at import, for a process that was forked from another."""
+    global _fault, _log
+    _fault, _log = fault, log
+    _seen.clear()
 
 
 def touch(point: str) -> AbstractContextManager[None]:
-    """A named step at the edge; `fail` raises OSError(EIO) as a broken disk or link would."""
-    return _armed(point) if _ARMED else _IDLE
+    """A named step at the edge; where it is made to fail, it raises OSError."""
+    return _armed(point) if _fault or _log else _IDLE
 
 
 @contextmanager
 def _armed(point: str) -> Iterator[None]:
-    _seen[point] = _seen.get(point, 0) + 1
-    if _LOG:
-        descriptor = os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _seen.update((point, "#"))
+    names = (f"{point}:{_seen[point]}", f"#{_seen['#']}:1")
+    if _log:
+        descriptor = os.open(_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(descriptor, f"{point}\n".encode())
         os.close(descriptor)
-    _strike(point, "before")
-    yield
-    _strike(point, "after")
+    inside.append(point)
+    try:
+        _strike(names, "before")
+        yield
+        _strike(names, "after")
+    finally:
+        inside.pop()
 
 
-def _strike(point: str, when: str) -> None:
-    if not _FAULT:
+def _strike(names: tuple[str, str], when: str) -> None:
+    if not _fault:
         return
-    wanted_point, wanted_when, what, *nth = _FAULT.split(":")
-    if (wanted_point, wanted_when) != (point, when) or _seen[point] != int((nth or ["1"])[0]):
+    point, wanted_when, what, *nth = _fault.split(":")
+    if wanted_when != when or f"{point}:{(nth or ['1'])[0]}" not in names:
         return
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "hang":
         time.sleep(3600)
-    raise OSError(5, f"injected fault at {point}")
+    code = _ERRORS.get(what, errno.EIO)
+    raise OSError(code, f"{os.strerror(code)} (injected {when} {names[0]})")
+
+
+arm(os.environ.get("DNM_FAULT", ""), os.environ.get("DNM_FAULT_LOG", ""))
