@@ -115,32 +115,37 @@ def plan_queue_edit(source: SourceDocument, wants: QueueWants) -> QueueEdit:
 def plan_rebase(
     source: SourceDocument,
     wants: QueueWants,
-    reading: Reading,
+    reading: Reading | None,
     queues: Iterable[str] = (),
     forget: str = "",
 ) -> QueueEdit:
-    """The same after a person has said what the limits of these queues (none: of all) contain.
-    `forget` drops the section of an instance that is no more."""
+    """The same after a person has said what the limits of these queues (none: of all) contain, if
+    he has. `forget` drops the section of an instance that is no more."""
     try:
         document = parse_document(source.text)
         refusal = source.refusal or document.refusal or _why_invalid(document)
         if refusal:
             raise QueueError(refusal)
         chosen = frozenset(queues)
-        unknown = chosen - document.queues.keys()
+        unknown = sorted(chosen - document.queues.keys())
         if unknown:
-            raise QueueError(f"no queue of the document: {', '.join(sorted(unknown))}")
-        ledger = _readable_ledger(source, bool(chosen))
-        others = {name: part for name, part in ledger.sections.items() if name != forget}
-        own = {wants.instance_id: _own_section(ledger, wants)}
+            raise QueueError(f"{', '.join(unknown)}: no queue of the document has this path")
+        is_for_all = reading is not None and not chosen
+        ledger = _stored_ledger(source.ledger_text) if is_for_all else None
+        ledger = ledger or (Ledger() if is_for_all else decode_ledger(source.ledger_text))
+        if forget and forget not in ledger.sections.keys() - {wants.instance_id}:
+            others = ", ".join(sorted(ledger.sections.keys() - {wants.instance_id})) or "none"
+            raise QueueError(f"the ledger has no other instance {forget!r}; it has {others}")
+        sections = {name: part for name, part in ledger.sections.items() if name != forget}
         known = compare(document, ledger, lent_amounts(ledger.sections.values()))
-        if chosen and wants.instance_id not in ledger.sections:
+        if not is_for_all and wants.instance_id not in ledger.sections:
             known = _recover(document, known, wants)
-        contained = lent_amounts({**others, **own}.values())
+        own = {wants.instance_id: _own_section(ledger, wants)}
+        contained = lent_amounts({**sections, **own}.values())
         for place in known:
-            if not chosen or place.queue in chosen:
+            if reading and (not chosen or place.queue in chosen):
                 known[place] = declared(document, place, reading, contained.get(place, 0))
-        kept: Ledger = msgspec.structs.replace(ledger, sections=others)
+        kept: Ledger = msgspec.structs.replace(ledger, sections=sections)
         return _edit(source, document, kept, known, wants)
     except (QueueError, QuantityError) as error:
         return QueueEdit(text=source.text, ledger=source.ledger_text, refusal=str(error))
@@ -151,15 +156,6 @@ def _recover(
 ) -> dict[LimitPlace, Baseline]:
     remembered, guaranteed = wants.remembered, wants.adjust_guaranteed
     return recover(document, known, wants.nodes, remembered, guaranteed)
-
-
-def _readable_ledger(source: SourceDocument, is_needed: bool) -> Ledger:
-    try:
-        return decode_ledger(source.ledger_text)
-    except QueueError:
-        if is_needed:
-            raise
-        return Ledger()
 
 
 def _why_invalid(document: QueueDocument) -> str:
@@ -218,7 +214,7 @@ def _edit(
     entries = _entries(document, known, lent, texts)
     new_ledger = Ledger(sections=sections, entries=entries, frozen=frozen)
     ledger_text = source.ledger_text
-    if new_ledger != ledger or not _is_readable(ledger_text):
+    if new_ledger != _stored_ledger(ledger_text):
         ledger_text = encode_ledger(new_ledger)
     _check_size(source, edited, ledger_text)
     return QueueEdit(
@@ -299,12 +295,11 @@ def _entries(
     return entries
 
 
-def _is_readable(ledger_text: str) -> bool:
+def _stored_ledger(text: str) -> Ledger | None:
     try:
-        decode_ledger(ledger_text)
+        return decode_ledger(text)
     except QueueError:
-        return False
-    return True
+        return None
 
 
 def _check_size(source: SourceDocument, text: str, ledger: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -63,6 +64,7 @@ class _Stored(Value, omit_defaults=True):
 _decoder = msgspec.json.Decoder(_Stored)
 
 
+@lru_cache(maxsize=4)  # the planner, the edit and the report ask for the same one
 def decode_ledger(text: str) -> Ledger:
     """Raises QueueError for what this version can't read; an absent ledger is an empty one."""
     if not text:

@@ -50,7 +50,7 @@ def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
 
 
 def amounts_of(quantities: Quantities | None) -> dict[str, int]:
-    """What can be read of a limit; what can't is a violation of its own (`check_quantities`)."""
+    """What can be read of a limit; what can't is a violation of its own (`_check_quantities`)."""
     amounts = {}
     for resource, quantity in (quantities or {}).items():
         try:
@@ -89,8 +89,8 @@ def _check_partition(partition: Partition, report: Report) -> None:
     root_limits = _root_limits(partition, root, report)
     for path, _, queue in walk(root):
         _check_names(path, queue, report)
-        check_quantities(path, queue, report)
         limits = root_limits if queue is root else queue.limits or []
+        _check_quantities(path, queue, limits, report)
         _check_limits(path, queue, limits, report)
     _check_resources(root, report)
     check_placement_rules(partition, root, report)
@@ -136,10 +136,10 @@ def _check_names(path: str, queue: Queue, report: Report) -> None:
             report("maxapplications", f"{path}.{name}", child.line, message)
 
 
-def check_quantities(path: str, queue: Queue, report: Report) -> None:
+def _check_quantities(path: str, queue: Queue, limits: list[Limit], report: Report) -> None:
     """Every value of max, guaranteed and the user limits in YuniKorn's grammar."""
     maps = [("max", queue.resources.max), ("guaranteed", queue.resources.guaranteed)]
-    maps += [("maxresources", limit.maxresources) for limit in queue.limits or []]
+    maps += [("maxresources", limit.maxresources) for limit in limits]
     for kind, quantities in maps:
         for resource, quantity in (quantities or {}).items():
             try:

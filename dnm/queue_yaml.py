@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
@@ -80,11 +81,36 @@ class Composed:
 
 
 def compose(text: str) -> Composed:
-    """Raises YamlError, with the line, for what is no YAML, and for unknown anchors."""
+    """The first document, as YuniKorn reads it. Raises YamlError, with the line, for what is no
+    YAML, and for unknown anchors."""
+    documents = _documents(text)
+    composed = next(documents)
+    try:
+        composed.has_more_documents = next(documents, None) is not None
+    except YamlError:
+        composed.has_more_documents = True  # what follows is not read, so it need not be YAML
+    return composed
+
+
+def compose_all(text: str) -> list[Composed]:
+    """Every document of a text, as kubectl reads manifests. Raises YamlError."""
+    return list(_documents(text))
+
+
+def _documents(text: str) -> Iterator[Composed]:
     mark_length = len(text) - len(text.removeprefix("\ufeff"))
+    within = text.find("\n\ufeff")
+    if within >= 0:  # libyaml would pass over it, go-yaml takes it for a letter
+        line = text.count("\n", 0, within) + 2
+        raise YamlError(line, "a byte order mark stands within the text")
     parser = _parser(text[mark_length:])
     try:
-        return _compose(parser, mark_length)
+        composed = _compose(parser, text[mark_length:], mark_length)
+        is_first = True
+        while is_first or composed.root is not None:
+            yield composed
+            is_first = False
+            composed = _compose(parser, text[mark_length:], mark_length)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlError(mark.line + 1 if mark else 1, error.problem or str(error)) from error
@@ -101,27 +127,30 @@ def _parser(text: str) -> Any:
     return loader(text)
 
 
-def _compose(parser: Any, offset: int) -> Composed:
+def _compose(parser: Any, text: str, offset: int) -> Composed:
     composed = Composed()
     shape = composed.shape
     anchors: dict[str, Node] = {}
     open_nodes: list[Node] = []
     next_event = parser.get_event
+    has_slash_escapes = "\\/" in text
     while True:
         event = next_event()
         kind = type(event)
         if kind is StreamStartEvent or kind is DocumentStartEvent:
             continue
-        if kind is StreamEndEvent:
+        if kind is StreamEndEvent or event is None:
             return composed
         if kind is DocumentEndEvent:
-            composed.has_more_documents = _has_more(parser)
+            _refuse_inner_directive(text, event)
             return composed
         if kind is MappingEndEvent or kind is SequenceEndEvent:
             shape.append(kind)
             open_nodes.pop().end = event.end_mark.index + offset
             continue
         node = _node(event, kind, offset)
+        if has_slash_escapes and node.style == '"':
+            _refuse_slash_escape(text[node.start - offset : node.end - offset], node.line)
         if node.kind is ALIAS:
             target = anchors.get(node.value)
             if target is None:
@@ -147,6 +176,22 @@ def _compose(parser: Any, offset: int) -> Composed:
                 raise YamlError(node.line, f"nested deeper than {_MAX_DEPTH} levels")
 
 
+def _refuse_slash_escape(quoted: str, line: int) -> None:
+    """JSON and libyaml know `\\/`, go-yaml does not."""
+    if "\\/" in quoted.replace("\\\\", ""):
+        raise YamlError(line, "`\\/` is no escape for YuniKorn; write `/`")
+
+
+def _refuse_inner_directive(text: str, end: Any) -> None:
+    """libyaml ends the document at a line that begins with `%`; go-yaml only before a `---`."""
+    mark = end.end_mark
+    if not end.explicit and text.startswith("%", mark.index):
+        rest = text[mark.index :].splitlines()
+        behind = next((line for line in rest if line.strip() and line[0] not in "%#"), "---")
+        if not behind.startswith("---"):
+            raise YamlError(mark.line + 1, "a directive stands within the document")
+
+
 def _node(event: Any, kind: type, offset: int) -> Node:
     mark = event.start_mark
     if kind is ScalarEvent:
@@ -164,13 +209,6 @@ def _node(event: Any, kind: type, offset: int) -> Node:
         tag: str = event.tag
         node.tag = "!!" + tag.removeprefix(_LONG_TAG) if tag.startswith(_LONG_TAG) else tag
     return node
-
-
-def _has_more(parser: Any) -> bool:
-    try:
-        return type(parser.get_event()) is not StreamEndEvent
-    except (yaml.YAMLError, UnicodeEncodeError):
-        return True  # what follows is not read, so it need not be YAML
 
 
 def digits_of(text: str, node: Node) -> tuple[int, int] | None:

@@ -224,7 +224,7 @@ def _unless_zero(amounts: Resources) -> Resources:
 
 def parse_document(text: str) -> QueueDocument:
     """Raises QueueError, with lines, for what YuniKorn itself could not read."""
-    document, problems = _read(text)
+    document, problems = read_document(text)
     if document is None or problems:
         raise QueueError(f"the queue document can't be read: {_first(problems)}")
     return document
@@ -232,7 +232,7 @@ def parse_document(text: str) -> QueueDocument:
 
 def check_text(text: str) -> tuple[Violation, ...]:
     """All that YuniKorn would refuse in a text, whatever it is; empty: it accepts it."""
-    document, problems = _read(text)
+    document, problems = read_document(text)
     return problems if document is None or problems else check_rules(document)
 
 
@@ -241,7 +241,8 @@ def check_rules(document: QueueDocument) -> tuple[Violation, ...]:
     return validate(document.scheduler)
 
 
-def _read(text: str) -> tuple[QueueDocument | None, tuple[Violation, ...]]:
+def read_document(text: str) -> tuple[QueueDocument | None, tuple[Violation, ...]]:
+    """The document (None: it is no YAML) and why YuniKorn could not read it (empty: it could)."""
     try:
         composed = compose(text)
     except YamlError as error:
@@ -317,7 +318,7 @@ def replace_limits(document: QueueDocument, texts: Mapping[LimitPlace, str]) -> 
     expected = list(document.shape)
     for node, text in nodes:
         expected[node.place] = _like_scalar(str(expected[node.place]), text)
-    result, problems = _read(edited)
+    result, problems = read_document(edited)
     if result is None or problems or result.shape != expected:
         raise QueueError(
             "the edited queue document would not read as it should: nothing is changed"

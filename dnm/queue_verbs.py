@@ -1,0 +1,236 @@
+"""`dnm queues check`, `show` and `rebase`: what they read and print, and what they exit with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dnm.errors import ExitCode, YunikornError
+from dnm.ledger import QueueEdit
+from dnm.ledger_text import Ledger, decode_ledger, lent_amounts
+from dnm.model import QueueLimits, Resources
+from dnm.printable import columns, printable, terminal_width
+from dnm.quantity import format_yunikorn, parse_yunikorn
+from dnm.queue_decode import Violation
+from dnm.queue_files import Judgement, judge_file, judge_text
+from dnm.queue_write import ConfigMaps, apply_queue_edit, read_source
+from dnm.queues import LimitPlace, QueueDocument, SourceDocument, parse_document
+from dnm.report import amounts
+from dnm.yunikorn import YunikornClient
+
+CHECK_SCHEMA = "dnm.queues.check/1"
+SHOW_SCHEMA = "dnm.queues.show/1"
+
+
+# --- check -----------------------------------------------------------------------------------
+
+
+def check_files(files: Sequence[Path], as_json: bool) -> int:
+    """Judges files as YuniKorn would; 0 where it takes all of them, 1 where not."""
+    return _report([judged for path in files for judged in judge_file(path)], as_json)
+
+
+def check_cluster(
+    kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, as_json: bool
+) -> int:
+    """Judges the document in force; also asks the scheduler where it can be reached."""
+    source = read_source(kube, *place)
+    judged = judge_text(_name_of(source), source.text)
+    advice = [
+        Violation(rule="document", queue="", line=0, message=message)
+        for message in (source.refusal, *source.warnings)
+        if message
+    ]
+    violations = list(judged.violations)
+    if yunikorn is not None:
+        try:
+            reason = yunikorn.validate(source.text)
+        except YunikornError as error:
+            advice.append(Violation(rule="yunikorn", queue="", line=0, message=str(error)))
+        else:
+            if reason and not violations:
+                message = f"YuniKorn itself refuses it: {reason}"
+                violations.append(Violation(rule="yunikorn", queue="", line=0, message=message))
+    whole = Judgement(
+        file=judged.file,
+        violations=tuple(violations),
+        advice=(*advice, *judged.advice),
+        queues=judged.queues,
+    )
+    return _report([whole], as_json)
+
+
+def _name_of(source: SourceDocument) -> str:
+    config_map = source.config_map
+    if config_map is None:
+        return "built-in"
+    return f"configmap/{config_map.namespace}/{config_map.name}/{source.key}"
+
+
+def _report(judged: list[Judgement], as_json: bool) -> int:
+    if as_json:
+        _print_json([_judgement_document(one) for one in judged])
+    else:
+        for one in judged:
+            _print_judgement(one)
+    return ExitCode.OK if all(one.is_ok for one in judged) else ExitCode.FAILED
+
+
+def _judgement_document(judged: Judgement) -> dict[str, Any]:
+    def plain(found: Violation) -> dict[str, Any]:
+        return {
+            "rule": found.rule,
+            "queue": found.queue,
+            "line": found.line,
+            "message": found.message,
+        }
+
+    return {
+        "schema": CHECK_SCHEMA,
+        "file": judged.file,
+        "ok": judged.is_ok,
+        "violations": [plain(found) for found in judged.violations],
+        "advice": [plain(found) for found in judged.advice],
+    }
+
+
+def _print_judgement(judged: Judgement) -> None:
+    """A line each, as compilers print them, so that editors and pipelines find the place."""
+    for found in judged.violations:
+        print(printable(f"{judged.file}:{found.line}: {found.message} [{found.rule}]"))
+    for found in judged.advice:
+        print(printable(f"{judged.file}:{found.line}: advice: {found.message} [{found.rule}]"))
+    if judged.is_ok:
+        print(printable(f"{judged.file}: YuniKorn takes it, {judged.queues} queues"))
+
+
+# --- show ------------------------------------------------------------------------------------
+
+
+def show_queues(
+    kube: ConfigMaps,
+    place: tuple[str, str],
+    used: Mapping[str, Resources] | None,
+    as_json: bool,
+) -> int:
+    """The tree with its limits. `used`: what is allocated, by queue path (None: not known)."""
+    source = read_source(kube, *place)
+    document = parse_document(source.text)
+    ledger = decode_ledger(source.ledger_text)
+    rows = list(_queue_rows(document, ledger, used))
+    if as_json:
+        _print_json({"schema": SHOW_SCHEMA, "document": _name_of(source), "queues": rows})
+        return ExitCode.OK
+    print(printable(_name_of(source)))
+    header = ["queue", "resource", "limit", "baseline", "lent", "used", "headroom"]
+    cells = [line for row in rows for line in _limit_lines(document, row)]
+    for line in columns(header, cells, terminal_width()):
+        print(printable(line))
+    lent = [
+        [row["queue"], instance, node, amounts(size)]
+        for row in rows
+        for instance, nodes in row["nodes"].items()
+        for node, size in nodes.items()
+    ]
+    print()
+    if lent:
+        for line in columns(["queue", "instance", "node", "adds"], lent, terminal_width()):
+            print(printable(line))
+    else:
+        print("no node is lent")
+    return ExitCode.OK
+
+
+def _queue_rows(
+    document: QueueDocument, ledger: Ledger, used: Mapping[str, Resources] | None
+) -> Iterator[dict[str, Any]]:
+    lent = lent_amounts(ledger.sections.values())
+    for path, queue in document.queues.items():
+        places = {resource: LimitPlace(path, "max", resource) for resource in queue.max}
+        yield {
+            "queue": path,
+            "limit": dict(queue.max),
+            "guaranteed": dict(queue.guaranteed),
+            "baseline": {
+                resource: parse_yunikorn(resource, ledger.entries[place].baseline)
+                if place in ledger.entries
+                else queue.max[resource]
+                for resource, place in places.items()
+            },
+            "lent": {resource: lent.get(place, 0) for resource, place in places.items()},
+            "used": None if used is None else dict(used.get(path, {})),
+            "headroom": None if used is None else headroom(document.queues, used, path),
+            "nodes": {
+                instance: {node: dict(size) for node, size in section.queues[path].items()}
+                for instance, section in ledger.sections.items()
+                if path in section.queues
+            },
+        }
+
+
+def headroom(
+    queues: Mapping[str, QueueLimits], used: Mapping[str, Resources], path: str
+) -> dict[str, int]:
+    """What a queue may still use of each resource that it or a queue above it limits; root's size
+    is the cluster's and not among them."""
+    room: dict[str, int] = {}
+    current: str | None = path
+    while current is not None:
+        for resource, amount in queues[current].max.items():
+            rest = max(amount - used.get(current, {}).get(resource, 0), 0)
+            room[resource] = min(rest, room.get(resource, rest))
+        current = queues[current].parent
+    return room
+
+
+def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[list[str]]:
+    """A line a limit, in the style in which the limit is written."""
+    path: str = row["queue"]
+    name = "  " * path.count(".") + path.rpartition(".")[2]
+    if not row["limit"]:
+        yield [name, "", "the cluster's size" if path == "root" else "none", "", "", "", ""]
+    for resource in row["limit"]:
+        style = document.places[LimitPlace(path, "max", resource)].text.strip()
+        cells = [name, resource]
+        for column in ("limit", "baseline", "lent", "used", "headroom"):
+            known = row[column]
+            amount = None if known is None else known.get(resource, 0)
+            cells.append("?" if amount is None else format_yunikorn(resource, amount, style))
+        yield cells
+        name = ""
+
+
+# --- rebase ----------------------------------------------------------------------------------
+
+
+def rebase_queues(
+    kube: ConfigMaps,
+    place: tuple[str, str],
+    change: Callable[[SourceDocument], QueueEdit],
+    yunikorn: YunikornClient | None = None,
+) -> int:
+    """Writes down what a person says of the limits that stand there. `change` is `plan_rebase` with
+    the nodes that serve now, under the lock of a run."""
+    outcome = apply_queue_edit(kube, place, change, yunikorn)
+    for limit in outcome.edit.changes:
+        print(
+            printable(
+                f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
+            )
+        )
+    for queue, reason in outcome.edit.held.items():
+        print(printable(f"{queue}: {reason}"))
+    for note in outcome.notes:
+        print(printable(note))
+    if not outcome.is_written:
+        print("the ledger says so already; nothing was written")
+    elif not outcome.edit.changes:
+        print("the ledger is written anew; no limit changed")
+    return ExitCode.OK
+
+
+def _print_json(document: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
