@@ -1,10 +1,10 @@
 """Fault points: every place where a run touches the outside has a name.
 
 `with touch("registry.rename"): os.replace(...)` does nothing in production. The proof harness sets
-DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`: WHEN is before or after; WHAT is kill, hang, fail (as a broken
-disk or link does) or full (as a full disk does); NTH counts the passes of that point from 1. The
-point `#K` is the K-th touch of all. DNM_FAULT_LOG names a file that collects the points as they are
-passed, a line each. Both are read once, at import.
+DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`: WHEN is before or after; WHAT is kill, hang, fail (as a
+broken disk or link does) or full (as a full disk does); NTH counts the passes of that point from 1.
+The point `#K` is the K-th touch of all. DNM_FAULT_LOG names a file that collects the points as they
+are passed, a line each. Both are read once, at import.
 """
 
 from __future__ import annotations
