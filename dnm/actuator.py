@@ -8,30 +8,24 @@ Just before a node is touched it is looked at again, and left alone if the world
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dnm.converter import (
-    ConverterCall,
-    Ended,
-    convert_command,
-    converter_environment,
-    list_batch_nodes,
-    return_command,
-    run_converters,
-)
+from dnm.converter import Ended, convert_command, return_command
 from dnm.draft import queue_wants
 from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.ledger import plan_queue_edit
 from dnm.lifecycle import backoff_delay, with_failure
 from dnm.model import (
     Action,
+    BatchNode,
     Config,
     ConfigMap,
     ConversionRequest,
+    ConverterProcess,
     Fence,
     LentNode,
     Mark,
@@ -77,6 +71,17 @@ class Kube(Protocol):
     ) -> None: ...
 
 
+class Converter(Protocol):
+    """What the actuator needs of the converter edge: a call is started under a key, and listening
+    ends when all have ended, in whatever way."""
+
+    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
+    def start(self, key: str, command: Sequence[str]) -> ConverterProcess: ...
+    def listen(
+        self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
+    ) -> Mapping[str, Ended]: ...
+
+
 class Actuator:
     """One plan being carried out: the registry as it is now on disk, and what was done so far."""
 
@@ -84,19 +89,18 @@ class Actuator:
         self,
         config: Config,
         kube: Kube,
-        environ: Mapping[str, str],
+        converter: Converter,
         should_stop: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self.config = config
         self.kube = kube
-        self.environment = converter_environment(config, environ)
+        self.converter = converter
         self.should_stop = should_stop
         self.clock = clock
         self.registry = Registry()
         self.actions: list[str] = []
         self.errors: list[str] = []
-        self.calls: dict[str, ConverterCall] = {}
         self.begun: dict[str, StartConversion | ReturnNode] = {}
 
     def apply_plan(self, plan: Plan) -> Outcome:
@@ -214,17 +218,14 @@ class Actuator:
     # --- the converter ------------------------------------------------------------------------
 
     def _start_conversion(self, action: StartConversion, request: ConversionRequest) -> None:
-        command = convert_command(
-            self.config, request.node_type, request.count, request.namespace
-        )
+        command = convert_command(self.config, request.node_type, request.count, request.namespace)
         try:
-            call = ConverterCall(command, self.environment)
+            process = self.converter.start(request.id, command)
         except ConverterError as error:
             self._give_up(request, str(error))
             raise
-        self.calls[request.id] = call
         self.begun[request.id] = action
-        self._save(_with_request(self.registry, _replace(request, converter=call.process)))
+        self._save(_with_request(self.registry, _replace(request, converter=process)))
         self._done(
             f"action=convert request={request.id} type={request.node_type} count={request.count} "
             f"namespace={request.namespace} queue={request.queue}"
@@ -244,10 +245,9 @@ class Actuator:
             retry_after=now + self.config.convert_timeout + self.config.join_timeout,
         )
         self._save(_with_node(self.registry, name, entry))
-        call = ConverterCall(return_command(self.config, name), self.environment)
-        self.calls[name] = call
+        process = self.converter.start(name, return_command(self.config, name))
         self.begun[name] = action
-        self._save(_with_node(self.registry, name, _replace(entry, converter=call.process)))
+        self._save(_with_node(self.registry, name, _replace(entry, converter=process)))
         self._done(f"action=return node={name} attempt={attempt} queue={entry.queue}")
 
     def _why_not_return(self, name: str) -> str:
@@ -258,7 +258,7 @@ class Actuator:
                 return "it is not fenced any more"
             if any(pod.counts_as_work for pod in self.kube.read_pods_on(name)):
                 return "a pod landed on it"
-        batch = list_batch_nodes(self.config, self.environment, name)
+        batch = self.converter.list_nodes(name)
         if isinstance(batch, Unreadable):
             raise ConverterError(f"{batch.error}; {name} is left as it is")
         known = batch.get(name)
@@ -268,14 +268,10 @@ class Actuator:
 
     def _listen(self) -> None:
         """Waits for all converters at once and records how each ended."""
-        if not self.calls:
+        if not self.begun:
             return
-        ended = run_converters(
-            self.calls,
-            self.config.convert_timeout,
-            lambda key, line: log.info("converter=%s line=%r", key, line),
-            self.should_stop,
-            self.config.shutdown_grace,
+        ended = self.converter.listen(
+            lambda key, line: log.info("converter=%s line=%r", key, line), self.should_stop
         )
         for key, end in ended.items():
             match self.begun[key]:

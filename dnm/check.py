@@ -16,9 +16,10 @@ from shlex import quote
 
 from dnm.config import load_config
 from dnm.config_file import read_ini
-from dnm.converter import converter_environment, list_batch_nodes, printable
+from dnm.converter import converter_environment, list_batch_nodes
 from dnm.errors import DnmError, ExitCode
 from dnm.model import BatchNode, Config, Phase, Registry, Unreadable, Value
+from dnm.printable import printable
 from dnm.registry import load_registry, node_type_of
 from dnm.report import print_json, status_document
 from dnm.trust import find_distrust

@@ -12,6 +12,7 @@ from shlex import quote
 
 from dnm import config_values as values
 from dnm.check import Finding, doubtful, fine, guarded, skipped, wrong
+from dnm.converter import NodeConvert
 from dnm.demand import Demand, DemandFacts, gather_demand
 from dnm.errors import DnmError
 from dnm.fleet import Fleet
@@ -98,7 +99,9 @@ def check_cluster(
             return
         yield from guarded("clock", lambda: check_clock(kube))
         yield from guarded("permission", lambda: check_permissions(config, kube))
-        snapshot = take_snapshot(config, registry, kube, environ, datetime.now(UTC))
+        snapshot = take_snapshot(
+            config, registry, kube, NodeConvert(config, environ), datetime.now(UTC)
+        )
     document: list[QueueDocument] = []
     yield from guarded("queue document", lambda: check_queue_document(snapshot, document))
     if document:

@@ -141,6 +141,33 @@ class ConverterCall:
         self.child.wait()
 
 
+class NodeConvert:
+    """The site's converter as a run uses it: asked for its list, started, listened to."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+        self.config = config
+        self.environment = converter_environment(config, environ)
+        self.calls: dict[str, ConverterCall] = {}
+
+    def list_nodes(self, node: str = "") -> dict[str, BatchNode] | Unreadable:
+        return list_batch_nodes(self.config, self.environment, node)
+
+    def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
+        return still_running(processes)
+
+    def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
+        """Starts it under a key of the caller's; raises ConverterError."""
+        self.calls[key] = call = ConverterCall(command, self.environment)
+        return call.process
+
+    def listen(
+        self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
+    ) -> dict[str, Ended]:
+        """Waits for all that were started, by key."""
+        timeout, grace = self.config.convert_timeout, self.config.shutdown_grace
+        return run_converters(self.calls, timeout, on_line, should_leave, grace)
+
+
 def run_converters(
     calls: Mapping[str, ConverterCall],
     timeout: timedelta,

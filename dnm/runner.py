@@ -9,10 +9,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Protocol, TypeAlias
 
 import msgspec
 
+from dnm import actuator, snapshot
 from dnm.actuator import Actuator, Clock
+from dnm.converter import NodeConvert
 from dnm.errors import ExitCode, KubeError, LockedError, RegistryError
 from dnm.kube import KubeClient
 from dnm.model import Config, Outcome, Pass, Plan, Registry, RunRecord, Unreadable
@@ -21,6 +24,23 @@ from dnm.registry import load_registry, save_registry
 from dnm.snapshot import nothing_readable, take_snapshot
 from dnm.touch import touch
 from dnm.trust import check_trust
+
+
+class Kube(snapshot.Kube, actuator.Kube, Protocol):
+    """The Kubernetes edge of a whole pass."""
+
+
+class Converter(snapshot.Converter, actuator.Converter, Protocol):
+    """The converter edge of a whole pass."""
+
+
+Edges: TypeAlias = tuple[Kube, Converter]
+Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
+
+
+def connect(config: Config, environ: Mapping[str, str]) -> Edges:
+    """The cluster and the converter that the configuration names; raises KubeError."""
+    return KubeClient.connect(config), NodeConvert(config, environ)
 
 
 @contextmanager
@@ -54,19 +74,19 @@ def wall_clock() -> datetime:
 
 
 def make_pass_plan(
-    config: Config, environ: Mapping[str, str], clock: Clock
-) -> tuple[Plan, KubeClient | None]:
-    """Everything up to the plan; writes nothing anywhere."""
+    config: Config, environ: Mapping[str, str], clock: Clock, connect: Connect = connect
+) -> tuple[Plan, Edges | None]:
+    """Everything up to the plan; writes nothing anywhere. No edges: the cluster is out of reach."""
     taken_at = clock()
     registry = load_registry(config, taken_at)
-    kube: KubeClient | None = None
+    edges: Edges | None = None
     try:
-        kube = KubeClient.connect(config)
-        snapshot = take_snapshot(config, registry, kube, environ, taken_at)
+        edges = connect(config, environ)
+        facts = take_snapshot(config, registry, *edges, taken_at)
     except KubeError as error:
         why = Unreadable(what="the Kubernetes API", error=str(error))
-        snapshot = nothing_readable(why, taken_at)
-    return make_plan(config, registry, snapshot), kube
+        facts = nothing_readable(why, taken_at)
+    return make_plan(config, registry, facts), edges
 
 
 def plan_pass(config: Config, environ: Mapping[str, str], clock: Clock = wall_clock) -> Pass:
@@ -92,14 +112,15 @@ def run_pass(
     environ: Mapping[str, str],
     should_stop: Callable[[], bool],
     clock: Clock = wall_clock,
+    connect: Connect = connect,
 ) -> Pass:
     """`dnm run`: the whole pass under the lock."""
     with run_lock(config):
         _mark_begin(config)
-        plan, kube = make_pass_plan(config, environ, clock)
+        plan, edges = make_pass_plan(config, environ, clock, connect)
         outcome = Outcome(registry=plan.registry)
-        if kube is not None:
-            outcome = Actuator(config, kube, environ, should_stop, clock).apply_plan(plan)
+        if edges is not None:
+            outcome = Actuator(config, *edges, should_stop, clock).apply_plan(plan)
         exit_code = _exit_code(plan, outcome)
         _record(config, plan, outcome, exit_code, clock())
         return Pass(plan=plan, exit_code=exit_code, outcome=outcome)
@@ -143,4 +164,3 @@ def change_registry(config: Config, change: Callable[[Registry], Registry]) -> b
         if changed == registry:
             return False
         return save_registry(config.converted_nodes_path, changed)
-

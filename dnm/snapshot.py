@@ -6,11 +6,10 @@ depends on it: a conversion may be wanted, or a lent node is not simply serving.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from dnm.converter import converter_environment, list_batch_nodes, still_running
 from dnm.errors import KubeError, YunikornError
 from dnm.model import (
     BatchNode,
@@ -40,15 +39,24 @@ class Kube(Protocol):
     def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable: ...
 
 
+class Converter(Protocol):
+    """What the snapshot needs of the converter edge."""
+
+    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
+    def still_running(
+        self, processes: Iterable[ConverterProcess]
+    ) -> frozenset[ConverterProcess]: ...
+
+
 def take_snapshot(
     config: Config,
     registry: Registry,
     kube: Kube,
-    environ: Mapping[str, str],
+    converter: Converter,
     taken_at: datetime,
 ) -> Snapshot:
     """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
-    running = still_running(_converters(registry))
+    running = converter.still_running(_converters(registry))
     nodes = kube.read_nodes()
     if isinstance(nodes, Unreadable):
         # Nothing is decided without the nodes: an API that is down is asked once a run.
@@ -57,7 +65,7 @@ def take_snapshot(
     queue_maps = _read_queue_maps(config, kube)
     batch: Mapping[str, BatchNode] | Unreadable | None = None
     if _needs_batch_side(config, registry, nodes, pods):
-        batch = list_batch_nodes(config, converter_environment(config, environ))
+        batch = converter.list_nodes()
     return Snapshot(
         taken_at=taken_at,
         pods=pods,

@@ -4,7 +4,8 @@
 DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`: WHEN is before or after; WHAT is kill, hang, fail (as a
 broken disk or link does) or full (as a full disk does); NTH counts the passes of that point from 1.
 The point `#K` is the K-th touch of all. DNM_FAULT_LOG names a file that collects the points as they
-are passed, a line each. Both are read once, at import.
+are passed, a line each. Both are read once, at import. Within one process `struck_by` has every passing
+go to a function, which may raise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 inside: list[str] = []  # the touches that are being made now, outermost first; empty if not armed
@@ -24,6 +25,7 @@ _ERRORS = {"fail": errno.EIO, "full": errno.ENOSPC}
 _fault = ""
 _log = ""
 _seen: Counter[str] = Counter()
+_strikers: list[Callable[[str, str], None]] = []
 
 
 def arm(fault: str, log: str) -> None:
@@ -33,9 +35,19 @@ def arm(fault: str, log: str) -> None:
     _seen.clear()
 
 
+@contextmanager
+def struck_by(strike: Callable[[str, str], None]) -> Iterator[None]:
+    """As long as it is open, every touch calls `strike(point, "before")` and `(point, "after")`."""
+    _strikers.append(strike)
+    try:
+        yield
+    finally:
+        _strikers.remove(strike)
+
+
 def touch(point: str) -> AbstractContextManager[None]:
     """A named step at the edge; where it is made to fail, it raises OSError."""
-    return _armed(point) if _fault or _log else _IDLE
+    return _armed(point) if _fault or _log or _strikers else _IDLE
 
 
 @contextmanager
@@ -56,6 +68,8 @@ def _armed(point: str) -> Iterator[None]:
 
 
 def _strike(names: tuple[str, str], when: str) -> None:
+    for strike in _strikers:
+        strike(inside[-1], when)
     if not _fault:
         return
     point, wanted_when, what, *nth = _fault.split(":")
