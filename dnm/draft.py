@@ -26,6 +26,7 @@ from dnm.model import (
     Phase,
     PodList,
     QueueLimits,
+    QueueStatus,
     QueueVerdict,
     Reason,
     Registry,
@@ -269,8 +270,12 @@ class Draft:
         old, new = (text.splitlines(keepends=True) for text in (self.source.text, self.edit.text))
         return "".join(difflib.unified_diff(old, new, "queues.yaml", "queues.yaml (planned)"))
 
-    def registry(self) -> Registry:
-        """The record as it is saved before the first action."""
+    def registry(self, status: Mapping[str, QueueStatus] | None = None) -> Registry:
+        """The record as it is saved before the first action. It remembers the queues from then on,
+        so that a first run that is killed leaves a baseline behind."""
+        last_run = self.before.last_run
+        if status is not None:
+            last_run = msgspec.structs.replace(last_run, queues=dict(status))
         held = tuple(name for name in self.before.held if name in self.entries)
         return msgspec.structs.replace(
             self.before,
@@ -281,4 +286,5 @@ class Draft:
             breakers=self.breakers,
             waiting=self.waiting,
             held=held,
+            last_run=last_run,
         )

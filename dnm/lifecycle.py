@@ -356,8 +356,8 @@ def advance_request(
 
 
 def _is_brought_by(config: Config, request: ConversionRequest, node: Node) -> bool:
-    if node.name in request.known_nodes or (node.mark and node.mark.instance != request.owner):
-        return False
+    if node.name in request.known_nodes or node.mark is not None:
+        return False  # a mark, ours too, was set when it joined for something else
     is_of_type = node_type_of(config, node.name) == request.node_type
     return is_of_type and node.labels.get(request.namespace) == "true"
 

@@ -56,14 +56,15 @@ def _plan(draft: Draft) -> Plan:
     _tell_conflicts(draft)
     edit = draft.edit
     question = edit.refusal if edit else ""
+    status = {queue: _status(draft, queue) for queue in draft.config.queues}
     return Plan(
-        registry=draft.registry(),
+        registry=draft.registry(status),
         actions=tuple(_actions(draft)),
         nodes=tuple(draft.verdicts[name] for name in sorted(draft.verdicts)),
         queues=tuple(draft.queue_verdicts[queue] for queue in sorted(draft.queue_verdicts)),
         notes=(*draft.notes, *(edit.notes if edit else ())),
         errors=tuple(dict.fromkeys(filter(None, (*_unread(draft), *draft.errors, question)))),
-        status={queue: _status(draft, queue) for queue in draft.config.queues},
+        status=status,
         diff=draft.diff(),
         needs_person=bool(question),
     )
@@ -134,10 +135,14 @@ def _status(draft: Draft, queue: str) -> QueueStatus:
     verdict = draft.queue_verdicts.get(queue)
     held = (draft.edit.held if draft.edit else {}).get(queue)
     sentences = [verdict.sentence if verdict else "", held or ""]
+    # Where the document could not be judged, the numbers of the last run stand: the ledger is
+    # rebuilt from them if it is lost.
+    last = draft.before.last_run.queues.get(queue)
+    is_known = numbers is not None or last is None
     return QueueStatus(
-        limit=dict(limits.max) if limits else {},
-        baseline=dict(numbers.baseline) if numbers else dict(limits.max) if limits else {},
-        lent=dict(numbers.lent) if numbers else {},
+        limit=dict(limits.max) if limits and is_known else dict(last.limit) if last else {},
+        baseline=dict(numbers.baseline) if numbers else dict(last.baseline) if last else {},
+        lent=dict(numbers.lent) if numbers else dict(last.lent) if last else {},
         used=dict(demand.used) if demand else {},
         pending=dict(demand.pending) if demand else {},
         pending_pods=demand.pending_pods if demand else 0,

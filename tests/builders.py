@@ -23,6 +23,7 @@ from dnm.model import (
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 SIZE = {"vcore": 128_000, "memory": 256 * 10**9}
+COUNTED = {**SIZE, "pods": 110}  # as a_node has it
 QUEUE = "root.anvil.services.dev"
 MARK = Mark(instance="prod", node_type="a", namespace="dev", queue=QUEUE)
 FENCED = msgspec.structs.replace(MARK, fenced=True)
@@ -43,7 +44,7 @@ def a_config(state_dir: Path = Path("/nonexistent"), **changes: Any) -> Config:
 def a_node(name: str = "a001", **changes: Any) -> Node:
     values: dict[str, Any] = {
         "name": name,
-        "allocatable": {**SIZE, "pods": 110},
+        "allocatable": COUNTED,
         "labels": {"dev": "true"},
         "mark": MARK,
         "resource_version": "1",
@@ -59,7 +60,7 @@ def a_lent_node(phase: Phase = Phase.SERVING, **changes: Any) -> LentNode:
         "owner": "prod",
         "phase": phase,
         "since": NOW - timedelta(minutes=5),
-        "counted": {} if phase is Phase.JOINING else dict(SIZE),
+        "counted": {} if phase is Phase.JOINING else dict(COUNTED),
     }
     return LentNode(**{**values, **changes})
 

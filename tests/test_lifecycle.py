@@ -220,7 +220,7 @@ def test_size_is_the_allocatable_and_waits_for_the_device_plugin() -> None:
 
 def test_a_resource_that_registers_late_is_counted_and_a_moment_of_zero_is_not() -> None:
     more = a_node(allocatable={**SIZE, "nvidia.com/gpu": 4})
-    step = advance_node(a_config(), "a001", a_lent_node(), facts([more]))
+    step = advance_node(a_config(), "a001", a_lent_node(counted=SIZE), facts([more]))
     assert step.entry is not None and step.entry.counted == {**SIZE, "nvidia.com/gpu": 4}
     step = advance_node(a_config(), "a001", step.entry, facts([a_node(allocatable=SIZE)]))
     assert step.entry is not None and step.entry.counted == {**SIZE, "nvidia.com/gpu": 4}
