@@ -4,8 +4,8 @@
 DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`: WHEN is before or after; WHAT is kill, hang, fail (as a
 broken disk or link does) or full (as a full disk does); NTH counts the passes of that point from 1.
 The point `#K` is the K-th touch of all. DNM_FAULT_LOG names a file that collects the points as they
-are passed, a line each. Both are read once, at import. Within one process `struck_by` has every touch
-call a function, which may raise.
+are passed, a line each. Both are read once, at import. Within one process `struck_by` lets
+every touch call a function, which may raise.
 """
 
 from __future__ import annotations
