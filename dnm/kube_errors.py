@@ -64,15 +64,15 @@ def asking(access: Access, what: str, rule: str, is_write: bool = False) -> Iter
         raise KubeError(_unknown_outcome(what, str(error))) from error
     except KubeError:
         raise
+    except (OSError, HTTPException) as error:  # first: a refused certificate is a ValueError too
+        raise KubeError(
+            f"can't {what}: {access.server}: {describe(error)}: is the server right that "
+            f"{access.source} names, and is it up?"
+        ) from error
     except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
         detail = f"the answer can't be understood: {clean(str(error))}"
         raise KubeError(
             _unknown_outcome(what, detail) if is_write else f"can't {what}: {detail}"
-        ) from error
-    except (OSError, HTTPException) as error:
-        raise KubeError(
-            f"can't {what}: {access.server}: {describe(error)}: is the server right that "
-            f"{access.source} names, and is it up?"
         ) from error
 
 

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Generator, Mapping
 from datetime import timedelta
 from http.client import HTTPException, HTTPResponse
+from ssl import SSLEOFError
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -326,7 +327,9 @@ class Session:
                     raise
                 pause = max(pause, error.retry_after)
                 failure: Exception = error
-            except (ConnectionResetError, BrokenPipeError, HTTPException) as error:
+            except (ConnectionError, SSLEOFError, HTTPException) as error:
+                if isinstance(error, ConnectionRefusedError):
+                    raise
                 failure = error
             if attempt == _ATTEMPTS - 1 or time.monotonic() + pause > give_up:
                 raise failure

@@ -255,6 +255,8 @@ def test_a_broken_page_does_not_leave_its_successor_in_the_pipe() -> None:
     with serving(answer(broken), answer(nodes_page("wrong")), answer(NODE)) as server:
         client = a_client(server.url)
         assert isinstance(client.read_nodes(), Unreadable)
+        while len(server.asked) < 2:
+            time.sleep(0.001)  # until the request that was sent ahead has taken its answer
         node = client.read_node("k1")
     assert node is not None and node.name == "k1"
 
@@ -532,7 +534,7 @@ def test_a_trusted_server_is_talked_to(
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        pytest.param(lambda pem: {}, "self-signed certificate", id="unknown authority"),
+        pytest.param(lambda pem: {}, r"https://.*: self-signed certificate: is", id="unknown authority"),
         pytest.param(
             lambda pem: {"ca_pem": pem("cert"), "server_name": "other.example.org"},
             "Hostname mismatch",

@@ -1,0 +1,174 @@
+"""`python -m tests.bench`: measures dnm against the plain client, kubectl and curl.
+
+Prints the tables and writes them, with a plot, to docs/bench.md and docs/bench.svg. Exit code 1:
+a ratio missed its limit. `--quick` leaves the largest cluster out and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.bench.cluster import Size
+from tests.bench.measure import Command, MeasureError, Sample, median, take_turns
+from tests.bench.plot import draw
+from tests.bench.report import (
+    CURL,
+    KUBECTL,
+    PLAIN,
+    PLAN,
+    RUN,
+    find_misses,
+    write_report,
+)
+from tests.bench.site import write_site
+
+SIZES = (Size(20, 500), Size(500, 15_000), Size(5_000, 150_000))
+ROOT = Path(__file__).resolve().parents[2]
+DNM = (sys.executable, "-c", "from dnm.cli import main; main()")
+SELECTOR = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
+KUBECTL_UP_TO = 100_000  # pods; above that it runs out of memory
+PLAIN_BYTES_A_POD = 90_000  # of memory, with version 37 of the client
+
+
+@contextmanager
+def serving(size: Size) -> Iterator[tuple[str, Path]]:
+    """A server of its own process, and the directory of its files."""
+    with tempfile.TemporaryDirectory(prefix="dnm-bench-") as name:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.server",
+            str(size.nodes),
+            str(size.pods),
+            name,
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            yield f"http://127.0.0.1:{port}", Path(name)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
+    """What is measured at this size. kubectl and the plain client only where they can be."""
+    home = directory / "home"
+    home.mkdir()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
+    quiet = write_site(directory / "quiet", f"{server}/quiet")
+    busy = write_site(directory / "busy", f"{server}/busy")
+    api = f"{server}/quiet/api/v1"
+    urls = [f"{api}/nodes", f"{api}/pods?{SELECTOR}"]
+    urls.append(f"{api}/namespaces/yunikorn/configmaps/yunikorn-configs")
+    outputs = ["--output", os.devnull] * len(urls)
+    kubeconfig = {**environment, "KUBECONFIG": str(quiet.parent / "kubeconfig")}
+    plain = (sys.executable, str(Path(__file__).with_name("plain_client.py")))
+    commands = [
+        Command(CURL, ("curl", "--silent", "--fail", *outputs, *urls), environment),
+        Command(RUN, (*DNM, "run", "--config", str(quiet)), environment),
+        Command(PLAN, (*DNM, "plan", "--config", str(busy)), environment),
+    ]
+    if free_memory() > size.pods * PLAIN_BYTES_A_POD:
+        commands.append(Command(PLAIN, plain, kubeconfig))
+    if shutil.which("kubectl") and size.pods <= KUBECTL_UP_TO:
+        arguments = ("kubectl", "get", "pods", "-A", "-o", "json")
+        commands.append(Command(KUBECTL, arguments, kubeconfig))
+    return commands
+
+
+def free_memory() -> int:
+    """Bytes that the machine could still give."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def measure_status(directory: Path, repeat: int) -> tuple[float, float]:
+    """`dnm status` with 1,000 lent nodes, and importing typer and rich: seconds."""
+    from tests.bench.lent import write_lent_nodes
+
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT)}
+    with serving(Size(1, 10)) as (server, _):
+        config = write_site(directory / "lent", server)
+        write_lent_nodes(config.parent / "converted_nodes.json", 1000)
+        status = Command("status", (*DNM, "status", "--config", str(config)), environment)
+        imports = (sys.executable, "-c", "import typer, rich")
+        samples = take_turns([status, Command("imports", imports, environment)], server, repeat)
+    return median(samples["status"]).wall, median(samples["imports"]).wall
+
+
+def setting(repeat: int) -> list[str]:
+    """Where and with what it was measured."""
+    lines = [
+        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {platform.system()} "
+        f"{platform.machine()}, medians of {repeat}",
+        f"Python {platform.python_version()}, kubernetes {version('kubernetes')}, "
+        f"msgspec {version('msgspec')}",
+    ]
+    if shutil.which("kubectl"):
+        said = subprocess.run(
+            ["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True
+        )
+        lines.append(f"kubectl {json.loads(said.stdout)['clientVersion']['gitVersion']}")
+    return lines
+
+
+def measure_size(size: Size, repeat: int) -> Mapping[str, Sample]:
+    with serving(size) as (server, directory):
+        samples = take_turns(make_commands(size, server, directory), server, repeat)
+    return {name: median(values) for name, values in samples.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two sizes, three turns, no files")
+    parser.add_argument("--repeat", type=int, default=0, help="turns; 5, or 3 with --quick")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs")
+    options = parser.parse_args()
+    sizes = SIZES[:2] if options.quick else SIZES
+    repeat = options.repeat or (3 if options.quick else 5)
+    results: dict[Size, Mapping[str, Sample]] = {}
+    try:
+        for size in sizes:
+            print(f"measuring {size.name} ...", file=sys.stderr, flush=True)
+            results[size] = measure_size(size, repeat)
+        with tempfile.TemporaryDirectory(prefix="dnm-bench-") as name:
+            status, imports = measure_status(Path(name), repeat)
+    except MeasureError as error:
+        print(error, file=sys.stderr)
+        return 1
+    misses = find_misses(results)
+    if status > 2 * imports:
+        misses.append(f"dnm status takes {status:.3f} s, more than twice {imports:.3f} s")
+    line = (
+        f"`dnm status` with 1,000 lent nodes takes {status:.3f} s, {status / imports:.2f} times "
+        f"`python -c 'import typer, rich'` (≤ 2)."
+    )
+    page = write_report(results, setting(repeat), [line])
+    print(page)
+    if not options.quick:
+        options.output.mkdir(exist_ok=True)
+        (options.output / "bench.md").write_text(page)
+        (options.output / "bench.svg").write_text(draw(results))
+    for miss in misses:
+        print(f"missed: {miss}", file=sys.stderr)
+    return 1 if misses else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

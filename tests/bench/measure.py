@@ -1,0 +1,105 @@
+"""Runs a command and tells what it cost. The process that measures must stay small.
+
+Linux counts what a process was before its exec into its peak memory, so nothing below the size of
+this process can be seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run: seconds, seconds, bytes, and what the server was asked for."""
+
+    wall: float
+    cpu: float
+    peak_bytes: int
+    requests: int = 0
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something to measure; `server` is asked what it served. `repeat` 0: the tool's own default."""
+
+    name: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    exit_codes: tuple[int, ...] = (0,)
+
+
+class MeasureError(Exception):
+    """A command did not do what was measured."""
+
+
+def run_once(command: Command, server: str) -> Sample:
+    """Wall clock, CPU and peak memory by wait4; raises MeasureError if it fails."""
+    _served(server)
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        list(command.arguments),
+        env=dict(command.environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    complaint = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    if process.returncode not in command.exit_codes:
+        text = complaint.decode(errors="replace")[-2000:]
+        raise MeasureError(f"{command.name} ended with {process.returncode}: {text}")
+    served = _served(server)
+    return Sample(
+        wall=wall,
+        cpu=usage.ru_utime + usage.ru_stime,
+        peak_bytes=usage.ru_maxrss * 1024,
+        requests=len(served["requests"]),
+        bytes_read=served["bytes_sent"],
+    )
+
+
+def _served(server: str) -> dict[str, object]:
+    """What the server was asked since the last question, without any proxy."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{server}/requests", timeout=30) as answer:
+        return json.load(answer)
+
+
+def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[str, list[Sample]]:
+    """Every command once to warm up where that is cheap, then all of them in turns."""
+    samples: dict[str, list[Sample]] = {command.name: [] for command in commands}
+    slow: set[str] = set()
+    for command in commands:
+        sample = run_once(command, server)
+        if sample.wall > 5:
+            slow.add(command.name)
+            samples[command.name].append(sample)
+    for turn in range(repeat):
+        for command in commands:
+            if not (turn == 0 and command.name in slow):
+                samples[command.name].append(run_once(command, server))
+    return samples
+
+
+def median(samples: Sequence[Sample]) -> Sample:
+    """Of each figure by itself."""
+    return Sample(
+        wall=statistics.median(sample.wall for sample in samples),
+        cpu=statistics.median(sample.cpu for sample in samples),
+        peak_bytes=int(statistics.median(sample.peak_bytes for sample in samples)),
+        requests=int(statistics.median(sample.requests for sample in samples)),
+        bytes_read=int(statistics.median(sample.bytes_read for sample in samples)),
+    )

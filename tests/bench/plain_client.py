@@ -1,0 +1,13 @@
+"""The same reading as a run of dnm does, with the official client's objects: what it is measured
+against. KUBECONFIG names the server."""
+
+from kubernetes import client, config
+
+config.load_kube_config()
+core = client.CoreV1Api()
+nodes = core.list_node()
+pods = core.list_pod_for_all_namespaces(
+    field_selector="status.phase!=Succeeded,status.phase!=Failed"
+)
+queues = core.read_namespaced_config_map("yunikorn-configs", "yunikorn")
+print(len(nodes.items), len(pods.items), len(queues.data))

@@ -1,0 +1,102 @@
+"""The figures of a benchmark as an SVG: wall clock and peak memory over pods, both logarithmic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tests.bench.measure import Sample
+from tests.bench.report import CURL, KUBECTL, PLAIN, PLAN, RUN, Results
+
+_WIDTH, _HEIGHT = 420, 300
+_LEFT, _TOP, _RIGHT, _BOTTOM = 64, 34, 16, 44
+_COLOURS = {RUN: "#0b6e4f", PLAN: "#57a773", CURL: "#8d99ae", PLAIN: "#c1121f", KUBECTL: "#e09f3e"}
+
+
+class _Axes:
+    """One panel: data to pixels."""
+
+    def __init__(self, origin: int, pods: Sequence[int], values: Sequence[float]) -> None:
+        self.origin = origin
+        self.x_range = (math.log10(min(pods)), math.log10(max(pods)) or 1.0)
+        self.y_range = (math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))))
+
+    def x(self, pods: float) -> float:
+        low, high = self.x_range
+        share = (math.log10(pods) - low) / (high - low) if high > low else 0.5
+        return self.origin + _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        low, high = self.y_range
+        share = (math.log10(value) - low) / max(high - low, 1)
+        return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
+
+
+def draw(results: Results) -> str:
+    """Both panels and one legend."""
+    panels = [
+        _panel(0, "wall clock, seconds", results, lambda sample: sample.wall),
+        _panel(_WIDTH, "peak memory, MB", results, lambda sample: sample.peak_bytes / 1e6),
+    ]
+    names = list(dict.fromkeys(name for samples in results.values() for name in samples))
+    total = _HEIGHT + 30
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _WIDTH} {total}" '
+            'font-family="sans-serif" font-size="12">',
+            f'<rect width="{2 * _WIDTH}" height="{total}" fill="white"/>',
+            *panels,
+            *(_legend(position, name) for position, name in enumerate(names)),
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _panel(origin: int, title: str, results: Results, figure: Callable[[Sample], float]) -> str:
+    values = [figure(sample) for samples in results.values() for sample in samples.values()]
+    axes = _Axes(origin, [size.pods for size in results], values)
+    parts = [f'<text x="{origin + _LEFT}" y="20" font-weight="bold">{title}</text>']
+    for power in range(axes.y_range[0], axes.y_range[1] + 1):
+        parts.append(_grid_line(axes, 10.0**power))
+    for size in results:
+        parts.append(
+            f'<text x="{axes.x(size.pods):.0f}" y="{_HEIGHT - _BOTTOM + 18}" '
+            f'text-anchor="middle">{size.pods:,}</text>'
+        )
+    parts.append(
+        f'<text x="{origin + (_WIDTH + _LEFT) // 2}" y="{_HEIGHT - 8}" '
+        'text-anchor="middle">pods</text>'
+    )
+    for name, colour in _COLOURS.items():
+        points = [
+            (axes.x(size.pods), axes.y(figure(samples[name])))
+            for size, samples in results.items()
+            if name in samples
+        ]
+        parts.append(_line(points, colour))
+    return "\n".join(parts)
+
+
+def _grid_line(axes: _Axes, value: float) -> str:
+    y = axes.y(value)
+    left, right = axes.origin + _LEFT, axes.origin + _WIDTH - _RIGHT
+    return (
+        f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#ddd"/>'
+        f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>'
+    )
+
+
+def _line(points: Sequence[tuple[float, float]], colour: str) -> str:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points)
+    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>{dots}'
+
+
+def _legend(position: int, name: str) -> str:
+    x = _LEFT + position * 150
+    y = _HEIGHT + 16
+    return (
+        f'<rect x="{x}" y="{y - 9}" width="12" height="10" fill="{_COLOURS[name]}"/>'
+        f'<text x="{x + 18}" y="{y}">{name}</text>'
+    )

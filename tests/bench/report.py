@@ -1,0 +1,147 @@
+"""The table and the verdicts of a benchmark, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.bench.cluster import Size
+from tests.bench.measure import Sample
+
+CURL = "curl to nowhere"
+RUN = "dnm run"
+PLAN = "dnm plan"
+PLAIN = "plain client"
+KUBECTL = "kubectl"
+
+Results = Mapping[Size, Mapping[str, Sample]]
+
+WORDS = {
+    CURL: "`curl` to nowhere, the same three reads: the floor, and the server's own speed",
+    RUN: "`dnm run`, nothing to do",
+    PLAN: "`dnm plan`, a tenth of the pods pending",
+    PLAIN: "the same reads, the official client's objects",
+    KUBECTL: "`kubectl get pods -A -o json`",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """`numerator / denominator` of a figure, at most `limits`, one for each size in order."""
+
+    text: str
+    figure: str
+    numerator: str
+    denominator: str
+    limits: tuple[float | None, ...]
+
+
+TARGETS = (
+    Target(f"`{RUN}` / {PLAIN}: wall", "wall", RUN, PLAIN, (1 / 2, 1 / 18, 1 / 60)),
+    Target(f"`{RUN}` / {PLAIN}: peak memory", "peak_bytes", RUN, PLAIN, (0.7, 1 / 4, 1 / 10)),
+    Target(f"`{RUN}` / `{KUBECTL}`: wall", "wall", RUN, KUBECTL, (1.0, 1 / 20, None)),
+    Target(f"`{RUN}` / {CURL}: wall", "wall", RUN, CURL, (None, 20.0, 9.0)),
+    Target(f"`{PLAN}` / `{RUN}`: wall", "wall", PLAN, RUN, (1.3, 1.5, 2.0)),
+)
+
+
+def ratio(samples: Mapping[str, Sample], target: Target) -> float | None:
+    if target.numerator not in samples or target.denominator not in samples:
+        return None
+    upper = getattr(samples[target.numerator], target.figure)
+    lower = getattr(samples[target.denominator], target.figure)
+    return float(upper) / float(lower)
+
+
+def find_misses(results: Results) -> list[str]:
+    """A sentence for every target that was measured and missed."""
+    misses = []
+    for position, (size, samples) in enumerate(results.items()):
+        for target in TARGETS:
+            limit, measured = target.limits[position], ratio(samples, target)
+            if limit is not None and measured is not None and measured > limit:
+                misses.append(
+                    f"{size.name}: {target.text} is {measured:.3f}, should be {limit:.3f} or less"
+                )
+    return misses
+
+
+def write_report(results: Results, setting: Sequence[str], more: Sequence[str]) -> str:
+    """The page. `setting` says where it was measured, `more` are further lines."""
+    parts = [
+        "# What it costs to read a cluster",
+        "Medians, taken in turns in one run of `make bench`; process start included. Absolute "
+        "figures belong to the machine that measured them, the ratios should hold on any.",
+        "\n".join(f"- {line}" for line in setting),
+        "![wall clock and peak memory over the size of the cluster](bench.svg)",
+        "## Figures",
+        *(_figures(size, samples) for size, samples in results.items()),
+        "## Ratios and their limits",
+        _ratios(results),
+        "## How the cost grows from size to size",
+        _growth(results),
+        *more,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def _figures(size: Size, samples: Mapping[str, Sample]) -> str:
+    rows = [
+        [
+            WORDS[name],
+            f"{sample.wall:.2f} s",
+            f"{sample.cpu:.2f} s",
+            f"{sample.peak_bytes / 1e6:.0f} MB",
+            f"{sample.requests}",
+            f"{sample.bytes_read / 1e6:.1f} MB",
+        ]
+        for name, sample in samples.items()
+    ]
+    head = [f"**{size.name}**", "wall", "CPU", "peak memory", "requests", "read"]
+    return _table(head, rows)
+
+
+def _ratios(results: Results) -> str:
+    rows = []
+    for target in TARGETS:
+        row = [target.text]
+        for position, samples in enumerate(results.values()):
+            limit, measured = target.limits[position], ratio(samples, target)
+            row.append("–" if measured is None else _verdict(measured, limit))
+        rows.append(row)
+    return _table(["", *(size.name for size in results)], rows)
+
+
+def _verdict(measured: float, limit: float | None) -> str:
+    shown = _fraction(measured)
+    if limit is None:
+        return shown
+    return f"{shown} (≤ {_fraction(limit)}{'' if measured <= limit else ', MISSED'})"
+
+
+def _fraction(value: float) -> str:
+    return f"1/{1 / value:.0f}" if value < 0.3 else f"{value:.2f}"
+
+
+def _growth(results: Results) -> str:
+    sizes = list(results)
+    rows = []
+    for name in next(iter(results.values())):
+        row = [WORDS[name].split(":")[0]]
+        for before, after in zip(sizes, sizes[1:], strict=False):
+            old, new = results[before].get(name), results[after].get(name)
+            if old is None or new is None:
+                row.append("–")
+            else:
+                times = new.wall / old.wall
+                memory = new.peak_bytes / old.peak_bytes
+                row.append(f"{times:.1f} × wall, {memory:.1f} × memory")
+        rows.append(row)
+    pairs = zip(sizes, sizes[1:], strict=False)
+    head = [f"{old.pods:,} → {new.pods:,} pods ({new.pods // old.pods} ×)" for old, new in pairs]
+    return _table(["", *head], rows)
