@@ -85,8 +85,6 @@ def start(place: Path, arguments: Sequence[str]) -> Server:
             f"`dnm sandbox down --dir {place}` ends it"
         )
     _prepare(place)
-    root = str(Path(dnm.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
     command = [sys.executable, "-m", "dnm.sandbox.server", str(place), *arguments]
     with (place / _LOG).open("wb") as log:
         child = subprocess.Popen(
@@ -94,7 +92,7 @@ def start(place: Path, arguments: Sequence[str]) -> Server:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": path},
+            env=child_environment(),
             start_new_session=True,
         )
     deadline = time.monotonic() + _START_SECONDS
@@ -109,6 +107,13 @@ def start(place: Path, arguments: Sequence[str]) -> Server:
         raise SandboxError(f"the sandbox did not answer in time; see {place / _LOG}")
     said = (place / _LOG).read_text(errors="replace").strip().splitlines()
     raise SandboxError(said[-1] if said else f"the sandbox ended at once; see {place / _LOG}")
+
+
+def child_environment() -> dict[str, str]:
+    """For a process that runs the same code as this one, installed or not."""
+    root = str(Path(dnm.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def _prepare(place: Path) -> None:
