@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from dnm.convert import to_batch, to_k8s
-from dnm.convert.claim import is_own_reason
+from dnm.convert.claim import is_own_reason, other_instance
 from dnm.convert.conversion import Control
 from dnm.convert.journal import Direction, Journal, JournalStore
 from dnm.convert.kube_side import KubeConnection
@@ -155,6 +155,8 @@ class Call:
         return sorted(lent, key=lambda node: (pods.get(node, -1), node))[:count]
 
     def _is_lent(self, node: SlurmNode, facts: Facts) -> bool:
+        if other_instance(self.settings, node):
+            return False
         return is_own_reason(self.settings, node.reason) or any(
             node.name in one.nodes
             and is_own_reservation(one.name, node.name, self.settings.res_name)

@@ -35,6 +35,16 @@ def is_own_reason(settings: Settings, reason: str) -> bool:
     return f"{reason} ".startswith(f"dnm:{settings.instance} ")
 
 
+def other_instance(settings: Settings, node: SlurmNode) -> str:
+    """The instance whose mark the node carries, if it is not this one: in the reason, or in what is
+    left of its mark when an administrator has written another reason."""
+    for text in (node.reason, node.comment, node.extra or ""):
+        begin, _, rest = text.partition(":")
+        if begin == "dnm" and rest and not is_own_reason(settings, text):
+            return rest.split()[0] if rest.split() else "?"
+    return ""
+
+
 def is_predecessors_reason(settings: Settings, reason: str) -> bool:
     """Of the site's script before, which only wrote MARK_REASON."""
     return bool(settings.mark_reason) and reason.startswith(settings.mark_reason)

@@ -15,6 +15,7 @@ from dnm.convert.claim import (
     is_own_reason,
     is_predecessors_reason,
     lift_drain,
+    other_instance,
     own_reservations,
     release,
 )
@@ -44,6 +45,11 @@ def check(conversion: Conversion) -> str:
     judged. Raises AlreadyBack for the first."""
     node = conversion.read_node()
     jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    if other := other_instance(conversion.settings, node):
+        raise ConverterError(
+            f"{node.name} is lent by instance '{other}': nothing is done; "
+            f"use its configuration, or DNM_INSTANCE={other}"
+        )
     reservations = own_reservations(conversion)
     in_service = service_of(node, jobs, reservations[0].name if reservations else "")
     if in_service and not reservations and not _is_our_drain(conversion, node):

@@ -254,6 +254,9 @@ class Workshop:
         except Interrupted:
             raise
         except DnmError as error:
+            if not was_claimed_here and not conversion.journal.has_begun("drain"):
+                conversion.book.close(str(error))  # nothing was done to it
+                return "failed", str(error)
             conversion.book.change(error=str(error))
             return "failed", f"{error}; {_what_to_do(conversion)}"
         conversion.book.close(conversion.journal.rolled_back_from)

@@ -1,0 +1,192 @@
+"""The one lab of real Slurm that all live tests share, and a site on it with the sandbox's API.
+
+`make_site` gives a test its own sandbox, hooks, state directory and configuration; afterwards the
+lab is put back: no jobs, no reservations, every node IDLE with its slurmd.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.convert.lab import SlurmLab, missing_programs
+from dnm.convert.lab_hooks import write_lab_hooks
+from dnm.sandbox.cluster import Sandbox
+
+NODES = (*(f"a{number:03}" for number in range(1, 11)), "b001", "b002")
+REPOSITORY = Path(__file__).parent.parent
+
+needs_slurm = [
+    pytest.mark.slurm,
+    pytest.mark.xdist_group("slurm"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="jobs of several users need root"),
+    pytest.mark.skipif(bool(missing_programs()), reason="'make test' as root installs Slurm"),
+]
+
+
+@lru_cache(maxsize=1)
+def the_lab() -> SlurmLab:
+    """Started at the first use and stopped at the end of the process."""
+    directory = Path(tempfile.mkdtemp(prefix="dnm-slurm-"))
+    lab = SlurmLab(directory, NODES)
+
+    def stop() -> None:
+        lab.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(stop)
+    lab.start()
+    return lab
+
+
+def put_back(lab: SlurmLab) -> None:
+    """Ends what a test has left in Slurm, whatever it was."""
+    for hold in lab.directory.glob("hold-*"):
+        hold.unlink()
+    if jobs := sorted({job.id for job in lab.client.read_jobs()}):
+        lab.run("scancel", *jobs)
+    for reservation in lab.client.read_reservations():
+        lab.run("scontrol", "delete", f"ReservationName={reservation.name}")
+    for node in lab.read_nodes():
+        if not lab.has_slurmd(node.name):
+            lab.start_slurmd(node.name)
+        if node.state.base == "DOWN" or node.state.flags & {"DRAIN", "FAIL"}:
+            marks = ["comment="] if node.comment else []
+            lab.run("scontrol", "update", f"nodename={node.name}", "state=resume", *marks)
+    lab.wait_for(lambda: are_idle(lab, NODES), 30)
+
+
+def are_idle(lab: SlurmLab, nodes: Sequence[str]) -> bool:
+    found = {node.name: node for node in lab.read_nodes()}
+    return all(
+        name in found
+        and found[name].state.base == "IDLE"
+        and found[name].state.flags <= {"RESERVED", "MAINTENANCE", "PLANNED"}
+        for name in nodes
+    )
+
+
+class SlurmSite:
+    """A site's files beside the lab; `instance` and `settings` make two of them differ."""
+
+    def __init__(
+        self, lab: SlurmLab, sandbox: Sandbox, directory: Path, **settings: object
+    ) -> None:
+        self.lab = lab
+        self.sandbox = sandbox
+        self.directory = directory
+        self.hooks = directory / "hooks"
+        directory.mkdir(parents=True, exist_ok=True, mode=0o755)
+        write_lab_hooks(
+            self.hooks,
+            lab.directory,
+            sandbox.url,
+            {"cpu": "8", "memory": "16Gi", "pods": "110"},
+        )
+        values = {
+            "hooks_dir": self.hooks,
+            "min_idle_seconds": 0,
+            "verify_seconds": 0.5,
+            "poll_seconds": 0.2,
+            "boot_timeout_seconds": 30,
+            "return_timeout_seconds": 30,
+            "slurm_patience_seconds": 30,
+            "reach_timeout_seconds": 5,
+            **settings,
+        }
+        instance = values.pop("instance", "test")
+        lines = [f"{key} = {value}" for key, value in values.items()]
+        self.config = directory / "dnm.ini"
+        self.config.write_text(
+            f"[settings]\nkubeconfig_path = {sandbox.kubeconfig}\n"
+            f"state_dir = {directory / 'state'}\ninstance_id = {instance}\n\n[node_convert]\n"
+            + "\n".join(lines)
+            + "\n"
+        )
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dnm.convert.cli", *arguments],
+            env={
+                **self.lab.environ,
+                "PYTHONPATH": str(REPOSITORY),
+                "DNM_CONFIG": str(self.config),
+                **environment,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """node-convert as the real command; a minute is more than any of these takes."""
+        process = self.start(*arguments, **environment)
+        return finished(process)
+
+    def verdicts(self, *options: str, **environment: str) -> dict[str, tuple[str, str]]:
+        """Node -> (verdict, reason) of `--list`."""
+        answer = self.run("--list", "--output", "json", *options, **environment)
+        assert answer.returncode == 0, answer.stderr
+        nodes: list[dict[str, Any]] = msgspec.json.decode(answer.stdout)["nodes"]
+        return {node["node"]: (node["verdict"], node["reason"]) for node in nodes}
+
+    @property
+    def hook_calls(self) -> list[str]:
+        log = self.hooks / "hooks.log"
+        return log.read_text().splitlines() if log.exists() else []
+
+    @property
+    def kube_nodes(self) -> set[str]:
+        return {node["metadata"]["name"] for node in self.sandbox.objects("nodes")}
+
+    def assert_lent(self, *nodes: str) -> None:
+        """Ours in Slurm, without work there, and Ready with its label in Kubernetes."""
+        reservations = {one.name for one in self.lab.client.read_reservations()}
+        for name in nodes:
+            node = self.lab.client.read_node(name)
+            assert "DRAIN" in node.state.flags, node
+            assert node.reason.startswith("dnm:test ") and node.comment.startswith("dnm:test ")
+            assert f"k8s-{name}" in reservations
+            assert not self.lab.client.read_jobs_on(name)
+            manifest = self.sandbox.get("nodes", name)
+            assert manifest is not None and manifest["metadata"]["labels"]["dev"] == "true"
+
+    def assert_in_service(self, *nodes: str) -> None:
+        """Slurm's alone, without a trace of ours."""
+        reservations = self.lab.client.read_reservations()
+        for name in nodes:
+            node = self.lab.client.read_node(name)
+            assert node.state.base in ("IDLE", "MIXED", "ALLOCATED"), node
+            assert not node.state.flags & {"DRAIN", "NOT_RESPONDING"}, node
+            assert not node.comment and not node.extra, node
+            assert not any(name in one.nodes and "k8s" in one.name for one in reservations)
+            assert self.sandbox.get("nodes", name) is None
+
+
+def finished(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    stdout, stderr = process.communicate(timeout=90)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+@contextmanager
+def make_site(directory: Path, **settings: object) -> Iterator[SlurmSite]:
+    lab = the_lab()
+    sandbox = Sandbox(directory / "sandbox", manual=False).start()
+    try:
+        yield SlurmSite(lab, sandbox, directory / "site", **settings)
+    finally:
+        sandbox.stop()
+        put_back(lab)
