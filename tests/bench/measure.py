@@ -29,7 +29,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Command:
-    """Something to measure; `server` is asked what it served. `repeat` 0: the tool's own default."""
+    """Something to measure."""
 
     name: str
     arguments: Sequence[str]
@@ -66,16 +66,17 @@ def run_once(command: Command, server: str) -> Sample:
         wall=wall,
         cpu=usage.ru_utime + usage.ru_stime,
         peak_bytes=usage.ru_maxrss * 1024,
-        requests=len(served["requests"]),
-        bytes_read=served["bytes_sent"],
+        requests=served[0],
+        bytes_read=served[1],
     )
 
 
-def _served(server: str) -> dict[str, object]:
-    """What the server was asked since the last question, without any proxy."""
+def _served(server: str) -> tuple[int, int]:
+    """Requests and bytes since the last question, asked without any proxy."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"{server}/requests", timeout=30) as answer:
-        return json.load(answer)
+        served = json.load(answer)
+    return len(served["requests"]), int(served["bytes_sent"])
 
 
 def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[str, list[Sample]]:

@@ -3,11 +3,11 @@ against. KUBECONFIG names the server."""
 
 from kubernetes import client, config
 
-config.load_kube_config()
+config.load_kube_config()  # type: ignore[no-untyped-call]
 core = client.CoreV1Api()
 nodes = core.list_node()
 pods = core.list_pod_for_all_namespaces(
     field_selector="status.phase!=Succeeded,status.phase!=Failed"
 )
 queues = core.read_namespaced_config_map("yunikorn-configs", "yunikorn")
-print(len(nodes.items), len(pods.items), len(queues.data))
+print(len(nodes.items), len(pods.items), queues.kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tests.bench.cluster import Size
 from tests.bench.measure import Sample
@@ -133,7 +134,7 @@ def _growth(results: Results) -> str:
     rows = []
     for name in next(iter(results.values())):
         row = [WORDS[name].split(":")[0]]
-        for before, after in zip(sizes, sizes[1:], strict=False):
+        for before, after in pairwise(sizes):
             old, new = results[before].get(name), results[after].get(name)
             if old is None or new is None:
                 row.append("–")
@@ -142,6 +143,6 @@ def _growth(results: Results) -> str:
                 memory = new.peak_bytes / old.peak_bytes
                 row.append(f"{times:.1f} × wall, {memory:.1f} × memory")
         rows.append(row)
-    pairs = zip(sizes, sizes[1:], strict=False)
+    pairs = pairwise(sizes)
     head = [f"{old.pods:,} → {new.pods:,} pods ({new.pods // old.pods} ×)" for old, new in pairs]
     return _table(["", *head], rows)
