@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 inside: list[str] = []  # the touches that are being made now, outermost first; empty if not armed
 
 _IDLE: AbstractContextManager[None] = nullcontext()
-_ERRORS = {"fail": errno.EIO, "full": errno.ENOSPC}
+_ERRORS = {"fail": errno.EIO, "full": errno.ENOSPC, "hang": errno.ETIMEDOUT}
 _fault = ""
 _log = ""
 _seen: Counter[str] = Counter()
@@ -79,8 +79,7 @@ def _strike(names: tuple[str, str], when: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "hang":
         time.sleep(3600)
-    code = _ERRORS.get(what, errno.EIO)
-    raise OSError(code, f"{os.strerror(code)} (injected {when} {names[0]})")
+    raise OSError(_ERRORS[what], os.strerror(_ERRORS[what]))
 
 
 arm(os.environ.get("DNM_FAULT", ""), os.environ.get("DNM_FAULT_LOG", ""))
