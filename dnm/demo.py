@@ -54,7 +54,6 @@ class Story(msgspec.Struct, kw_only=True):
     runs: int = 0
     failed_runs: list[str] = []
     lent: set[str] = msgspec.field(default_factory=set)
-    ended: int = 0  # sessions; finished pods go with the Node they were on
     waits: list[float] = []  # seconds from a session's creation to its start
 
 
@@ -134,7 +133,7 @@ def _play(story: Story, view: View, begun: float) -> None:
         if not story.waits and _all_have_begun(state):
             story.waits = _waiting_seconds(story.url)
             view.tell("All sessions run, on nodes that Slurm can spare.")
-        if not is_over and story.ended == WORKSHOP_PODS:
+        if not is_over and pods_of(state, NAMESPACE)["ended"] == WORKSHOP_PODS:
             is_over = True
             view.tell("The workshop is over. The lent nodes are idle, and soon go back.")
         if is_over and _is_at_rest(story, state):
@@ -211,7 +210,6 @@ def _watch(story: Story, view: View, seconds: float) -> State:
     while True:
         state: State = ask(story.url, "GET", "/sandbox/state")
         story.lent |= set(lent_nodes(state))
-        story.ended = max(story.ended, pods_of(state, NAMESPACE)["finished"])
         view.show(state)
         left = until - time.monotonic()
         if left <= 0:
@@ -252,8 +250,9 @@ def _check_books(story: Story) -> list[str]:
             problems.append(f"{name} is {machine['state']} in Slurm and was {was}")
     if set(state["nodes"]) != set(story.beginning["nodes"]):
         problems.append(f"Kubernetes has the nodes {', '.join(state['nodes'])}")
-    if story.ended != WORKSHOP_PODS:
-        problems.append(f"{story.ended} of {WORKSHOP_PODS} sessions ran to their end")
+    ended = pods_of(state, NAMESPACE)["ended"]
+    if ended != WORKSHOP_PODS:
+        problems.append(f"{ended} of {WORKSHOP_PODS} sessions ran to their end")
     if not story.lent:
         problems.append("no node was lent at all")
     if _status(story)["nodes"]:
@@ -265,10 +264,11 @@ def _check_books(story: Story) -> list[str]:
 
 def _summary(story: Story, seconds: float) -> str:
     waits = sorted(story.waits)
+    ended = pods_of(ask(story.url, "GET", "/sandbox/state"), NAMESPACE)["ended"]
     digest = hashlib.sha256(_queue_document(story.url).encode()).hexdigest()[:12]
     waited = f", after {waits[0]:.0f} to {waits[-1]:.0f} s of waiting" if waits else ""
     return f"""
-{story.ended} of {WORKSHOP_PODS} sessions ran to their end{waited}.
+{ended} of {WORKSHOP_PODS} sessions ran to their end{waited}.
 {len(story.lent)} nodes were lent: {", ".join(sorted(story.lent))}.
 {story.runs} runs of dnm, {len(story.failed_runs)} failed.
 The queue document ends as sha256 {digest}.

@@ -57,7 +57,7 @@ class PlainView:
         lent = [f"{name} ({pods} pods)" for name, pods in lent_nodes(state).items()]
         line = (
             f"sessions: {pods['pending']} pending, {pods['starting']} starting, "
-            f"{pods['running']} running, {pods['finished']} ended | "
+            f"{pods['running']} running, {pods['ended']} ended | "
             f"queue: {amount(queue['max'])} | in Kubernetes: {', '.join(lent) or 'no lent node'}"
         )
         if line != self._last:
@@ -131,11 +131,11 @@ class LiveView:
             label = f"{size(resource, used)} of {size(resource, limit)}"
             table.add_row(f"queue, {resource}", _bar(((used, "green"), (limit - used, "dim"))),
                           label)  # fmt: skip
-        colours = {"running": "green", "starting": "cyan", "pending": "red", "finished": "dim"}
+        colours = {"running": "green", "starting": "cyan", "pending": "red", "ended": "dim"}
         parts = [(pods[word], colour) for word, colour in colours.items()]
         table.add_row("sessions", _bar(tuple(parts)), (
             f"{pods['pending']} pending, {pods['starting']} starting, {pods['running']} running, "
-            f"{pods['finished']} ended"
+            f"{pods['ended']} ended"
         ))  # fmt: skip
         return table
 
@@ -144,14 +144,14 @@ class LiveView:
         from rich.text import Text
 
         table = Table(title="Slurm's nodes", title_justify="left", title_style="bold", expand=False)
-        columns = 4
+        columns = max(1, self._live.console.width // 32)
         for _ in range(columns):
             table.add_column(no_wrap=True)
         table.show_header = False
         cells = []
         for name, machine in state["machines"].items():
             words, colour = _describe(name, machine, state)
-            cells.append(Text.assemble((f"{name}  ", "bold"), (f"{words:<22}", colour)))
+            cells.append(Text.assemble((f"{name}  ", "bold"), (f"{words:<20}", colour)))
         for start in range(0, len(cells), columns):
             table.add_row(*cells[start : start + columns])
         return table
@@ -161,11 +161,11 @@ def _describe(name: str, machine: State, state: State) -> tuple[str, str]:
     node = state["nodes"].get(name)
     if node is not None:
         words = "cordoned" if node["cordoned"] else "" if node["ready"] else "NotReady"
-        return f"Kubernetes {words or str(node['pods']) + ' pods'}", "green"
+        return f"Kubernetes, {words or str(node['pods']) + ' pods'}", "green"
     if machine["place"] == "kubernetes":
         return "joining", "cyan"
     if machine["jobs"]:
-        return "runs a batch job", "magenta"
+        return "batch job", "magenta"
     return _PLACES[machine["place"]]
 
 
@@ -186,9 +186,10 @@ def _bar(parts: tuple[tuple[int, str], ...]) -> Text:
 
 
 def pods_of(state: State, namespace: str) -> dict[str, int]:
-    none = {"pending": 0, "starting": 0, "running": 0, "finished": 0}
-    found: dict[str, int] = state["pods"].get(namespace, none)
-    return found
+    """pending, starting, running; and ended, which are counted when their Node has gone too."""
+    found = state["pods"].get(namespace, {})
+    counts = {word: found.get(word, 0) for word in ("pending", "starting", "running")}
+    return {**counts, "ended": state["ended"].get(namespace, 0)}
 
 
 def lent_nodes(state: State) -> dict[str, int]:

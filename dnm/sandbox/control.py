@@ -148,6 +148,7 @@ class Control:
                 for node in store.objects("nodes")
             },
             "pods": _count_pods(pods),
+            "ended": dict(sandbox.kubelet.ended),
             "machines": {
                 machine.name: {
                     "state": sandbox.batch.state_of(machine), "place": machine.place,

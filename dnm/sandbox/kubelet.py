@@ -5,6 +5,7 @@ What is due when is kept beside the objects, since the API's times have whole se
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +26,7 @@ class Kubelet:
         self.store = store
         self.clock = store.clock
         self.timing = timing
+        self.ended: Counter[str] = Counter()  # namespace -> pods that ever ended by themselves
         self._due: dict[tuple[str, str], float] = {}  # (pod uid, what) -> instant
 
     def step(self) -> None:
@@ -64,6 +66,7 @@ class Kubelet:
         seconds = (meta.get("annotations") or {}).get(manifests.RUN_SECONDS)
         if seconds is not None and self._is_due(meta["uid"], "end", float(seconds)):
             self._write(pod, finished_status(pod, self.clock.stamp()))
+            self.ended[meta["namespace"]] += 1
 
     def _is_due(self, uid: str, what: str, seconds: float) -> bool:
         """Whether a duration is over that began when this was first asked."""
