@@ -1,0 +1,248 @@
+"""dnm itself: the real `make_plan`, fed with snapshots of the world, carried out there.
+
+Runs follow one another as cron starts them. `waits`: a run listens to its converters until they
+end, and meanwhile the next one finds the lock taken; without, every minute is a run.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from dnm.draft import queue_wants
+from dnm.ledger import plan_queue_edit
+from dnm.model import (
+    BatchNode,
+    Config,
+    ConfigMap,
+    ConversionRequest,
+    Fence,
+    Mark,
+    MarkNode,
+    NamespacePolicy,
+    Node,
+    NodeType,
+    Plan,
+    Pod,
+    PodList,
+    PodShape,
+    Registry,
+    ReturnNode,
+    RunRecord,
+    SetQueueLimits,
+    Snapshot,
+    StartConversion,
+    Taint,
+    Toleration,
+    Unfence,
+)
+from dnm.planner import make_plan
+from dnm.queues import parse_document, resolve_document, with_document
+from tests.economy.policies import MOST_NODES
+from tests.economy.world import NodeState, PodState, Workload, World
+
+MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
+_TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
+
+
+class DnmPolicy:
+    """One installation of dnm, over a week."""
+
+    def __init__(self, workload: Workload, headroom: float, waits: bool = True) -> None:
+        self._waits = waits
+        self._config = make_config(workload, headroom)
+        self._registry = Registry()
+        self._queue_map = ConfigMap(
+            namespace="yunikorn",
+            name="yunikorn-configs",
+            resource_version="1",
+            data={"queues.yaml": queues_text(workload)},
+        )
+        self._shapes: dict[object, PodShape] = {}
+        self._pods: dict[tuple[int, bool], Pod] = {}
+        self._fenced: set[str] = set()
+        self._marks: dict[str, Mark] = {}
+        self._seen = -1
+        self.runs = 0
+        self.idle_runs = 0  # planned nothing
+
+    def run(self, world: World) -> float:
+        quiet = not (world.lent_since or world.pending or self._registry.requests)
+        if quiet and world.version == self._seen and not self._registry.nodes:
+            return world.now
+        self._seen = world.version
+        plan = make_plan(self._config, self._registry, self.snapshot(world))
+        self.runs += 1
+        self.idle_runs += not plan.actions
+        assert not plan.errors, plan.errors
+        self._registry = plan.registry
+        busy_until = self._apply(world, plan)
+        self._record(last_run=RunRecord(queues=dict(plan.status)))
+        return busy_until if self._waits else world.now
+
+    # --- the world as values -----------------------------------------------------------------
+
+    def snapshot(self, world: World) -> Snapshot:
+        """What the edges would read now."""
+        pods = [self._pod(world, pod) for pod in (*world.pending, *world.running)]
+        batch = {
+            name: BatchNode(name=name, state="IDLE", verdict="OK", in_service=True)
+            for names in world.batch.values()
+            for name in names
+        }
+        for name in world.away:
+            batch[name] = BatchNode(name=name, state="DOWN+DRAIN", verdict="SKIP", in_service=False)
+        return Snapshot(
+            taken_at=MONDAY + timedelta(seconds=world.now),
+            pods=PodList(pods=tuple(pods)),
+            nodes=tuple(self._node(node) for node in world.nodes.values()),
+            queue_maps=(self._queue_map, None),
+            batch=batch,
+        )
+
+    def _pod(self, world: World, pod: PodState) -> Pod:
+        key = (pod.number, bool(pod.node))
+        if key not in self._pods:
+            self._pods.pop((pod.number, False), None)
+            namespace = world.workload.namespace_of(pod.ask.queue)
+            self._pods[key] = Pod(
+                namespace=namespace,
+                name=f"p{pod.number}",
+                shape=self._shape(namespace, pod),
+                created=f"{MONDAY + timedelta(seconds=pod.ask.at):%Y-%m-%dT%H:%M:%SZ}",
+                node=pod.node,
+                running=bool(pod.node),
+                app_id=f"app-{pod.number}",
+                queue=pod.ask.queue,
+                is_yunikorn=True,
+            )
+        return self._pods[key]
+
+    def _shape(self, namespace: str, pod: PodState) -> PodShape:
+        key = (namespace, pod.ask.request)
+        if key not in self._shapes:
+            self._shapes[key] = PodShape(
+                request=pod.request,
+                tolerations=(Toleration(key="dedicated", value=namespace),),
+            )
+        return self._shapes[key]
+
+    def _node(self, node: NodeState) -> Node:
+        mark = self._marks.get(node.name)
+        fenced = node.name in self._fenced
+        if mark is not None and fenced:
+            mark = msgspec.structs.replace(mark, fenced=True)
+        # The permanent nodes are described by what is free on them beside their other pods.
+        lent = bool(node.node_type)
+        taint = msgspec.structs.replace(_TAINT, value=node.namespace)
+        return Node(
+            name=node.name,
+            allocatable=node.size,
+            labels={node.namespace: "true"} if lent else {},
+            taints=(taint,) if lent else (),
+            is_cordoned=node.cordoned,
+            mark=mark,
+        )
+
+    # --- the plan, carried out ---------------------------------------------------------------
+
+    def _apply(self, world: World, plan: Plan) -> float:
+        busy_until = world.now
+        for action in plan.actions:
+            match action:
+                case MarkNode(node=name, mark=mark):
+                    self._marks[name] = mark
+                case Fence(node=name):
+                    world.nodes[name].cordoned = True
+                    self._fenced.add(name)
+                case Unfence(node=name):
+                    world.nodes[name].cordoned = False
+                    self._fenced.discard(name)
+                case SetQueueLimits():
+                    self._set_limits(world, action)
+                case StartConversion(request=request):
+                    busy_until = max(busy_until, self._convert(world, request))
+                case ReturnNode(node=name):
+                    busy_until = max(busy_until, self._return(world, name))
+        return busy_until if self._waits else world.now
+
+    def _set_limits(self, world: World, action: SetQueueLimits) -> None:
+        source = resolve_document(self._queue_map, None)
+        edit = plan_queue_edit(source, queue_wants(self._config, self._registry, action))
+        assert not edit.refusal, edit.refusal
+        self._queue_map = with_document(source, edit.text, edit.ledger)
+        for path, limits in parse_document(edit.text).queues.items():
+            if path in world.limits:
+                world.limits[path] = dict(limits.max)
+
+    def _convert(self, world: World, request: ConversionRequest) -> float:
+        names = world.convert(self, request.node_type, request.namespace, request.count)
+        ready = max((world.ready_at(name) for name in names), default=world.now)
+        ended = msgspec.structs.replace(
+            request,
+            names=tuple(names),
+            ended=True,
+            since=MONDAY + timedelta(seconds=ready),
+        )
+        self._record(requests=(*(r for r in self._registry.requests if r.id != request.id), ended))
+        return ready
+
+    def _return(self, world: World, name: str) -> float:
+        back = world.revert(name)
+        self._fenced.discard(name)
+        self._marks.pop(name, None)
+        entry = self._registry.nodes[name]
+        called = msgspec.structs.replace(
+            entry,
+            attempts=entry.attempts + 1,
+            retry_after=MONDAY + timedelta(seconds=back) + self._config.join_timeout,
+        )
+        self._record(nodes={**self._registry.nodes, name: called})
+        return back
+
+    def _record(self, **changes: object) -> None:
+        self._registry = msgspec.structs.replace(self._registry, **changes)
+
+    def joined(self, world: World, node: str) -> None:
+        """Seen by the next run."""
+
+
+def make_config(workload: Workload, headroom: float) -> Config:
+    """The configuration a site would have for this workload; all else as it comes."""
+    return Config(
+        path=Path("/nonexistent/dnm.ini"),
+        namespaces={
+            name: NamespacePolicy(name=name, queue=queue, node_types=(node_type,))
+            for name, (queue, node_type) in workload.namespaces.items()
+        },
+        node_types={
+            name: NodeType(
+                name=name,
+                size={key: amount for key, amount in kind.size if key != "pods"},
+                taints=(_TAINT,),
+            )
+            for name, kind in workload.classes.items()
+        },
+        headroom=headroom,
+        max_converted_nodes=MOST_NODES,
+    )
+
+
+def queues_text(workload: Workload) -> str:
+    """The workload's limits as queues.yaml."""
+    lines = ["partitions:", "  - name: default", "    queues:", "      - name: root"]
+    depth = 0
+    for path in sorted(workload.limits):
+        level = path.count(".")
+        indent = " " * (8 + 4 * (level - 1))
+        if level > depth:
+            lines.append(f"{indent}queues:")
+        depth = level
+        lines.append(f"{indent}  - name: {path.rpartition('.')[2]}")
+        lines += [f"{indent}    resources:", f"{indent}      max:"]
+        for name, amount in workload.limits[path].items():
+            text = f"{amount}m" if name == "vcore" else str(amount)
+            lines.append(f'{indent}        {name}: "{text}"')
+    return "\n".join(lines) + "\n"

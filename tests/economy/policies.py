@@ -1,0 +1,138 @@
+"""Two policies to compare with: the predecessor's rule, and one node per pending pod."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from tests.economy.world import POD_START, World
+
+IDLE_SECONDS = 600.0
+MOST_NODES = 30
+REVERT_CALL = 120.0  # its converter power-cycles and resumes; it does not wait for the boot
+
+
+class PredecessorPolicy:
+    """The rule of the predecessor, without its failures.
+
+    Per namespace and pass: demand above `headroom` x limit, or pending above what is left, or, with
+    any pod pending, used / largest pending a multiple of pods per node; then the deficit in nodes,
+    at least one. A bound pod whose images are being pulled counts as pending. Only vCPU and memory
+    are known. One conversion call at a time, for all that is needed when it starts; what was queued
+    before it is then looked at again. A node goes back on the first pass that finds it without
+    pods, if it was converted longer ago than the idle time; the pass waits for each until it has
+    left Kubernetes, and meanwhile nothing is evaluated.
+    """
+
+    def __init__(self, headroom: float) -> None:
+        self._headroom = headroom
+        self._tasks: list[str] = []
+        self._busy_with: str = ""
+        self._coming = 0
+        self._since: dict[str, float] = {}
+
+    def run(self, world: World) -> float:
+        for namespace in world.workload.namespaces:
+            committed = self._tasks.count(namespace) + (self._busy_with == namespace)
+            left = MOST_NODES - len(world.lent_since) - len(self._tasks)
+            need = min(self._need(world, namespace) - committed, left)
+            self._tasks += [namespace] * max(0, need)
+        self._work(world)
+        return world.now + REVERT_CALL * self._revert(world)
+
+    def _need(self, world: World, namespace: str) -> int:
+        queue, node_type = world.workload.namespaces[namespace]
+        size = dict(world.workload.classes[node_type].size)
+        started = [
+            pod
+            for pod in world.running
+            if pod.ask.queue == queue and world.now >= pod.bound_at + POD_START
+        ]
+        waiting = [pod for pod in (*world.pending, *world.running) if pod.ask.queue == queue]
+        waiting = [pod for pod in waiting if pod not in set(started)]
+        limit = world.limits[queue]
+        deficits = [0]
+        is_over = False
+        for name in ("vcore", "memory"):
+            used = sum(pod.request[name] for pod in started)
+            asked = sum(pod.request[name] for pod in waiting)
+            mark = limit[name] * self._headroom
+            is_over |= used + asked > mark or asked > max(0, limit[name] - used)
+            deficits.append(ceil(max(0, used + asked - mark) / size[name]))
+        if waiting:
+            largest = {n: max(pod.request[n] for pod in waiting) for n in ("vcore", "memory")}
+            per_node = min(size[name] // largest[name] for name in largest)
+            used = sum(pod.request["vcore"] for pod in started)
+            estimate = round(used / max(largest["vcore"], 1000))
+            is_over |= per_node > 0 and estimate > 0 and estimate % per_node == 0
+        return max(*deficits, 1) if is_over else 0
+
+    def _work(self, world: World) -> None:
+        while self._tasks and not self._busy_with:
+            namespace = self._tasks.pop(0)
+            need = min(self._need(world, namespace), MOST_NODES - len(world.lent_since))
+            names = []
+            if need > 0:
+                _, node_type = world.workload.namespaces[namespace]
+                names = world.convert(self, node_type, namespace, need)
+            if names:
+                self._busy_with, self._coming = namespace, len(names)
+
+    def joined(self, world: World, node: str) -> None:
+        state = world.nodes[node]
+        queue, _ = world.workload.namespaces[state.namespace]
+        world.resize(queue, _known(state.size), 1)
+        self._since[node] = world.now
+        self._coming -= 1
+        if not self._coming:
+            self._busy_with = ""
+            self._work(world)
+
+    def _revert(self, world: World) -> int:
+        count = 0
+        for name, since in list(self._since.items()):
+            if not world.nodes[name].pods and world.now - since >= IDLE_SECONDS:
+                state = world.nodes[name]
+                queue, _ = world.workload.namespaces[state.namespace]
+                world.resize(queue, _known(state.size), -1)
+                world.revert(name)
+                del self._since[name]
+                count += 1
+        return count
+
+
+def _known(size: dict[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in size.items() if name in ("vcore", "memory")}
+
+
+class NodePerPodPolicy:
+    """A node for every pending pod that has none coming yet; back after the idle time."""
+
+    def __init__(self) -> None:
+        self._coming: dict[str, int] = {}
+        self._idle: dict[str, float] = {}
+
+    def run(self, world: World) -> float:
+        for namespace, (queue, node_type) in world.workload.namespaces.items():
+            pending = sum(pod.ask.queue == queue for pod in world.pending)
+            left = MOST_NODES - len(world.lent_since)
+            count = min(pending - self._coming.get(namespace, 0), left)
+            if count > 0:
+                names = world.convert(self, node_type, namespace, count)
+                self._coming[namespace] = self._coming.get(namespace, 0) + len(names)
+        for name, since in list(self._idle.items()):
+            state = world.nodes[name]
+            if state.pods:
+                self._idle[name] = world.now
+            elif world.now - since >= IDLE_SECONDS:
+                queue, _ = world.workload.namespaces[state.namespace]
+                world.resize(queue, state.size, -1)
+                world.revert(name)
+                del self._idle[name]
+        return world.now
+
+    def joined(self, world: World, node: str) -> None:
+        state = world.nodes[node]
+        queue, _ = world.workload.namespaces[state.namespace]
+        world.resize(queue, state.size, 1)
+        self._coming[state.namespace] -= 1
+        self._idle[node] = world.now
