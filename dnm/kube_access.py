@@ -48,9 +48,12 @@ def load_access(config: Config) -> Access:
     from dnm.kube_kubeconfig import read_plain
 
     source = find_kubeconfig(config)
-    with touch("kube.load_access"):
-        plain = read_plain(Path(source)) if source and os.pathsep not in source else None
-        return plain or _load_official(source, config.request_timeout.total_seconds())
+    try:
+        with touch("kube.load_access"):
+            plain = read_plain(Path(source)) if source and os.pathsep not in source else None
+            return plain or _load_official(source, config.request_timeout.total_seconds())
+    except OSError as error:
+        raise _unusable(source, error) from error
 
 
 def find_kubeconfig(config: Config) -> str:
@@ -100,12 +103,15 @@ def _load_official(source: str, seconds: float) -> Access:
             "credential plug-in that it names by hand"
         )
     if isinstance(answer[0], Exception):
-        error = answer[0]
-        raise KubeError(
-            f"can't use {_describe(source)}: {' '.join(str(error).split())}: mend it until "
-            "'kubectl version' works with it"
-        ) from error
+        raise _unusable(source, answer[0]) from answer[0]
     return answer[0]
+
+
+def _unusable(source: str, error: Exception) -> KubeError:
+    return KubeError(
+        f"can't use {_describe(source)}: {' '.join(str(error).split())}: mend it until "
+        "'kubectl version' works with it"
+    )
 
 
 def _describe(source: str) -> str:

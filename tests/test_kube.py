@@ -12,8 +12,9 @@ import pytest
 from dnm.errors import KubeConflict, KubeError
 from dnm.kube import KubeClient
 from dnm.kube_access import Access
-from dnm.model import Claim, ConfigMap, Mark, Node, NodeSelectorTerm, Pod, Requirement, Unreadable
+from dnm.model import Claim, ConfigMap, Mark, NodeSelectorTerm, Pod, Requirement, Unreadable
 from dnm.sandbox.cluster import Sandbox
+from dnm.touch import struck_by
 from tests.builders import a_config
 from tests.scripted_server import ScriptedServer, answer
 
@@ -504,16 +505,19 @@ def test_a_deployment_is_created_found_scaled_and_deleted(
 # --- fault points ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_a_fault_point_that_fails_is_an_error_of_kubernetes(
-    sandbox: Sandbox, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, kube: KubeClient, when: str
 ) -> None:
-    import dnm.touch as fault_points
+    def strike(point: str, moment: str) -> None:
+        if (point, moment) in {("kube.patch_node", when), ("kube.load_access", when)}:
+            raise OSError(5, "injected")
 
-    monkeypatch.setattr(fault_points, "_ARMED", True)
-    monkeypatch.setattr(fault_points, "_FAULT", "kube.patch_node:before:fail")
-    monkeypatch.setattr(fault_points, "_seen", {})
     sandbox.add_node("k1")
-    with pytest.raises(KubeError, match="can't patch node k1: "):
-        kube.patch_node("k1", cordon=True)
-    node: Node | None = kube.read_node("k1")
-    assert node is not None and not node.is_cordoned
+    with struck_by(strike):
+        with pytest.raises(KubeError, match=r"can't patch node k1: .*injected"):
+            kube.patch_node("k1", cordon=True)
+        with pytest.raises(KubeError, match=r"can't use the kubeconfig .*: .*injected"):
+            KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
+    node = kube.read_node("k1")
+    assert node is not None and node.is_cordoned == (when == "after")

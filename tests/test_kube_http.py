@@ -534,7 +534,9 @@ def test_a_trusted_server_is_talked_to(
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        pytest.param(lambda pem: {}, r"https://.*: self-signed certificate: is", id="unknown authority"),
+        pytest.param(
+            lambda pem: {}, r"https://.*: self-signed certificate: is", id="unknown authority"
+        ),
         pytest.param(
             lambda pem: {"ca_pem": pem("cert"), "server_name": "other.example.org"},
             "Hostname mismatch",

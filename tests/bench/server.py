@@ -162,6 +162,7 @@ class StaticServer:
         """Objects `low` to `high` of a file; all but its first have a comma before them."""
         name = segment.path.stem
         position, stop = segment.offsets[low], segment.offsets[high]
+        total = stop - position
         if low > 0:
             # The object begins with a comma, and so would the page: blank it out.
             size, _, _ = os.pread(self._files[name], 16, position).partition(b"\r\n")
@@ -170,7 +171,6 @@ class StaticServer:
             position = segment.offsets[low + 1]
         elif follows:
             connection.sendall(chunk(b","))
-        total = stop - position
         while position < stop:
             position += os.sendfile(
                 connection.fileno(), self._files[name], position, stop - position
