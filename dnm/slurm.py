@@ -178,6 +178,11 @@ class SlurmClient:
     def resume(self, node: str, marks: Mapping[str, str]) -> None:
         self._change("slurm.resume", resume_command(_checked(node), marks))
 
+    def mark(self, node: str, marks: Mapping[str, str]) -> None:
+        """Sets or, empty, clears `comment` and `extra` without touching the state."""
+        changes = [f"{key}={value}" for key, value in marks.items()]
+        self._change("slurm.mark", ["scontrol", "update", f"nodename={_checked(node)}", *changes])
+
     def terminate_job(self, job: str) -> None:
         """SIGTERM to the batch shell and all its steps; the job goes on if it ignores it."""
         self._change(

@@ -194,6 +194,7 @@ def give_back(conversion: Conversion) -> str:
         if not _is_drained_by(conversion, node):
             return "another conversion of ours has it; left as it is"
         lift_drain(conversion)
+    clear_marks(conversion)
     if conversion.journal.facts.get(RESERVING):
         release(conversion)
     return f"left drained: {node.reason}" if is_drained and not _was_ours(conversion, node) else ""
@@ -213,6 +214,18 @@ def lift_drain(conversion: Conversion) -> None:
         return "DRAIN" not in state.flags and state.base != "UNKNOWN"
 
     conversion.change_slurm(lambda: conversion.slurm.resume(conversion.node, marks), is_lifted)
+
+
+def clear_marks(conversion: Conversion) -> None:
+    """Those that are left where somebody else has lifted our drain."""
+
+    def own_marks() -> Mapping[str, str]:
+        node = conversion.slurm.read_node(conversion.node)
+        return _own_marks(conversion.settings, node)
+
+    conversion.change_slurm(
+        lambda: conversion.slurm.mark(conversion.node, own_marks()), lambda: not own_marks()
+    )
 
 
 def release(conversion: Conversion) -> None:

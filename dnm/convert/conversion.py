@@ -126,10 +126,11 @@ class Conversion:
         return self.patiently(ask)
 
     def change_slurm(self, change: Callable[[], None], is_so: Callable[[], bool]) -> None:
-        """Makes a change whose outcome is read back: a refusal and a lost answer count for nothing
-        where the wanted state is there. Raises SlurmError when it is not within the patience."""
+        """Makes a change unless it is so already, and reads the outcome back: a refusal and a lost
+        answer count for nothing where the wanted state is there. Raises SlurmError when it does
+        not come about within the patience."""
         deadline = time.monotonic() + self.settings.slurm_patience_seconds.total_seconds()
-        while True:
+        while not self.patiently(is_so):
             refused: SlurmError | None = None
             try:
                 change()

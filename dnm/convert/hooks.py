@@ -58,7 +58,7 @@ def hook_environment(
 ) -> dict[str, str]:
     """What a hook is told (etc/hooks/README explains each); nothing else is inherited."""
     environment = {
-        "PATH": environ.get("PATH") or _PATH,
+        "PATH": ":".join(filter(None, (environ.get("PATH", ""), _PATH))),
         "HOME": environ.get("HOME", "/"),
         "LC_ALL": "C",
         "DNM_INSTANCE": settings.instance,

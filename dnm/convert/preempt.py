@@ -19,6 +19,8 @@ from dnm.slurm_text import JobRecord
 
 JOBS = "preempt"  # key of the journal's facts: ids of the jobs that were judged preemptible
 _TOUCHED = "touched."  # prefix of a key: this job was sent TERM
+_TERM = "TERM"  # its value until the job is requeued or cancelled
+_AT_WORK = ("RUNNING", "COMPLETING", "SUSPENDED")
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 
 
@@ -40,6 +42,17 @@ def claim_from_jobs(conversion: Conversion) -> str:
     return f"preempted job {', '.join(jobs)}"
 
 
+def make_good(conversion: Conversion) -> None:
+    """Before a node is given back: a job that got our TERM and ended is requeued after all."""
+    for key, mode in conversion.journal.facts.items():
+        job = key.removeprefix(_TOUCHED)
+        if job == key or mode != _TERM or conversion.settings.preempt_mode == "cancel":
+            continue
+        state = _read_record(conversion, job).state
+        if state not in (*_WAITING, *_AT_WORK, "COMPLETED"):
+            _requeue(conversion, job)
+
+
 def _check_requeueable(conversion: Conversion, job: str) -> None:
     if conversion.settings.preempt_mode == "cancel" or _is_touched(conversion, job):
         return
@@ -55,7 +68,7 @@ def _is_touched(conversion: Conversion, job: str) -> bool:
 def _make_leave(conversion: Conversion, job: str) -> None:
     settings = conversion.settings
     if settings.preempt_grace_seconds and _is_on_node(conversion, job):
-        conversion.book.remember({_TOUCHED + job: "TERM"})
+        conversion.book.remember({_TOUCHED + job: _TERM})
         conversion.say(
             f"sends TERM to job {job}, {settings.preempt_grace_seconds.total_seconds():g} s grace"
         )
@@ -64,13 +77,13 @@ def _make_leave(conversion: Conversion, job: str) -> None:
         except SlurmError as error:
             conversion.say(f"TERM to job {job} failed, goes on: {error}")
         _wait_for_end(conversion, job, settings.preempt_grace_seconds)
-    conversion.book.remember({_TOUCHED + job: settings.preempt_mode})
     if settings.preempt_mode == "cancel":
         conversion.change_slurm(
             lambda: conversion.slurm.cancel_job(job), lambda: _has_ended(conversion, job)
         )
     elif _read_record(conversion, job).state != "COMPLETED":
         _requeue(conversion, job)
+    conversion.book.remember({_TOUCHED + job: settings.preempt_mode})
 
 
 def _requeue(conversion: Conversion, job: str) -> None:
@@ -80,7 +93,7 @@ def _requeue(conversion: Conversion, job: str) -> None:
             lambda: conversion.slurm.requeue_job(job), lambda: _is_requeued(conversion, job)
         )
     except SlurmRefused as error:
-        if _read_record(conversion, job).state in ("RUNNING", "COMPLETING"):
+        if _read_record(conversion, job).state in _AT_WORK:
             raise NotClaimed(f"job {job} stays: {error.answer}") from error
         raise ConverterError(
             f"job {job} has ended and Slurm does not requeue it ({error.answer}): submit it again"
@@ -94,7 +107,7 @@ def _read_record(conversion: Conversion, job: str) -> JobRecord:
 def _is_requeued(conversion: Conversion, job: str) -> bool:
     """It waits again, or runs elsewhere by now, or has ended with success."""
     state = conversion.slurm.read_job(job).state
-    if state in ("RUNNING", "COMPLETING", "SUSPENDED"):
+    if state in _AT_WORK:
         return not _is_on_node(conversion, job)
     return state in _WAITING or state == "COMPLETED"
 

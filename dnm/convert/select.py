@@ -213,8 +213,8 @@ def _not_preemptible(job: SlurmJob, now: datetime, rules: Rules) -> str:
         return what
     if job.state != "RUNNING":
         return f"{what} is {job.state}"
-    if job.node_count != 1 or len(job.nodes) != 1:
-        return f"{what} spans {job.node_count} nodes; only single-node jobs are preemptible"
+    if job.node_count != 1 or len(job.nodes) != 1 or "+" in job.display_id:
+        return f"{what} spans several nodes; only single-node jobs are preemptible"
     if job.start is None:
         return f"{what} has no start time"
     if rules.preempt_max_runtime and now - job.start > rules.preempt_max_runtime:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from dnm.convert.claim import (
     RESERVING,
+    clear_marks,
     give_back,
     is_own_reason,
     is_predecessors_reason,
@@ -23,6 +24,7 @@ from dnm.convert.conversion import Conversion, Interrupted, Stage, missing_hook
 from dnm.convert.hooks import find_hook
 from dnm.convert.journal import Mark
 from dnm.convert.kube_side import PodOnNode
+from dnm.convert.preempt import make_good
 from dnm.convert.select import service_of
 from dnm.convert.settings import Settings
 from dnm.convert.to_k8s import FIRST_IRREVERSIBLE
@@ -238,6 +240,7 @@ def hand_over(conversion: Conversion) -> str:
         conversion.wait_until(
             lambda: _not_usable(conversion), conversion.settings.return_timeout_seconds, SlurmError
         )
+    clear_marks(conversion)
     release(conversion)
     return note
 
@@ -272,6 +275,7 @@ def undo_claim(conversion: Conversion) -> str:
     """The way back while nothing of the node itself was touched."""
     conversion.book.write("give back", Mark.BEGUN)
     try:
+        make_good(conversion)
         note = give_back(conversion)
     except DnmError as error:
         conversion.book.write("give back", Mark.FAILED, str(error))
