@@ -160,26 +160,34 @@ def _check_resources(root: Queue, report: Report) -> None:
         above = bounds[parent] if parent else nothing
         own = amounts_of(queue.resources.max)
         floor = guaranteed[path] = amounts_of(queue.resources.guaranteed)
-        line = queue.resources.line or queue.line
         for resource, amount, limit in _larger(floor, own):
+            line = _line_of(queue, queue.resources.guaranteed, resource)
             message = f"guaranteed {_pair(resource, amount, 'its max', limit)}"
             report("R1", path, line, f"{path}: {message}")
         for resource, amount, limit in _larger(own, above):
+            line = _line_of(queue, queue.resources.max, resource)
             message = f"max {_pair(resource, amount, 'the max of a queue above it', limit)}"
             report("R2", path, line, f"{path}: {message}")
         bounds[path] = _tightest(own, above) if own else above
     for path, parent, queue in reversed(order):
-        total, line = sums[path], queue.resources.line or queue.line
-        for rule, kind, limits in (
-            ("R3", "its guaranteed", guaranteed[path]),
-            ("R4", "the tightest max up to root", bounds[path]),
+        total, written = sums[path], queue.resources
+        for rule, kind, limits, quantities in (
+            ("R3", "its guaranteed", guaranteed[path], written.guaranteed),
+            ("R4", "the tightest max up to root", bounds[path], written.max),
         ):
             for resource, amount, limit in _larger(total, limits):
+                line = _line_of(queue, quantities, resource)
                 message = f"the children's guaranteed {_pair(resource, amount, kind, limit)}"
                 report(rule, path, line, f"{path}: {message}")
         if parent:
             passed_up = guaranteed[path] if any(guaranteed[path].values()) else total
             _add(sums[parent], passed_up)
+
+
+def _line_of(queue: Queue, quantities: Quantities | None, resource: str) -> int:
+    """Of the number itself, or of the queue where it is not the one that has it."""
+    quantity = (quantities or {}).get(resource)
+    return quantity.node.line if quantity else queue.resources.line or queue.line
 
 
 def _larger(amounts: Resources, limits: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:

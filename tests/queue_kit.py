@@ -1,0 +1,115 @@
+"""What the tests of the queue document share: sources, wants, sizes, and the corpus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from dnm.ledger import QueueEdit, QueueWants, plan_queue_edit
+from dnm.model import ConfigMap, QueueStatus, Resources
+from dnm.queues import LEDGER_ANNOTATION, SourceDocument, parse_document, resolve_document
+
+DATA = Path(__file__).parent / "data" / "queues"
+CORPUS = {
+    path.stem: path.read_bytes().decode() for path in sorted((DATA / "lossless").glob("*.yaml"))
+}
+NODE: Resources = {
+    "vcore": 128_000,
+    "memory": 256 * 10**9,
+    "pods": 110,
+    "nvidia.com/gpu": 4,
+    "ephemeral-storage": 10**12,
+    "hugepages-2Mi": 2**31,
+}
+AMOUNT = re.compile(r"[0-9]+[ \t]*(?:[kKMGTPE]i?|m)?(?![0-9A-Za-z])")
+"""Whatever could be the value of a limit."""
+
+TREE = """\
+partitions:
+  - name: default
+    queues:
+      - name: root
+        queues:
+          - name: science
+            resources:
+              guaranteed: {vcore: 40, memory: 100G}
+              max: {vcore: 1000, memory: 4T}
+            queues:
+              - name: a
+                resources:
+                  guaranteed: {vcore: 8, memory: 32G}
+                  max: {vcore: 80, memory: 320G}
+              - name: b
+                resources:
+                  max: {vcore: 64, memory: 256G}
+          - name: free
+"""
+A, B = "root.science.a", "root.science.b"
+
+
+def config_map(text: str, ledger: str = "", **fields: object) -> ConfigMap:
+    annotations = {LEDGER_ANNOTATION: ledger} if ledger else {}
+    values: dict[str, object] = {
+        "namespace": "yunikorn",
+        "name": "yunikorn-configs",
+        "resource_version": "1",
+        "data": {"queues.yaml": text},
+        "annotations": annotations,
+        **fields,
+    }
+    return ConfigMap(**values)  # type: ignore[arg-type]
+
+
+def source(text: str, ledger: str = "") -> SourceDocument:
+    return resolve_document(config_map(text, ledger), None)
+
+
+def nodes_of(queue: str, *names: str, size: Resources = NODE) -> dict[str, dict[str, Resources]]:
+    return {queue: dict.fromkeys(names, size)}
+
+
+def remember(
+    text: str, lent: Mapping[str, Resources] | None = None, baseline_text: str = ""
+) -> dict[str, QueueStatus]:
+    """What a run that saw this text noted of every queue; the baseline is that of another text."""
+    before = parse_document(baseline_text or text).queues
+    return {
+        path: QueueStatus(
+            limit=dict(queue.max),
+            baseline=dict(before[path].max),
+            lent=dict((lent or {}).get(path, {})),
+            used={},
+            pending={},
+            pending_pods=0,
+            verdict="",
+            reason="",
+        )
+        for path, queue in parse_document(text).queues.items()
+    }
+
+
+def edit(
+    text: str,
+    ledger: str,
+    nodes: Mapping[str, Mapping[str, Resources]],
+    instance: str = "prod",
+    **more: object,
+) -> QueueEdit:
+    """One edit by an instance whose last run saw this very text without lent nodes."""
+    values: dict[str, object] = {"remembered": remember(text), **more}
+    wants = QueueWants(instance_id=instance, nodes=nodes, **values)  # type: ignore[arg-type]
+    return plan_queue_edit(source(text, ledger), wants)
+
+
+def lend(text: str, nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> QueueEdit:
+    """The first edit of a document; must succeed."""
+    made = edit(text, "", nodes, **more)  # type: ignore[arg-type]
+    assert not made.refusal
+    return made
+
+
+def change(text: str, old: str, new: str) -> str:
+    """What a person does with an editor; `old` must be there once."""
+    assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {text!r}"
+    return text.replace(old, new)
