@@ -3,16 +3,24 @@ says what it did; the next run acts on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 
+from dnm.draft import Draft, queue_wants
 from dnm.errors import DnmError, ExitCode
+from dnm.kube import KubeClient
+from dnm.ledger import plan_rebase
+from dnm.ledger_compare import Reading
 from dnm.lifecycle import enter_phase
-from dnm.model import Config, Pause, Phase, Registry
-from dnm.runner import change_registry
+from dnm.model import Config, Pause, Phase, Registry, Resources, SetQueueLimits
+from dnm.queue_verbs import rebase_queues
+from dnm.registry import load_registry
+from dnm.runner import change_registry, connect, run_lock
+from dnm.snapshot import take_snapshot
+from dnm.yunikorn import YunikornClient
 
 V = TypeVar("V")
 
@@ -110,6 +118,44 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool]) -> str:
         return f"{node} stays as it is"
     change_registry(config, change)
     return f"{node} is forgotten; the next run takes its part out of the queue"
+
+
+# --- the queue document ----------------------------------------------------------------------
+
+
+def queue_edges(config: Config) -> tuple[KubeClient, tuple[str, str], YunikornClient | None]:
+    """Where the queue document is, and who can be asked about it."""
+    place = (config.yunikorn_cm_namespace, config.yunikorn_cm_name)
+    yunikorn = YunikornClient(config.yunikorn_url) if config.yunikorn_url else None
+    return KubeClient.connect(config), place, yunikorn
+
+
+def used_by_queue(config: Config, environ: Mapping[str, str]) -> dict[str, Resources] | None:
+    """What the pods of every queue use now; None: they could not be read."""
+    registry = load_registry(config, datetime.now(UTC))
+    facts = take_snapshot(config, registry, *connect(config, environ), datetime.now(UTC))
+    demand = Draft(config, registry, facts).demand
+    return None if demand is None else {path: q.used for path, q in demand.queues.items()}
+
+
+def rebase(config: Config, reading: str, queues: Sequence[str], forgotten: str) -> int:
+    """Writes down, under the lock, what a person says of the limits, with the nodes that serve."""
+    kube, place, yunikorn = queue_edges(config)
+    with run_lock(config):
+        registry = load_registry(config, datetime.now(UTC))
+        serving: dict[str, dict[str, dict[str, int]]] = {}
+        for name, entry in sorted(registry.nodes.items()):
+            if entry.phase is Phase.SERVING and entry.owner == config.instance_id:
+                serving.setdefault(entry.queue, {})[name] = entry.counted
+        wants = queue_wants(config, registry, SetQueueLimits(queues=serving))
+        said = Reading(reading) if reading else None
+        paths = [queue.lower() for queue in queues]
+        return rebase_queues(
+            kube,
+            place,
+            lambda source: plan_rebase(source, wants, said, paths, forgotten),
+            yunikorn,
+        )
 
 
 def _known(registry: Registry, node: str) -> None:

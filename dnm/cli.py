@@ -265,6 +265,63 @@ def forget(
     print(admin.forget(_config(config_path), node, lambda text: yes or typer.confirm(text)))
 
 
+# --- queues ----------------------------------------------------------------------------------
+
+
+@queues_app.command("check")
+def queues_check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="A queues.yaml or a ConfigMap manifest; none: the cluster's document."),
+    ] = None,
+    config_path: ConfigOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Judge queue documents as YuniKorn would: 0 if it takes them, 1 and every violation if not."""
+    from dnm import queue_verbs
+
+    as_json = output is Output.json
+    if files:
+        raise typer.Exit(queue_verbs.check_files(files, as_json))
+    from dnm.admin import queue_edges
+
+    kube, place, yunikorn = queue_edges(_config(config_path))
+    raise typer.Exit(queue_verbs.check_cluster(kube, place, yunikorn, as_json))
+
+
+@queues_app.command("show")
+def queues_show(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
+    """Show the tree: limit, baseline, lent by node, used, headroom."""
+    from dnm.admin import queue_edges, used_by_queue
+    from dnm.queue_verbs import show_queues
+
+    config = _config(config_path)
+    kube, place, _ = queue_edges(config)
+    used = used_by_queue(config, os.environ)
+    raise typer.Exit(show_queues(kube, place, used, output is Output.json))
+
+
+@queues_app.command("rebase")
+def queues_rebase(
+    reading: Annotated[
+        str, typer.Option("--as", help="What the limits are: baseline, or total with what is lent.")
+    ] = "",
+    queue: Annotated[list[str] | None, typer.Option(help="Only these queues.")] = None,
+    forget_instance: Annotated[
+        str, typer.Option("--forget", help="Drop the ledger of an instance that is no more.")
+    ] = "",
+    config_path: ConfigOption = None,
+) -> None:
+    """Answer dnm's question about limits that it can't explain; writes the ledger anew."""
+    from dnm import admin
+
+    if reading not in ("", "baseline", "total"):
+        raise typer.BadParameter("baseline or total", param_hint="--as")
+    if not (reading or forget_instance):
+        raise typer.BadParameter("say --as baseline, --as total, or --forget INSTANCE")
+    raise typer.Exit(admin.rebase(_config(config_path), reading, queue or [], forget_instance))
+
+
 # --- test-load -------------------------------------------------------------------------------
 
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="One namespace only.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 
 from dnm.brakes import count_left, judge_breaker, why_not_convert
@@ -20,8 +21,12 @@ def plan_conversions(draft: Draft) -> None:
             _wait(draft, queue, reason, draft.refusal if draft.demand else "")
         return
     sizing = size_queues(draft.config, draft.demand, draft.limits, draft.fleet(), supply(draft))
-    for queue, answer in sizing.queues.items():
-        draft.queue_verdicts[queue] = answer.verdict
+    for queue in draft.config.queues:
+        if queue in sizing.queues:
+            draft.queue_verdicts[queue] = sizing.queues[queue].verdict
+        if queue not in draft.limits:
+            _wait(draft, queue, Reason.QUEUE_UNREADABLE, _no_such_queue(draft, queue))
+            draft.errors.append(draft.queue_verdicts[queue].detail)
     left = draft.config.max_conversions_per_run
     may_start = {need.node_type: _why_not(draft, need.node_type) for need in sizing.needs}
     for need in sizing.needs:
@@ -74,6 +79,8 @@ def _why_not(draft: Draft, node_type: str) -> tuple[Reason, str] | None:
 
 def _why_not_queue(draft: Draft, sizing: QueueSizing) -> tuple[Reason, str] | None:
     queue = sizing.verdict.queue
+    if queue not in draft.limits:
+        return Reason.QUEUE_UNREADABLE, _no_such_queue(draft, queue)
     unread = draft.unreadable_namespaces(queue)
     if unread:
         return Reason.DEMAND_UNREADABLE, f"namespace {', '.join(unread)}"
@@ -90,6 +97,12 @@ def _why_not_queue(draft: Draft, sizing: QueueSizing) -> tuple[Reason, str] | No
         return None
     detail = f"{breaker.strikes} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
     return Reason.BREAKER, detail
+
+
+def _no_such_queue(draft: Draft, queue: str) -> str:
+    close = difflib.get_close_matches(queue, draft.limits, n=1)
+    hint = f", did you mean {close[0]}?" if close else "; `dnm queues show` lists those there are"
+    return f"the queue document has no queue {queue}{hint}"
 
 
 def _wait(draft: Draft, queue: str, reason: Reason, detail: str = "") -> None:

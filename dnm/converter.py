@@ -1,20 +1,21 @@
 """The converter edge: runs the external `node-convert` and listens to it.
 
 There is never a shell; names are checked before they become arguments. A converter runs in its own
-session, so that a run that is killed leaves it to finish its node, and one that hangs is ended with
-its children. Its exit code is reported and never believed: whoever calls looks at the clusters.
+session and writes into files of the state directory, so that a run that is killed leaves it to
+finish its node, and the next run still learns what it named; one that hangs is ended with its
+children. Its exit code is reported and never believed: whoever calls looks at the clusters.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,9 @@ from dnm.trust import check_trust
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LIST_TIMEOUT = timedelta(seconds=60)
 _LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
+_READ_AT_ONCE = 64 * 1024
+_OUTPUT_LIMIT = 64 * 1024 * 1024
+_LISTEN_EVERY = 0.05  # seconds
 _LIST_LIMIT = 64 * 1024 * 1024
 
 
@@ -93,20 +97,27 @@ def still_running(processes: Iterable[ConverterProcess]) -> frozenset[ConverterP
 
 
 class ConverterCall:
-    """One converter under way. `run_converters` drives it."""
+    """One converter under way, its output in `<key>.out` and `<key>.err` of a directory.
+    `run_converters` drives it."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, key: str, command: Sequence[str], environment: Mapping[str, str], directory: Path
+    ) -> None:
         """Starts it; raises ConverterError when the program is missing or not executable."""
         self.names: list[str] = []
         self.last_lines: list[str] = []
         try:
             check_trust(Path(command[0]), ConverterError)
+            with touch("converter.output"):
+                directory.mkdir(mode=0o700, exist_ok=True)
+                self.stdout = _Tail(directory / f"{key}.out")
+                self.stderr = _Tail(directory / f"{key}.err")
             with touch("converter.start"):
                 self.child = subprocess.Popen(
                     list(command),
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
+                    stdout=self.stdout.file,
+                    stderr=self.stderr.file,
                     env=dict(environment),
                     start_new_session=True,
                 )
@@ -118,6 +129,15 @@ class ConverterCall:
         self.process = process_of(self.child.pid) or ConverterProcess(
             pid=self.child.pid, start_ticks=0
         )
+
+    def listen(self, on_line: Callable[[str], None], is_last: bool = False) -> None:
+        """Hears what it has said since the last time; at the end an unfinished line too."""
+        for tail in (self.stdout, self.stderr):
+            for line in tail.new_lines(is_last):
+                text = printable(line.decode("utf-8", "replace").rstrip())
+                if text:
+                    self.hear(text, tail is self.stdout)
+                    on_line(text)
 
     def hear(self, line: str, from_stdout: bool) -> None:
         """A name alone on a line of stdout is a node that it converted."""
@@ -141,12 +161,43 @@ class ConverterCall:
         self.child.wait()
 
 
+class _Tail:
+    """A file that a process writes and this one reads, as far as it has come."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        self.file = open(os.open(path, flags, 0o600), "rb", buffering=0)  # noqa: SIM115
+        self.at = 0
+        self.rest = b""
+
+    def new_lines(self, is_last: bool) -> Iterator[bytes]:
+        """Whole lines, cut at a limit; at the end everything that is left."""
+        while content := os.pread(self.file.fileno(), _READ_AT_ONCE, self.at):
+            self.at += len(content)
+            yield from self._lines_of(content)
+        if self.at > _OUTPUT_LIMIT:
+            # Appending goes on at the beginning: a converter that babbles fills no disk.
+            os.ftruncate(self.file.fileno(), 0)
+            self.at = 0
+        if is_last:
+            yield from self._lines_of(b"\n")
+
+    def _lines_of(self, content: bytes) -> list[bytes]:
+        whole, newline, rest = (self.rest + content).rpartition(b"\n")
+        if len(rest) > _LINE_LIMIT:
+            whole, rest = whole + newline + rest, b""
+        self.rest = rest
+        return [line[:_LINE_LIMIT] for line in whole.splitlines()]
+
+
 class NodeConvert:
     """The site's converter as a run uses it: asked for its list, started, listened to."""
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         self.config = config
         self.environment = converter_environment(config, environ)
+        self.directory = config.converted_nodes_path.parent / "converter"
         self.calls: dict[str, ConverterCall] = {}
 
     def list_nodes(self, node: str = "") -> dict[str, BatchNode] | Unreadable:
@@ -157,7 +208,8 @@ class NodeConvert:
 
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
         """Starts it under a key of the caller's; raises ConverterError."""
-        self.calls[key] = call = ConverterCall(command, self.environment)
+        call = ConverterCall(key, command, self.environment, self.directory)
+        self.calls[key] = call
         return call.process
 
     def listen(
@@ -166,6 +218,24 @@ class NodeConvert:
         """Waits for all that were started, by key."""
         timeout, grace = self.config.convert_timeout, self.config.shutdown_grace
         return run_converters(self.calls, timeout, on_line, should_leave, grace)
+
+    def read_names(self, key: str) -> tuple[str, ...]:
+        """What a converter has named that an earlier run started and could not listen to."""
+        try:
+            with touch("converter.read_output"), open(self.directory / f"{key}.out", "rb") as file:
+                lines = file.read(_OUTPUT_LIMIT).decode("utf-8", "replace").splitlines()
+        except OSError:
+            return ()
+        return tuple(dict.fromkeys(line for line in lines if NODE_NAME.fullmatch(line)))
+
+    def forget_output(self, kept: Container[str]) -> None:
+        """Removes the output of converters that nobody waits for any more."""
+        if not self.directory.is_dir():
+            return
+        for path in self.directory.iterdir():
+            if path.stem not in kept:
+                with touch("converter.forget_output"):
+                    path.unlink(missing_ok=True)
 
 
 def run_converters(
@@ -182,78 +252,37 @@ def run_converters(
     """
     deadline = time.monotonic() + timeout.total_seconds()
     leave_at: float | None = None
-    lines = _Lines(calls, on_line)
     ended: dict[str, Ended] = {}
-    while len(ended) < len(calls):
+    while True:
         if leave_at is None and should_leave():
             leave_at = time.monotonic() + grace.total_seconds()
-        leaving = leave_at is not None and time.monotonic() >= leave_at
-        late = time.monotonic() >= deadline
-        lines.listen(0.2)
+        is_leaving = leave_at is not None and time.monotonic() >= leave_at
+        is_late = time.monotonic() >= deadline
         for key, call in calls.items():
-            if key in ended:
-                continue
-            has_ended = call.child.poll() is not None
-            if has_ended or leaving or late:
-                if late and not has_ended:
-                    call.end()
-                lines.listen(0)
-                with touch("converter.end"):
-                    ended[key] = Ended(
-                        exit_code=call.child.returncode if has_ended else None,
-                        names=tuple(call.names),
-                        last_lines=tuple(call.last_lines),
-                        timed_out=late and not has_ended,
-                        left_running=leaving and not late and not has_ended,
-                    )
-    lines.close()
-    return ended
+            if key not in ended:
+                has_ended = call.child.poll() is not None
+                call.listen(partial(on_line, key))
+                if has_ended or is_leaving or is_late:
+                    ended[key] = _end(call, has_ended, is_late, partial(on_line, key))
+        if len(ended) == len(calls):
+            return ended
+        time.sleep(_LISTEN_EVERY)
 
 
-class _Lines:
-    """The output of several processes, line by line, without waiting for any."""
-
-    def __init__(self, calls: Mapping[str, ConverterCall], on_line: Callable[[str, str], None]):
-        self.on_line = on_line
-        self.calls = calls
-        self.selector = selectors.DefaultSelector()
-        self.rest: dict[int, bytes] = {}
-        for key, call in calls.items():
-            for stream in (call.child.stdout, call.child.stderr):
-                assert stream is not None
-                os.set_blocking(stream.fileno(), False)
-                self.rest[stream.fileno()] = b""
-                self.selector.register(stream, selectors.EVENT_READ, (key, stream))
-
-    def listen(self, seconds: float) -> None:
-        if not self.selector.get_map():
-            time.sleep(min(seconds, 0.02))
-            return
-        for event, _ in self.selector.select(seconds):
-            key, stream = event.data
-            content = os.read(stream.fileno(), 65536)
-            whole, newline, rest = (self.rest[event.fd] + content).rpartition(b"\n")
-            if not content:
-                self.selector.unregister(stream)
-                whole, rest = self.rest[event.fd], b""
-            elif len(rest) > _LINE_LIMIT:
-                whole, rest = whole + newline + rest, b""
-            self.rest[event.fd] = rest
-            for line in whole.splitlines():
-                self._heard(key, line, stream is self.calls[key].child.stdout)
-
-    def _heard(self, key: str, line: bytes, from_stdout: bool) -> None:
-        text = printable(line[:_LINE_LIMIT].decode("utf-8", "replace").rstrip())
-        if text:
-            self.calls[key].hear(text, from_stdout)
-            self.on_line(key, text)
-
-    def close(self) -> None:
-        self.selector.close()
-        for call in self.calls.values():
-            for stream in (call.child.stdout, call.child.stderr):
-                assert stream is not None
-                stream.close()
+def _end(
+    call: ConverterCall, has_ended: bool, is_late: bool, on_line: Callable[[str], None]
+) -> Ended:
+    if is_late and not has_ended:
+        call.end()
+    with touch("converter.end"):
+        call.listen(on_line, is_last=True)
+        return Ended(
+            exit_code=call.child.returncode if has_ended else None,
+            names=tuple(call.names),
+            last_lines=tuple(call.last_lines),
+            timed_out=is_late and not has_ended,
+            left_running=not is_late and not has_ended,
+        )
 
 
 class _ListedNode(msgspec.Struct):

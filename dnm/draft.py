@@ -122,6 +122,7 @@ class Draft:
             working_pods=None if self.demand is None else {n: u.work_pods for n, u in use.items()},
             sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide and not pods.unreadable,
             running=self.snapshot.running_converters,
+            named=self.snapshot.named,
         )
 
     def unreadable_namespaces(self, queue: str) -> list[str]:

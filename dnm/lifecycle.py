@@ -48,6 +48,7 @@ class Facts(Value):
     working_pods: Mapping[str, int] | None  # node -> pods that count; a node without: 0
     running: frozenset[ConverterProcess]
     sees_all_pods: bool = True  # False: some namespaces could not be read
+    named: Mapping[str, tuple[str, ...]] = {}  # request -> nodes that its lost converter named
 
     def is_in_service(self, name: str) -> bool | None:
         """Whether Slurm has the node in service; None is unknown."""
@@ -332,17 +333,18 @@ def advance_request(
     """
     if facts.nodes is None:
         return RequestStep(request=request)
-    named = [name for name in request.names if name not in taken]
     if not request.ended and not facts.is_running(request.converter):
         # The run that started it was killed: its time to join counts from now.
-        request = msgspec.structs.replace(request, ended=True, since=facts.now)
+        names = request.names or facts.named.get(request.id, ())
+        request = msgspec.structs.replace(request, ended=True, since=facts.now, names=names)
+    named = [name for name in request.names if name not in taken]
     arrived = [
         name
         for name, node in sorted(facts.nodes.items())
         if name not in taken and name not in named and _is_brought_by(config, request, node)
     ]
-    names = ([n for n in named if request.ended or n in facts.nodes]) + arrived
-    joined = {name: _newly_lent(request, name, facts.now) for name in names}
+    came = [name for name in named if request.ended or name in facts.nodes]
+    joined = {name: _newly_lent(request, name, facts.now) for name in (*came, *arrived)}
     left = max(request.count - len(joined), 0)
     rest = msgspec.structs.replace(request, count=left)
     if left == 0 and (rest.ended or joined):

@@ -444,6 +444,7 @@ class Snapshot(Value):
     claims: tuple[Claim, ...] | Unreadable = ()
     yunikorn: YunikornView | Unreadable | None = None
     running_converters: frozenset[ConverterProcess] = frozenset()
+    named: Mapping[str, tuple[str, ...]] = {}  # by request whose converter a killed run left alone
 
 
 class Verdict(Enum):

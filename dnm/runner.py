@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
@@ -32,6 +32,8 @@ class Kube(snapshot.Kube, actuator.Kube, Protocol):
 
 class Converter(snapshot.Converter, actuator.Converter, Protocol):
     """The converter edge of a whole pass."""
+
+    def forget_output(self, kept: Container[str]) -> None: ...
 
 
 Edges: TypeAlias = tuple[Kube, Converter]
@@ -121,6 +123,7 @@ def run_pass(
         outcome = Outcome(registry=plan.registry)
         if edges is not None:
             outcome = Actuator(config, *edges, should_stop, clock).apply_plan(plan)
+            edges[1].forget_output({request.id for request in outcome.registry.requests})
         exit_code = _exit_code(plan, outcome)
         _record(config, plan, outcome, exit_code, clock())
         return Pass(plan=plan, exit_code=exit_code, outcome=outcome)

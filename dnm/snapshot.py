@@ -46,6 +46,7 @@ class Converter(Protocol):
     def still_running(
         self, processes: Iterable[ConverterProcess]
     ) -> frozenset[ConverterProcess]: ...
+    def read_names(self, key: str) -> tuple[str, ...]: ...
 
 
 def take_snapshot(
@@ -75,6 +76,11 @@ def take_snapshot(
         claims=_read_claims(kube, pods),
         yunikorn=_read_yunikorn(config),
         running_converters=running,
+        named={
+            request.id: converter.read_names(request.id)
+            for request in registry.requests
+            if not request.ended and request.converter not in running
+        },
     )
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dnm.converter import (
     ConverterCall,
     Ended,
+    NodeConvert,
     convert_command,
     converter_environment,
     list_batch_nodes,
@@ -50,7 +51,7 @@ def run_one(
     grace: timedelta = LONG,
 ) -> tuple[Ended, list[str]]:
     lines: list[str] = []
-    call = ConverterCall([str(path)], dict(os.environ))
+    call = ConverterCall("k", [str(path)], dict(os.environ), path.parent / "output")
     ended = run_converters({"k": call}, timeout, lambda _, line: lines.append(line),
                            should_leave, grace)  # fmt: skip
     return ended["k"], lines
@@ -89,8 +90,8 @@ def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
 
 
 def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
-    path = script(tmp_path, f"sleep 1; echo done > {tmp_path}/result")
-    call = ConverterCall([str(path)], dict(os.environ))
+    path = script(tmp_path, f"set -e; sleep 1; echo a001; echo done > {tmp_path}/result")
+    call = ConverterCall("k", [str(path)], dict(os.environ), tmp_path / "output")
     ended = run_converters(
         {"k": call}, LONG, lambda *_: None, lambda: True, timedelta(seconds=0.1)
     )["k"]
@@ -98,6 +99,19 @@ def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
     call.child.wait(timeout=10)
     assert (tmp_path / "result").read_text() == "done\n"
     assert not still_running([call.process])
+    # What it said after it was left alone is not lost: the next run reads it.
+    convert = NodeConvert(a_config(tmp_path), {})
+    convert.directory = tmp_path / "output"
+    assert convert.read_names("k") == ("a001",) and convert.read_names("other") == ()
+    convert.forget_output({"other"})
+    assert list(convert.directory.iterdir()) == []
+
+
+def test_one_that_babbles_fills_no_disk(tmp_path: Path) -> None:
+    path = script(tmp_path, "head -c 80000000 /dev/zero | tr '\\0' '\\n'; echo a001")
+    ended, _ = run_one(path)
+    assert ended.names == ("a001",)
+    assert sum(file.stat().st_size for file in (tmp_path / "output").iterdir()) < 70_000_000
 
 
 def test_a_later_process_of_the_same_number_is_not_ours() -> None:
@@ -111,7 +125,7 @@ def test_several_run_at_once_and_each_is_heard(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
         path = script(tmp_path / name, f"sleep 0.4; echo {name}001; exit {len(calls)}")
-        calls[name] = ConverterCall([str(path)], dict(os.environ))
+        calls[name] = ConverterCall(name, [str(path)], dict(os.environ), tmp_path / "output")
     began = time.monotonic()
     ended = run_converters(calls, LONG, lambda *_: None, never, LONG)
     assert {key: (end.names, end.exit_code) for key, end in ended.items()} == {
@@ -153,7 +167,7 @@ def test_a_missing_or_unexecutable_converter_is_a_sentence(tmp_path: Path) -> No
     path.chmod(0o644)
     for missing in (path, tmp_path / "nothing"):
         with pytest.raises(ConverterError, match="node_convert_path"):
-            ConverterCall([str(missing)], {})
+            ConverterCall("k", [str(missing)], {}, tmp_path / "output")
         assert isinstance(list_batch_nodes(a_config(node_convert_path=missing), {}), Unreadable)
 
 

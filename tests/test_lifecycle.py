@@ -35,7 +35,8 @@ GONE_PHASE = None
 def case(
     phase: Phase, seen: Facts, reason: Reason, after: Phase | None, name: str, **entry: Any
 ) -> Any:
-    return pytest.param(a_lent_node(phase, **entry), seen, reason, after, id=f"{phase.value}-{name}")
+    described = f"{phase.value}-{name}"
+    return pytest.param(a_lent_node(phase, **entry), seen, reason, after, id=described)
 
 
 CASES = [

@@ -100,7 +100,7 @@ def queue_map(
 
 
 class World:
-    """A snapshot and registry; each change returns the world, so that a case reads as a sentence."""
+    """A snapshot and a registry; each change returns it, so that a case reads as a sentence."""
 
     def __init__(self) -> None:
         self.config = a_config(pending_grace=timedelta(0), global_cooldown=timedelta(seconds=30))

@@ -122,7 +122,8 @@ def test_an_empty_predecessor_s_registry_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", [{"namespace": "unknown"}, {"namespace": 5}, [], {"namespace": "dev", "last_pod_end": "x"}]
+    "entry",
+    [{"namespace": "unknown"}, {"namespace": 5}, [], {"namespace": "dev", "last_pod_end": "x"}],
 )
 def test_a_predecessor_s_entry_that_makes_no_sense_is_named(tmp_path: Path, entry: object) -> None:
     config = a_config(tmp_path)
