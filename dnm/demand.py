@@ -202,57 +202,76 @@ class _Bound(Value):
 
 
 def _sum_bound(pods: Sequence[Pod], finder: _QueueFinder) -> _Bound:
-    shapes: dict[int, PodShape] = {}
-    on_node: dict[tuple[str, int, bool], int] = {}
-    in_app: dict[tuple[str, int], int] = {}
+    """The loop over every pod of the cluster: sums are lists over the resource names, so that no
+    object is made for a pod."""
+    shapes = {id(shape): shape for shape in (pod.shape for pod in pods)}
+    axes = list(dict.fromkeys(name for shape in shapes.values() for name in shape.request))
+    asked = {
+        key: [(axes.index(name), amount) for name, amount in shape.request.items()]
+        for key, shape in shapes.items()
+    }
+    on_node: dict[str, _OnNode] = {}
+    in_queue: dict[str, dict[int, int]] = {}
     unbound: list[Pod] = []
     gang_members: list[Pod] = []
     find = finder.find
     for pod in pods:
-        node = pod.node
-        if node:
-            shape = pod.shape
-            key = id(shape)
-            shapes[key] = shape
-            place = (node, key, pod.is_daemonset or pod.is_mirror)
-            on_node[place] = on_node.get(place, 0) + 1
+        if pod.node:
+            key = id(pod.shape)
+            place = on_node.get(pod.node)
+            if place is None:
+                place = on_node[pod.node] = _OnNode(len(axes))
+            used = place.used
+            for axis, amount in asked[key]:
+                used[axis] += amount
+            if pod.is_daemonset or pod.is_mirror:
+                for axis, amount in asked[key]:
+                    place.overhead[axis] += amount
+            else:
+                place.work_pods += 1
             if pod.is_yunikorn:
-                asker = (find(pod), key)
-                in_app[asker] = in_app.get(asker, 0) + 1
+                queue = find(pod)
+                counts = in_queue.get(queue)
+                if counts is None:
+                    counts = in_queue[queue] = {}
+                counts[key] = counts.get(key, 0) + 1
         elif not (pod.is_daemonset or pod.is_mirror):
             unbound.append(pod)
         if pod.is_placeholder or pod.task_group or pod.task_groups:
             gang_members.append(pod)
-    in_queue: dict[str, dict[str, int]] = {}
-    for (queue, key), count in in_app.items():
-        _add(in_queue.setdefault(queue, {}), shapes[key].request, count)
     return _Bound(
-        nodes=_use_of_nodes(on_node, shapes),
-        in_queue=in_queue,
+        nodes={name: place.as_value(axes) for name, place in on_node.items()},
+        in_queue={queue: _total(shapes, counts) for queue, counts in in_queue.items()},
         unbound=unbound,
         gang_members=gang_members,
     )
 
 
-def _use_of_nodes(
-    on_node: Mapping[tuple[str, int, bool], int], shapes: Mapping[int, PodShape]
-) -> dict[str, NodeUse]:
-    sums: dict[str, tuple[dict[str, int], dict[str, int], list[int]]] = {}
-    for (node, key, is_overhead), count in on_node.items():
-        entry = sums.get(node)
-        if entry is None:
-            entry = sums[node] = ({}, {}, [0])
-        used, daemonsets, work = entry
-        request = shapes[key].request
-        _add(used, request, count)
-        if is_overhead:
-            _add(daemonsets, request, count)
-        else:
-            work[0] += count
-    return {
-        node: NodeUse(used=used, daemonsets=daemonsets, work_pods=work[0])
-        for node, (used, daemonsets, work) in sums.items()
-    }
+class _OnNode:
+    """What is bound to one node, while it is summed up."""
+
+    __slots__ = ("overhead", "used", "work_pods")
+
+    def __init__(self, axes: int) -> None:
+        self.used = [0] * axes
+        self.overhead = [0] * axes
+        self.work_pods = 0
+
+    def as_value(self, axes: Sequence[str]) -> NodeUse:
+        return NodeUse(
+            used={name: amount for name, amount in zip(axes, self.used, strict=True) if amount},
+            daemonsets={
+                name: amount for name, amount in zip(axes, self.overhead, strict=True) if amount
+            },
+            work_pods=self.work_pods,
+        )
+
+
+def _total(shapes: Mapping[int, PodShape], counts: Mapping[int, int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for key, count in counts.items():
+        _add(total, shapes[key].request, count)
+    return total
 
 
 def _add(total: dict[str, int], request: Resources, count: int) -> None:
