@@ -1,15 +1,13 @@
 """One keep-alive HTTP connection to the API server, pages, time limits and retries.
 
-A read is tried again where that can help, a write never once it may have happened. Bodies are read
-into one buffer that every page uses again. Everything here raises `ApiRefused`, `LostAnswer` or
-what the operating system raises; `kube_errors.py` makes sentences of them.
+A read is tried again where that can help, a write never once it may have happened. Everything here
+raises `ApiRefused`, `LostAnswer` or what the operating system raises; `kube_errors.py` makes
+sentences of them.
 """
 
 from __future__ import annotations
 
-import io
 import time
-import zlib
 from collections.abc import Generator, Mapping
 from datetime import timedelta
 from http.client import HTTPException, HTTPResponse
@@ -19,14 +17,14 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from dnm.kube_access import Access
-from dnm.kube_connection import READ_AHEAD, Connection, is_loopback
+from dnm.kube_body import BodyBuffer
+from dnm.kube_connection import Connection, is_loopback
 from dnm.kube_errors import ApiRefused, LostAnswer, clean, describe
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
 _PAGE_ITEMS = 500
-_LARGEST_BODY = 1 << 28
 _ATTEMPTS = 4
 _FIRST_PAUSE = 0.25  # seconds, doubled from one attempt to the next
 _LONGEST_PAUSE = 10.0
@@ -101,17 +99,6 @@ def _pause(attempt: int) -> float:
     return _FIRST_PAUSE * 2.0**attempt
 
 
-def _unpack(body: memoryview) -> memoryview:
-    unpacker = zlib.decompressobj(31)
-    try:
-        plain = unpacker.decompress(body, _LARGEST_BODY)
-    except zlib.error as error:
-        raise ValueError(f"it can't be unpacked: {error}") from error
-    if not unpacker.eof:
-        raise ValueError("it is too large or cut off")
-    return memoryview(plain)
-
-
 class Session:
     """The requests of one run, one after another. Not for several threads."""
 
@@ -119,7 +106,7 @@ class Session:
         self._access = access
         self._timeout = timeout.total_seconds()
         self._connection = Connection(access)
-        self._buffer = bytearray(1 << 16)
+        self._body = BodyBuffer()
         self._ahead = ""  # path of a request that was sent and not yet answered
         host = urlsplit(access.server).hostname or ""
         self._encoding = "identity" if is_loopback(host) else "gzip"
@@ -247,7 +234,7 @@ class Session:
         """The answer to the request that was sent; unless all goes well, it is closed."""
         try:
             response = self._connection.getresponse()
-            body = self._read_body(response)
+            body = self._body.read(response)
             response.close()
         except BaseException:
             self._connection.close()
@@ -255,62 +242,6 @@ class Session:
         if response.status >= 300:
             raise _make_refusal(response, body)
         return Answer(body, response.headers.get("Date") or "")
-
-    def _read_body(self, response: HTTPResponse) -> memoryview:
-        if response.chunked:
-            size = self._read_chunks(response.fp)
-        elif response.length is not None:
-            size = self._fill(response.fp, 0, response.length)
-        else:
-            size = self._read_to_end(response.fp)
-        body = memoryview(self._buffer)[:size]
-        if response.headers.get("Content-Encoding", "").lower() == "gzip":
-            return _unpack(body)
-        return body
-
-    def _read_chunks(self, stream: io.BufferedIOBase) -> int:
-        size = 0
-        while True:
-            length = int(stream.readline(32).split(b";")[0], 16)
-            if length == 0:
-                break
-            size = self._fill(stream, size, length)
-            if stream.read(2) != b"\r\n":
-                raise ValueError("a chunk of the answer does not end where it says")
-        for _ in range(64):
-            if stream.readline(1 << 16) in (b"\r\n", b"\n", b""):
-                return size
-        raise ValueError("the answer has too many trailers")
-
-    def _read_to_end(self, stream: io.BufferedIOBase) -> int:
-        size = 0
-        while block := stream.read(READ_AHEAD):
-            self._reserve(size, len(block))
-            self._buffer[size : size + len(block)] = block
-            size += len(block)
-        return size
-
-    def _fill(self, stream: io.BufferedIOBase, start: int, length: int) -> int:
-        self._reserve(start, length)
-        end = start + length
-        view = memoryview(self._buffer)[start:end]
-        done = 0
-        while done < length:
-            got = stream.readinto(view[done:] if done else view)
-            if not got:
-                raise ConnectionResetError("the connection was cut in the middle of the answer")
-            done += got
-        return end
-
-    def _reserve(self, used: int, more: int) -> None:
-        """Room for `more` bytes behind `used`. A new buffer, so that views of the old one hold."""
-        needed = used + more
-        if more < 0 or needed > _LARGEST_BODY:
-            raise ValueError(f"the answer is larger than {_LARGEST_BODY} bytes")
-        if needed > len(self._buffer):
-            larger = bytearray(max(needed, 2 * len(self._buffer)))
-            larger[:used] = memoryview(self._buffer)[:used]
-            self._buffer = larger
 
     def _retry(self, method: str, path: str, body: bytes) -> Answer:
         """At most `_ATTEMPTS` times, and none begins after one request time-out has passed."""

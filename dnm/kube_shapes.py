@@ -40,26 +40,25 @@ class ShapeBook:
 
     def find_request(self, spec: Spec, status: Status) -> PodShape:
         """The shape without constraints: all that matters of a bound pod."""
-        shape, is_resized = self._find(_request_key(spec, status), spec, status, False)
+        key = _request_key(spec, status)
+        shape, is_resized = self._requested.get(key) or self._learn(key, spec, status, False)
         if is_resized and _is_infeasible(status):
-            key = ("infeasible", _request_key(spec, status))
-            shape, _ = self._find(key, spec, status, True)
+            key = ("infeasible", key)
+            shape, _ = self._requested.get(key) or self._learn(key, spec, status, True)
         return shape
 
-    def _find(
+    def _learn(
         self, key: object, spec: Spec, status: Status, infeasible: bool
     ) -> tuple[PodShape, bool]:
         """The shape, and whether its containers' status says something else than their spec."""
-        known = self._requested.get(key)
-        if known is None:
-            request = _read_request(spec, status, infeasible)
-            amounts = effective_request(request)
-            for name, amount in amounts.items():
-                if amount < 0:
-                    raise QuantityError(f"it asks for {amount} of {name}")
-            known = self._intern(PodShape(request=amounts)), bool(request.states)
-            self._requested[key] = known
-        return known
+        request = _read_request(spec, status, infeasible)
+        amounts = effective_request(request)
+        for name, amount in amounts.items():
+            if amount < 0:
+                raise QuantityError(f"it asks for {amount} of {name}")
+        learnt = self._intern(PodShape(request=amounts)), bool(request.states)
+        self._requested[key] = learnt
+        return learnt
 
     def find_constrained(self, spec: Spec, shape: PodShape, labels: dict[str, str]) -> PodShape:
         """The shape of an unbound pod; `labels` are all it has where `has_peers` says so."""
