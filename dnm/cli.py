@@ -31,7 +31,7 @@ queues_app = typer.Typer(
     help="Look at, check and mend the queue document.", no_args_is_help=True, rich_markup_mode=None
 )
 load_app = typer.Typer(
-    help="The validation load: sleeping pods in a namespace and its queue.",
+    help="The validation load: sleeping pods.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -127,7 +127,7 @@ def run(
     log_console: ConsoleOption = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """Make one pass: look at everything, decide, do a little, write it down."""
+    """Make one pass: look, decide, do a little, record."""
     if dry_run:
         plan(config_path, output)
     config = _config(config_path)
@@ -146,7 +146,7 @@ def run(
 
 @app.command()
 def plan(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
-    """Show what a run would do and why; write nothing anywhere."""
+    """Show what a run would do and why; writes nothing."""
     config = _config(config_path)
     from dnm.report import plan_document, print_json, print_plan
     from dnm.runner import plan_pass
@@ -165,7 +165,7 @@ def status(
     output: OutputOption = Output.text,
     live: Annotated[bool, typer.Option("--live", help="Ask the cluster too.")] = False,
 ) -> None:
-    """Show lent nodes, queues, brakes and the last run, from the state file alone."""
+    """Show lent nodes, queues, brakes and the last run."""
     config = _config(config_path)
     from dnm.registry import load_registry
     from dnm.report import print_json, print_status, status_document
@@ -187,7 +187,7 @@ def status(
 
 @app.command()
 def check(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
-    """Try everything that could go wrong at 3 a.m., now: a tick or a cross and a remedy a line."""
+    """Try now what could go wrong at 3 a.m."""
     from dnm.check import run_checks
 
     raise typer.Exit(run_checks(config_path, os.environ, output.value))
@@ -199,7 +199,7 @@ def nodes(
     output: OutputOption = Output.text,
     node_type: Annotated[str, typer.Option(help="Only nodes of this type.")] = "",
 ) -> None:
-    """Show which batch nodes could be lent now, and why the others not."""
+    """Show which batch nodes could be lent now."""
     config = _config(config_path)
     from dnm.report import print_batch_nodes
 
@@ -214,7 +214,7 @@ def pause(
     ] = None,
     reason: Annotated[str, typer.Option(help="Shown by status.")] = "",
 ) -> None:
-    """Stop all conversions and reversions, until `dnm resume` or for some minutes."""
+    """Stop conversions and reversions for a while."""
     from dnm import admin
 
     length = timedelta(minutes=minutes) if minutes else None
@@ -231,7 +231,7 @@ def resume(config_path: ConfigOption = None) -> None:
 
 @app.command()
 def hold(node: str, config_path: ConfigOption = None) -> None:
-    """Keep a lent node from going back, however idle it is."""
+    """Keep a lent node, however idle it is."""
     from dnm import admin
 
     print(admin.hold(_config(config_path), node))
@@ -247,7 +247,11 @@ def unhold(node: str, config_path: ConfigOption = None) -> None:
 
 @app.command()
 def reset(name: str, config_path: ConfigOption = None) -> None:
-    """Close a QUEUE's breaker, end a NODE TYPE's back-off, or try a failed NODE again."""
+    """Reset a breaker, a back-off or a failed node.
+
+    NAME is a queue (closes its breaker), a node type (ends its back-off), or a failed node (tries
+    to give it back again).
+    """
     from dnm import admin
 
     print(admin.reset(_config(config_path), name))
@@ -259,7 +263,7 @@ def forget(
     config_path: ConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Take a node out of the registry that a person has returned to Slurm."""
+    """Drop a node that a person has returned to Slurm."""
     from dnm import admin
 
     print(admin.forget(_config(config_path), node, lambda text: yes or typer.confirm(text)))
