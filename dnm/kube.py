@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
@@ -72,10 +73,11 @@ class KubeClient:
     def _read_pods_by_namespace(self, namespaces: tuple[str, ...]) -> PodList:
         pods: list[Pod] = []
         unreadable: dict[str, str] = {}
-        for namespace in namespaces:
+        for namespace, following in zip_longest(namespaces, namespaces[1:]):
             what = f"list the pods of namespace {namespace}"
+            then = _pods_path(following) if following else ""
             try:
-                reducer = self._list_pods(what, _pods_path(namespace), UNFINISHED)
+                reducer = self._list_pods(what, _pods_path(namespace), UNFINISHED, then)
             except KubeError as error:
                 unreadable[namespace] = str(error)
                 continue
@@ -83,7 +85,8 @@ class KubeClient:
             unreadable |= reducer.unreadable
         return PodList(pods=tuple(pods), cluster_wide=False, unreadable=unreadable)
 
-    def _list_pods(self, what: str, path: str, selector: str) -> PodReducer:
+    def _list_pods(self, what: str, path: str, selector: str, then: str = "") -> PodReducer:
+        """`then` is the path that is listed next: the server is asked for it ahead."""
         reducer = PodReducer(self._config.yunikorn_queue_annotation)
 
         def restart() -> Callable[[memoryview], None]:
@@ -91,7 +94,7 @@ class KubeClient:
             return reducer.add
 
         with self._asking(what, "list pods"), touch("kube.list_pods"):
-            self._list(path, {"fieldSelector": selector}, restart)
+            self._list(path, {"fieldSelector": selector}, restart, then)
         return reducer
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
@@ -336,13 +339,14 @@ class KubeClient:
         path: str,
         query: Mapping[str, str],
         restart: Callable[[], Callable[[memoryview], None]],
+        then: str = "",
     ) -> None:
         """All pages of a LIST. Where its token expires it starts over: `restart` forgets what was
         collected and says who takes the pages."""
         for attempt in range(_RESTARTS):
             take = restart()
             try:
-                with closing(self._session.pages(path, query)) as pages:
+                with closing(self._session.pages(path, query, then)) as pages:
                     for page in pages:
                         take(page)
                 return

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from dnm.touch import touch
 
 _HOME_KUBECONFIG = Path("~/.kube/config")
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+T = TypeVar("T")
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,29 +83,37 @@ def find_kubeconfig(config: Config) -> str:
 
 
 def _load_official(source: str, seconds: float) -> Access:
-    """In a thread of its own: the official client waits for a plug-in without a limit, and a thread
-    can be left behind."""
+    def within(call: Callable[[], T]) -> T:
+        return _within(seconds, source, call)
+
+    return within(lambda: _ask_official(source, within))
+
+
+def _within(seconds: float, source: str, call: Callable[[], T]) -> T:
+    """What the official client answers. It waits for a plug-in without a limit: so the call is made
+    in a thread of its own, which can be left behind. Raises KubeError."""
     import threading
 
-    answer: list[Access | Exception] = []
+    answers: list[T] = []
+    errors: list[Exception] = []
 
-    def load() -> None:
+    def make() -> None:
         try:
-            answer.append(_ask_official(source))
+            answers.append(call())
         except Exception as error:
-            answer.append(error)
+            errors.append(error)
 
-    thread = threading.Thread(target=load, daemon=True)
+    thread = threading.Thread(target=make, daemon=True)
     thread.start()
     thread.join(seconds)
-    if not answer:
+    if answers:
+        return answers[0]
+    if not errors:
         raise KubeError(
-            f"loading {_describe(source)} took longer than request_timeout_seconds: run the "
-            "credential plug-in that it names by hand"
+            f"{_describe(source)} took longer than request_timeout_seconds to give credentials: "
+            "run the plug-in that it names by hand"
         )
-    if isinstance(answer[0], Exception):
-        raise _unusable(source, answer[0]) from answer[0]
-    return answer[0]
+    raise _unusable(source, errors[0]) from errors[0]
 
 
 def _unusable(source: str, error: Exception) -> KubeError:
@@ -118,7 +127,7 @@ def _describe(source: str) -> str:
     return f"the kubeconfig {source}" if source else "the service account of this pod"
 
 
-def _ask_official(source: str) -> Access:
+def _ask_official(source: str, within: Callable[[Callable[[], str]], str]) -> Access:
     from kubernetes import client
     from kubernetes import config as kubernetes_config
 
@@ -126,11 +135,11 @@ def _ask_official(source: str) -> Access:
     configuration = client.Configuration()
     if not source:
         loader.load_incluster_config(client_configuration=configuration)
-        return _take_over(configuration, _describe(source))
+        return _take_over(configuration, source, within)
     with _complaints() as complaints:
         loader.load_kube_config(config_file=source, client_configuration=configuration)
-    access = _take_over(configuration, _describe(source))
-    if complaints and not (access.authorization() or access.cert_pem):
+    access = _take_over(configuration, source, within)
+    if complaints and not (configuration.api_key or access.cert_pem):
         raise KubeError("; ".join(complaints))
     return access
 
@@ -149,10 +158,12 @@ def _complaints() -> Iterator[list[str]]:
         root.removeHandler(handler)
 
 
-def _take_over(configuration: Any, source: str) -> Access:
+def _take_over(
+    configuration: Any, source: str, within: Callable[[Callable[[], str]], str]
+) -> Access:
     """The fields that decide a connection; names differ between versions of the client."""
 
-    def authorization() -> str:
+    def renew() -> str:
         for identifier in ("BearerToken", "authorization"):
             value = configuration.get_api_key_with_prefix(identifier)
             if value:
@@ -161,8 +172,8 @@ def _take_over(configuration: Any, source: str) -> Access:
 
     return Access(
         server=str(configuration.host).rstrip("/"),
-        source=source,
-        authorization=authorization,
+        source=_describe(source),
+        authorization=lambda: within(renew),
         ca_pem=_read_file(configuration.ssl_ca_cert),
         cert_pem=_read_file(configuration.cert_file),
         key_pem=_read_file(configuration.key_file),

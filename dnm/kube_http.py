@@ -133,8 +133,9 @@ class Session:
     def pages(self, path: str, query: Mapping[str, str], then: str = "") -> Generator[memoryview]:
         """The pages of a LIST, each valid until the next is asked for.
 
-        While the caller looks at a page, the server already works on the next one, and behind the
-        last on `then`. Raises ApiRefused with status 410 where the list must be started anew.
+        While the caller looks at a page, the server already works on the next one, and after the
+        last on the list at path `then`. Raises ApiRefused with status 410 where the list must be
+        started anew.
         """
         give_up = time.monotonic() + _LIST_TIMEOUTS * self._timeout
         token = ""
@@ -143,9 +144,8 @@ class Session:
             last, token = token, find_continue(page)
             if token and token == last:
                 raise ValueError("the server gives the same page again and again")
-            following = make_list_path(path, query, token) if token else then
-            if following:
-                self.expect(following)
+            if token or then:
+                self.expect(make_list_path(path if token else then, query, token))
             yield page
             if not token:
                 return

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dnm.errors import KubeError
-from dnm.kube_access import Access, _ask_official, load_access
+from dnm.kube_access import Access, _load_official, load_access
 from dnm.kube_kubeconfig import read_plain
 from tests.builders import a_config
 from tests.scripted_server import ScriptedServer, answer
@@ -125,7 +125,7 @@ def test_a_plain_kubeconfig_is_read_as_the_official_client_reads_it(
     path = a_kubeconfig(tmp_path, cluster, user)
     plain = read_plain(path)
     assert plain is not None
-    assert comparable(plain) == comparable(_ask_official(str(path)))
+    assert comparable(plain) == comparable(_load_official(str(path), 5.0))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,9 @@ def test_a_missing_file_is_an_error_with_the_next_step(
         load_access(a_config(kubeconfig_path=kubeconfig))
 
 
-def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its token; the official client looks for it in one fixed place."""
     from kubernetes.config import incluster_config
 
     (tmp_path / "token").write_text("of-the-pod")
@@ -235,10 +237,32 @@ def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    return tmp_path / "token"
+
+
+def test_a_pod_uses_its_service_account(in_a_pod: Path) -> None:
     access = load_access(a_config())
     assert access.server == "https://10.0.0.1:443"
     assert access.authorization() == "bearer of-the-pod"
     assert access.ca_pem == PEM.encode()
+
+
+def test_a_token_that_vanishes_is_an_error(in_a_pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kubernetes.config.incluster_config import InClusterConfigLoader
+
+    loaders: list[Any] = []
+    load = InClusterConfigLoader.load_and_set
+
+    def note(loader: Any, *rest: Any) -> None:
+        loaders.append(loader)
+        load(loader, *rest)
+
+    monkeypatch.setattr(InClusterConfigLoader, "load_and_set", note)
+    access = load_access(a_config())
+    in_a_pod.unlink()
+    loaders[0].token_expires_at = datetime(2000, 1, 1)
+    with pytest.raises(KubeError, match="can't use the service account of this pod"):
+        access.authorization()
 
 
 # --- what only the official client can do ----------------------------------------------------
@@ -298,7 +322,9 @@ def test_a_plugin_that_hangs_is_given_up(tmp_path: Path) -> None:
     plugin = a_plugin(tmp_path, "import time; time.sleep(5)")
     path = a_kubeconfig(tmp_path, user={"exec": plugin})
     config = a_config(kubeconfig_path=path, request_timeout=timedelta(seconds=1))
-    with pytest.raises(KubeError, match="took longer than request_timeout_seconds"):
+    with pytest.raises(
+        KubeError, match="took longer than request_timeout_seconds to give credentials"
+    ):
         load_access(config)
 
 
