@@ -30,6 +30,8 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
         if _PLAIN.fullmatch(part):
             names.append(part)
             continue
+        if not part:
+            raise _refusal(text, "a name in it is empty")
         choices = [_choices(text, piece) for piece in re.split(r"(\[[^\[\]]*\])", part) if piece]
         count = 1
         for choice in choices:
