@@ -433,6 +433,16 @@ def down(
     raise typer.Exit(commands.down(directory, keep=keep))
 
 
+@app.command("demo")
+def demo_(
+    speed: Annotated[float, typer.Option(help="How much faster its time passes.")] = 1.0,
+) -> None:
+    """Play a workshop on an embedded cluster."""
+    from dnm.demo import demo
+
+    raise typer.Exit(demo(speed=speed))
+
+
 def main() -> None:
     """The `dnm` command: every foreseen failure is a sentence and an exit code."""
     try:
