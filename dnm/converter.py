@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -229,13 +230,13 @@ class NodeConvert:
         return tuple(dict.fromkeys(line for line in lines if NODE_NAME.fullmatch(line)))
 
     def forget_output(self, kept: Container[str]) -> None:
-        """Removes the output of converters that nobody waits for any more."""
-        if not self.directory.is_dir():
-            return
-        for path in self.directory.iterdir():
-            if path.stem not in kept:
-                with touch("converter.forget_output"):
-                    path.unlink(missing_ok=True)
+        """Removes the output of converters that nobody waits for any more; what can't be removed
+        now is in nobody's way."""
+        with suppress(OSError):
+            for path in self.directory.iterdir():
+                if path.stem not in kept:
+                    with touch("converter.forget_output"):
+                        path.unlink(missing_ok=True)
 
 
 def run_converters(

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -136,8 +137,18 @@ def _exit_code(plan: Plan, outcome: Outcome | None) -> int:
 
 
 def _mark_begin(config: Config) -> None:
-    with touch("lock.time"):
-        os.utime(config.lock_path)
+    _set_time("lock.time", config.lock_path)
+
+
+def _set_time(point: str, path: Path) -> None:
+    try:
+        with touch(point):
+            os.utime(path)
+    except OSError as error:
+        raise RegistryError(
+            f"the time of {path} can't be set ({error.strerror}): look at the disk that it is on, "
+            "and let this user write there"
+        ) from error
 
 
 def _record(
@@ -155,8 +166,7 @@ def _record(
     )
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record)
     if not save_registry(config.converted_nodes_path, registry):
-        with touch("registry.time"):
-            os.utime(config.converted_nodes_path)
+        _set_time("registry.time", config.converted_nodes_path)
 
 
 def change_registry(config: Config, change: Callable[[Registry], Registry]) -> bool:
