@@ -8,6 +8,7 @@ that is used, limits that the granted nodes raise (for siblings too, through sha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from fractions import Fraction
 from math import ceil
 
@@ -132,6 +133,16 @@ class Desk:
     def limit(self, supply: Supply) -> None:
         """From now on, grant no more than this."""
         self._budgets = budgets_of(supply)
+
+    def ask(self, case: Case) -> Answer:
+        """What the queue would get now if there were no bounds; nothing is booked."""
+        twin = copy(self)
+        twin._budgets = {}
+        twin._rooms = list(self._rooms)
+        twin._limits = {path: dict(limit) for path, limit in self._limits.items()}
+        twin._used = {path: dict(used) for path, used in self._used.items()}
+        twin._lent = dict(self._lent)
+        return twin.serve(case)
 
     def serve(self, case: Case) -> Answer:
         """Decide for one queue, and book it."""
@@ -404,7 +415,7 @@ class Desk:
         return sum(counts) - seated
 
     def _uses_coming(self, packing: Packing) -> bool:
-        coming = range(self._ground.there, len(self._ground.rooms))
+        coming = range(self._ground.there, len(self._rooms))
         return any(room in coming for placed in packing.placed for room, _ in placed)
 
     # --- booking -----------------------------------------------------------------------------

@@ -115,7 +115,10 @@ def size_queues(
         cases.sort(key=lambda case: (-case.priority, wanted[case.queue].since or "~", case.queue))
         desk = Desk(config, demand, queues, fleet, ground)
         desk.limit(supply)
-        granted = {case.queue: desk.serve(case) for case in cases}
+        wanted, granted = {}, {}
+        for case in cases:
+            wanted[case.queue] = desk.ask(case)
+            granted[case.queue] = desk.serve(case)
     return _sizing(demand, supply, cases, wanted, granted)
 
 

@@ -1,0 +1,172 @@
+"""A cluster in a few words, for the tables of demand, sizing and release.
+
+Cores and gigabytes; the monitored namespace is `dev`, its queue `root.anvil.dev`, its node type `a`
+(128 cores, 256 GB); the second one is `gpu` with `root.anvil.gpu` and type `g`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from dnm.demand import Demand, DemandFacts, gather_demand
+from dnm.fleet import Fleet, Incoming
+from dnm.model import (
+    Claim,
+    Config,
+    LentNode,
+    Mark,
+    NamespacePolicy,
+    Node,
+    NodeType,
+    Phase,
+    Pod,
+    PodShape,
+    QueueLimits,
+    Resources,
+    Taint,
+    Toleration,
+)
+
+NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+GB = 10**9
+DEV, GPU = "root.anvil.dev", "root.anvil.gpu"
+TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
+DEV_TAINT = Taint(key="dedicated", value="dev", effect="NoSchedule")
+TOLERATES_DEV = (Toleration(key="dedicated", value="dev"),)
+
+
+def text(ago: float) -> str:
+    """The creation time of something that is `ago` seconds old."""
+    return f"{NOW - timedelta(seconds=ago):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def size(cores: float, gb: float, **more: int) -> dict[str, int]:
+    return {"vcore": int(cores * 1000), "memory": int(gb * GB), **more}
+
+
+def config(**changes: Any) -> Config:
+    """headroom 1 unless said otherwise, so that a row is about one rule."""
+    values: dict[str, Any] = {
+        "path": Path("/nonexistent/dnm.ini"),
+        "namespaces": {
+            "dev": policy("dev", DEV, "a"),
+            "gpu": policy("gpu", GPU, "g"),
+        },
+        "node_types": {
+            "a": NodeType(name="a", size=size(128, 256)),
+            "g": NodeType(name="g", size={**size(64, 512), "nvidia.com/gpu": 4}),
+        },
+        "headroom": 1.0,
+    }
+    return Config(**{**values, **changes})
+
+
+def policy(name: str, queue: str, *types: str, **changes: Any) -> NamespacePolicy:
+    return NamespacePolicy(name=name, queue=queue, node_types=types, **changes)
+
+
+def tree(**limits: Resources) -> dict[str, QueueLimits]:
+    """`anvil`, `dev`, `gpu` and any deeper queue (`dev_team` is root.anvil.dev.team) with limits;
+    without a word on it, a queue is unlimited."""
+    paths = {"anvil": "root.anvil", "dev": DEV, "gpu": GPU}
+    for name in limits:
+        paths.setdefault(name, "root.anvil." + name.replace("_", "."))
+    found = {"root": QueueLimits(path="root", parent=None, is_leaf=False)}
+    for name, path in sorted(paths.items(), key=lambda one: one[1]):
+        found[path] = QueueLimits(
+            path=path,
+            parent=path.rpartition(".")[0],
+            is_leaf=not any(other.startswith(f"{path}.") for other in paths.values()),
+            max=limits.get(name, {}),
+        )
+    return found
+
+
+def pods(count: int, request: Resources, **changes: Any) -> list[Pod]:
+    """Equal pods, ten minutes old, pending in `dev` unless said otherwise. `shape` holds further
+    fields of their shape, `ago` their age in seconds."""
+    shape = PodShape(request={"pods": 1, **request}, **changes.pop("shape", {}))
+    name = changes.pop("name", "p")
+    values: dict[str, Any] = {
+        "namespace": "dev",
+        "created": text(changes.pop("ago", 600)),
+        "app_id": changes.pop("app", "app"),
+        "is_yunikorn": True,
+        **changes,
+    }
+    return [Pod(name=f"{name}{number}", uid=f"{name}{number}", shape=shape, **values)
+            for number in range(count)]  # fmt: skip
+
+
+def bound(count: int, request: Resources, node: str, **changes: Any) -> list[Pod]:
+    """The same, running on a node."""
+    return pods(count, request, **{"node": node, "running": True, "name": f"on-{node}-", **changes})
+
+
+def node(name: str, cores: float = 64, gb: float = 256, **changes: Any) -> Node:
+    """A node of Kubernetes' own."""
+    allocatable = {**size(cores, gb), "pods": 110, **changes.pop("more", {})}
+    return Node(name=name, allocatable=allocatable, **changes)
+
+
+def lent(name: str, namespace: str = "dev", **changes: Any) -> Node:
+    """A lent node as it looks in Kubernetes."""
+    node_type = "g" if name.startswith("g") else "a"
+    mark = Mark(
+        instance="prod",
+        node_type=node_type,
+        namespace=namespace,
+        queue=GPU if namespace == "gpu" else DEV,
+    )
+    cores, gb = (64, 512) if node_type == "g" else (128, 256)
+    more = {"nvidia.com/gpu": 4} if node_type == "g" else {}
+    values: dict[str, Any] = {"labels": {namespace: "true"}, "mark": mark, "more": more}
+    return node(name, cores, gb, **{**values, **changes})
+
+
+def entry(name: str, idle: float | None = 700, **changes: Any) -> LentNode:
+    """Its record: serving for an hour, idle for `idle` seconds."""
+    values: dict[str, Any] = {
+        "node_type": "g" if name.startswith("g") else "a",
+        "namespace": "dev",
+        "queue": DEV,
+        "owner": "prod",
+        "phase": Phase.SERVING,
+        "since": NOW - timedelta(seconds=changes.pop("serves", 3600)),
+        "counted": size(128, 256, pods=110),
+        "idle_since": None if idle is None else NOW - timedelta(seconds=idle),
+    }
+    return LentNode(**{**values, **changes})
+
+
+def coming(count: int, node_type: str = "a", **changes: Any) -> tuple[Incoming, ...]:
+    values: dict[str, Any] = {"namespace": "dev", "queue": DEV, **changes}
+    return tuple(Incoming(node_type=node_type, **values) for _ in range(count))
+
+
+def fleet(
+    nodes: Iterable[Node] = (),
+    entries: Mapping[str, LentNode] | None = None,
+    incoming: Iterable[Incoming] = (),
+    leaving: Iterable[str] = (),
+) -> Fleet:
+    return Fleet(
+        nodes=tuple(nodes),
+        lent=entries or {},
+        incoming=tuple(incoming),
+        leaving=frozenset(leaving),
+    )
+
+
+def demand(
+    all_pods: Iterable[Pod],
+    conf: Config,
+    queues: Mapping[str, QueueLimits],
+    claims: Iterable[Claim] = (),
+    **facts: Any,
+) -> Demand:
+    known = DemandFacts(now=NOW, claims=tuple(claims), **facts)
+    return gather_demand(tuple(all_pods), conf, queues, known)
