@@ -39,6 +39,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str = ""
     no_proxy: str = ""
 
+    def __repr__(self) -> str:
+        """Without keys, tokens and a proxy's password: it may end in a log."""
+        return f"Access({self.server!r}, {self.source!r})"
+
 
 def load_access(config: Config) -> Access:
     """`kubeconfig_path`, else KUBECONFIG, else ~/.kube/config, else the pod's service account.

@@ -138,20 +138,21 @@ class ClaimReader:
 
     def __init__(self, wanted: Iterable[tuple[str, str]]) -> None:
         self._wanted = frozenset(wanted)
-        self._claims: list[_Claim] = []
+        self._claims: dict[tuple[str, str], _Claim] = {}
         self._affinities: dict[str, tuple[NodeSelectorTerm, ...]] = {}
 
     def add_claims(self, page: memoryview | bytes) -> None:
         for claim in _decode_claims(page).items or ():
-            if (claim.metadata.namespace, claim.metadata.name) in self._wanted:
-                self._claims.append(claim)
+            key = (claim.metadata.namespace, claim.metadata.name)
+            if key in self._wanted:
+                self._claims[key] = claim
 
     @property
     def needs_volumes(self) -> bool:
-        return any(claim.spec.volume_name for claim in self._claims)
+        return any(claim.spec.volume_name for claim in self._claims.values())
 
     def add_volumes(self, page: memoryview | bytes) -> None:
-        needed = {claim.spec.volume_name for claim in self._claims}
+        needed = {claim.spec.volume_name for claim in self._claims.values()}
         for volume in _decode_volumes(page).items or ():
             if volume.metadata.name in needed:
                 raw = bytes(volume.spec.node_affinity)
@@ -165,7 +166,7 @@ class ClaimReader:
                 phase=claim.status.phase,
                 node_affinity=self._affinities.get(claim.spec.volume_name, ()),
             )
-            for claim in self._claims
+            for claim in self._claims.values()
         )
 
 

@@ -340,6 +340,13 @@ def test_a_proxy_of_the_kubeconfig_or_the_environment_is_used(
     assert (access.proxy, access.no_proxy) == ("http://proxy:2", "example.com")
 
 
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    user = {"token": "hush", "client-certificate": "client.pem", "client-key": "client.key"}
+    access = load_access(a_config(kubeconfig_path=a_kubeconfig(tmp_path, user=user)))
+    assert access.key_pem == KEY.encode() and access.authorization() == "Bearer hush"
+    assert repr(access) == f"Access('https://api.example.org:6443', '{access.source}')"
+
+
 # --- what is loaded --------------------------------------------------------------------------
 
 LOADS = """

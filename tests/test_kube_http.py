@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import ssl
 import subprocess
@@ -23,7 +24,7 @@ from dnm.kube_access import Access
 from dnm.kube_connection import bypasses_proxy
 from dnm.kube_errors import ApiRefused, clean
 from dnm.kube_http import Session, find_continue
-from dnm.model import Node, Unreadable
+from dnm.model import ConfigMap, Node, Pod, PodShape, Unreadable
 from tests.builders import a_config
 from tests.scripted_server import (
     HANG_UP,
@@ -148,12 +149,55 @@ def test_a_broken_answer_is_an_error_with_a_sentence(said: bytes) -> None:
     assert str(caught.value).isprintable()
 
 
-@settings(max_examples=150, deadline=None)
-@given(body=st.binary(max_size=200), chunked=st.integers(0, 9))
-def test_any_body_is_a_value_or_an_error(body: bytes, chunked: int) -> None:
-    with serving(answer(body, chunked=chunked)) as server:
-        found = a_client(server.url).read_nodes()
-    assert isinstance(found, tuple | Unreadable)
+SHAPE = PodShape(request={})
+POD = Pod(namespace="dev", name="p", uid="u", shape=SHAPE, claims=("c",))
+VERBS: dict[str, Callable[[KubeClient], object]] = {
+    "list nodes": lambda kube: kube.read_nodes(),
+    "list pods": lambda kube: kube.read_pods(("dev",)),
+    "list pods on a node": lambda kube: kube.read_pods_on("k1"),
+    "list claims": lambda kube: kube.read_claims((POD,)),
+    "read a node": lambda kube: kube.read_node("k1"),
+    "read a ConfigMap": lambda kube: kube.read_config_map("dev", "m"),
+    "write a ConfigMap": lambda kube: kube.write_config_map(
+        ConfigMap(namespace="dev", name="m", resource_version="1")
+    ),
+    "patch a node": lambda kube: kube.patch_node("k1", cordon=True),
+    "delete a node": lambda kube: kube.delete_node("k1"),
+    "evict a pod": lambda kube: kube.evict(POD),
+    "ask for a permission": lambda kube: kube.can_i("list", "pods", "dev"),
+    "ask for the version": lambda kube: kube.version(),
+    "ask for the time": lambda kube: kube.server_time(),
+    "list Deployments": lambda kube: kube.list_deployments("dev", "a=b"),
+    "create a Deployment": lambda kube: kube.create_deployment("dev", {}),
+    "scale a Deployment": lambda kube: kube.scale_deployment("dev", "d", 2),
+}
+PIECES = st.sampled_from(
+    ["metadata", "name", "items", "spec", "status", "data", "continue", "resourceVersion", "m",
+     "allowed", "gitVersion", "replicas", "volumeName", "nodeAffinity", "required", "1", "dev"]
+)  # fmt: skip
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | PIECES,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(PIECES, inner, max_size=4),
+    max_leaves=12,
+)
+BODIES = st.binary(max_size=60) | DOCUMENTS.map(lambda document: json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+@settings(max_examples=30, deadline=None)
+@given(body=BODIES, code=st.sampled_from([200, 200, 200, 400, 404, 409, 422]))
+def test_any_body_is_a_value_or_an_error(
+    verb: Callable[[KubeClient], object], body: bytes, code: int
+) -> None:
+    said = answer(body, f"{code} Whatever")
+    with serving(*[said] * 9) as server:
+        client = a_client(server.url)
+        try:
+            verb(client)
+        except KubeError as error:
+            assert str(error).isprintable()
+        finally:
+            client.close()
 
 
 # --- one connection --------------------------------------------------------------------------
