@@ -111,14 +111,6 @@ class Session:
         host = urlsplit(access.server).hostname or ""
         self._encoding = "identity" if is_loopback(host) else "gzip"
 
-    @property
-    def server(self) -> str:
-        return self._access.server
-
-    @property
-    def source(self) -> str:
-        return self._access.source
-
     def close(self) -> None:
         self._connection.close()
 

@@ -2,8 +2,7 @@
 
 Pods have 3 to 5 KB, with managedFields, conditions, volumes and container statuses; nodes 6 to 8 KB
 with their image lists. 70 % of the pods run, a tenth waits (or runs too, in the quiet twin of the
-cluster), 2 % are bound and start, 18 % are finished. Three in a hundred nodes' worth of pods belong
-to DaemonSets. Each object lies in the file as one HTTP chunk, so that the server only copies.
+cluster), 2 % are bound and start, 18 % are finished. A tenth of the running ones belong to DaemonSets. Each object lies in the file as one HTTP chunk, so that the server only copies.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -478,6 +477,3 @@ def queue_document(size: Size) -> str:
             f"                    memory: {size.nodes * 256}G",
         ]
     return "\n".join(lines) + "\n"
-
-
-Writer = Callable[[Size, Path], dict[str, Segment]]
