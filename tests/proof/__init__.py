@@ -1,0 +1,1 @@
+"""The proof that dnm keeps its promises through kills, races, failures and bad days."""

@@ -1,0 +1,24 @@
+"""Fixtures: `warm` forks processes, `world` is an empty sandbox with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.proof.harness import Warm, World
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    process = Warm(tmp_path_factory.mktemp("warm"))
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def world(warm: Warm, tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path / "world", warm)
+    yield made
+    made.close()

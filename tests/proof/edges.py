@@ -1,0 +1,515 @@
+"""The edges of a run, played by the model: the cluster's API and the site's converter.
+
+They keep the same protocols as the real ones and answer with the same values and errors. What goes
+wrong in one run is its `Weather`. Whatever dnm does to the world passes here, and is judged here
+against what stands on dnm's disk at that very moment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from dnm.converter import Ended
+from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError
+from dnm.ledger_text import decode_ledger
+from dnm.model import (
+    BatchNode,
+    Claim,
+    ConfigMap,
+    ConverterProcess,
+    Mark,
+    Node,
+    Phase,
+    Pod,
+    PodList,
+    Registry,
+    Unreadable,
+)
+from dnm.queues import LEDGER_ANNOTATION
+from dnm.touch import touch
+from tests.proof.world import Machine, World
+
+PREFIX = "dynamic-node-manager/"
+CONVERT_SECONDS = 60.0
+NUMBERS = re.compile(r"\d+[a-zA-Z]*")
+
+CALL_FAULTS = ("500", "429", "403", "no answer", "409", "answer lost", "late", "unknown")
+LENDING = (
+    "good", "short", "nothing", "lies: failed", "lies: done", "late", "too late",
+    "too late, unnamed", "silent", "renamed", "renamed and said", "misnamed", "chatty", "stuck",
+    "dies", "hangs", "hangs half done", "unready", "rolls back",
+)  # fmt: skip
+RETURNING = ("good", "fails", "half", "lies: done", "late", "hangs")
+
+
+class Killed(BaseException):
+    """The process is no more. Nothing in dnm may catch it, as nothing can catch SIGKILL."""
+
+
+class Weather:
+    """What goes wrong in one run: at which call of an edge (`faults`), and at which passing of a
+    touch (`strikes`: kill, full, io). `failed` are the calls that got no answer."""
+
+    def __init__(
+        self,
+        faults: Mapping[int, str] = {},
+        strikes: Mapping[int, str] = {},
+        meanwhile: Callable[[str], None] = lambda what: None,
+        is_stopped_at: int | None = None,
+    ) -> None:
+        self.faults, self.strikes, self.meanwhile = faults, strikes, meanwhile
+        self.calls = self.passes = 0
+        self.is_stopped_at = is_stopped_at
+        self.failed: set[str] = set()
+        self.effects: list[str] = []
+
+    def strike(self, point: str, when: str) -> None:
+        """For `touch.struck_by`."""
+        what = self.strikes.get(self.passes)
+        self.passes += 1
+        if what == "kill":
+            raise Killed
+        if what and when == "before":
+            self.failed.add(point)
+            number = {"full": 28, "io": 5}[what]
+            raise OSError(number, {"full": "No space left on device", "io": "I/O error"}[what])
+
+    def should_stop(self) -> bool:
+        return self.is_stopped_at is not None and self.calls >= self.is_stopped_at
+
+    def next_fault(self) -> str:
+        fault = self.faults.get(self.calls, "")
+        self.calls += 1
+        if fault.startswith("meanwhile "):
+            self.meanwhile(fault.removeprefix("meanwhile "))
+            return ""
+        return fault
+
+
+class ModelKube:
+    """The cluster as one run of one instance sees it."""
+
+    def __init__(
+        self, world: World, instance: str, weather: Weather, disk: Callable[[], Registry]
+    ) -> None:
+        self.world, self.instance, self.weather, self.disk = world, instance, weather, disk
+
+    @contextmanager
+    def _call(self, point: str, is_write: bool = False) -> Iterator[None]:
+        fault = self.weather.next_fault()
+        if fault == "late":
+            self.world.advance(20)
+        elif fault == "409" and is_write:
+            raise KubeConflict(f"{point}: somebody wrote in between")
+        elif fault and fault not in ("answer lost", "unknown"):
+            self.weather.failed.add(point)
+            raise KubeError(f"{point}: {fault}")
+        try:
+            with touch(point):
+                yield
+        except OSError as error:
+            self.weather.failed.add(point)
+            raise KubeError(f"{point}: {error}") from error
+        if fault == "answer lost":
+            self.weather.failed.add(point)
+            raise KubeError(f"{point}: it is not known whether it was done")
+
+    # --- reads --------------------------------------------------------------------------------
+
+    def read_nodes(self) -> tuple[Node, ...] | Unreadable:
+        try:
+            with self._call("kube.list_nodes"):
+                return tuple(self.world.nodes.values())
+        except KubeError as error:
+            return Unreadable(what="nodes", error=str(error))
+
+    def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
+        try:
+            with self._call("kube.list_pods"):
+                return PodList(pods=tuple(self.world.pods.values()))
+        except KubeError as error:
+            if "403" not in str(error):
+                return Unreadable(what="pods", error=str(error))
+        seen = tuple(pod for pod in self.world.pods.values() if pod.namespace in namespaces)
+        return PodList(pods=seen, cluster_wide=False)
+
+    def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
+        return ()
+
+    def read_node(self, name: str) -> Node | None:
+        with self._call("kube.read_node"):
+            return self.world.nodes.get(name)
+
+    def read_pods_on(self, node: str) -> tuple[Pod, ...]:
+        with self._call("kube.list_pods"):
+            return tuple(pod for pod in self.world.pods.values() if pod.node == node)
+
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        with self._call("kube.read_config_map"):
+            found = self.world.config_map
+            return found if found is not None and found.name == name else None
+
+    # --- writes -------------------------------------------------------------------------------
+
+    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
+        world = self.world
+        with self._call("kube.write_config_map", is_write=True):
+            before = world.config_map
+            if before is None or before.resource_version != config_map.resource_version:
+                raise KubeConflict("somebody wrote in between")
+            self._judge_write(before, config_map)
+            world.used_at_write = world.used()
+            world.put_config_map(config_map.data, config_map.annotations)
+            world.admin_wrote = False
+            world.schedule()
+            self.weather.effects.append("write")
+            assert world.config_map is not None
+            return world.config_map
+
+    def _judge_write(self, before: ConfigMap, after: ConfigMap) -> None:
+        broken = self.world.broken
+        old, new = (m.data.get("queues.yaml", "") for m in (before, after))
+        if NUMBERS.sub("#", old) != NUMBERS.sub("#", new):
+            broken.append("more than numbers of the queue document was changed")
+        if self.weather.failed & {"kube.list_nodes", "kube.list_pods"} and old != new:
+            broken.append("limits were changed although nodes or pods could not be read")
+        with suppress(DnmError):
+            sections = [
+                {
+                    instance: section
+                    for instance, section in decode_ledger(
+                        m.annotations.get(LEDGER_ANNOTATION, "")
+                    ).sections.items()
+                    if instance != self.instance
+                }
+                for m in (before, after)
+            ]
+            if sections[0] != sections[1]:
+                broken.append(f"{self.instance} changed another's part of the ledger")
+
+    def patch_node(
+        self,
+        name: str,
+        *,
+        resource_version: str | None = None,
+        cordon: bool | None = None,
+        annotations: Mapping[str, str | None] = {},
+    ) -> None:
+        world = self.world
+        with self._call("kube.patch_node", is_write=True):
+            node = world.nodes.get(name)
+            if node is None:
+                raise KubeError(f"node {name} is not there (404)")
+            if resource_version is not None and node.resource_version != resource_version:
+                raise KubeConflict("somebody wrote in between")
+            self._judge_patch(node, cordon)
+            changes: dict[str, Any] = {"mark": patched(node.mark, annotations)}
+            if cordon is not None:
+                changes["is_cordoned"] = cordon
+                if cordon:
+                    world.fences[name] = self.instance
+                else:
+                    world.fences.pop(name, None)
+            world.change_node(name, **changes)
+            word = {None: "mark", True: "fence", False: "unfence"}[cordon]
+            self.weather.effects.append(f"{word} {name}")
+            world.schedule()
+
+    def _judge_patch(self, node: Node, cordon: bool | None) -> None:
+        broken = self.world.broken
+        if node.mark is not None and node.mark.instance not in ("", self.instance):
+            broken.append(f"{self.instance} wrote over {node.mark.instance}'s mark on {node.name}")
+        if cordon is False and self.world.fences.get(node.name) != self.instance:
+            broken.append(f"{self.instance} lifted a cordon of {node.name} that is not its own")
+        if cordon and node.is_cordoned:
+            broken.append(f"{self.instance} made another's cordon of {node.name} its own")
+        if cordon:
+            entry = self.disk().nodes.get(node.name)
+            if entry is None or entry.phase not in (Phase.RELEASING, Phase.RETURNING):
+                broken.append(f"{node.name} was fenced before the registry knew")
+
+
+def patched(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark | None:
+    """The mark that these annotations make of one."""
+    fields: dict[str, Any] = msgspec.structs.asdict(mark) if mark else {}
+    for key, value in annotations.items():
+        field = key.removeprefix(PREFIX).replace("-", "_")
+        fields[field] = value == "true" if field == "fenced" else value
+    missing = dict.fromkeys(("instance", "node_type", "namespace", "queue"), "")
+    return Mark(**{**missing, **fields}) if fields else None
+
+
+# --- the converter ----------------------------------------------------------------------------
+
+
+class Operation:
+    """One call of the converter."""
+
+    def __init__(self, world: World, behaviour: str, machines: Sequence[Machine]) -> None:
+        self.world, self.behaviour, self.machines = world, behaviour, machines
+        self.pid = world.number()
+        self.lines: list[str] = []
+        self.exit_code: int | None = None
+        self.timed_out = False
+        world.processes.add(self.pid)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.pid not in self.world.processes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every line that could be a node's name."""
+        return tuple(dict.fromkeys(line for line in self.lines if " " not in line))
+
+    def end(self, exit_code: int | None, *lines: str) -> None:
+        if self.has_ended:
+            return
+        self.world.processes.discard(self.pid)
+        self.exit_code = exit_code
+        self.lines += lines
+
+    def kill(self) -> None:
+        """TERM and KILL: what it was doing stays half done, or is rolled back by its handler."""
+        if self.has_ended:
+            return
+        self.timed_out = True
+        self.end(None)
+        if self.behaviour == "hangs":
+            for machine in self.machines:
+                if machine.place == "leaving":
+                    self.world.give_back(machine)
+
+
+class ModelConverter:
+    """The site's converter as one run of one instance uses it; `behaviour(direction)` says how it
+    acts in its next call. `outputs` are the files in which it leaves what it says."""
+
+    def __init__(
+        self,
+        kube: ModelKube,
+        behaviour: Callable[[str], str],
+        time_limit: timedelta,
+        outputs: dict[str, Operation],
+    ) -> None:
+        self.world, self.instance = kube.world, kube.instance
+        self.weather, self.disk = kube.weather, kube.disk
+        self.behaviour, self.time_limit, self.outputs = behaviour, time_limit, outputs
+        self.calls: dict[str, Operation] = {}
+
+    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable:
+        fault = self.weather.next_fault()
+        try:
+            with touch("converter.list"):
+                if fault not in ("", "late", "unknown"):
+                    raise OSError(5, fault)
+        except OSError as error:
+            self.weather.failed.add("converter.list")
+            return Unreadable(what="--list", error=str(error))
+        return {
+            machine.name: BatchNode(
+                name=machine.name,
+                state="",
+                verdict="OK" if is_free(machine) else "SKIP",
+                in_service=None if fault == "unknown" else machine.in_service,
+            )
+            for machine in self.world.machines.values()
+            if node in ("", machine.name)
+        }
+
+    def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
+        return frozenset(p for p in processes if p.pid in self.world.processes)
+
+    def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
+        options = dict(zip(command[1::2], command[2::2], strict=True))
+        try:
+            with touch("converter.start"):
+                if options["--set"] == "k8s":
+                    operation = self._lend(options)
+                else:
+                    operation = self._return(options["--node-name"])
+                self.outputs[key] = operation
+        except OSError as error:
+            raise ConverterError(f"it can't be started: {error}") from error
+        self.calls[key] = operation
+        return ConverterProcess(pid=operation.pid, start_ticks=1)
+
+    def listen(
+        self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
+    ) -> dict[str, Ended]:
+        late = self.world.now + self.time_limit
+        ended: dict[str, Ended] = {}
+        for key, call in self.calls.items():
+            while not call.has_ended and self.world.now < late and not should_leave():
+                self.world.advance(30)
+            left_running = not call.has_ended and should_leave()
+            if not left_running:
+                call.kill()
+            for line in call.lines:
+                on_line(key, line)
+            with touch("converter.end"):
+                ended[key] = Ended(
+                    exit_code=call.exit_code,
+                    names=call.names,
+                    last_lines=tuple(call.lines[-5:]),
+                    timed_out=call.timed_out,
+                    left_running=left_running,
+                )
+        return ended
+
+    def read_names(self, key: str) -> tuple[str, ...]:
+        with suppress(OSError), touch("converter.read_output"):
+            return self.outputs[key].names if key in self.outputs else ()
+        return ()
+
+    def forget_output(self, kept: Container[str]) -> None:
+        for key in [key for key in self.outputs if key not in kept]:
+            with suppress(OSError), touch("converter.forget_output"):
+                del self.outputs[key]
+
+    # --- --set k8s ----------------------------------------------------------------------------
+
+    def _lend(self, options: Mapping[str, str]) -> Operation:
+        node_type, namespace = options["--node-type"], options["--namespace"]
+        asked = int(options["--num-nodes"])
+        self._judge_lending(node_type, namespace, asked)
+        self.weather.effects.append(f"convert {asked} {node_type} {namespace}")
+        behaviour = self.behaviour("k8s")
+        wanted = {"nothing": 0, "lies: done": 0, "short": asked - 1}.get(behaviour, asked)
+        free = [m for m in self.world.machines.values() if m.node_type == node_type and is_free(m)]
+        machines = free[:wanted]
+        for machine in machines:
+            self.world.take(machine, self.instance)
+        operation = Operation(self.world, behaviour, machines)
+        if not behaviour.startswith("hangs"):
+            pretended = [m.name for m in free[:asked]]
+            self.world.later(
+                CONVERT_SECONDS, lambda: _end_lending(operation, namespace, asked, pretended)
+            )
+        return operation
+
+    def _judge_lending(self, node_type: str, namespace: str, asked: int) -> None:
+        broken, registry = self.world.broken, self.disk()
+        requests = [
+            r
+            for r in registry.requests
+            if (r.node_type, r.namespace, r.count) == (node_type, namespace, asked)
+        ]
+        if not requests:
+            broken.append("a conversion was started before the registry knew")
+        if self.weather.failed & {"kube.list_nodes", "kube.list_pods", "converter.list"}:
+            broken.append("a conversion was started although a fact could not be read")
+        if registry.pause is not None:
+            broken.append("a conversion was started although dnm is paused")
+
+    # --- --set batch --------------------------------------------------------------------------
+
+    def _return(self, name: str) -> Operation:
+        world = self.world
+        machine = world.machine_of(name)
+        self._judge_return(name, machine)
+        self.weather.effects.append(f"return {name}")
+        behaviour = self.behaviour("batch")
+        operation = Operation(world, behaviour, [machine] if machine else [])
+        if machine is None or behaviour in ("fails", "lies: done"):
+            code = 0 if behaviour == "lies: done" else 1
+            world.later(CONVERT_SECONDS, lambda: operation.end(code))
+            return operation
+        if behaviour != "hangs":
+            machine.place = "returning"
+            world.remove_node(machine.node_name or name, f"--set batch by {self.instance}")
+            world.later(CONVERT_SECONDS, lambda: _end_return(operation))
+        return operation
+
+    def _judge_return(self, name: str, machine: Machine | None) -> None:
+        broken, entry = self.world.broken, self.disk().nodes.get(name)
+        if entry is None or entry.phase is not Phase.RETURNING:
+            broken.append(f"{name} was returned before the registry knew")
+        if machine is None:
+            if name in self.world.nodes:
+                broken.append(f"{name} is no machine of Slurm's and was returned to it")
+            return
+        if machine.has_job or machine.in_service:
+            broken.append(f"{name} was returned while Slurm has it in service")
+        if machine.lender not in ("", self.instance):
+            broken.append(f"{self.instance} returned {name}, which {machine.lender} lent")
+        if name in self.world.nodes and self.world.fences.get(name) != self.instance:
+            broken.append(f"{name} was returned without {self.instance}'s fence")
+
+
+def is_free(machine: Machine) -> bool:
+    return machine.place == "batch" and machine.in_service and not machine.has_job
+
+
+def _end_lending(
+    operation: Operation, namespace: str, asked: int, pretended: Sequence[str]
+) -> None:
+    """What has become of it. A converter that was killed in between has done no more."""
+    world, behaviour = operation.world, operation.behaviour
+    if operation.has_ended:
+        return
+    names = [machine.name for machine in operation.machines]
+    late = {"late": 200.0, "too late": 600.0, "too late, unnamed": 600.0}.get(behaviour, 0.0)
+    for machine in operation.machines:
+        if behaviour == "rolls back":
+            world.give_back(machine)
+        elif behaviour not in ("stuck", "dies"):
+            _join_later(world, machine, (namespace, behaviour), late)
+    if behaviour in ("dies", "too late, unnamed"):
+        world.astray_is_excused.update(names)
+    match behaviour:
+        case "nothing" | "lies: failed" | "dies" | "too late, unnamed":
+            operation.end(1, "it did not work")
+        case "rolls back":
+            operation.end(1, *names)
+        case "lies: done":
+            operation.end(0, *pretended)
+        case "renamed and said":
+            operation.end(0, *(f"{name}-x" for name in names))
+        case "misnamed":
+            operation.end(0, "k001")
+        case "chatty":
+            operation.end(0, "starting", *names, "done")
+        case "silent":
+            operation.end(0)
+        case _:
+            operation.end(0 if len(names) == asked else 1, *names)
+
+
+def _join_later(
+    world: World, machine: Machine, how: tuple[str, str], late: float
+) -> None:
+    namespace, behaviour = how
+    node_name = f"{machine.name}-x" if behaviour.startswith("renamed") else machine.name
+
+    def join() -> None:
+        world.join(machine, namespace, node_name)
+        if behaviour == "unready" and node_name in world.nodes:
+            world.change_node(node_name, is_ready=False)
+            world.later(100, lambda: node_name in world.nodes and world.change_node(node_name, is_ready=True))
+
+    if late:
+        world.later(late, join)
+    else:
+        join()
+
+
+def _end_return(operation: Operation) -> None:
+    world = operation.world
+    if operation.has_ended:
+        return
+    (machine,) = operation.machines
+    if operation.behaviour == "half":
+        operation.end(1, "its slurmd did not come up")
+        return
+    operation.end(0, machine.name)
+    if operation.behaviour == "late":
+        world.later(200, lambda: machine.place == "returning" and world.give_back(machine))
+    else:
+        world.give_back(machine)

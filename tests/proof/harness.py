@@ -1,0 +1,301 @@
+"""Worlds to prove things in: a sandbox, sites on it, and `dnm` as real processes.
+
+A `Warm` forks `dnm` processes (see warm.py). A `World` is a sandbox whose clock stands still, with
+one site or more; its processes run on its clock. It can be put back to a `Checkpoint`, so that a
+hundred different ends can be tried from one beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dnm.sandbox.cluster import Sandbox
+from dnm.sandbox.http_values import Answer, Request
+from tests.site import Site
+
+_PATIENCE = 60.0  # seconds of real time after which a process is taken for hung
+_START = 1_800_000_000.0  # the instant at which every world begins
+_PROCESS = re.compile(rb'"(pid|start_ticks)": \d+')
+_WRITES = ("PUT", "PATCH", "POST", "DELETE")
+
+
+class Ended(NamedTuple):
+    """A process that has ended: `code` is minus the signal where one ended it."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def was_killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+
+class Child:
+    """A running `dnm`."""
+
+    def __init__(self, warm: Warm, pid: int, files: tuple[Path, Path]) -> None:
+        self.warm, self.pid, self.files = warm, pid, files
+        self._descriptor = os.pidfd_open(pid)
+
+    def is_running(self) -> bool:
+        return not self._has_ended(0)
+
+    def _has_ended(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def send(self, number: signal.Signals) -> None:
+        signal.pidfd_send_signal(self._descriptor, number)
+
+    def wait(self, seconds: float = _PATIENCE) -> Ended:
+        """How it ended; one that does not is killed, and that is an error."""
+        is_late = not self._has_ended(seconds)
+        if is_late:
+            self.send(signal.SIGKILL)
+        code = self.warm.ask("reap", pid=self.pid)
+        os.close(self._descriptor)
+        texts = [path.read_text(errors="replace") for path in self.files]
+        for path in self.files:
+            path.unlink()
+        assert not is_late, f"dnm did not end within {seconds} s: {texts}"
+        return Ended(code, *texts)
+
+
+class Warm:
+    """The process that forks; one for each world that runs at the same time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock = threading.Lock()
+        self._number = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.proof.warm"], cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, do: str, **arguments: Any) -> Any:
+        with self._lock:
+            assert self._process.stdin and self._process.stdout
+            self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        assert answer, f"the forking process ended: {self._process.poll()}"
+        return json.loads(answer)
+
+    def start(self, *jobs: Mapping[str, Any]) -> list[Child]:
+        """All at the same instant."""
+        full, files = [], []
+        for job in jobs:
+            self._number += 1
+            out, err = (self.directory / f"{self._number}.{end}" for end in ("out", "err"))
+            files.append((out, err))
+            full.append({
+                "fault": "", "log": "", "now": "", "strays": "", "largest_file": 0,
+                "constants": {}, "environment": {}, "out": str(out), "err": str(err), **job,
+            })  # fmt: skip
+        pids = self.ask("start", jobs=full)
+        return [Child(self, pid, pair) for pid, pair in zip(pids, files, strict=True)]
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        if self._process.poll() is None:
+            self.ask("kill_all")
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+class Gate:
+    """Holds requests back at the sandbox's door until it is opened."""
+
+    def __init__(self, path: str) -> None:
+        self.path = re.compile(path)
+        self.arrived = threading.Event()
+        self.opened = threading.Event()
+
+    def pass_through(self, request: Request) -> None:
+        if self.path.search(request.path):
+            self.arrived.set()
+            self.opened.wait(_PATIENCE)
+
+
+class Checkpoint(NamedTuple):
+    """A world at rest between two runs."""
+
+    now: float
+    store: bytes
+    batch: bytes
+    random: Any
+    files: dict[str, bytes]
+
+
+class World:
+    """One sandbox and its sites; `make_site` adds one. The cluster moves on after every write, as a
+    real one does, and time only by `tick`."""
+
+    def __init__(self, directory: Path, warm: Warm) -> None:
+        self.directory, self.warm = directory, warm
+        self.sites: dict[str, Site] = {}
+        self.gates: list[Gate] = []
+        self.log = directory / "touches"
+        self.strays = directory / "strays"
+        self.runs = 0
+        self.sandbox = self._make_sandbox(0)
+
+    def _make_sandbox(self, port: int) -> Sandbox:
+        sandbox = Sandbox(self.directory / "sandbox", port=port)
+        sandbox.clock.set(_START)
+        answer = sandbox.server.handle
+
+        def handle(request: Request) -> Answer:
+            for gate in list(self.gates):
+                gate.pass_through(request)
+            answered = answer(request)
+            if request.method in _WRITES:
+                sandbox.tick()
+            return answered
+
+        sandbox.server.handle = handle
+        return sandbox.start()
+
+    def close(self) -> None:
+        for gate in self.gates:
+            gate.opened.set()
+        self.warm.ask("kill_all")
+        self.sandbox.stop()
+
+    def make_site(self, name: str = "prod", *, sections: str = "", **settings: Any) -> Site:
+        """A host with its own configuration, state and instance id."""
+        values = {"instance_id": name, "yunikorn_url": self.sandbox.url, **settings}
+        site = Site(self.sandbox, self.directory / name, sections=sections, **values)
+        self.sites[name] = site
+        return site
+
+    # --- processes ------------------------------------------------------------------------------
+
+    def job(self, site: Site, *arguments: str, **details: Any) -> dict[str, Any]:
+        """`dnm ARGUMENTS` on a site's configuration and the sandbox's time."""
+        return {
+            "arguments": arguments or ("run",),
+            "now": site.now().isoformat(),
+            "environment": {"DNM_CONFIG": str(site.path)},
+            **details,
+        }
+
+    def start(self, *arguments: str, site: Site | None = None, **details: Any) -> Child:
+        self.runs += 1
+        return self.warm.start(self.job(site or self.site, *arguments, **details))[0]
+
+    def run(self, *arguments: str, site: Site | None = None, **details: Any) -> Ended:
+        """From start to end; never a traceback."""
+        ended = self.start(*arguments, site=site, **details).wait()
+        assert "Traceback" not in ended.err, ended.err
+        return ended
+
+    def settle(self) -> None:
+        """Converters that outlived their run come to their end."""
+        assert self.warm.ask("settle"), f"still at work: {self.warm.ask('descendants')}"
+
+    @contextmanager
+    def gate(self, path: str) -> Any:
+        """Requests to `path` wait until the block ends or the gate is opened."""
+        gate = Gate(path)
+        self.gates.append(gate)
+        try:
+            yield gate
+        finally:
+            self.gates.remove(gate)
+            gate.opened.set()
+
+    def tick(self, seconds: float = 0.0) -> None:
+        self.sandbox.tick(seconds)
+
+    # --- putting back ---------------------------------------------------------------------------
+
+    @property
+    def site(self) -> Site:
+        return next(iter(self.sites.values()))
+
+    def state_files(self) -> dict[str, bytes]:
+        """Every file of every state directory, by its path below the world's directory."""
+        return {
+            str(path.relative_to(self.directory)): path.read_bytes()
+            for site in self.sites.values()
+            for path in sorted((site.directory / "state").rglob("*"))
+            if path.is_file()
+        }
+
+    def checkpoint(self) -> Checkpoint:
+        """Nothing may be under way."""
+        sandbox = self.sandbox
+        with sandbox.lock:
+            assert not sandbox.conversion._operations and not sandbox.conversion.joining._arrivals
+            return Checkpoint(
+                now=sandbox.clock.now(),
+                store=msgspec.json.encode(sandbox.store.dump()),
+                batch=msgspec.json.encode(sandbox.batch.dump()),
+                random=sandbox.store._random.getstate(),
+                files=self.state_files(),
+            )
+
+    def restore(self, point: Checkpoint) -> None:
+        """The world as it was then, with the same addresses and paths."""
+        self.sandbox.stop()
+        self.sandbox = sandbox = self._make_sandbox(self.sandbox.server.port)
+        with sandbox.lock:
+            sandbox.clock.set(point.now)
+            sandbox.store.load(msgspec.json.decode(point.store))
+            sandbox.batch.load(msgspec.json.decode(point.batch))
+            sandbox.store._random.setstate(point.random)
+            sandbox.yunikorn.restart()
+        for site in self.sites.values():
+            site.sandbox = sandbox
+            shutil.rmtree(site.directory / "state")
+            (site.directory / "state").mkdir(mode=0o755)
+        for name, content in point.files.items():
+            path = self.directory / name
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.write_bytes(content)
+            path.chmod(0o644)
+        sandbox.tick()
+
+    def digest(self) -> bytes:
+        """Equal for worlds that go on alike: everything but process ids and temporary paths."""
+        point = self.checkpoint()
+        parts = [str(point.now).encode(), point.store, point.batch]
+        for name, content in sorted(point.files.items()):
+            plain = content.replace(str(self.directory).encode(), b"")
+            parts += [name.encode(), _PROCESS.sub(b"", plain)]
+        return hashlib.sha256(b"\0".join(parts)).digest()
+
+
+def note_figures(name: str, **figures: int) -> None:
+    """Printed with `pytest -s`, and merged into the JSON file that DNM_PROOF_FIGURES names."""
+    print(f"\n{name}: {', '.join(f'{word}={number}' for word, number in figures.items())}")
+    path = os.environ.get("DNM_PROOF_FIGURES")
+    if path:
+        with _FIGURES_LOCK:
+            file = Path(path)
+            known = json.loads(file.read_text()) if file.exists() else {}
+            file.write_text(json.dumps({**known, name: figures}, indent=1, sort_keys=True) + "\n")
+
+
+_FIGURES_LOCK = threading.Lock()
+Check = Callable[[World], None]

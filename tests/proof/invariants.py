@@ -1,0 +1,206 @@
+"""The eight invariants, each as a function that says what is wrong, with the promise as its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dnm.errors import DnmError, RegistryError
+from dnm.ledger_text import Ledger, decode_ledger
+from dnm.model import Phase, Registry
+from dnm.quantity import parse_yunikorn
+from dnm.queues import LEDGER_ANNOTATION, parse_document
+from tests.proof.world import lineage, read_limits
+
+if TYPE_CHECKING:
+    from tests.proof.edges import Weather
+    from tests.proof.play import Host, Play, Ran
+
+
+def check(play: Play) -> None:
+    """Raises where something is wrong now."""
+    problems = [f"[{rule.__name__}] {text}" for rule in RULES for text in rule(play)]
+    assert not problems, "\n".join(problems)
+
+
+def readable(play: Play) -> Iterator[tuple[Host, Registry]]:
+    for host in play.hosts:
+        try:
+            yield host, host.registry(play.world.now)
+        except RegistryError:
+            continue
+
+
+def ledger_of(play: Play) -> Ledger | None:
+    config_map = play.world.config_map
+    if config_map is None:
+        return None
+    try:
+        return decode_ledger(config_map.annotations.get(LEDGER_ANNOTATION, ""))
+    except DnmError:
+        return None
+
+
+def cap(play: Play) -> Iterator[str]:
+    """1. Lent nodes (registry, nodes that carry our mark, conversions under way) never exceed
+    `max_converted_nodes`, nor any cap per type or namespace."""
+    for host, registry in readable(play):
+        config = host.config
+        lent = {name: (e.node_type, e.namespace) for name, e in registry.nodes.items()}
+        for name, node in play.world.nodes.items():
+            if node.mark is not None and node.mark.instance == host.instance:
+                lent.setdefault(name, (node.mark.node_type, node.mark.namespace))
+        kinds = list(lent.values())
+        for request in registry.requests:
+            kinds += [(request.node_type, request.namespace)] * request.count
+        if len(kinds) > config.max_converted_nodes:
+            yield f"{host.instance} has {len(kinds)} nodes lent or asked for"
+        for node_type in config.node_types.values():
+            count = sum(kind[0] == node_type.name for kind in kinds)
+            if node_type.max_nodes is not None and count > node_type.max_nodes:
+                yield f"{host.instance} has {count} of type {node_type.name}"
+        for policy in config.namespaces.values():
+            count = sum(kind[1] == policy.name for kind in kinds)
+            if policy.max_nodes is not None and count > policy.max_nodes:
+                yield f"{host.instance} has {count} for namespace {policy.name}"
+
+
+def capacity(play: Play) -> Iterator[str]:
+    """2. Each queue's limit = its baseline + the recorded size of exactly the nodes that serve it
+    now."""
+    ledger = ledger_of(play)
+    if ledger is None:
+        return
+    claimed: dict[str, str] = {}
+    for instance, section in ledger.sections.items():
+        for nodes in section.queues.values():
+            for node in nodes:
+                if node in claimed:
+                    yield f"{node} is counted by {claimed[node]} and by {instance}"
+                claimed[node] = instance
+    if play.world.admin_wrote or read_limits(play.world.text) is None:
+        return
+    document = parse_document(play.world.text)
+    for place in document.places:
+        entry, now = ledger.entries.get(place), parse_yunikorn(place.resource, document.places[place].text)
+        lent = sum(
+            size.get(place.resource, 0)
+            for section in ledger.sections.values()
+            if section.guaranteed or place.kind == "max"
+            for queue, nodes in section.queues.items()
+            if place.queue in lineage(queue)
+            for size in nodes.values()
+        )
+        if entry is None:
+            if lent:
+                yield f"{place} has {lent} lent and no baseline"
+            continue
+        wanted = parse_yunikorn(place.resource, entry.baseline) + lent
+        if now == wanted or place in ledger.frozen:
+            continue
+        if now > wanted:
+            # Held by what its pods have, or by a queue below it that is held.
+            used = play.world.used_at_write.get(place.queue, {}).get(place.resource, 0)
+            below = [
+                parse_yunikorn(p.resource, document.places[p].text)
+                for p in document.places
+                if p.queue.startswith(place.queue + ".") and p.resource == place.resource
+            ]
+            if now > max([used, *below]):
+                yield f"{place} is {now}, {wanted} would be right, {used} are used"
+        elif place.kind == "max":
+            yield f"{place} is {now}, less than {wanted}"
+
+
+def one_owner(play: Play) -> Iterator[str]:
+    """3. A node is never offered to Slurm and to Kubernetes at the same time. A node that Slurm has
+    work on is never drained away, power-cycled or deleted. No two instances have one node."""
+    yield from play.world.broken
+    owners: dict[str, str] = {}
+    for host, registry in readable(play):
+        for name, entry in registry.nodes.items():
+            if entry.owner == host.instance and entry.phase in (Phase.SERVING, Phase.RETURNING):
+                if name in owners:
+                    yield f"{name} serves or is returned by {owners[name]} and {host.instance}"
+                owners[name] = host.instance
+
+
+def unknown_means_no(play: Play) -> Iterator[str]:
+    """4. A fact that could not be read is neither "no" nor "zero". No destructive step is taken on
+    it. (Judged at the edges and after each run, see `judge_run`.)"""
+    yield from ()
+
+
+def ours_only(play: Play) -> Iterator[str]:
+    """5. dnm undoes only drains, cordons, taints, reservations and queue amounts that carry its own
+    mark and instance id. (Judged at the edges, see `edges.py`.)"""
+    for name, owner in play.world.fences.items():
+        if owner == "admin" and not play.world.nodes[name].is_cordoned:
+            yield f"an administrator's cordon of {name} is gone"
+
+
+def write_then_do(play: Play) -> Iterator[str]:
+    """7. The registry learns of a step before it is taken. (Judged at the edges.) Nothing that dnm
+    lent is without a record."""
+    yield from ()
+
+
+def exits(play: Play) -> Iterator[str]:
+    """8. Every phase has a deadline, a way forward and a way back. (See `judge_run`.)"""
+    yield from ()
+
+
+RULES = (cap, capacity, one_owner, unknown_means_no, ours_only, write_then_do, exits)
+
+
+def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
+    """What must be true of one run, and of the state right behind it."""
+    problems = []
+    failed, effects = weather.failed, ran.effects
+    if "kube.list_nodes" in failed and effects:
+        problems.append(f"4: acted without knowing the nodes: {effects}")
+    if ran.result is None or ran.result.outcome is None:
+        assert not problems, problems
+        return
+    registry = ran.result.outcome.registry
+    now = play.world.now + host.skew
+    if ran.is_clean and host.skew.total_seconds() == 0:
+        config = host.config
+        longest = config.join_timeout + config.convert_timeout
+        for name, entry in registry.nodes.items():
+            if entry.phase is Phase.JOINING and entry.since + longest < now:
+                problems.append(f"8: {name} has been joining since {entry.since}")
+        for request in registry.requests:
+            if request.since + 2 * longest < now:
+                problems.append(f"8: request {request.id} is open since {request.since}")
+    if ran.is_clean and "write" in effects:
+        ledger = ledger_of(play)
+        serving = {n: e.counted for n, e in registry.nodes.items() if e.phase is Phase.SERVING}
+        section = ledger.sections.get(host.instance) if ledger else None
+        counted = {n: s for nodes in section.queues.values() for n, s in nodes.items()} if section else {}
+        if {n: dict(s) for n, s in counted.items()} != {n: dict(s) for n, s in serving.items()}:
+            problems.append(f"2: the ledger counts {sorted(counted)}, {sorted(serving)} serve")
+    assert not problems, "\n".join(problems)
+
+
+def rests(ran: Ran) -> None:
+    """6. Without a change in demand, the next run does nothing, and so does the run after it."""
+    assert not ran.effects, f"{ran.host} does at rest: {ran.effects}"
+
+
+def all_is_back(play: Play) -> None:
+    """With the demand gone: nothing is lent, no node is forgotten, the document is as its
+    administrator left it."""
+    world = play.world
+    for host, registry in readable(play):
+        assert not registry.nodes and not registry.requests, f"{host.instance}: {registry}"
+    excused = world.astray_is_excused
+    for machine in world.machines.values():
+        is_lost = machine.place != "batch" and machine.name not in excused
+        assert play.has_lost_a_registry or not is_lost, f"{machine} is forgotten"
+    text, wanted = world.text, world.manifest
+    if text != wanted:
+        now, then = parse_document(text), parse_document(wanted)
+        assert {p: parse_yunikorn(p.resource, q.text) for p, q in now.places.items()} == {
+            p: parse_yunikorn(p.resource, q.text) for p, q in then.places.items()
+        }, f"{text}\n--- instead of\n{wanted}"

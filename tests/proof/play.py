@@ -1,0 +1,488 @@
+"""Histories: what happens to a world with one or two hosts that run dnm on it, step by step.
+
+Every event is a method with small numbers as arguments, so that hypothesis and the soak play the
+same game. `Play.check` raises where one of the eight invariants does not hold; `Play.end_well`
+stops the faults, lets a person do what dnm's messages ask for, and sees it settle.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from dnm.errors import DnmError, RegistryError
+from dnm.ledger import plan_rebase
+from dnm.ledger_compare import Reading
+from dnm.lifecycle import enter_phase
+from dnm.model import (
+    Config,
+    NamespacePolicy,
+    NodeType,
+    Pass,
+    Pause,
+    Phase,
+    Registry,
+    SetQueueLimits,
+)
+from dnm.draft import queue_wants
+from dnm.queue_write import apply_queue_edit
+from dnm.queues import LimitPlace, parse_document, replace_limits
+from dnm.quantity import format_yunikorn
+from dnm.registry import encode_registry, load_registry, previous_path
+from dnm.runner import change_registry, run_pass
+from dnm.touch import struck_by
+from tests.proof import invariants
+from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
+from tests.proof.world import BROKEN_DOCUMENTS, PLACE, QUEUES, SIZES, World, read_limits
+
+ROUND = 60.0  # seconds between two runs, as cron has it
+MEANWHILE = (
+    "meanwhile other host", "meanwhile pods", "meanwhile finished", "meanwhile cordon",
+    "meanwhile uncordon", "meanwhile node gone", "meanwhile reapply", "meanwhile edit",
+    "meanwhile job",
+)  # fmt: skip
+REGISTRY_HARM = ("truncated", "newer", "gone", "gone with its previous", "empty", "stale")
+
+logging.getLogger("dnm").addHandler(logging.NullHandler())
+logging.getLogger("dnm").propagate = False
+
+
+def make_config(directory: Path, instance: str, namespaces: tuple[str, ...]) -> Config:
+    types = {name: {k: v for k, v in SIZES[name].items() if k != "pods"} for name in SIZES}
+    return Config(
+        path=directory / "dnm.ini",
+        namespaces={
+            name: NamespacePolicy(
+                name=name,
+                queue=QUEUES[name],
+                node_types=("b", "a") if name == "lab" else ("a", "b"),
+                max_nodes=3 if name == "lab" else None,
+                reversion_idle=timedelta(seconds=120),
+            )
+            for name in namespaces
+        },
+        node_types={
+            "a": NodeType(name="a", size=types["a"]),
+            "b": NodeType(name="b", size=types["b"], max_nodes=2),
+        },
+        max_converted_nodes=4,
+        max_conversions_per_run=2,
+        max_reversions_per_run=2,
+        pending_grace=timedelta(0),
+        join_timeout=timedelta(seconds=300),
+        convert_timeout=timedelta(seconds=600),
+        state_dir=directory,
+        converted_nodes_path=directory / "converted_nodes.json",
+        instance_id=instance,
+    )
+
+
+class Host:
+    """One machine that runs dnm: its configuration, its state directory, its clock."""
+
+    def __init__(self, directory: Path, instance: str, namespaces: tuple[str, ...]) -> None:
+        directory.mkdir(mode=0o755)
+        self.config = make_config(directory, instance, namespaces)
+        self.skew = timedelta(0)
+        self.is_running = False
+        self.old: list[bytes] = []  # what its registry once was
+        self.outputs: dict[str, Operation] = {}  # what converters have written
+
+    @property
+    def instance(self) -> str:
+        return self.config.instance_id
+
+    @property
+    def path(self) -> Path:
+        return self.config.converted_nodes_path
+
+    def registry(self, now: datetime) -> Registry:
+        """As it stands on disk; raises RegistryError."""
+        return load_registry(self.config, now)
+
+
+class Ran(msgspec.Struct, kw_only=True):
+    """One run: how it ended. `is_clean`: nothing went wrong in it and nobody interfered."""
+
+    host: str
+    result: Pass | None
+    error: str = ""
+    killed: bool = False
+    is_clean: bool = False
+    effects: list[str] = []
+
+
+class Play:
+    """A world, its hosts, and what has happened to them."""
+
+    def __init__(self, directory: Path, hosts: int, *, is_shared: bool) -> None:
+        self.world = World()
+        theirs = (("dev", "lab"), ("train", "dev") if is_shared else ("train",))
+        names = ("east", "west")
+        self.hosts = [
+            Host(directory / names[index], names[index], theirs[index]) for index in range(hosts)
+        ]
+        self.behaviours: dict[str, list[str]] = {"k8s": [], "batch": []}
+        self.steps = self.runs = 0
+        self.has_lost_a_registry = False
+
+    # --- runs -------------------------------------------------------------------------------
+
+    def run(
+        self,
+        number: int = 0,
+        faults: Mapping[int, str] = {},
+        strikes: Mapping[int, str] = {},
+        is_stopped_at: int | None = None,
+    ) -> Ran:
+        """One `dnm run` of a host, in this weather."""
+        host = self.hosts[number % len(self.hosts)]
+        meanwhile = self._meanwhile(host)
+        weather = Weather(faults, strikes, meanwhile, is_stopped_at)
+        ran = self._run(host, weather)
+        ran.effects = weather.effects
+        ran.is_clean = not (faults or strikes or ran.killed or ran.error) and not weather.failed
+        self.runs += 1
+        invariants.judge_run(self, host, ran, weather)
+        return ran
+
+    def _run(self, host: Host, weather: Weather) -> Ran:
+        world = self.world
+        clock: Callable[[], datetime] = lambda: world.now + host.skew
+        kube = ModelKube(world, host.instance, weather, lambda: host.registry(clock()))
+        converter = ModelConverter(
+            kube, self._behaviour, host.config.convert_timeout, host.outputs
+        )
+        self._keep_old(host)
+        host.is_running = True
+        try:
+            with struck_by(weather.strike):
+                result = run_pass(
+                    host.config, {}, weather.should_stop, clock, lambda *_: (kube, converter)
+                )
+            return Ran(host=host.instance, result=result)
+        except DnmError as error:
+            return Ran(host=host.instance, result=None, error=str(error))
+        except Killed:
+            return Ran(host=host.instance, result=None, killed=True)
+        finally:
+            host.is_running = False
+
+    def _behaviour(self, direction: str) -> str:
+        planned = self.behaviours[direction]
+        return planned.pop(0) if planned else "good"
+
+    def _keep_old(self, host: Host) -> None:
+        with suppress(OSError):
+            host.old = [*host.old[-5:], host.path.read_bytes()]
+
+    def _meanwhile(self, host: Host) -> Callable[[str], None]:
+        """What others do between two calls of a run."""
+
+        def happen(what: str) -> None:
+            if what == "other host":
+                for other in self.hosts:
+                    if not other.is_running:
+                        with_no_touch = Weather()
+                        self._run(other, with_no_touch)
+                return
+            actions: dict[str, Callable[[], None]] = {
+                "pods": lambda: self.add_pods(1, 0, 4),
+                "finished": lambda: self.finish_pods(3),
+                "cordon": lambda: self.cordon(0),
+                "uncordon": lambda: self.uncordon(0),
+                "node gone": lambda: self.delete_node(0),
+                "reapply": self.reapply,
+                "edit": lambda: self.edit(0, 1),
+                "job": self.submit_job,
+            }
+            actions[what]()
+            self.world.advance(1)
+
+        return happen
+
+    # --- what people and machines do ------------------------------------------------------------
+
+    def wait(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    def add_pods(self, count: int, namespace: int, vcore: int) -> None:
+        if len(self.world.pods) < 60:
+            self.world.add_pods(count, sorted(QUEUES)[namespace % len(QUEUES)], vcore)
+
+    def finish_pods(self, count: int) -> None:
+        """Bound ones first: they have had their time; else they are deleted while they wait."""
+        pods = sorted(self.world.pods.values(), key=lambda pod: (not pod.node, pod.created))
+        for pod in pods[:count]:
+            del self.world.pods[pod.name]
+
+    def converter_will(self, behaviour: str, direction: str) -> None:
+        self.behaviours[direction].append(behaviour)
+
+    def _lent_node(self, number: int) -> str:
+        names = sorted(name for name in self.world.nodes if name != "k001")
+        return names[number % len(names)] if names else ""
+
+    def cordon(self, number: int) -> None:
+        name = self._lent_node(number)
+        if name and not self.world.nodes[name].is_cordoned:
+            self.world.fences[name] = "admin"
+            self.world.change_node(name, is_cordoned=True)
+
+    def uncordon(self, number: int) -> None:
+        """`kubectl uncordon`, whoever cordoned it; dnm's annotation stays."""
+        name = self._lent_node(number)
+        if name and self.world.nodes[name].is_cordoned:
+            self.world.fences.pop(name, None)
+            self.world.change_node(name, is_cordoned=False)
+
+    def drain(self, number: int) -> None:
+        """`kubectl drain`: cordoned, pods evicted; their controllers make new ones."""
+        name = self._lent_node(number)
+        self.cordon(number)
+        for pod in [pod for pod in self.world.pods.values() if pod.node == name]:
+            self.world.pods[pod.name] = msgspec.structs.replace(pod, node="", running=False)
+
+    def delete_node(self, number: int) -> None:
+        name = self._lent_node(number)
+        if name:
+            self.world.remove_node(name, "")
+
+    def fail_node(self, number: int) -> None:
+        name = self._lent_node(number)
+        if name:
+            self.world.change_node(name, is_ready=False)
+
+    def mend_nodes(self) -> None:
+        for name in self.world.nodes:
+            if not self.world.nodes[name].is_ready:
+                self.world.change_node(name, is_ready=True)
+
+    def return_by_hand(self, number: int) -> None:
+        """An administrator gives a lent machine back himself."""
+        name = self._lent_node(number)
+        machine = self.world.machine_of(name) if name else None
+        if machine is not None:
+            self.world.remove_node(name, "")
+            self.world.give_back(machine)
+
+    def resume_by_hand(self, number: int) -> None:
+        """`scontrol resume` of a machine that is lent: now both have it, by his hand."""
+        name = self._lent_node(number)
+        machine = self.world.machine_of(name) if name else None
+        if machine is not None and machine.place == "kubernetes":
+            machine.is_shared_by_hand = True
+
+    def submit_job(self) -> None:
+        self.world.waiting_jobs = min(self.world.waiting_jobs + 1, 3)
+
+    def finish_jobs(self) -> None:
+        for machine in self.world.machines.values():
+            machine.has_job = False
+
+    def drain_in_slurm(self, number: int) -> None:
+        machines = sorted(self.world.machines.values(), key=lambda machine: machine.name)
+        machine = machines[number % len(machines)]
+        machine.is_drained_by_admin = not machine.is_drained_by_admin
+
+    # --- the queue document ---------------------------------------------------------------------
+
+    def reapply(self) -> None:
+        self.world.apply_manifest(self.world.manifest)
+
+    def replace_document(self) -> None:
+        """`kubectl replace`: dnm's annotation goes with it."""
+        self.world.apply_manifest(self.world.manifest, keeps_ledger=False)
+
+    def delete_document(self) -> None:
+        self.world.config_map, self.world.admin_wrote = None, True
+
+    def break_document(self, number: int) -> None:
+        if self.world.config_map is not None:
+            self.world.apply_manifest(BROKEN_DOCUMENTS[number % len(BROKEN_DOCUMENTS)])
+
+    def edit(self, number: int, cores: int) -> None:
+        """A new total for one limit, in the document that stands there; the manifest follows, as a
+        careful administrator keeps it: without what is lent."""
+        world = self.world
+        if world.config_map is None or world.admin_wrote or read_limits(world.text) is None:
+            return
+        place = LimitPlace(("root.site.dev", "root.site.lab")[number % 2], "max", "vcore")
+        texts = []
+        for text in (world.text, world.manifest):
+            document = parse_document(text)
+            amount = document.queues[place.queue].max["vcore"] + cores * 1000
+            if not 5_000 <= amount <= document.queues["root.site"].max["vcore"]:
+                return
+            like = document.places[place].text
+            new = format_yunikorn("vcore", amount, like)
+            texts.append(replace_limits(document, {place: new}).text)
+        world.apply_manifest(texts[0])
+        world.manifest = texts[1]
+
+    # --- hosts ------------------------------------------------------------------------------------
+
+    def jump_clock(self, number: int, seconds: float) -> None:
+        self.hosts[number % len(self.hosts)].skew = timedelta(seconds=seconds)
+
+    def harm_registry(self, number: int, how: str) -> None:
+        host = self.hosts[number % len(self.hosts)]
+        if not host.path.exists():
+            return
+        content = host.path.read_bytes()
+        match how:
+            case "truncated":
+                host.path.write_bytes(content[: len(content) // 2])
+            case "newer":
+                host.path.write_bytes(content.replace(b'"version": 1', b'"version": 2'))
+            case "empty":
+                host.path.write_bytes(b"")
+            case "stale" if host.old:
+                self.has_lost_a_registry = True
+                host.path.write_bytes(host.old[0])
+            case "gone":
+                host.path.unlink()
+            case "gone with its previous":
+                self.has_lost_a_registry = True
+                host.path.unlink()
+                previous_path(host.path).unlink(missing_ok=True)
+
+    def pause(self, number: int) -> None:
+        host = self.hosts[number % len(self.hosts)]
+        pause = Pause(since=self.world.now)
+        with suppress(RegistryError):
+            change_registry(host.config, lambda r: msgspec.structs.replace(r, pause=pause))
+
+    def resume(self, number: int) -> None:
+        host = self.hosts[number % len(self.hosts)]
+        with suppress(RegistryError):
+            change_registry(host.config, lambda r: msgspec.structs.replace(r, pause=None))
+
+    # --- judgement ----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """All invariants, now."""
+        self.steps += 1
+        invariants.check(self)
+
+    def end_well(self) -> None:
+        """The faults stop, a person does what dnm asks for: it comes to rest with the demand as it
+        is, and gives everything back when the demand is gone."""
+        self.stop_faults()
+        self.come_to_rest()
+        for _ in range(3):
+            for ran in self.run_all():
+                invariants.rests(ran)
+            self.world.advance(ROUND)
+        self.world.pods.clear()
+        self.come_to_rest()
+        invariants.all_is_back(self)
+
+    def stop_faults(self) -> None:
+        world = self.world
+        self.behaviours = {"k8s": [], "batch": []}
+        world.waiting_jobs = 0
+        self.finish_jobs()
+        self.mend_nodes()
+        for machine in world.machines.values():
+            machine.is_drained_by_admin = machine.is_down = machine.is_shared_by_hand = False
+        for name, owner in list(world.fences.items()):
+            if owner == "admin":
+                world.fences.pop(name)
+                world.change_node(name, is_cordoned=False)
+        if read_limits(world.text) is None:
+            self.reapply()
+        for host in self.hosts:
+            host.skew = timedelta(0)
+            self._restore_registry(host)
+            change_registry(host.config, _rested)
+        world.advance(700)  # what was on its way has come
+
+    def _restore_registry(self, host: Host) -> None:
+        """What the message of the RegistryError says."""
+        try:
+            host.registry(self.world.now)
+            return
+        except RegistryError:
+            self.has_lost_a_registry = True  # the previous one is a step behind
+        with suppress(OSError):
+            shutil.copy(previous_path(host.path), host.path)
+        try:
+            host.registry(self.world.now)
+        except RegistryError:
+            host.path.unlink(missing_ok=True)
+            previous_path(host.path).unlink(missing_ok=True)
+
+    def run_all(self) -> list[Ran]:
+        return [self.run(number) for number in range(len(self.hosts))]
+
+    def come_to_rest(self, most: int = 40) -> None:
+        """Runs as cron does, with a person who reads the errors, until nothing happens any more."""
+        quiet = 0
+        for _ in range(most):
+            rans = self.run_all()
+            self.check()
+            for host, ran in zip(self.hosts, rans, strict=True):
+                self._help(host, ran)
+            is_quiet = not any(ran.effects or _is_open(ran) for ran in rans)
+            quiet = quiet + 1 if is_quiet else 0
+            if quiet == 6:
+                return
+            self.world.advance(ROUND)
+        open_now = [_is_open(ran) for ran in rans]
+        raise AssertionError(f"no rest after {most} rounds: {open_now} {rans}")
+
+    def _help(self, host: Host, ran: Ran) -> None:
+        """A person does what the run's errors ask for."""
+        if ran.result is None:
+            raise AssertionError(f"with all faults gone, {host.instance} says: {ran.error}")
+        if any("dnm queues rebase" in error for error in ran.result.plan.errors):
+            self._rebase(host)
+        change_registry(host.config, lambda registry: _reset_failed(registry, self.world.now))
+
+    def _rebase(self, host: Host) -> None:
+        """`kubectl apply` of the manifest and `dnm queues rebase --as baseline`."""
+        self.reapply()
+        kube = ModelKube(self.world, host.instance, Weather(), Registry)
+        registry = host.registry(self.world.now)
+        wants = queue_wants(host.config, registry, SetQueueLimits(queues=_serving(registry)))
+        apply_queue_edit(
+            kube, PLACE, lambda source: plan_rebase(source, wants, Reading.BASELINE)
+        )
+
+
+def _rested(registry: Registry) -> Registry:
+    """`dnm resume`, and `dnm reset` of every queue and node type."""
+    return msgspec.structs.replace(registry, pause=None, breakers={}, backoffs={})
+
+
+def _reset_failed(registry: Registry, now: datetime) -> Registry:
+    """`dnm reset NODE` for every node that needs a person."""
+    nodes = {
+        name: enter_phase(entry, Phase.RETURNING, now) if entry.phase is Phase.FAILED else entry
+        for name, entry in registry.nodes.items()
+    }
+    return msgspec.structs.replace(registry, nodes=nodes)
+
+
+def _serving(registry: Registry) -> dict[str, dict[str, dict[str, int]]]:
+    queues: dict[str, dict[str, dict[str, int]]] = {}
+    for name, entry in registry.nodes.items():
+        if entry.phase is Phase.SERVING:
+            queues.setdefault(entry.queue, {})[name] = dict(entry.counted)
+    return queues
+
+
+def _is_open(ran: Ran) -> list[str]:
+    """What is still under way after a run."""
+    if ran.result is None:
+        return ["stopped"]
+    registry = ran.result.outcome.registry if ran.result.outcome else ran.result.plan.registry
+    unfinished = [f"{n}={e.phase.value}" for n, e in registry.nodes.items() if e.phase is not Phase.SERVING]
+    return unfinished + [f"request {request.count}" for request in registry.requests]

@@ -1,0 +1,194 @@
+"""The story that the proofs play: two nodes are lent to a queue and go back.
+
+A cluster that is full, a queue with too little quota, three pods that need two nodes (one of them
+names a volume). They run, they end, the nodes idle and return. Beside it stands what belongs to
+others and must stay: an administrator's cordon and drain, other keys of the ConfigMap. The story is
+a function of the world alone (`play_events`), so it goes on from any state that a fault leaves.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from dnm.model import Phase
+from dnm.quantity import parse_yunikorn
+from dnm.queues import parse_document
+from tests.proof.harness import Ended, World
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+CAP = 2
+MINUTE = 60.0
+USE_SECONDS = 90.0  # the pods run for so long
+LONGEST = 40  # minutes until everything is over, whatever happened
+_OTHERS_NOTE = "site.example/owner"
+
+SETTINGS: dict[str, Any] = {
+    "max_converted_nodes": CAP,
+    "join_timeout_seconds": 120,
+    "convert_timeout_seconds": 60,
+    "reversion_idle_seconds": 60,
+}
+
+
+def build(world: World, **settings: Any) -> Site:
+    """The beginning: pods wait, nothing is lent."""
+    sandbox = world.sandbox
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.edit(
+        "configmaps", "yunikorn-configs",
+        lambda item: item["metadata"].setdefault("annotations", {}).update({_OTHERS_NOTE: "ops"}),
+        "yunikorn",
+    )  # fmt: skip
+    sandbox.add_node("k001", cpu="4", memory="16G")
+    sandbox.add_node("k002", cpu="4", memory="16G")
+    sandbox.cordon("k002")
+    sandbox.add_machines(6)
+    sandbox.batch.drain("a006", "bad fan")
+    sandbox.add_namespace("dev")
+    _add_volume(world)
+    site = world.make_site(**{**SETTINGS, **settings})
+    add_demand(world)
+    return site
+
+
+def add_demand(world: World) -> None:
+    """Two pods that fill a node each, and one beside them with a volume."""
+    sandbox = world.sandbox
+    big = {"queue": QUEUE, "cpu": "100", "memory": "200G"}
+    sandbox.add_pods(2, "dev", name="big", **big)
+    volume = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    sandbox.add_pods(1, "dev", name="small", queue=QUEUE, cpu="8", memory="16G", spec=volume)
+    world.tick()
+
+
+def _add_volume(world: World) -> None:
+    meta = {"name": "data", "namespace": "dev"}
+    world.sandbox.create({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "data"},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]},
+        "status": {"phase": "Bound"},
+    })  # fmt: skip
+    world.sandbox.create({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta,
+        "spec": {"volumeName": "data", "accessModes": ["ReadWriteOnce"]},
+        "status": {"phase": "Bound"},
+    })  # fmt: skip
+
+
+def play_events(world: World) -> None:
+    """What people do before the run of this minute: pods end when all have run long enough."""
+    now = world.sandbox.clock.now()
+    pods = unfinished(world)
+    started = [pod["status"].get("startTime") for pod in pods]
+    if pods and all(started):
+        seconds = [now - datetime.fromisoformat(str(text)).timestamp() for text in started]
+        if min(seconds) >= USE_SECONDS:
+            world.sandbox.finish_pods([pod["metadata"]["name"] for pod in pods], "dev")
+    world.tick()
+
+
+def unfinished(world: World) -> list[Any]:
+    """The pods of the story that have not ended."""
+    pods = world.sandbox.objects("pods", "dev")
+    return [pod for pod in pods if pod["status"].get("phase") in (None, "Pending", "Running")]
+
+
+def is_over(world: World) -> bool:
+    """Everything was done and nothing is lent."""
+    if unfinished(world):
+        return False
+    return all(
+        not site.registry.nodes and not site.registry.requests for site in world.sites.values()
+    )
+
+
+def play_on(world: World, check: bool = True) -> int:
+    """Minute by minute until it is over; says how many runs that took."""
+    for minute in range(LONGEST):
+        if is_over(world):
+            check_end(world)
+            return minute
+        play_events(world)
+        ended = world.run()
+        assert ended.code in (0, 1), ended
+        world.settle()
+        if check:
+            check_always(world)
+            if ended.code == 0:
+                check_limits(world)
+        world.tick(MINUTE)
+    raise AssertionError(f"not over after {LONGEST} minutes: {world.site.registry}")
+
+
+# --- what must be true -------------------------------------------------------------------------
+
+
+def check_always(world: World) -> None:
+    """Invariants 1 (caps), 3 (one owner), 5 (ours only): after every run, whatever happened to it.
+
+    The sandbox itself writes down a node offered twice, a job or pods killed, and a converter
+    called for a node that Slurm has in service.
+    """
+    sandbox = world.sandbox
+    assert not sandbox.violations, sandbox.violations
+    away = [m.name for m in sandbox.batch.machines.values() if m.place != "batch"]
+    caps = sum(site.config.max_converted_nodes for site in world.sites.values())
+    assert len(away) <= caps, f"{away} are away, {caps} may be"
+    assert sandbox.batch.machines["a006"].drains == {"root": "bad fan"}
+    assert (sandbox.get("nodes", "k002") or {})["spec"].get("unschedulable")
+    config_map = sandbox.get("configmaps", "yunikorn-configs", "yunikorn") or {}
+    assert config_map["metadata"]["annotations"].get(_OTHERS_NOTE) == "ops"
+
+
+def check_limits(world: World) -> None:
+    """Invariant 2, after a run in which nothing failed: baseline plus exactly what serves."""
+    site = world.site
+    serving = [e for e in site.registry.nodes.values() if e.phase is Phase.SERVING]
+    limits = parse_document(world.sandbox.queues_text()).queues[QUEUE].max
+    expected = {
+        "vcore": parse_yunikorn("vcore", "80"), "memory": parse_yunikorn("memory", "320G"),
+    }  # fmt: skip
+    for entry in serving:
+        for resource in expected:
+            expected[resource] += entry.counted[resource]
+    assert dict(limits) == expected, (limits, expected, site.registry.nodes)
+
+
+def check_end(world: World) -> None:
+    """All eight, at rest: the document as it was, every machine back where it came from, nothing of
+    ours left anywhere, and runs that change nothing."""
+    sandbox = world.sandbox
+    check_always(world)
+    assert sandbox.queues_text() == WORKSHOP_QUEUES
+    for machine in sandbox.batch.machines.values():
+        assert machine.place == "batch" and not machine.reserved, machine
+        assert set(machine.drains) <= {"root"}, machine
+    nodes = sandbox.objects("nodes")
+    assert [node["metadata"]["name"] for node in nodes] == ["k001", "k002"]
+    assert not [n for n in nodes if "dynamic-node-manager" in str(n["metadata"])]
+    check_rest(world)
+
+
+def check_rest(world: World) -> None:
+    """Invariant 6: two more runs write nothing to the cluster and change no file's content."""
+    world.tick(MINUTE)
+    world.run()
+    files = world.state_files()
+    world.sandbox.requests.clear()
+    for _ in range(2):
+        world.tick(MINUTE)
+        assert world.run().code == 0
+    assert world.state_files() == files
+    writes = world.sandbox.requests.writes()
+    assert not writes, writes
+
+
+def calls(world: World, *words: str) -> int:
+    """Converter calls so far whose arguments hold all of the words."""
+    return sum(set(words) <= set(call.arguments) for call in world.sandbox.conversion.calls)
+
+
+def succeeded(ended: Ended) -> Ended:
+    assert ended.code == 0, ended
+    return ended

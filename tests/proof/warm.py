@@ -1,0 +1,207 @@
+"""Starts `dnm` processes quickly: an interpreter that has everything imported and forks.
+
+What it forks is a process like any other: its own id, files and locks, ended by real signals. Three
+things differ from `python -m dnm.cli`: the imports are done, the fault point is armed without an
+environment, and the time may be that of the sandbox. Commands come as JSON lines on stdin, answers
+go to stdout. It is the parent of all whose own parent was killed, so that it can wait for a
+converter that outlived its run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from contextlib import redirect_stderr, suppress
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+
+import dnm.check
+import dnm.cli
+import dnm.kube_kubeconfig
+import dnm.report
+import dnm.runner
+import dnm.touch
+import dnm.yunikorn
+
+_LOADED_LATE = (
+    "dnm.actuator", "dnm.check", "dnm.kube_kubeconfig", "dnm.report", "dnm.yunikorn",
+    "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers",
+)  # fmt: skip
+_PR_SET_CHILD_SUBREAPER = 36
+_SETTLE_SECONDS = 30.0
+
+# What changes something outside, as the interpreter itself reports it (sys.addaudithook).
+_EFFECTS = frozenset((
+    "os.rename", "os.remove", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.utime",
+    "os.chmod", "os.chown", "os.truncate", "os.kill", "os.killpg", "os.system", "os.exec",
+    "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "socket.bind",
+    "fcntl.flock", "fcntl.lockf", "signal.pthread_kill", "shutil.rmtree", "shutil.move",
+))  # fmt: skip
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def main() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _load_the_rest()
+    gc.freeze()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answer = _COMMANDS[asked.pop("do")](**asked)
+        print(json.dumps(answer), flush=True)
+
+
+def _load_the_rest() -> None:
+    """What a run imports late; a configuration that is missing ends this one early."""
+    for name in _LOADED_LATE:
+        importlib.import_module(name)
+    sys.argv = ["dnm", "status", "--config", "/nonexistent/dnm.ini"]
+    with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere), suppress(SystemExit):
+        dnm.cli.main()
+
+
+def start(jobs: list[dict[str, Any]]) -> list[int]:
+    """Forks all of them; they begin at the same instant."""
+    barrier, gate = os.pipe()
+    pids = []
+    for job in jobs:
+        pid = os.fork()
+        if pid == 0:
+            os.close(gate)
+            os.read(barrier, 1)
+            os.close(barrier)
+            become(job)
+        pids.append(pid)
+    os.close(barrier)
+    os.close(gate)
+    return pids
+
+
+def reap(pid: int) -> int:
+    """The exit code of one that has ended; minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def settle() -> bool:
+    """Waits until no descendant is left; False: some are still at work after a long time."""
+    until = time.monotonic() + _SETTLE_SECONDS
+    while time.monotonic() < until:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        if pid == 0:
+            time.sleep(0.002)
+    return False
+
+
+def descendants() -> list[int]:
+    """All processes below this one."""
+    children: dict[int, list[int]] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            children.setdefault(int(fields[1]), []).append(int(entry))
+    found: list[int] = []
+    todo = [os.getpid()]
+    while todo:
+        todo += (below := children.get(todo.pop(), []))
+        found += below
+    return found
+
+
+def kill_all() -> bool:
+    """As a power cut: no descendant is left."""
+    while left := descendants():
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        settle()
+    return settle()
+
+
+_COMMANDS: dict[str, Any] = {
+    "start": start, "reap": reap, "settle": settle, "descendants": descendants,
+    "kill_all": kill_all,
+}  # fmt: skip
+
+
+def become(job: dict[str, Any]) -> None:
+    """This forked process is `dnm ARGUMENTS` from here on; it does not return."""
+    code = 1
+    try:
+        _set_up(job)
+        sys.argv = ["dnm", *job["arguments"]]
+        dnm.cli.main()
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(bool(error.code))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _set_up(job: dict[str, Any]) -> None:
+    os.setpgid(0, 0)
+    for number, path in ((0, os.devnull), (1, job["out"]), (2, job["err"])):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.update(job["environment"])
+    if job["now"]:
+        now = datetime.fromisoformat(job["now"])
+        for name in ("run_pass", "plan_pass"):
+            setattr(dnm.runner, name, partial(getattr(dnm.runner, name), clock=lambda: now))
+    for name, value in job["constants"].items():
+        module, _, constant = name.rpartition(".")
+        setattr(importlib.import_module(module), constant, value)
+    if job["largest_file"]:
+        limits = (job["largest_file"], resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    dnm.touch.arm(job["fault"], job["log"])
+    if job["strays"]:
+        _audit(job["strays"])
+
+
+def _audit(path: str) -> None:
+    """Writes down every effect that is made outside of any touch, and who made it."""
+    strays = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    strays = fcntl.fcntl(strays, fcntl.F_DUPFD_CLOEXEC, 100)
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        if dnm.touch.inside:
+            return
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
+        if (not writes and event not in _EFFECTS) or arguments[0] == job_log:
+            return
+        frame = sys._getframe(1)
+        while frame.f_back and "/dnm/" not in frame.f_code.co_filename:
+            frame = frame.f_back
+        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_code.co_name}"
+        os.write(strays, f"{place} {event} {str(arguments)[:160]}\n".encode())
+
+    job_log = dnm.touch._log
+    sys.addaudithook(hear)
+
+
+if __name__ == "__main__":
+    main()

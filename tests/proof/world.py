@@ -1,0 +1,294 @@
+"""A model of the world around dnm: machines, a cluster, a scheduler, administrators. In memory.
+
+It is small on purpose and shares no code with what it tests but the values. Time passes only in
+`advance`. What must never happen and did is written into `broken`, at the moment it happens;
+`invariants.py` looks at the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from dnm.model import ConfigMap, Node, Pod, PodShape, QueueLimits
+from dnm.queues import check_text, parse_document
+
+BEGIN = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+PLACE = ("yunikorn", "yunikorn-configs")
+QUEUES = {"dev": "root.site.dev", "lab": "root.site.lab", "train": "root.site.train"}
+SIZES = {  # allocatable of the machines, by type
+    "a": {"vcore": 15_500, "memory": 60 * 10**9, "pods": 110},
+    "b": {"vcore": 7_500, "memory": 30 * 10**9, "pods": 110},
+}
+MANIFEST = """\
+# edited by hand
+partitions:
+  - name: default
+    queues:
+      - name: site   # everybody
+        resources:
+          max: {vcore: 40, memory: 160G}
+        queues:
+          - name: dev
+            resources:
+              guaranteed: {vcore: '4', memory: 16G}
+              max:
+                vcore: 8      # two seats
+                memory: 32G
+          - name: lab
+            resources:
+              max: {vcore: 8000m, memory: 32G}
+          - name: train
+            resources:
+              max: {memory: 32G}
+"""
+BROKEN_DOCUMENTS = ("partitions: [", "a: b", MANIFEST.replace("vcore: 8 ", "vcore: -8 "), "")
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    """A machine as Slurm has it. `lender`: the instance whose converter took it, else empty."""
+
+    name: str
+    place: str = "batch"  # batch | leaving | kubernetes | returning
+    has_job: bool = False
+    is_drained_by_admin: bool = False
+    is_down: bool = False
+    node_name: str = ""
+    lender: str = ""
+    is_shared_by_hand: bool = False  # an administrator resumed it while it is lent
+
+    @property
+    def node_type(self) -> str:
+        return self.name[0]
+
+    @property
+    def in_service(self) -> bool:
+        if self.has_job:
+            return True
+        is_there = self.place == "batch" or self.is_shared_by_hand
+        return is_there and not self.is_drained_by_admin and not self.is_down
+
+
+class Due(msgspec.Struct, kw_only=True):
+    """Something that happens at an instant."""
+
+    at: datetime
+    order: int
+    happen: Callable[[], None]
+
+
+class World:
+    """The facts, and how they move. Nothing in here knows what dnm decides or why."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.machines: dict[str, Machine] = {}
+        self.manifest = MANIFEST
+        self.config_map: ConfigMap | None = None
+        self.waiting_jobs = 0
+        self.processes: set[int] = set()  # converters that live, by process id
+        self.broken: list[str] = []
+        self.fences: dict[str, str] = {}  # node -> who cordoned it: "admin" or an instance
+        self.astray_is_excused: set[str] = set()  # machines that nobody could have known of
+        self.admin_wrote = True  # since dnm last wrote the queue document
+        self.used_at_write: Mapping[str, Mapping[str, int]] = {}
+        self._due: list[Due] = []
+        self._number = 0
+        self._limits: dict[str, Mapping[str, QueueLimits] | None] = {}
+        self._limits_in_force: Mapping[str, QueueLimits] = {}
+        for node_type, count in (("a", 6), ("b", 3)):
+            for number in range(1, count + 1):
+                name = f"{node_type}{number:03}"
+                self.machines[name] = Machine(name=name)
+        self.put_node("k001", SIZES["b"], {})
+        self.apply_manifest(self.manifest)
+
+    # --- time -------------------------------------------------------------------------------
+
+    def number(self) -> int:
+        """A new one: for versions, process ids, names."""
+        self._number += 1
+        return self._number
+
+    def later(self, seconds: float, happen: Callable[[], None]) -> None:
+        due = Due(at=self.now + timedelta(seconds=seconds), order=self.number(), happen=happen)
+        self._due.append(due)
+
+    def advance(self, seconds: float) -> None:
+        """Everything that is due until then happens, in order; pods and jobs are started."""
+        until = self.now + timedelta(seconds=seconds)
+        self.settle()
+        while self._due:
+            first = min(self._due, key=lambda due: (due.at, due.order))
+            if first.at > until:
+                break
+            self._due.remove(first)
+            self.now = max(self.now, first.at)
+            first.happen()
+            self.settle()
+        self.now = until
+
+    def settle(self) -> None:
+        self.start_jobs()
+        self.schedule()
+        for machine in self.machines.values():
+            self._look_for_two_owners(machine)
+
+    # --- Kubernetes ---------------------------------------------------------------------------
+
+    def put_node(self, name: str, size: Mapping[str, int], labels: Mapping[str, str]) -> None:
+        labels = {"kubernetes.io/hostname": name, **labels}
+        self.nodes[name] = Node(name=name, allocatable=size, labels=labels)
+        self.change_node(name)
+
+    def change_node(self, name: str, **changes: object) -> None:
+        version = str(self.number())
+        self.nodes[name] = msgspec.structs.replace(
+            self.nodes[name], resource_version=version, **changes
+        )
+
+    def remove_node(self, name: str, why: str) -> None:
+        """Pods on it are lost; that is broken if dnm's converter does it and they are at work."""
+        if self.nodes.pop(name, None) is None:
+            return
+        self.fences.pop(name, None)
+        for pod in [pod for pod in self.pods.values() if pod.node == name]:
+            del self.pods[pod.name]
+            if why:
+                self.broken.append(f"{name} was taken with pod {pod.name} on it: {why}")
+
+    def add_pods(self, count: int, namespace: str, vcore: int) -> None:
+        shape = PodShape(request={"vcore": vcore * 1000, "memory": vcore * 4 * 10**9, "pods": 1})
+        for _ in range(count):
+            name = f"p{self.number()}"
+            self.pods[name] = Pod(
+                namespace=namespace, name=name, uid=name, shape=shape, app_id=name,
+                queue=QUEUES[namespace], is_yunikorn=True,
+                created=self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            )  # fmt: skip
+
+    def used(self) -> dict[str, dict[str, int]]:
+        """Queue -> what its bound pods, and those of queues below it, have."""
+        used: dict[str, dict[str, int]] = {}
+        for pod in self.pods.values():
+            if pod.node:
+                for path in lineage(pod.queue):
+                    total = used.setdefault(path, {})
+                    for resource, amount in pod.shape.request.items():
+                        total[resource] = total.get(resource, 0) + amount
+        return used
+
+    def room(self) -> dict[str, dict[str, int]]:
+        """Of the nodes that take pods."""
+        room = {
+            name: dict(node.allocatable)
+            for name, node in self.nodes.items()
+            if node.is_ready and not node.is_cordoned
+        }
+        for pod in self.pods.values():
+            if pod.node in room:
+                for resource, amount in pod.shape.request.items():
+                    room[pod.node][resource] -= amount
+        return room
+
+    def schedule(self) -> None:
+        """As YuniKorn: first come, first served, within every limit up the tree."""
+        pending = [pod for pod in self.pods.values() if not pod.node]
+        if not pending:
+            return
+        limits, used, room = self.limits_in_force(), self.used(), self.room()
+        for pod in sorted(pending, key=lambda pod: (pod.created, pod.uid)):
+            request, path = pod.shape.request, lineage(pod.queue)
+            has_quota = all(
+                used.get(queue, {}).get(resource, 0) + request[resource] <= limit
+                for queue in path
+                if queue in limits
+                for resource, limit in limits[queue].max.items()
+                if resource in request
+            )
+            node = next((n for n, free in room.items() if has_quota and _fits(request, free)), "")
+            if node:
+                self.pods[pod.name] = msgspec.structs.replace(pod, node=node, running=True)
+                for resource, amount in request.items():
+                    room[node][resource] -= amount
+                    for queue in path:
+                        total = used.setdefault(queue, {})
+                        total[resource] = total.get(resource, 0) + amount
+
+    # --- the queue document -------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        return self.config_map.data.get("queues.yaml", "") if self.config_map else ""
+
+    def limits_in_force(self) -> Mapping[str, QueueLimits]:
+        """A document that YuniKorn refuses leaves the last good one in force."""
+        text = self.text
+        if text not in self._limits:
+            self._limits[text] = read_limits(text)
+        self._limits_in_force = self._limits[text] or self._limits_in_force
+        return self._limits_in_force
+
+    def apply_manifest(self, text: str, *, keeps_ledger: bool = True) -> None:
+        """`kubectl apply` keeps annotations that it does not know, `kubectl replace` does not."""
+        kept = self.config_map.annotations if self.config_map and keeps_ledger else {}
+        self.put_config_map({"queues.yaml": text}, kept)
+        self.admin_wrote = True
+
+    def put_config_map(self, data: Mapping[str, str], annotations: Mapping[str, str]) -> None:
+        self.config_map = ConfigMap(
+            namespace=PLACE[0], name=PLACE[1], resource_version=str(self.number()),
+            data=data, annotations=annotations,
+        )  # fmt: skip
+
+    # --- Slurm --------------------------------------------------------------------------------
+
+    def start_jobs(self) -> None:
+        for machine in self.machines.values():
+            if self.waiting_jobs and machine.in_service and not machine.has_job:
+                machine.has_job = True
+                self.waiting_jobs -= 1
+
+    def take(self, machine: Machine, instance: str) -> None:
+        """A converter drains and reserves it."""
+        machine.place, machine.lender = "leaving", instance
+
+    def give_back(self, machine: Machine) -> None:
+        machine.place, machine.lender, machine.node_name = "batch", "", ""
+        machine.is_shared_by_hand = False
+
+    def join(self, machine: Machine, namespace: str, node_name: str = "") -> None:
+        """Its kubelet registers, unless somebody took the machine back in between."""
+        if machine.place != "leaving":
+            return
+        machine.place, machine.node_name = "kubernetes", node_name or machine.name
+        self.put_node(machine.node_name, SIZES[machine.node_type], {namespace: "true"})
+
+    def machine_of(self, node: str) -> Machine | None:
+        found = self.machines.get(node)
+        return found or next((m for m in self.machines.values() if m.node_name == node), None)
+
+    def _look_for_two_owners(self, machine: Machine) -> None:
+        node = self.nodes.get(machine.node_name)
+        is_open = node is not None and node.is_ready and not node.is_cordoned
+        if is_open and machine.in_service and not machine.is_shared_by_hand:
+            self.broken.append(f"{machine.name} is offered to Slurm and to Kubernetes at once")
+
+
+def lineage(queue: str) -> list[str]:
+    """The queue and those above it, without root."""
+    parts = queue.split(".")
+    return [".".join(parts[:length]) for length in range(len(parts), 1, -1)]
+
+
+def read_limits(text: str) -> Mapping[str, QueueLimits] | None:
+    """None: YuniKorn refuses it, or there is nothing in it."""
+    return None if not text or check_text(text) else parse_document(text).queues
+
+
+def _fits(request: Mapping[str, int], free: Mapping[str, int]) -> bool:
+    return all(free.get(resource, 0) >= amount for resource, amount in request.items())
