@@ -20,7 +20,7 @@ from dnm.converter import converter_environment, list_batch_nodes
 from dnm.errors import DnmError, ExitCode
 from dnm.model import BatchNode, Config, Phase, Registry, Unreadable, Value
 from dnm.printable import printable
-from dnm.registry import load_registry, node_type_of
+from dnm.registry import load_registry
 from dnm.report import print_json, status_document
 from dnm.trust import find_distrust
 
@@ -235,7 +235,7 @@ def check_batch_nodes(config: Config, environ: Mapping[str, str]) -> Iterator[Fi
         return
     for name in config.node_types:
         yield _judge_supply(
-            name, [node for node in listed.values() if node_type_of(config, node.name) == name]
+            name, [node for node in listed.values() if config.type_of(node.name) == name]
         )
 
 

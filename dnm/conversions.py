@@ -9,7 +9,6 @@ from dnm.brakes import count_left, judge_breaker, why_not_convert
 from dnm.draft import Draft
 from dnm.fleet import Supply
 from dnm.model import BatchNode, ConversionRequest, QueueVerdict, Reason, Unreadable, Verdict
-from dnm.registry import node_type_of
 from dnm.sizing import Need, QueueSizing, size_queues
 
 
@@ -62,7 +61,7 @@ def _at_hand(draft: Draft) -> dict[str, int | None]:
     counts: Counter[str] = Counter()
     for name, node in draft.facts.batch.items():
         if _can_be_lent(draft, node) and name not in draft.entries:
-            counts[node_type_of(draft.config, name) or ""] += 1
+            counts[draft.config.type_of(name) or ""] += 1
     return {node_type: counts[node_type] for node_type in draft.config.node_types}
 
 
@@ -120,7 +119,7 @@ def _request(draft: Draft, need: Need, left: int) -> int:
     known = sorted(
         name
         for name in draft.facts.nodes or {}
-        if node_type_of(draft.config, name) == need.node_type and name not in draft.entries
+        if draft.config.type_of(name) == need.node_type and name not in draft.entries
     )
     draft.new_requests.append(
         ConversionRequest(

@@ -31,7 +31,6 @@ from dnm.model import (
     Value,
     Verdict,
 )
-from dnm.registry import node_type_of
 
 MAX_ATTEMPTS = 3
 _LONGEST_BACKOFF = timedelta(hours=1)
@@ -360,7 +359,7 @@ def advance_request(
 def _is_brought_by(config: Config, request: ConversionRequest, node: Node) -> bool:
     if node.name in request.known_nodes or node.mark is not None:
         return False  # a mark, ours too, was set when it joined for something else
-    is_of_type = node_type_of(config, node.name) == request.node_type
+    is_of_type = config.type_of(node.name) == request.node_type
     return is_of_type and node.labels.get(request.namespace) == "true"
 
 

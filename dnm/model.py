@@ -105,6 +105,15 @@ class Config(Value):
         """Beside the registry, so that two state directories never share a lock."""
         return self.converted_nodes_path.with_suffix(".lock")
 
+    def type_of(self, node: str) -> str | None:
+        """The type whose prefix, followed by digits only, is the node's name; None if none is."""
+        for node_type in self.node_types.values():
+            prefix = node_type.name_prefix or node_type.name
+            number = node.removeprefix(prefix)
+            if node.startswith(prefix) and number.isascii() and number.isdigit():
+                return node_type.name
+        return None
+
     @property
     def queues(self) -> tuple[str, ...]:
         """The monitored queues, sorted, each once."""
@@ -285,7 +294,7 @@ class BatchNode(Value):
 
 
 class YunikornView(Value):
-    """What the scheduler itself says: pod UID -> queue path, and allocated/pending per queue path."""
+    """What the scheduler itself says: pod UID -> queue path; allocated and pending by path."""
 
     queue_of_pod: Mapping[str, str]
     allocated: Mapping[str, Resources]
@@ -369,7 +378,7 @@ class Backoff(Value):
 
 
 class Breaker(Value):
-    """Of one queue: conversions in a row that its pods did not use; tripped until demand changes."""
+    """Of one queue: conversions in a row that went unused; tripped until its demand changes."""
 
     strikes: int = 0
     tripped_at: datetime | None = None
@@ -377,8 +386,8 @@ class Breaker(Value):
 
 
 class Waiting(Value):
-    """Equal pods that stayed pending beside an idle node with room and quota for them: they wait for
-    something else. They count for nothing while exactly these pods are still pending."""
+    """Equal pods that stayed pending beside an idle node with room and quota for them: they wait
+    for something else. They count for nothing while exactly these pods are still pending."""
 
     count: int
     until: str  # the youngest of them was created then, RFC 3339 as the API prints it
@@ -404,8 +413,8 @@ class QueueStatus(Value):
 
 
 class RunRecord(Value):
-    """What the last run saw and did. When it began and ended are the times of the lock file and of the
-    state file, so that a run without a change rewrites nothing."""
+    """What the last run saw and did. When it began and ended are the times of the lock file and of
+    the state file, so that a run without a change rewrites nothing."""
 
     exit_code: int = 0
     acted_at: datetime | None = None

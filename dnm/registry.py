@@ -8,7 +8,6 @@ beside it (`.previous`). A file in the predecessor's flat form is taken over.
 from __future__ import annotations
 
 import os
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,6 @@ _LARGEST = 64 * 1024 * 1024  # bytes; a thousand lent nodes take 0.5 MiB
 def previous_path(path: Path) -> Path:
     """Where the document before the last change is kept."""
     return path.with_name(path.name + ".previous")
-
-
-def node_type_of(config: Config, node: str) -> str | None:
-    """The type whose prefix, followed by digits only, is the node's name; None if there is none."""
-    for node_type in config.node_types.values():
-        prefix = node_type.name_prefix or node_type.name
-        if re.fullmatch(re.escape(prefix) + r"[0-9]+", node):
-            return node_type.name
-    return None
 
 
 def load_registry(config: Config, now: datetime) -> Registry:
@@ -160,7 +150,7 @@ def _take_over(document: dict[str, Any], config: Config, now: datetime) -> Regis
                 f"the registry {path} says node {name!r} is lent to namespace {namespace!r}, which "
                 "monitored_namespaces does not hold: add it there until the node is back"
             )
-        node_type = node_type_of(config, name) or (policy.node_types[0] if policy else "")
+        node_type = config.type_of(name) or (policy.node_types[0] if policy else "")
         known = config.node_types.get(node_type)
         nodes[name] = LentNode(
             node_type=node_type,

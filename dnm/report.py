@@ -435,22 +435,21 @@ def print_batch_nodes(
     """`dnm nodes`: the converter's `--list`, schema dnm.nodes/1; returns the exit code."""
     from dnm.converter import converter_environment, list_batch_nodes
     from dnm.errors import ConverterError, ExitCode
-    from dnm.registry import node_type_of
-
+    
     listed = list_batch_nodes(config, converter_environment(config, environ))
     if isinstance(listed, Unreadable):
         raise ConverterError(listed.error)
     nodes = [
         node
         for node in sorted(listed.values(), key=lambda node: (node.verdict, node.name))
-        if not node_type or node_type_of(config, node.name) == node_type
+        if not node_type or config.type_of(node.name) == node_type
     ]
     if as_json:
         print_json({"schema": "dnm.nodes/1", "nodes": [msgspec.to_builtins(n) for n in nodes]})
     else:
         header = ["node", "type", "state", "verdict", "reason"]
         rows = [
-            [n.name, node_type_of(config, n.name) or "", n.state, n.verdict, n.reason]
+            [n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason]
             for n in nodes
         ]
         _print_table("Batch nodes", header, rows, "none")

@@ -18,7 +18,6 @@ from dnm.model import Backoff, Phase, Registry
 from dnm.registry import (
     encode_registry,
     load_registry,
-    node_type_of,
     previous_path,
     save_registry,
 )
@@ -179,4 +178,4 @@ def test_any_moment_of_a_write_leaves_the_old_or_the_new(
     [("a001", "a"), ("anvil-gpu", None), ("a", None), ("b001", None), ("a1x", None)],
 )
 def test_a_type_is_a_prefix_and_digits(node: str, node_type: str | None) -> None:
-    assert node_type_of(a_config(), node) == node_type
+    assert a_config().type_of(node) == node_type
