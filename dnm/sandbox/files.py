@@ -55,7 +55,7 @@ def kubeconfig_text(url: str) -> bytes:
 
 def converter_text(url: str) -> bytes:
     """Runs the client part with this very interpreter. Isolated (-I): the modules beside the script
-    must not hide the standard library's."""
+    must not hide the standard library's; without site packages (-S): it needs none."""
     script = Path(__file__).with_name("node_convert.py")
-    words = " ".join(shlex.quote(word) for word in (sys.executable, "-I", str(script), url))
+    words = " ".join(shlex.quote(word) for word in (sys.executable, "-I", "-S", str(script), url))
     return f'#!/bin/sh\nexec {words} "$@"\n'.encode()

@@ -161,6 +161,7 @@ def become(job: dict[str, Any]) -> None:
 
 
 def _set_up(job: dict[str, Any]) -> None:
+    gc.disable()  # a process this short collects nothing, and would copy what it shares
     os.setpgid(0, 0)
     for number, path in ((0, os.devnull), (1, job["out"]), (2, job["err"])):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
