@@ -318,6 +318,8 @@ def duration(span: timedelta) -> str:
 def print_status(document: Mapping[str, Any], now: datetime) -> None:
     """Tables for people; blocks of lines where the terminal is narrow."""
     _print_table("Lent nodes", *_node_table(document, now), "no node is lent")
+    for name, error in _troubles(document):
+        _say(f"{name}: {printable(error)}", "  ")
     _print_table("Queues", *_queue_table(document), "no run has looked at the queues yet")
     print(bold("Brakes"))
     for line in _brake_lines(document["brakes"], now):
@@ -327,6 +329,13 @@ def print_status(document: Mapping[str, Any], now: datetime) -> None:
         _say(line, "  ")
     for warning in document["warnings"]:
         _say(f"warning: {warning}")
+
+
+def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What went wrong with a node or a request, in full: the table has no room for it."""
+    nodes = [(node["node"], node["error"]) for node in document["nodes"] if node["error"]]
+    requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
+    return nodes + requests
 
 
 def _ago(seconds: float | None) -> str:
