@@ -36,6 +36,7 @@ COMMAND_TIMEOUT = timedelta(seconds=30)
 PING_TIMEOUT = timedelta(seconds=5)
 _SEARCH_PATH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin:/sbin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_AWAY = re.compile("Unable to contact|timed out|Unexpected message|Zero Bytes")
 _ARRAY_JOB = re.compile(r"[0-9]+(_[0-9]+)?")
 
 
@@ -101,8 +102,8 @@ def resume_command(node: str, marks: Mapping[str, str]) -> list[str]:
 
 
 class SlurmClient:
-    """Slurm as node-convert and dnm see it. Reads raise SlurmError; changes SlurmRefused, or
-    SlurmOutcomeUnknown where nobody knows."""
+    """Slurm as node-convert and dnm see it. Whatever Slurm refuses raises SlurmRefused; a read that
+    got no answer SlurmError, a change SlurmOutcomeUnknown."""
 
     def __init__(
         self, environ: Mapping[str, str] = os.environ, timeout: timedelta = COMMAND_TIMEOUT
@@ -201,14 +202,16 @@ class SlurmClient:
         except SlurmOutcomeUnknown as error:
             raise SlurmError(str(error)) from error
         if answer.returncode:
-            raise SlurmError(f"'{' '.join(command[:6])}' failed: {_said(answer)}; nothing is done")
+            said = _said(answer)
+            message = f"'{' '.join(command[:6])}' failed: {said}; nothing is done"
+            raise SlurmError(message) if _AWAY.search(said) else SlurmRefused(message, said)
         return answer.stdout
 
     def _change(self, point: str, command: Sequence[str]) -> None:
         answer = self._run(point, command, self.timeout)
         if answer.returncode:
             said = _said(answer)
-            if re.search("Unable to contact|timed out|Unexpected message|Zero Bytes", said):
+            if _AWAY.search(said):
                 raise SlurmOutcomeUnknown(f"'{' '.join(command)}': {said}")
             raise SlurmRefused(f"'{' '.join(command)}' was refused: {said}", said)
 

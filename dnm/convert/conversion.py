@@ -103,6 +103,7 @@ class Conversion:
         """Asks Slurm until it answers, for as long as a restart of slurmctld may take. What Slurm
         refuses is an answer. Raises SlurmError."""
         deadline = time.monotonic() + self.settings.slurm_patience_seconds.total_seconds()
+        said = ""
         while True:
             try:
                 return ask()
@@ -111,7 +112,9 @@ class Conversion:
             except SlurmError as error:
                 if time.monotonic() > deadline:
                     raise
-                self.say(f"waits for Slurm: {error}")
+                if str(error) != said:
+                    said = str(error)
+                    self.say(f"waits for Slurm: {said}")
                 self.wait(self.settings.poll_seconds)
 
     def read_node(self) -> SlurmNode:

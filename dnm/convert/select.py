@@ -8,6 +8,7 @@ All else is SKIP. What can't be read never comes here: the reading has failed be
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -114,7 +115,7 @@ def judge_nodes(facts: Facts, rules: Rules) -> tuple[Judged, ...]:
 def _rank(judged: Judged, rules: Rules) -> tuple[int, int, float, str]:
     """OK by the site's order and then the longest idle; PREEMPT by the youngest job."""
     name = judged.node.name
-    place = rules.order.get(name, len(rules.order))
+    place = rules.order.get(name, sys.maxsize)
     if judged.verdict is Verdict.PREEMPT:
         started = min(job.start.timestamp() for job in judged.jobs if job.start)
         return 1, 0, -started, name
