@@ -1,0 +1,48 @@
+"""One queue edit as a process of its own, so that it can be killed between any two of its steps:
+`python -m tests.queue_writer KUBECONFIG URL INSTANCE NODES`, NODES as JSON,
+URL of YuniKorn or empty."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from dnm.kube import KubeClient
+from dnm.ledger import QueueWants, plan_queue_edit
+from dnm.model import Config, Resources
+from dnm.queue_write import QueueOutcome, apply_queue_edit
+from dnm.yunikorn import YunikornClient
+from tests.queue_kit import TREE, remember
+
+PLACE = ("yunikorn", "yunikorn-configs")
+
+
+def write(
+    kubeconfig: Path,
+    yunikorn: YunikornClient | None,
+    instance: str,
+    nodes: Mapping[str, Mapping[str, Resources]],
+    uptake: timedelta = timedelta(seconds=10),
+) -> QueueOutcome:
+    """With the real Kubernetes client."""
+    config = Config(path=Path("x"), namespaces={}, node_types={}, kubeconfig_path=kubeconfig)
+    kube = KubeClient.connect(config)
+    wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remember(TREE))
+    try:
+        return apply_queue_edit(
+            kube,
+            PLACE,
+            lambda source: plan_queue_edit(source, wants),
+            yunikorn,
+            uptake,
+        )
+    finally:
+        kube.close()
+
+
+if __name__ == "__main__":
+    scheduler = YunikornClient(sys.argv[2]) if sys.argv[2] else None
+    print(write(Path(sys.argv[1]), scheduler, sys.argv[3], json.loads(sys.argv[4])).is_written)
