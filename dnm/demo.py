@@ -36,9 +36,8 @@ _EVERY_SECONDS = 1.0  # between two runs
 _DEADLINE_SECONDS = 85.0
 _REDRAW_SECONDS = 0.2
 _SETTINGS = {
-    "global_cooldown_seconds": "2",
-    "reversion_idle_seconds": "3",
-    "check_interval_seconds": "1",
+    "global_cooldown_seconds": 2.0,
+    "reversion_idle_seconds": 3.0,
 }
 _TIMING = {"pod_start": 1.5, "pod_stop": 0.5, "convert": 2, "revert": 2, "join": 0.5, "ready": 1,
            "completing": 1, "take_up": 0.2}  # fmt: skip
@@ -49,6 +48,7 @@ class Story(msgspec.Struct, kw_only=True):
 
     url: str
     config: Path
+    every: float  # seconds between two runs
     document: str
     beginning: State
     runs: int = 0
@@ -57,48 +57,53 @@ class Story(msgspec.Struct, kw_only=True):
     waits: list[float] = []  # seconds from a session's creation to its start
 
 
-def demo() -> int:
-    """Plays it: 0 if the books balance, 1 if they don't or it can't be played, 130 on Ctrl-C."""
+def demo(*, speed: float = 1.0) -> int:
+    """Plays it: 0 if the books balance, 1 if they don't or it can't be played, 130 on Ctrl-C.
+
+    `speed` shortens all waiting, but not the work of dnm itself.
+    """
     place = Path(tempfile.mkdtemp(prefix="dnm-demo-"))
-    begun = time.monotonic()
-    is_kept = False
     before = _let_term_interrupt()
+    problems: list[str] = []
     try:
-        server = start(place / "sandbox", ["--nodes", str(_MACHINES)])
-        ask(server.url, "POST", "/sandbox/timing", _TIMING)
-        config = write_configuration(place / "sandbox", server.url, _SETTINGS)
-        story = _begin(server.url, config)
-        view = open_view(WORKSHOP_QUEUE, NAMESPACE)
-        try:
-            _play(story, view, begun)
-        finally:
-            view.close()
-        problems = _check_books(story)
-        print(_summary(story, time.monotonic() - begun))
-        if not problems:
-            print(
-                "The books balance: every node and every batch job is where it was, the queue "
-                "document is the same byte for byte."
-            )
-        is_kept = bool(problems)
-        for problem in problems:
-            print(f"The books don't balance: {problem}", file=sys.stderr)
-        if is_kept:
-            print(f"What the sandbox wrote is in {place}.", file=sys.stderr)
-        return ExitCode.FAILED if problems else ExitCode.OK
+        server = start(place / "sandbox", ["--nodes", str(_MACHINES), "--speed", str(speed)])
+        problems = _play_and_check(_begin(server.url, place / "sandbox", speed))
     except SandboxError as error:
-        print(f"dnm: {error}", file=sys.stderr)
-        return ExitCode.FAILED
+        problems = [str(error)]
     except KeyboardInterrupt:
         print("\ndnm: stopped; the sandbox is gone", file=sys.stderr)
         return 130
     finally:
         with contextlib.suppress(SandboxError):
             stop(place / "sandbox")
-        if not is_kept:
+        if not problems:
             shutil.rmtree(place, ignore_errors=True)
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+    for problem in problems:
+        print(f"dnm: the books don't balance: {problem}", file=sys.stderr)
+    if problems:
+        print(f"dnm: what the sandbox wrote is in {place}", file=sys.stderr)
+    return ExitCode.FAILED if problems else ExitCode.OK
+
+
+def _play_and_check(story: Story) -> list[str]:
+    """Plays the workshop, prints what came of it, returns what is wrong."""
+    begun = time.monotonic()
+    view = open_view(WORKSHOP_QUEUE, NAMESPACE)
+    try:
+        _play(story, view, begun)
+    finally:
+        view.close()
+    problems = _check_books(story)
+    print(_summary(story, time.monotonic() - begun))
+    if not problems:
+        digest = hashlib.sha256(story.document.encode()).hexdigest()[:12]
+        print(
+            "The books balance: every node and every batch job is where it was, and the queue "
+            f"document is the same byte for byte (sha256 {digest})."
+        )
+    return problems
 
 
 def _let_term_interrupt() -> Any:
@@ -111,11 +116,17 @@ def _let_term_interrupt() -> Any:
 # --- the play --------------------------------------------------------------------------------
 
 
-def _begin(url: str, config: Path) -> Story:
+def _begin(url: str, place: Path, speed: float) -> Story:
+    ask(url, "POST", "/sandbox/timing", _TIMING)
+    settings = {key: f"{seconds / speed:.2f}" for key, seconds in _SETTINGS.items()}
+    settings["check_interval_seconds"] = "1"
     return Story(
-        url=url, config=config, document=_queue_document(url),
+        url=url,
+        config=write_configuration(place, url, settings),
+        every=_EVERY_SECONDS / speed,
+        document=_queue_document(url),
         beginning=ask(url, "GET", "/sandbox/state"),
-    )  # fmt: skip
+    )
 
 
 def _play(story: Story, view: View, begun: float) -> None:
@@ -140,7 +151,7 @@ def _play(story: Story, view: View, begun: float) -> None:
             view.tell("Every node is back in Slurm, and the queue is as it was.")
             _run_dnm(story, view)
             return
-        _watch(story, view, _EVERY_SECONDS)
+        _watch(story, view, story.every)
 
 
 def _all_have_begun(state: State) -> bool:
@@ -265,13 +276,11 @@ def _check_books(story: Story) -> list[str]:
 def _summary(story: Story, seconds: float) -> str:
     waits = sorted(story.waits)
     ended = pods_of(ask(story.url, "GET", "/sandbox/state"), NAMESPACE)["ended"]
-    digest = hashlib.sha256(_queue_document(story.url).encode()).hexdigest()[:12]
     waited = f", after {waits[0]:.0f} to {waits[-1]:.0f} s of waiting" if waits else ""
     return f"""
 {ended} of {WORKSHOP_PODS} sessions ran to their end{waited}.
 {len(story.lent)} nodes were lent: {", ".join(sorted(story.lent))}.
 {story.runs} runs of dnm, {len(story.failed_runs)} failed.
-The queue document ends as sha256 {digest}.
 {seconds:.0f} s in all. On a site the same takes minutes: a node boots on each way."""
 
 

@@ -5,16 +5,32 @@ directory. Its clock stands still: nothing moves until `sandbox.tick(seconds)`, 
 everything that was due has happened in order. All durations are zero unless a test sets them
 (`sandbox.timing.pod_start = 30`). In short:
 
-    sandbox.kubeconfig, sandbox.url            what a client needs
-    sandbox.add_node("k1", cpu="128")          Kubernetes' own nodes
-    sandbox.add_pods(75, "dev", queue="root.dev", cpu="4", memory="16G")
+    sandbox.kubeconfig, sandbox.url                what a client needs
+    sandbox.add_node("k1", cpu="128")              Kubernetes' own nodes
+    sandbox.add_pods(75, "dev", queue="root.dev", cpu="4", memory="16G", run_seconds=600)
     sandbox.set_queues(text); sandbox.queues_text()
     sandbox.create(manifest); .get(plural, name, ns); .objects(plural); .edit(...); .delete(...)
     sandbox.cordon("k1"); .set_ready("k1", False); .finish_pods([...], "dev"); .bind(pod, node)
-    sandbox.tick(); sandbox.tick(60)           bind, start, finish, join, leave
+    sandbox.tick(); sandbox.tick(60)               bind, start, finish, join, leave
+
+The batch side (`sandbox.batch` has its machines and jobs):
+
+    sandbox.add_machines(8)                        a001 ... a008, idle
+    sandbox.batch.start_job(["a001"]); .submit(2); .finish_job(number); .drain("a001", "fan")
+    sandbox.node_convert_path                      an executable that keeps the converter's contract
+    sandbox.node_convert("--set", "k8s", ...)      the same without a process
+    sandbox.behave(direction="k8s", exit_code=1)   and everything else in conversion.Behaviour
+    sandbox.return_by_hand("a001"); .join_by_hand("a001", "dev")
+    sandbox.conversion.calls                       what the converter was asked, with environment
+
+What goes wrong, and what is written down:
+
     sandbox.fault("status", path="configmaps", methods=("PATCH",), code=409, times=1)
     sandbox.access.restrict({("list", "pods", "dev"), ...}); .restrict_to_manifests(docs)
     sandbox.requests.lists("pods"); .writes(); .clear()
+    sandbox.violations                             what must never happen to a node, and did
+
+`live_sandbox` is the same in real time: a thread moves it, `tick` is not needed.
 """
 
 from __future__ import annotations
@@ -30,5 +46,12 @@ from dnm.sandbox.cluster import Sandbox
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
     cluster = Sandbox(tmp_path / "sandbox").start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def live_sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+    cluster = Sandbox(tmp_path / "sandbox", manual=False).start()
     yield cluster
     cluster.stop()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from dnm.quantity import QuantityError, kube_resources
 from dnm.sandbox.kinds import Kind
 from dnm.sandbox.store import ApiError, Object, Store
 
@@ -41,6 +42,8 @@ class Admission:
             meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": name}
             manifest["status"] = {"phase": "Active"}
             manifest.setdefault("spec", {"finalizers": ["kubernetes"]})
+        elif kind.plural == "nodes":
+            _default_node(manifest)
         elif kind.plural in _WORKLOADS:
             _default_workload(kind, manifest)
         elif kind.plural == "configmaps":
@@ -112,7 +115,24 @@ def _default_pod(store: Store, manifest: Object) -> None:
                                 "tolerationSeconds": _TOLERATED_SECONDS})  # fmt: skip
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         _default_requests(container.setdefault("resources", {}))
+        _check_quantities(container["resources"].get("requests") or {})
     manifest["status"] = {"phase": "Pending", "qosClass": "Burstable"}
+
+
+def _default_node(manifest: Object) -> None:
+    manifest.setdefault("spec", {})
+    status = manifest.setdefault("status", {})
+    status.setdefault("conditions", [])
+    status.setdefault("allocatable", dict(status.get("capacity") or {}))
+    status.setdefault("capacity", dict(status["allocatable"]))
+    _check_quantities(status["allocatable"])
+
+
+def _check_quantities(amounts: Mapping[str, Any]) -> None:
+    try:
+        kube_resources({name: str(amount) for name, amount in amounts.items()})
+    except QuantityError as error:
+        raise ApiError(400, f"quantities must match the regular expression: {error}") from error
 
 
 def _default_requests(resources: Object) -> None:

@@ -55,6 +55,7 @@ class Api:
         self.access.require(attempt)
         if attempt.verb in ("list", "get", "watch"):
             return self._read(request, target, attempt.verb)
+        _require_json(request)
         if target.subresource == "eviction":
             return self._evict(request, target)
         if target.subresource == "scale":
@@ -219,6 +220,15 @@ def _object(request: Request) -> Object:
     return value
 
 
+def _require_json(request: Request) -> None:
+    """Raises 415 for protobuf and server-side apply, with what works instead."""
+    if _content_type(request) in (
+        "application/vnd.kubernetes.protobuf",
+        "application/apply-patch+yaml",
+    ):
+        raise ApiError(415, "this server speaks JSON only; use `kubectl create -f` or `apply -f`")
+
+
 def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip()
 
@@ -255,7 +265,7 @@ def _discovery(request: Request) -> Answer | None:
         return Answer(body=b"ok", content_type="text/plain")
     if path == "/openapi/v2":
         # No schema for anything: an empty protobuf message, and kubectl checks nothing.
-        kind = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+        kind = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
         return Answer(body=b"", content_type=kind)
     if path == "/openapi/v3":
         return json_answer({"paths": {}})

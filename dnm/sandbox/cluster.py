@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,9 @@ class Sandbox:
                     answer = self._answer_api(request)
         except ApiError as error:
             answer = error_answer(error)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"an object of another shape was expected: {error!r}"
+            answer = error_answer(ApiError(400, problem))
         self.requests.note(request, answer.code)
         return answer
 
@@ -191,7 +195,10 @@ class Sandbox:
                 waits = _IDLE_SECONDS if due is None else max(0.0, due - self.clock.now())
                 if self.store.version == seen and waits > 0:
                     self.store.changed.wait(min(waits, _IDLE_SECONDS))
-                self.step()
+                try:
+                    self.step()
+                except Exception:  # a step that fails must not end the cluster's time
+                    traceback.print_exc()
                 seen = self.store.version
             time.sleep(_STEP_PAUSE_SECONDS)
 

@@ -5,6 +5,7 @@ What is due when is kept beside the objects, since the API's times have whole se
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from dnm.sandbox.deletion import FINISHED
 from dnm.sandbox.store import Object, Store
 from dnm.sandbox.timing import Timing
 
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _NOT_READY = "node.kubernetes.io/not-ready"
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _OWN_TAINTS = (_NOT_READY, _UNSCHEDULABLE)
@@ -63,8 +65,8 @@ class Kubelet:
 
     def _end_by_itself(self, pod: Object) -> None:
         meta = pod["metadata"]
-        seconds = (meta.get("annotations") or {}).get(manifests.RUN_SECONDS)
-        if seconds is not None and self._is_due(meta["uid"], "end", float(seconds)):
+        seconds = (meta.get("annotations") or {}).get(manifests.RUN_SECONDS, "")
+        if _NUMBER.fullmatch(seconds) and self._is_due(meta["uid"], "end", float(seconds)):
             self._write(pod, finished_status(pod, self.clock.stamp()))
             self.ended[meta["namespace"]] += 1
 

@@ -6,6 +6,7 @@ A change of a Deployment's template makes a new ReplicaSet and takes the old one
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
@@ -16,7 +17,7 @@ from dnm.sandbox.admission import Admission
 from dnm.sandbox.deletion import FINISHED
 from dnm.sandbox.kinds import KINDS
 from dnm.sandbox.matching import fits_node
-from dnm.sandbox.store import Object, Store
+from dnm.sandbox.store import ApiError, Object, Store
 
 _HASH = "pod-template-hash"
 
@@ -121,8 +122,10 @@ class Workloads:
         ]
 
     def _create(self, plural: str, manifest: Object) -> None:
-        self.admission.admit_creation(KINDS[plural], manifest)
-        self.store.create(plural, manifest)
+        """A template that the API refuses makes nothing, and is tried again in the next step."""
+        with contextlib.suppress(ApiError):
+            self.admission.admit_creation(KINDS[plural], manifest)
+            self.store.create(plural, manifest)
 
     def _delete_pod(self, pod: Object) -> None:
         meta = pod["metadata"]
