@@ -146,6 +146,7 @@ class _Tray:
         self.budgets = list(problem.budgets)
         self.tokens: dict[int, set[str]] = {}
         self._kinds = problem.kinds
+        self._there = len(problem.rooms)
         for kind in problem.opened:
             self.open(kind)
 
@@ -171,7 +172,8 @@ class _Tray:
                     return 0
         if item.tokens:
             taken = self.tokens.setdefault(room, set())
-            if room in item.blocked or not taken.isdisjoint(item.tokens):
+            is_blocked = room < self._there and room in item.blocked
+            if is_blocked or not taken.isdisjoint(item.tokens):
                 return 0
             taken |= item.tokens
             count = 1
@@ -337,7 +339,7 @@ class _Search:
             start = self._choice[depth - 1]
         tried = set()
         for room in range(start, len(self._free)):
-            state = (self._free[room], self._place[room], self._tokens[room], room in item.blocked)
+            state = (self._free[room], self._place[room], self._tokens[room])
             if state in tried or not self._takes(item, room):
                 continue
             tried.add(state)
@@ -355,10 +357,11 @@ class _Search:
 
     def _takes(self, item: Item, room: int) -> bool:
         place = self._place[room]
-        allowed = self._kind in item.kinds if place < 0 else place in item.places
-        if not allowed or (
-            item.tokens and (room in item.blocked or not self._tokens[room].isdisjoint(item.tokens))
-        ):
+        if place < 0:
+            allowed = self._kind in item.kinds
+        else:
+            allowed = place in item.places and room not in item.blocked
+        if not allowed or not self._tokens[room].isdisjoint(item.tokens):
             return False
         return all(have >= ask for have, ask in zip(self._free[room], item.request, strict=True))
 
