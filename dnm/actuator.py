@@ -101,6 +101,7 @@ class Actuator:
         self.registry = Registry()
         self.actions: list[str] = []
         self.errors: list[str] = []
+        self.unmarked: set[str] = set()
         self.begun: dict[str, StartConversion | ReturnNode] = {}
 
     def apply_plan(self, plan: Plan) -> Outcome:
@@ -138,8 +139,7 @@ class Actuator:
             case SetQueueLimits():
                 self._set_queue_limits(action)
             case MarkNode(node=name, mark=mark):
-                self._patch(name, lambda node: True, annotations=mark_annotations(mark))
-                self._done(f"action=mark node={name} queue={mark.queue}")
+                self._mark(name, mark)
             case Fence(node=name):
                 self._fence(name)
             case Unfence(node=name):
@@ -151,7 +151,11 @@ class Actuator:
 
     def _set_queue_limits(self, action: SetQueueLimits) -> None:
         config = self.config
-        wants = queue_wants(config, self.registry, action)
+        queues = {
+            queue: {name: size for name, size in nodes.items() if name not in self.unmarked}
+            for queue, nodes in action.queues.items()
+        }
+        wants = queue_wants(config, self.registry, _replace(action, queues=queues))
         outcome = apply_queue_edit(
             self.kube,
             (config.yunikorn_cm_namespace, config.yunikorn_cm_name),
@@ -170,6 +174,21 @@ class Actuator:
             log.info("note=%r", note)
 
     # --- Kubernetes ---------------------------------------------------------------------------
+
+    def _mark(self, name: str, mark: Mark) -> None:
+        """The first to mark a Node has it. One that could not be marked counts for no queue yet."""
+        self.unmarked.add(name)
+        is_free = self._patch(
+            name,
+            lambda node: node.mark is None or node.mark.instance in ("", mark.instance),
+            annotations=mark_annotations(mark),
+        )
+        if not is_free:
+            nodes = {key: node for key, node in self.registry.nodes.items() if key != name}
+            self._save(_replace(self.registry, nodes=nodes))
+            raise KubeError(f"Node {name} was marked by another instance first and is left to it")
+        self.unmarked.discard(name)
+        self._done(f"action=mark node={name} queue={mark.queue}")
 
     def _fence(self, name: str) -> None:
         entry = self.registry.nodes[name]

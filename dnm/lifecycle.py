@@ -54,6 +54,10 @@ class Facts(Value):
         known = self.batch.get(name) if self.batch is not None else None
         return known.in_service if known is not None else None
 
+    def is_unknown_to_slurm(self, name: str) -> bool:
+        """Slurm was asked, and does not know the node or what it does."""
+        return self.batch is not None and self.is_in_service(name) is None
+
     def work_on(self, name: str) -> int | None:
         """Pods that count on a node; None: it can't be told that there are none."""
         pods = (self.working_pods or {}).get(name, 0)
@@ -105,6 +109,11 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> St
     if facts.nodes is None:
         kept = _with(entry, idle_since=None) if entry.phase is Phase.SERVING else entry
         return _stay(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
+    node = facts.nodes.get(name)
+    if node is not None and node.mark and node.mark.instance not in ("", entry.owner):
+        # It was given back and lent again by another, or the other was first to mark it.
+        detail = f"its Node carries the mark of instance {node.mark.instance}"
+        return _stay(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
     return _BY_PHASE[entry.phase](config, name, entry, facts)
 
 
@@ -243,8 +252,19 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Step
     if node.is_cordoned and not fenced:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None)
         return _stay(name, serves, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
+    if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
+        return _unreturnable(name, entry, facts)
     step = _stay(name, entry, Verdict.REVERT, Reason.FENCED)
     return msgspec.structs.replace(step, wants_return=fenced)
+
+
+def _unreturnable(name: str, entry: LentNode, facts: Facts) -> Step:
+    error = (
+        f"Slurm was asked and can't say whether it has {name}, so dnm can't give it back: do it by "
+        f"hand, under the name that Slurm knows, then `dnm forget {name}`"
+    )
+    failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
+    return _stay(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
 
 
 def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
@@ -275,6 +295,8 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> S
     if facts.now < retry_after:
         detail = f"until {_clock(retry_after)}" + (f"; {entry.error}" if entry.error else "")
         return _stay(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
+    if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
+        return _unreturnable(name, entry, facts)
     if facts.is_in_service(name) is None:
         detail = "Slurm could not be asked whether it has the node"
         return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
@@ -329,6 +351,7 @@ def advance_request(
 
     A node is the request's if it did not exist before and either the converter named it or it has
     the type's name and carries the namespace's label. `taken` are nodes that are recorded already.
+    A converter that is still at work may bring more than are missing.
     """
     if facts.nodes is None:
         return RequestStep(request=request)
@@ -336,17 +359,15 @@ def advance_request(
         # The run that started it was killed: its time to join counts from now.
         names = request.names or facts.named.get(request.id, ())
         request = msgspec.structs.replace(request, ended=True, since=facts.now, names=names)
-    named = [name for name in request.names if name not in taken]
-    arrived = [
+    came = [
         name
-        for name, node in sorted(facts.nodes.items())
-        if name not in taken and name not in named and _is_brought_by(config, request, node)
+        for name in dict.fromkeys((*request.names, *sorted(facts.nodes)))
+        if name not in taken and _is_brought_by(config, request, name, facts)
     ]
-    came = [name for name in named if request.ended or name in facts.nodes]
-    joined = {name: _newly_lent(request, name, facts.now) for name in (*came, *arrived)}
+    joined = {name: _newly_lent(request, name, facts.now) for name in came}
     left = max(request.count - len(joined), 0)
     rest = msgspec.structs.replace(request, count=left)
-    if left == 0 and (rest.ended or joined):
+    if left == 0 and rest.ended:
         return RequestStep(request=None, joined=joined)
     if rest.ended and facts.now > rest.since + config.join_timeout:
         note = f"request={request.id} type={request.node_type} missing={left} did not join in time"
@@ -356,11 +377,18 @@ def advance_request(
     return RequestStep(request=rest, joined=joined)
 
 
-def _is_brought_by(config: Config, request: ConversionRequest, node: Node) -> bool:
-    if node.name in request.known_nodes or node.mark is not None:
+def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts: Facts) -> bool:
+    """A word on the converter's stdout is only taken for a node if Slurm knows it, if it has the
+    type's name, or if a Node of that name has come with the namespace's label."""
+    node = facts.nodes.get(name) if facts.nodes else None
+    is_of_type = config.type_of(name) == request.node_type
+    is_named = name in request.names
+    if node is None:
+        return request.ended and is_named and (is_of_type or name in (facts.batch or {}))
+    if name in request.known_nodes or node.mark is not None:
         return False  # a mark, ours too, was set when it joined for something else
-    is_of_type = config.type_of(node.name) == request.node_type
-    return is_of_type and node.labels.get(request.namespace) == "true"
+    is_labelled = node.labels.get(request.namespace) == "true"
+    return is_of_type + is_labelled + is_named >= 2
 
 
 def _newly_lent(request: ConversionRequest, name: str, now: datetime) -> LentNode:

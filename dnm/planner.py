@@ -113,7 +113,7 @@ def _actions(draft: Draft) -> list[Action]:
     actions += [
         Fence(node=name)
         for name, entry in ours
-        if entry.phase in (Phase.RELEASING, Phase.RETURNING) and not nodes[name].is_cordoned
+        if (entry.phase is Phase.RELEASING or name in draft.returns) and not nodes[name].is_cordoned
     ]
     actions += [StartConversion(request=request) for request in draft.new_requests]
     actions += [ReturnNode(node=name) for name in draft.returns]

@@ -63,7 +63,10 @@ CASES = [
     ),
     case(Phase.JOINING, facts(), Reason.LATE, Phase.FAILED, "too late", since=LONG_AGO),
     case(
-        Phase.SERVING, facts([a_node()], working_pods={"a001": 2}), Reason.IN_USE, Phase.SERVING,
+        Phase.SERVING,
+        facts([a_node()], working_pods={"a001": 2}),
+        Reason.IN_USE,
+        Phase.SERVING,
         "in use",
     ),
     case(Phase.SERVING, facts([a_node()]), Reason.IDLE, Phase.SERVING, "just idle"),
@@ -149,9 +152,7 @@ CASES = [
         retry_after=NOW + timedelta(minutes=1),
     ),
     case(Phase.RETURNING, facts(batch=[AWAY]), Reason.RETRY, Phase.RETURNING, "tried again"),
-    case(
-        Phase.RETURNING, facts(batch=[UNKNOWN]), Reason.UNKNOWN, Phase.RETURNING, "Slurm is mute"
-    ),
+    case(Phase.RETURNING, facts(batch=[UNKNOWN]), Reason.UNKNOWN, Phase.RETURNING, "Slurm is mute"),
     case(
         Phase.RETURNING,
         facts(batch=[AWAY]),
@@ -283,17 +284,45 @@ NEW = a_node("a002", mark=None)
     [
         pytest.param(a_request(ended=True), facts([NEW]), {"a002"}, None, id="label and name"),
         pytest.param(
-            a_request(ended=True, names=("x9",)), facts([]), {"x9"}, None, id="named, not there yet"
+            a_request(ended=True, names=("a009",)), facts([]), {"a009"}, None, id="named, to come"
+        ),
+        pytest.param(
+            a_request(ended=True, names=("x9",)),
+            facts([], [a_batch_node("x9", in_service=False)]),
+            {"x9"},
+            None,
+            id="named, to come, known to Slurm",
+        ),
+        pytest.param(a_request(ended=True, names=("done",)), facts([]), set(), 1, id="a word"),
+        pytest.param(
+            a_request(ended=True, names=("k1",)),
+            facts([a_node("k1", labels={}, mark=None)]),
+            set(),
+            1,
+            id="named, but of Kubernetes' own",
+        ),
+        pytest.param(
+            a_request(ended=True, names=("x9",)),
+            facts([a_node("x9", mark=None)]),
+            {"x9"},
+            None,
+            id="named and labelled under another name",
         ),
         pytest.param(
             a_request(ended=True, known_nodes=("a002",)), facts([NEW]), set(), 1, id="was there"
         ),
         pytest.param(
-            a_request(ended=True), facts([a_node("a002", labels={}, mark=None)]), set(), 1,
+            a_request(ended=True),
+            facts([a_node("a002", labels={}, mark=None)]),
+            set(),
+            1,
             id="no label",
         ),
         pytest.param(
-            a_request(ended=True), facts([a_node("anvil-gpu", mark=None)]), set(), 1,
+            a_request(ended=True),
+            facts([a_node("anvil-gpu", mark=None)]),
+            set(),
+            1,
             id="only the same first letter",
         ),
         pytest.param(
