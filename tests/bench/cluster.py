@@ -2,7 +2,8 @@
 
 Pods have 3 to 5 KB, with managedFields, conditions, volumes and container statuses; nodes 6 to 8 KB
 with their image lists. 70 % of the pods run, a tenth waits (or runs too, in the quiet twin of the
-cluster), 2 % are bound and start, 18 % are finished. A tenth of the running ones belong to DaemonSets. Each object lies in the file as one HTTP chunk, so that the server only copies.
+cluster), 2 % are bound and start, 18 % are finished. A tenth of the running ones belong to
+DaemonSets. Each object lies in the file as one HTTP chunk, so that the server only copies.
 """
 
 from __future__ import annotations
