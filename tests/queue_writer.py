@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dnm.kube import KubeClient
 from dnm.ledger import QueueWants, plan_queue_edit
-from dnm.model import Config, Resources
+from dnm.model import Config, QueueStatus, Resources
 from dnm.queue_write import QueueOutcome, apply_queue_edit
 from dnm.yunikorn import YunikornClient
 from tests.queue_kit import TREE, remember
@@ -26,11 +26,13 @@ def write(
     instance: str,
     nodes: Mapping[str, Mapping[str, Resources]],
     uptake: timedelta = timedelta(seconds=10),
+    remembered: Mapping[str, QueueStatus] | None = None,
 ) -> QueueOutcome:
     """With the real Kubernetes client."""
     config = Config(path=Path("x"), namespaces={}, node_types={}, kubeconfig_path=kubeconfig)
     kube = KubeClient.connect(config)
-    wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remember(TREE))
+    seen = remember(TREE) if remembered is None else remembered
+    wants = QueueWants(instance_id=instance, nodes=nodes, remembered=seen)
     try:
         return apply_queue_edit(
             kube,
