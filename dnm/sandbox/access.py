@@ -64,9 +64,6 @@ class Access:
             rules += [_rule(entry, namespace) for entry in manifest.get("rules") or []]
         self.rules = tuple(rules)
 
-    def allow_everything(self) -> None:
-        self.rules = None
-
     def allows(self, attempt: Attempt) -> bool:
         return self.rules is None or any(rule.allows(attempt) for rule in self.rules)
 

@@ -223,7 +223,10 @@ class Sandbox:
             raise ApiError(404, f"no kind {manifest.get('apiVersion')}/{manifest.get('kind')}")
         with self.lock:
             own = msgspec.json.decode(msgspec.json.encode(manifest))
-            own["metadata"].setdefault("namespace", "default") if kind.namespaced else None
+            if kind.namespaced:
+                own["metadata"].setdefault("namespace", "default")
+            else:
+                own["metadata"].pop("namespace", None)
             self.admission.admit_creation(kind, own)
             return self.store.create(kind.plural, own)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dnm.sandbox.deletion import FINISHED
 from dnm.sandbox.selectors import selector_test
 from dnm.sandbox.store import Object, Store
 
@@ -211,7 +210,3 @@ def volumes_allow(store: Store, pod: Object, node: Object | None) -> bool:
         if required and node and not matches_terms(required.get("nodeSelectorTerms") or (), node):
             return False
     return True
-
-
-def is_settled(pod: Object) -> bool:
-    return pod["status"].get("phase") in FINISHED
