@@ -104,15 +104,17 @@ def recover(
     lent = {queue: then.get(queue) or serving.get(queue, {}) for queue in {*then, *serving}}
     parts = {queue: {"": amounts} for queue, amounts in lent.items()}
     own = lent_amounts([Section(queues=parts, guaranteed=guaranteed)])
-    answers: dict[bool, list[str]] = {}
+    answers: dict[bool | None, list[str]] = {}
     for queue in sorted(lent):
         for resource in document.queues[queue].max if queue in document.queues else ():
             place = LimitPlace(queue, "max", resource)
             if place in known and own.get(place):
                 answer = _contains(document, known[place], place, own[place], remembered)
                 answers.setdefault(answer, []).append(f"{queue} ({resource})")
-    if len(answers) > 1:
+    if True in answers and False in answers:
         raise _undecided(f"{answers[True][0]} contains them, {answers[False][0]} does not")
+    if answers.keys() == {None}:
+        raise _undecided(f"{answers[None][0]} had no limit when it was last seen")
     if not answers.get(True):
         return known
     without = {}
@@ -148,18 +150,19 @@ def _contains(
     place: LimitPlace,
     lent: int,
     remembered: Mapping[str, QueueStatus],
-) -> bool:
-    """Whether a limit contains what this instance lends."""
+) -> bool | None:
+    """Whether a limit contains what this instance lends; None: it does not tell."""
     status = remembered.get(place.queue)
     resource = place.resource
-    if status is None or resource not in status.baseline:
+    if status is None:
         raise _undecided(f"no run has yet noted what {place.queue} was before")
-    if known.amount == status.baseline[resource]:
-        return False
-    if known.amount == status.baseline[resource] + lent:
-        return True
-    if not status.lent.get(resource):
+    before = status.baseline.get(resource)
+    if before is not None and known.amount in (before, before + lent):
+        return known.amount != before
+    if not any(status.lent.values()):
         return False  # nothing was lent when it was last seen: a person's new baseline
+    if before is None:
+        return None  # it had no such limit then
     text, amount = current(document, place)
     if amount == status.limit.get(resource):
         return True

@@ -234,8 +234,12 @@ def list_of(reader: Reader) -> Reader:
     def read(decoder: Decoder, node: Node, target: Any) -> Any:
         if node.kind is not SEQUENCE:
             return UNSET if is_null(node) else decoder.mismatch(node, "a list")
-        made = (decoder.read(item, reader) for item in node.items)
-        return [item for item in made if item is not UNSET]
+        made = []
+        for item in node.items:  # a comprehension would deepen the stack with every queue level
+            value = decoder.read(item, reader)
+            if value is not UNSET:
+                made.append(value)
+        return made
 
     return read
 

@@ -135,15 +135,6 @@ def _read_quantity(decoder: Decoder, node: Node, target: Any) -> Any:
     return text if text is UNSET else Quantity(text, node, decoder.is_shared)
 
 
-def _later(name: str) -> Reader:
-    """A reader that is defined further down: structs contain themselves."""
-
-    def read(decoder: Decoder, node: Node, target: Any) -> Any:
-        return globals()[name](decoder, node, target)
-
-    return read
-
-
 _read_texts = list_of(read_text)
 _read_text_map = map_of(read_text, lambda decoder, node: "")
 _read_quantities = map_of(
@@ -163,43 +154,37 @@ _read_limit = struct_of(
     },
     "a limit",
 )
-_read_queue = struct_of(
-    Queue,
-    {
-        "name": read_text,
-        "parent": read_bool,
-        "resources": _read_resources,
-        "maxapplications": read_count,
-        "properties": _read_text_map,
-        "adminacl": read_text,
-        "submitacl": read_text,
-        "childtemplate": struct_of(
-            ChildTemplate,
-            {
-                "maxapplications": read_count,
-                "properties": _read_text_map,
-                "resources": _read_resources,
-            },
-            "a childtemplate",
-        ),
-        "queues": list_of(_later("_read_queue")),
-        "limits": list_of(_read_limit),
-    },
-    "a queue",
-)
-_read_placement_rule = struct_of(
-    PlacementRule,
-    {
-        "name": read_text,
-        "create": read_bool,
-        "filter": struct_of(
-            Filter, {"type": read_text, "users": _read_texts, "groups": _read_texts}, "a filter"
-        ),
-        "parent": _later("_read_placement_rule"),
-        "value": read_text,
-    },
-    "a placement rule",
-)
+_queue_fields: dict[str, Reader] = {
+    "name": read_text,
+    "parent": read_bool,
+    "resources": _read_resources,
+    "maxapplications": read_count,
+    "properties": _read_text_map,
+    "adminacl": read_text,
+    "submitacl": read_text,
+    "childtemplate": struct_of(
+        ChildTemplate,
+        {
+            "maxapplications": read_count,
+            "properties": _read_text_map,
+            "resources": _read_resources,
+        },
+        "a childtemplate",
+    ),
+    "limits": list_of(_read_limit),
+}
+_read_queue = struct_of(Queue, _queue_fields, "a queue")
+_queue_fields["queues"] = list_of(_read_queue)  # queues contain queues
+_rule_fields: dict[str, Reader] = {
+    "name": read_text,
+    "create": read_bool,
+    "filter": struct_of(
+        Filter, {"type": read_text, "users": _read_texts, "groups": _read_texts}, "a filter"
+    ),
+    "value": read_text,
+}
+_read_placement_rule = struct_of(PlacementRule, _rule_fields, "a placement rule")
+_rule_fields["parent"] = _read_placement_rule
 _read_partition = struct_of(
     Partition,
     {

@@ -245,10 +245,13 @@ def read_document(text: str) -> tuple[QueueDocument | None, tuple[Violation, ...
     """The document (None: it is no YAML) and why YuniKorn could not read it (empty: it could)."""
     try:
         composed = compose(text)
+        scheduler, problems = decode(composed.root)
     except YamlError as error:
         violation = Violation(rule="yaml", queue="", line=error.line, message=str(error))
         return None, (violation,)
-    scheduler, problems = decode(composed.root)
+    except RecursionError:
+        violation = Violation(rule="yaml", queue="", line=1, message="nested too deep")
+        return None, (violation,)
     refusal = _why_not_editable(scheduler, composed.has_more_documents)
     return QueueDocument(text, scheduler, composed.shape, refusal), problems
 

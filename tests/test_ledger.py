@@ -361,6 +361,15 @@ def test_nodes_that_no_run_remembers_are_asked_about() -> None:
     assert "no run has yet noted what root.science.a was before" in asked.refusal
 
 
+def test_a_limit_that_is_new_since_the_last_run() -> None:
+    """With nothing lent it is a baseline; with a lost ledger it is not known what it contains."""
+    limited = change(TREE, "- name: free", "- {name: free, resources: {max: {vcore: 200}}}")
+    nodes = nodes_of("root.free", "n1")
+    assert limit(lost(limited, nodes, remembered=remember(TREE)), "root.free") == "328"
+    was = remember(TREE, lent={"root.free": NODE})
+    assert "had no limit when it was last seen" in lost(limited, nodes, remembered=was).refusal
+
+
 def test_monitored_queues_below_each_other_are_not_counted_twice() -> None:
     nodes = {**ONE, **nodes_of("root.science", "n2")}
     made = lend(TREE, nodes)

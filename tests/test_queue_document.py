@@ -8,8 +8,11 @@ from collections.abc import Mapping
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dnm.errors import QueueError
+from dnm.ledger import QueueWants, plan_queue_edit
 from dnm.model import ConfigMap, Resources
 from dnm.queue_yaml import compose
 from dnm.queues import (
@@ -33,6 +36,7 @@ from tests.queue_kit import (
     edit,
     lend,
     nodes_of,
+    source,
 )
 
 OTHER = TREE.replace("name: science", "name: other")
@@ -213,6 +217,23 @@ def test_what_yunikorn_can_not_read(text: str, reason: str) -> None:
         parse_document(text)
     assert reason in str(caught.value)
     assert check_text(text)
+
+
+def test_as_deep_as_no_site_goes() -> None:
+    text = "partitions:\n- name: default\n  queues:\n" + "".join(
+        f"{'  ' * depth}- name: q{depth}\n{'  ' * depth}  queues:\n" for depth in range(1, 80)
+    )
+    assert len(parse_document(text + "  " * 80 + "- name: leaf\n").queues) == 81
+
+
+@given(st.text(max_size=60), st.integers(0, len(TREE)), st.integers(0, 30))
+def test_any_text_is_a_document_or_a_sentence(noise: str, start: int, length: int) -> None:
+    for text in (noise, TREE[:start] + noise + TREE[start + length :]):
+        violations = check_text(text)
+        assert all(found.message and found.line >= 1 for found in violations)
+        wants = QueueWants(instance_id="prod", nodes=nodes_of("root.science", "n1"))
+        made = plan_queue_edit(source(text, noise), wants)
+        assert made.refusal or check_text(made.text) == ()
 
 
 def test_aliases_of_aliases_end() -> None:
