@@ -1,4 +1,4 @@
-"""What the README says is so: its commands exist, its tables are whole, its links lead somewhere."""
+"""What the README says is so: commands exist, tables are whole, links lead somewhere."""
 
 from __future__ import annotations
 
