@@ -351,7 +351,7 @@ def advance_request(
 
     A node is the request's if it did not exist before and either the converter named it or it has
     the type's name and carries the namespace's label. `taken` are nodes that are recorded already.
-    A converter that is still at work may bring more than are missing.
+    A converter that is still at work may name more than are missing.
     """
     if facts.nodes is None:
         return RequestStep(request=request)
@@ -359,11 +359,12 @@ def advance_request(
         # The run that started it was killed: its time to join counts from now.
         names = request.names or facts.named.get(request.id, ())
         request = msgspec.structs.replace(request, ended=True, since=facts.now, names=names)
-    came = [
-        name
-        for name in dict.fromkeys((*request.names, *sorted(facts.nodes)))
-        if name not in taken and _is_brought_by(config, request, name, facts)
-    ]
+    named = [name for name in request.names if name not in taken]
+    others = [name for name in sorted(facts.nodes) if name not in taken and name not in named]
+    came = [name for name in named if _is_brought_by(config, request, name, facts)]
+    # Of those that nobody named no more than are missing: another host may have brought some.
+    arrived = [name for name in others if _is_brought_by(config, request, name, facts)]
+    came += arrived[: max(request.count - len(came), 0)]
     joined = {name: _newly_lent(request, name, facts.now) for name in came}
     left = max(request.count - len(joined), 0)
     rest = msgspec.structs.replace(request, count=left)
