@@ -305,7 +305,7 @@ class Actuator:
         named = _replace(request, names=end.names)
         if end.left_running:
             self._save(_with_request(self.registry, named))
-            self.errors.append(f"request={request_id} is left to its converter by a signal")
+            self.errors.append(f"request={request_id} is left to its converter, which is still at work")
             return
         if error and not end.names:
             self._give_up(request, error)
@@ -329,7 +329,7 @@ class Actuator:
     def _return_ended(self, name: str, end: Ended) -> None:
         entry = self.registry.nodes[name]
         if end.left_running:
-            self.errors.append(f"node={name} is left to its converter by a signal")
+            self.errors.append(f"node={name} is left to its converter, which is still at work")
             return
         error, now = _how(end), self.clock()
         wait = backoff_delay(self.config, entry.attempts) if error else self.config.join_timeout

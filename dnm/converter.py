@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ _LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
 _READ_AT_ONCE = 64 * 1024
 _OUTPUT_LIMIT = 64 * 1024 * 1024
 _LISTEN_EVERY = 0.05  # seconds
+_TERM_GRACE = 10.0  # seconds
 _LIST_LIMIT = 64 * 1024 * 1024
 
 
@@ -132,7 +133,15 @@ class ConverterCall:
         )
 
     def listen(self, on_line: Callable[[str], None], is_last: bool = False) -> None:
-        """Hears what it has said since the last time; at the end an unfinished line too."""
+        """Hears what it has said since the last time; at the end an unfinished line too. What can't
+        be read is not heard: the node is then found by its label, or named by nobody."""
+        try:
+            with touch("converter.end") if is_last else nullcontext():
+                self._listen(on_line, is_last)
+        except OSError as error:
+            on_line(f"its output can't be read: {error.strerror}")
+
+    def _listen(self, on_line: Callable[[str], None], is_last: bool) -> None:
         for tail in (self.stdout, self.stderr):
             for line in tail.new_lines(is_last):
                 text = printable(line.decode("utf-8", "replace").rstrip())
@@ -147,19 +156,13 @@ class ConverterCall:
             self.names.append(line)
 
     def end(self) -> None:
-        """TERM for it and its children, KILL ten seconds later."""
+        """TERM for it and its children, KILL some seconds later. One that can't be ended is left:
+        the next run sees that it is still at work."""
         for sent in (signal.SIGTERM, signal.SIGKILL):
-            with touch("converter.signal"):
-                try:
-                    os.killpg(self.child.pid, sent)
-                except ProcessLookupError:
-                    return
-            if sent == signal.SIGTERM:
-                try:
-                    self.child.wait(timeout=10)
-                except subprocess.TimeoutExpired:
-                    continue
-        self.child.wait()
+            with suppress(OSError), touch("converter.signal"):
+                os.killpg(self.child.pid, sent)
+            with suppress(subprocess.TimeoutExpired):
+                self.child.wait(timeout=_TERM_GRACE)
 
 
 class _Tail:
@@ -275,15 +278,14 @@ def _end(
 ) -> Ended:
     if is_late and not has_ended:
         call.end()
-    with touch("converter.end"):
-        call.listen(on_line, is_last=True)
-        return Ended(
-            exit_code=call.child.returncode if has_ended else None,
-            names=tuple(call.names),
-            last_lines=tuple(call.last_lines),
-            timed_out=is_late and not has_ended,
-            left_running=not is_late and not has_ended,
-        )
+    call.listen(on_line, is_last=True)
+    return Ended(
+        exit_code=call.child.returncode if has_ended else None,
+        names=tuple(call.names),
+        last_lines=tuple(call.last_lines),
+        timed_out=is_late and not has_ended,
+        left_running=call.child.poll() is None,
+    )
 
 
 class _ListedNode(msgspec.Struct):

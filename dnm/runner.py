@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -68,7 +68,9 @@ def run_lock(config: Config) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        # The process ends soon, and its end releases the lock too.
+        with suppress(OSError), touch("lock.release"):
+            lock.release()
 
 
 def wall_clock() -> datetime:

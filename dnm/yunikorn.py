@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import TypeVar
@@ -74,23 +74,23 @@ class YunikornClient:
 
     def validate(self, text: str) -> str:
         """Why the scheduler would refuse this queue document; empty: it would take it."""
-        with touch("yunikorn.validate_conf"):
+        with self._translated(), touch("yunikorn.validate_conf"):
             body = self._ask("POST", "/ws/v1/validate-conf", text.encode())
         verdict = self._decode(_decode_verdict, body, "validate-conf")
         return "" if verdict.allowed else verdict.reason or "it gives no reason"
 
     def read_checksum(self) -> str:
         """Of the document in force, to be compared with `checksum_of`."""
-        with touch("yunikorn.read_config"):
+        with self._translated(), touch("yunikorn.read_config"):
             body = self._ask("GET", "/ws/v1/config")
         return self._decode(_decode_config, body, "config").checksum
 
     def read_view(self) -> YunikornView:
         """Use, waiting and limits of every queue, dynamic ones too, and where each pod is."""
-        with touch("yunikorn.read_queues"):
+        with self._translated(), touch("yunikorn.read_queues"):
             body = self._ask("GET", "/ws/v1/partition/default/queues")
         queues = list(_flat(self._decode(_decode_queues, body, "queues")))
-        with touch("yunikorn.read_applications"):
+        with self._translated(), touch("yunikorn.read_applications"):
             body = self._ask("GET", "/ws/v1/partition/default/applications/active")
         applications = self._decode(_decode_applications, body, "applications") or []
         queue_of_pod = {
@@ -107,7 +107,9 @@ class YunikornClient:
         )
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        with self._connection() as connection:
+        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+        connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
+        with closing(connection):
             connection.request(method, self._parts.path.rstrip("/") + path, body, _JSON)
             answer: HTTPResponse = connection.getresponse()
             content = answer.read(_LARGEST_ANSWER + 1)
@@ -120,14 +122,9 @@ class YunikornClient:
         raise YunikornError(f"YuniKorn at {self.url}{path} answers {answer.status}: {told}{hint}")
 
     @contextmanager
-    def _connection(self) -> Iterator[HTTPConnection]:
-        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+    def _translated(self) -> Iterator[None]:
         try:
-            connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
-            try:
-                yield connection
-            finally:
-                connection.close()
+            yield
         except (OSError, HTTPException, ValueError) as error:
             raise YunikornError(
                 f"YuniKorn at {self.url} does not answer ({error or type(error).__name__}); check "
