@@ -34,6 +34,7 @@ test: $(STAMP) packages lint
 	$(BIN)/python -m pytest
 
 bench: $(STAMP) packages
+	$(BIN)/python -m tests.bench.startup
 	$(BIN)/python -m tests.bench
 
 bench-economy: $(STAMP)

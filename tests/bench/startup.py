@@ -1,0 +1,81 @@
+"""How long `dnm status` and `dnm --help` take, as a ratio to `python -c 'import typer, rich'`.
+
+    python -m tests.bench.startup
+
+Taken in turns, medians; compiled files are made first, as an installation has them.
+"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import dnm
+from dnm.model import Registry, RunRecord
+from dnm.registry import save_registry
+from tests.builders import QUEUE, a_lent_node
+
+LENT = 1000
+TURNS = 15
+LIMIT = 2.0
+
+
+def make_site(directory: Path) -> Path:
+    """A configuration with a state file of a thousand lent nodes."""
+    (directory / "state").mkdir(mode=0o755)
+    queue_map, ini = directory / "queues.json", directory / "dnm.ini"
+    queue_map.write_text(f'{{"dev": "{QUEUE}"}}')
+    ini.write_text(
+        "[settings]\nmonitored_namespaces = dev\nreversion_idle_seconds = 600\n"
+        "namespace_queue_paths = queues.json\nstate_dir = state\n"
+    )
+    queue_map.chmod(0o644)
+    ini.chmod(0o644)
+    names = [f"a{number:04}" for number in range(LENT)]
+    registry = Registry(
+        nodes={name: a_lent_node() for name in names},
+        last_run=RunRecord(nodes=dict.fromkeys(names, "pods are running on it")),
+    )
+    save_registry(directory / "state" / "converted_nodes.json", registry)
+    return ini
+
+
+def seconds(command: list[str], environment: dict[str, str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def main() -> int:
+    """Prints the table; 1 if a ratio is above its limit."""
+    compileall.compile_dir(str(Path(dnm.__file__).parent), quiet=2)
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = {**os.environ, "DNM_CONFIG": str(make_site(Path(scratch)))}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        command = Path(sys.executable).with_name("dnm")
+        commands = {
+            "import typer, rich": [sys.executable, "-c", "import typer, rich"],
+            f"dnm status, {LENT} lent nodes": [str(command), "status"],
+            "dnm --help": [str(command), "--help"],
+        }
+        times: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(TURNS):
+            for name, words in commands.items():
+                times[name].append(seconds(words, environment))
+    floor = median(times["import typer, rich"])
+    missed = 0
+    for name, taken in times.items():
+        ratio = median(taken) / floor
+        missed += ratio > LIMIT
+        print(f"{name:<30} {median(taken) * 1000:6.0f} ms  {ratio:4.2f}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
