@@ -190,3 +190,7 @@ def make_site(directory: Path, **settings: object) -> Iterator[SlurmSite]:
     finally:
         sandbox.stop()
         put_back(lab)
+
+
+def is_running(lab: SlurmLab, job: str) -> bool:
+    return lab.client.read_job(job).state == "RUNNING"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from dnm.convert.conversion import Control, Conversion, run_stages
+from dnm.convert.journal import Book, Direction, Journal, JournalStore, new_operation
 from dnm.convert.lab import SlurmLab
+from dnm.convert.listing import read_facts
 from dnm.convert.select import Verdict, judge_nodes
+from dnm.convert.settings import load_settings
+from dnm.convert.to_batch import undo_claim
 from dnm.convert.to_k8s import STAGES
-from dnm.slurm_text import Reservation, SlurmNode
-from tests.slurm_lab import NODES, SlurmSite, finished, make_site, needs_slurm
+from dnm.errors import ConverterError
+from dnm.slurm_text import Reservation
+from tests.slurm_lab import NODES, SlurmSite, finished, is_running, make_site, needs_slurm
 
 pytestmark = needs_slurm
 
@@ -87,15 +92,11 @@ def test_every_verdict_with_the_state_really_produced(site: SlurmSite) -> None:
     assert site.hook_calls == []
 
 
-def is_running(lab: SlurmLab, job: str) -> bool:
-    return lab.client.read_job(job).state == "RUNNING"
-
-
-def foreign(lab: SlurmLab) -> tuple[list[SlurmNode], list[Reservation]]:
+def foreign(lab: SlurmLab) -> tuple[list[tuple[object, ...]], list[Reservation]]:
     """What administrators have put there, for a comparison before and after."""
     nodes = [node for node in lab.client.read_nodes() if node.reason.startswith("admin")]
     return (
-        [(node.name, node.state.base, "DRAIN" in node.state.flags, node.reason) for node in nodes],  # type: ignore[misc]
+        [(node.name, node.state.base, "DRAIN" in node.state.flags, node.reason) for node in nodes],
         [one for one in lab.client.read_reservations() if one.name.startswith("admin")],
     )
 
@@ -178,12 +179,6 @@ def test_nothing_is_done_to_nodes_of_others(site: SlurmSite) -> None:
 def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: SlurmSite) -> None:
     """50 races: the job is submitted after the node was judged OK, and the claim follows after a
     moment that differs each time. Whoever wins, the other one must have lost."""
-    from dnm.convert.conversion import Control, Conversion, run_stages
-    from dnm.convert.journal import Book, Direction, Journal, JournalStore, new_operation
-    from dnm.convert.listing import read_facts
-    from dnm.convert.settings import load_settings
-    from dnm.convert.to_batch import undo_claim
-    from dnm.errors import ConverterError
 
     lab = site.lab
     settings = load_settings({}, lab.environ | {"DNM_CONFIG": str(site.config)})
@@ -217,7 +212,7 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
             except ConverterError:
                 outcomes.append("job")
             undo_claim(conversion)
-            lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED", 20)  # type: ignore[misc]
+            lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED", 20)
 
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(race, NODES[:10]))
@@ -250,146 +245,85 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
     site.assert_in_service(*NODES[:10])
 
 
-def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
-    """Claimed before the job is touched, TERM, requeue; and only what the site has named."""
+def test_the_shared_reservation_of_the_script_before_is_emptied_node_by_node(
+    site: SlurmSite,
+) -> None:
+    """Slurm before 23.02 can't take one node out of a list, so the list is split."""
     lab = site.lab
-    allowed = {"PREEMPT_USER": "nobody", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
-    job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=nobody", "-A", "fill")
-    pinned = ("--mem=100", "--uid=nobody", "-A", "fill")
-    fixed = lab.submit("-w", "a002", "-n1", "--no-requeue", *pinned)
-    wide = lab.submit("-w", "a003,a004", "-N2", "-n2", *pinned)
-    other = lab.submit("-w", "a005", "-n1", "--mem=100", "--uid=nobody", "-A", "paying")
-    kept = (fixed, wide, other)
-    lab.wait_for(lambda: all(is_running(lab, one) for one in (job, *kept)), 10)
-    found = site.verdicts(**allowed)
-    assert [found[f"a00{number}"][0] for number in range(1, 6)] == [
-        "PREEMPT", "PREEMPT", "SKIP", "SKIP", "SKIP",
-    ]  # fmt: skip
-    assert "spans several nodes" in found["a003"][1]
-    assert site.verdicts()["a001"][0] == "SKIP"  # nobody is named, so nobody may be preempted
-
-    arguments = ("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    refused = site.run(*arguments, **allowed)
-    assert refused.returncode == 1 and "--allow-preempt" in refused.stderr
-    assert is_running(lab, job)
-    for node in ("a002", "a003", "a005"):
-        refused = site.run("--set", "k8s", "--node-name", node, "--allow-preempt", **allowed)
-        assert refused.returncode == 1, refused.stderr
-    assert all(is_running(lab, one) for one in kept)
-
-    lent = site.run(*arguments, "--allow-preempt", **allowed)
-    assert (lent.returncode, lent.stdout) == (0, "a001\n"), lent.stderr
-    assert lent.stderr.index("a001: claim: begins") < lent.stderr.index("sends TERM to job")
-    site.assert_lent("a001")
-    requeued = lab.client.read_job(job)
-    assert (requeued.state, requeued.restarts) == ("PENDING", 1)
-    # Slurm would start it again two minutes after the requeue; the test does not wait for that.
-    lab.run("scontrol", "update", f"jobid={job}", "ReqNodeList=a006", "StartTime=now")
-    lab.wait_for(lambda: is_running(lab, job), 15)
-    assert all(is_running(lab, one) for one in kept)
-    returned = site.run("--set", "batch", "--node-name", "a001")
-    assert returned.returncode == 0, returned.stderr
+    nodes = ("a001", "a002")
+    for node in nodes:
+        lab.run(
+            "scontrol", "update", f"nodename={node}", "state=drain",
+            "reason=batch node selected for k8s conversion",
+        )  # fmt: skip
+        lab.stop_slurmd(node)
+        site.sandbox.add_node(node, cpu="8", memory="16Gi")
+    lab.run(
+        "scontrol", "create", "reservation", "ReservationName=k8s", f"Nodes={','.join(nodes)}",
+        "StartTime=now", "Duration=INFINITE", "Users=root", "Flags=IGNORE_JOBS",
+    )  # fmt: skip
+    assert site.verdicts("--node-name", "a002")["a002"] == (
+        "SKIP",
+        "lent or being lent (reservation k8s)",
+    )
+    for position, node in enumerate(nodes, 1):
+        answer = site.run("--set", "batch", "--node-name", node)
+        assert answer.returncode == 0, answer.stderr
+        site.assert_in_service(node)
+        left = nodes[position:]
+        found = lab.client.read_reservations()
+        assert sorted(name for one in found for name in one.nodes) == list(left)
+        assert site.kube_nodes == set(left)
+        for other in left:
+            assert "DRAIN" in lab.client.read_node(other).state.flags
 
 
-def test_slurmctld_goes_and_comes_back_in_the_middle(site: SlurmSite) -> None:
-    lab = site.lab
-    lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 10)
-    lab.stop_controller()
-    begun = time.monotonic()
-    for arguments in (("--list",), ("--set", "k8s", "--node-name", "a002")):
-        refused = site.run(*arguments)
-        assert refused.returncode == 1
-        assert "controller does not answer" in refused.stderr, refused.stderr
-    assert time.monotonic() - begun < 20  # other commands of Slurm take ten seconds each
-    lab.start_controller()
-    answer = finished(lending)
-    assert answer.returncode == 0, answer.stderr
-    site.assert_lent("a001")
+def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> None:
+    sandbox = site.sandbox
+    lent = site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+    assert lent.returncode == 0, lent.stderr
+    sandbox.add_namespace("dev")
 
-    returning = site.start("--set", "batch", "--node-name", "a001")
-    lab.wait_for(lambda: "reset a001" in site.hook_calls, 10)
-    lab.stop_controller()
-    time.sleep(0.5)
-    lab.start_controller()
+    def pod(name: str, owner: str) -> None:
+        owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "u",
+                   "controller": True}]  # fmt: skip
+        sandbox.create(
+            {
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": name, "namespace": "dev", "labels": {"app": name},
+                             "ownerReferences": owners if owner else []},
+                "spec": {"nodeName": "a001", "containers": [{"name": "c", "image": "i"}]},
+            }
+        )  # fmt: skip
+
+    pod("daemon", "DaemonSet")
+    pod("alone", "")
+    arguments = ("--set", "batch", "--node-name", "a001")
+    refused = site.run(*arguments)
+    assert refused.returncode == 1 and "pod dev/alone" in refused.stderr
+    node = sandbox.get("nodes", "a001")
+    assert node is not None and not node["spec"].get("unschedulable")
+    assert "reset a001" not in site.hook_calls
+    sandbox.delete("pods", "alone", "dev")
+
+    pod("served", "StatefulSet")
+    sandbox.create(
+        {
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": "keep", "namespace": "dev"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "served"}}},
+        }
+    )  # fmt: skip
+    returning = site.start("--resume")
+    assert returning.stderr is not None
+    heard = ""
+    for line in returning.stderr:
+        heard += line
+        if "disruption budget" in line:
+            break
+    assert "disruption budget" in heard
+    assert sandbox.get("pods", "served", "dev") is not None
+    sandbox.delete("poddisruptionbudgets", "keep", "dev")
     answer = finished(returning)
-    assert answer.returncode == 0, answer.stderr
+    assert answer.returncode == 0, heard + answer.stderr
     site.assert_in_service("a001")
-
-
-def test_a_crash_of_slurmctld_that_forgets_the_claim_is_noticed(site: SlurmSite) -> None:
-    """Acknowledged is not durable: the second look, after Slurm has saved its state, finds out."""
-    slow = SlurmSite(site.lab, site.sandbox, site.directory / "slow", verify_seconds=5)
-    lab = site.lab
-    time.sleep(5)  # Slurm has saved the state without a claim
-    lending = slow.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 10)
-    lab.stop_controller(signal.SIGKILL)
-    lab.start_controller()
-    answer = finished(lending)
-    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "IDLE", 10)
-    if answer.returncode == 0:
-        slow.assert_lent("a001")  # it had been saved after all
-        assert slow.run("--set", "batch", "--node-name", "a001").returncode == 0
-    else:
-        assert "join a001" not in slow.hook_calls
-    slow.assert_in_service("a001")
-
-
-LEND_POINTS = (
-    "convert.claim:before", "slurm.create_reservation:before", "slurm.create_reservation:after",
-    "slurm.drain:after", "convert.claim:after", "convert.verify:after", "convert.reach:after",
-    "hook.start:after", "hook.let_go:after:kill:2", "convert.prepare:after", "convert.join:after",
-    "convert.ready:after",
-)  # fmt: skip
-RETURN_POINTS = (
-    "convert.check:after", "kube.patch_node:after", "convert.drain:after", "hook.let_go:after",
-    "convert.reset:after", "kube.delete_node:after", "convert.delete:after", "convert.boot:after",
-    "convert.health:after", "slurm.resume:after", "slurm.delete_reservation:after",
-    "convert.return:after",
-)  # fmt: skip
-
-
-def fault(point: str) -> str:
-    return point if ":kill" in point else f"{point}:kill"
-
-
-def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> None:
-    """One node for each point, both directions; the second half of them is taken up by --resume."""
-    lab = site.lab
-    nodes = NODES
-    assert len(LEND_POINTS) == len(RETURN_POINTS) == len(nodes)
-
-    def kill_all(direction: str, points: tuple[str, ...]) -> None:
-        processes = [
-            site.start(
-                "--set", direction, "--node-name", node, "--namespace", "dev",
-                DNM_FAULT=fault(point),
-            )
-            for node, point in zip(nodes, points, strict=True)
-        ]  # fmt: skip
-        for process, node, point in zip(processes, nodes, points, strict=True):
-            answer = finished(process)
-            assert answer.returncode == -signal.SIGKILL, (node, point, answer.stderr)
-
-    def repeat_all(direction: str) -> None:
-        half = len(nodes) // 2
-        processes = [
-            site.start("--set", direction, "--node-name", node, "--namespace", "dev")
-            for node in nodes[:half]
-        ]
-        processes += [site.start("--resume", "--node-name", node) for node in nodes[half:]]
-        for process, node in zip(processes, nodes, strict=True):
-            answer = finished(process)
-            assert answer.returncode == 0, (node, answer.stderr)
-
-    kill_all("k8s", LEND_POINTS)
-    repeat_all("k8s")
-    site.assert_lent(*nodes)
-    assert site.kube_nodes == set(nodes)
-    kill_all("batch", RETURN_POINTS)
-    repeat_all("batch")
-    site.assert_in_service(*nodes)
-    assert site.kube_nodes == set()
-    assert not lab.client.read_reservations()
-    assert site.run("--resume").stderr == "nothing to resume\n"

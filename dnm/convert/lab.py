@@ -54,11 +54,11 @@ SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0,sched_min
 SlurmdParameters=config_overrides
 Epilog={lab}/epilog
 ReturnToService=1
-SlurmdTimeout=10
+SlurmdTimeout=6
 InactiveLimit=0
 KillWait=2
 MinJobAge=300
-MessageTimeout=10
+MessageTimeout=3
 TreeWidth=50
 {more}
 {nodes}

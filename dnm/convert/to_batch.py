@@ -88,14 +88,13 @@ def _in_service(conversion: Conversion, node: SlurmNode, jobs: int) -> str:
 
 
 def _is_our_drain(conversion: Conversion, node: SlurmNode) -> bool:
-    """Of this instance, or of the site's script before where the node is in its reservation."""
+    """Of this instance, or of the site's script before where one of our reservations holds it."""
     if "DRAIN" not in node.state.flags:
         return False
     if is_own_reason(conversion.settings, node.reason):
         return True
-    return is_predecessors_reason(conversion.settings, node.reason) and any(
-        one.name == conversion.settings.res_name for one in own_reservations(conversion)
-    )
+    is_predecessors = is_predecessors_reason(conversion.settings, node.reason)
+    return is_predecessors and bool(own_reservations(conversion))
 
 
 def _is_resumed(conversion: Conversion) -> bool:
