@@ -27,6 +27,7 @@ from dnm.model import (
     NodeVerdict,
     Phase,
     Reason,
+    Registry,
     Resources,
     Value,
     Verdict,
@@ -35,7 +36,6 @@ from dnm.model import (
 MAX_ATTEMPTS = 3
 _LONGEST_BACKOFF = timedelta(hours=1)
 _UNSEEN_PODS = "not all pods could be read (it needs list on pods, cluster-wide)"
-_LEFT_KUBERNETES = "its Node is gone and Slurm does not have it in service"
 
 
 class Facts(Value):
@@ -100,6 +100,31 @@ def size_of(node: Node, expected: Resources) -> dict[str, int] | None:
     if any(node.allocatable.get(resource, 0) <= 0 for resource in expected):
         return None
     return {resource: amount for resource, amount in node.allocatable.items() if amount > 0}
+
+
+def without_future(config: Config, registry: Registry, now: datetime) -> Registry:
+    """Times that a host with a wrong clock wrote: nothing has begun after now, and nothing waits
+    for longer than it would if it began to wait now."""
+    longest = max(_LONGEST_BACKOFF, config.convert_timeout + config.join_timeout)
+    return msgspec.structs.replace(
+        registry,
+        nodes={
+            name: _with(
+                entry,
+                since=min(entry.since, now),
+                retry_after=entry.retry_after and min(entry.retry_after, now + longest),
+            )
+            for name, entry in registry.nodes.items()
+        },
+        requests=tuple(
+            msgspec.structs.replace(request, since=min(request.since, now))
+            for request in registry.requests
+        ),
+        backoffs={
+            name: msgspec.structs.replace(one, until=min(one.until, now + _LONGEST_BACKOFF))
+            for name, one in registry.backoffs.items()
+        },
+    )
 
 
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
@@ -230,9 +255,12 @@ def _left_kubernetes(name: str, entry: LentNode, facts: Facts) -> Step:
     in_service = facts.is_in_service(name)
     if in_service:
         return _stay(name, None, Verdict.KEEP, Reason.GONE, "Slurm has it in service")
-    if in_service is None:
-        return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, "its Node is gone; ask Slurm")
-    error = f"{_LEFT_KUBERNETES}; return it by hand, or let dnm do it with `dnm reset {name}`"
+    # Its queue must shrink, whatever Slurm says: a node that is not there serves nobody.
+    slurm = "can't be asked about it" if in_service is None else "does not have it in service"
+    error = (
+        f"the Node of {name} is gone and Slurm {slurm}; return it by hand, or let dnm do it with "
+        f"`dnm reset {name}`"
+    )
     failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
     return _stay(name, failed, Verdict.FAILED, Reason.GONE, error)
 

@@ -16,7 +16,7 @@ import msgspec
 from dnm.adoption import adopt_marked_nodes, take_up_requests
 from dnm.conversions import plan_conversions
 from dnm.draft import Draft
-from dnm.lifecycle import advance_node
+from dnm.lifecycle import advance_node, without_future
 from dnm.model import (
     Action,
     Config,
@@ -39,7 +39,7 @@ from dnm.reversions import plan_fences, plan_returns
 
 def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
     """What the facts make of the record, what the queues need, and the actions that follow."""
-    draft = Draft(config, registry, snapshot)
+    draft = Draft(config, without_future(config, registry, snapshot.taken_at), snapshot)
     take_up_requests(draft)
     adopt_marked_nodes(draft)
     for name in sorted(draft.entries):

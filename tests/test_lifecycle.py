@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.lifecycle import MAX_ATTEMPTS, Facts, advance_node, advance_request, backoff_delay
-from dnm.model import ConverterProcess, Mark, NodeType, Phase, Reason
+from dnm.lifecycle import (
+    MAX_ATTEMPTS,
+    Facts,
+    advance_node,
+    advance_request,
+    backoff_delay,
+    without_future,
+)
+from dnm.model import Backoff, ConverterProcess, Mark, NodeType, Phase, Reason, Registry
 from tests.builders import (
     FENCED,
     NOW,
@@ -103,7 +110,7 @@ CASES = [
     ),
     case(Phase.SERVING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
     case(Phase.SERVING, facts(batch=[AWAY]), Reason.GONE, Phase.FAILED, "Node deleted by hand"),
-    case(Phase.SERVING, facts(batch=[UNKNOWN]), Reason.UNKNOWN, Phase.SERVING, "gone, Slurm mute"),
+    case(Phase.SERVING, facts(batch=[UNKNOWN]), Reason.GONE, Phase.FAILED, "gone, Slurm mute"),
     case(
         Phase.RELEASING,
         facts([a_node(is_cordoned=True, mark=FENCED)]),
@@ -372,3 +379,17 @@ def test_backoff_grows_and_ends(failures: int) -> None:
     config = a_config()
     assert backoff_delay(config, failures) <= timedelta(hours=1)
     assert backoff_delay(config, failures) <= backoff_delay(config, failures + 1)
+
+
+def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
+    ahead = NOW + timedelta(days=900)
+    registry = Registry(
+        nodes={"a001": a_lent_node(Phase.RETURNING, since=ahead, retry_after=ahead)},
+        requests=(a_request(since=ahead),),
+        backoffs={"a": Backoff(failures=1, until=ahead, ask_at_most=1)},
+    )
+    mended = without_future(a_config(), registry, NOW)
+    assert mended.nodes["a001"].since == mended.requests[0].since == NOW
+    assert (mended.nodes["a001"].retry_after or ahead) <= NOW + timedelta(hours=1)
+    assert mended.backoffs["a"].until <= NOW + timedelta(hours=1)
+    assert without_future(a_config(), mended, NOW) == mended
