@@ -19,6 +19,7 @@ from dnm.ledger_compare import Baseline, Reading, compare, current, declared, re
 from dnm.ledger_text import (
     Entry,
     Ledger,
+    Lent,
     Section,
     decode_ledger,
     encode_ledger,
@@ -144,7 +145,7 @@ def plan_rebase(
         contained = lent_amounts({**sections, **own}.values())
         for place in known:
             if reading and (not chosen or place.queue in chosen):
-                known[place] = declared(document, place, reading, contained.get(place, 0))
+                known[place] = declared(document, place, reading, contained.at(place))
         kept: Ledger = msgspec.structs.replace(ledger, sections=sections)
         return _edit(source, document, kept, known, wants)
     except (QueueError, QuantityError) as error:
@@ -203,10 +204,10 @@ def _edit(
         sections[wants.instance_id] = own
     lent = lent_amounts(sections.values())
     frozen = frozenset(
-        place for place, baseline in known.items() if baseline.is_frozen and lent.get(place)
+        place for place, baseline in known.items() if baseline.is_frozen and lent.at(place)
     )
     targets = {
-        place: baseline.amount + lent.get(place, 0)
+        place: baseline.amount + lent.at(place)
         for place, baseline in known.items()
         if place not in frozen
     }
@@ -283,14 +284,14 @@ def _text_for(place: LimitPlace, amount: int, baseline: Baseline) -> str:
 def _entries(
     document: QueueDocument,
     known: Mapping[LimitPlace, Baseline],
-    lent: Mapping[LimitPlace, int],
+    lent: Lent,
     texts: Mapping[LimitPlace, str],
 ) -> dict[LimitPlace, Entry]:
     """Of every limit that what is lent moves, or that is still held away from its baseline."""
     entries = {}
     for place, baseline in known.items():
         written = texts.get(place, document.places[place].text)
-        if lent.get(place) or parse_yunikorn(place.resource, written) != baseline.amount:
+        if lent.at(place) or parse_yunikorn(place.resource, written) != baseline.amount:
             entries[place] = Entry(baseline.text, written)
     return entries
 
@@ -384,8 +385,8 @@ def _numbers(
     sections: Mapping[str, Section],
     instance: str,
 ) -> dict[str, QueueNumbers]:
-    own = _by_queue(section for name, section in sections.items() if name == instance)
-    others = _by_queue(section for name, section in sections.items() if name != instance)
+    own = lent_amounts(section for name, section in sections.items() if name == instance).max
+    others = lent_amounts(section for name, section in sections.items() if name != instance).max
     numbers = {}
     for path, queue in document.queues.items():
         limit, baseline = dict(queue.max), dict(queue.max)
@@ -399,11 +400,3 @@ def _numbers(
             limit=limit, baseline=baseline, lent=own.get(path, {}), others=others.get(path, {})
         )
     return numbers
-
-
-def _by_queue(sections: Iterable[Section]) -> dict[str, dict[str, int]]:
-    queues: dict[str, dict[str, int]] = {}
-    for place, amount in lent_amounts(sections).items():
-        if place.kind == "max":
-            queues.setdefault(place.queue, {})[place.resource] = amount
-    return queues

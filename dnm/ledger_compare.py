@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from dnm.errors import QueueError
-from dnm.ledger_text import Ledger, Section, lent_amounts, lineage, sum_resources
+from dnm.ledger_text import Ledger, Lent, Section, lent_amounts, lineage, sum_resources
 from dnm.model import QueueStatus, Resources
 from dnm.quantity import format_amount, format_yunikorn, parse_yunikorn
 from dnm.queues import LimitPlace, QueueDocument
@@ -48,18 +48,16 @@ def _is_limit(document: QueueDocument, place: LimitPlace) -> bool:
     return bool(queue.max) if place.kind == "max" else queue.guaranteed.get(place.resource, 0) > 0
 
 
-def compare(
-    document: QueueDocument, ledger: Ledger, lent: Mapping[LimitPlace, int]
-) -> dict[LimitPlace, Baseline]:
+def compare(document: QueueDocument, ledger: Ledger, lent: Lent) -> dict[LimitPlace, Baseline]:
     """The three-way comparison, for every limit of the document."""
     known = {
-        place: _compare_one(document, ledger, place, lent.get(place, 0))
+        place: _compare_one(document, ledger, place, lent.at(place))
         for place in document.places
         if _is_limit(document, place)
     }
     by_queue: dict[str, list[LimitPlace]] = {}
     for place, baseline in known.items():
-        if baseline.news or lent.get(place):
+        if baseline.news or lent.at(place):
             by_queue.setdefault(place.queue, []).append(place)
     for places in by_queue.values():
         news = {known[place].news for place in places}
@@ -108,8 +106,8 @@ def recover(
     for queue in sorted(lent):
         for resource in document.queues[queue].max if queue in document.queues else ():
             place = LimitPlace(queue, "max", resource)
-            if place in known and own.get(place):
-                answer = _contains(document, known[place], place, own[place], remembered)
+            if place in known and own.at(place):
+                answer = _contains(document, known[place], place, own.at(place), remembered)
                 answers.setdefault(answer, []).append(f"{queue} ({resource})")
     if True in answers and False in answers:
         raise _undecided(f"{answers[True][0]} contains them, {answers[False][0]} does not")
@@ -119,7 +117,7 @@ def recover(
         return known
     without = {}
     for place, baseline in known.items():
-        amount = baseline.amount - own.get(place, 0)
+        amount = baseline.amount - own.at(place)
         if amount < 0:
             raise _undecided(f"{place.kind} {place.resource} of {place.queue} is less than them")
         text = baseline.text

@@ -114,8 +114,8 @@ def _size(sizes: list[dict[str, int]], row: int) -> Resources:
     return {resource: amount for resource, amount in sizes[row].items() if amount > 0}
 
 
-def _written(place: LimitPlace, baseline: str, lent: Mapping[LimitPlace, int]) -> str:
-    amount = parse_yunikorn(place.resource, baseline) + lent.get(place, 0)
+def _written(place: LimitPlace, baseline: str, lent: Lent) -> str:
+    amount = parse_yunikorn(place.resource, baseline) + lent.at(place)
     return format_yunikorn(place.resource, amount, baseline)
 
 
@@ -162,18 +162,36 @@ def encode_ledger(ledger: Ledger) -> str:
     return json.dumps(stored, separators=(",", ":"), ensure_ascii=False)
 
 
-def lent_amounts(sections: Iterable[Section]) -> dict[LimitPlace, int]:
-    """What the nodes of these sections add to each limit, if it is there: to their queue and to all
-    queues above it but root."""
-    total: dict[LimitPlace, int] = {}
+class Lent(NamedTuple):
+    """What nodes add, by queue and resource: to each max, and to each guaranteed."""
+
+    max: Mapping[str, Resources]
+    guaranteed: Mapping[str, Resources]
+
+    def at(self, place: LimitPlace) -> int:
+        amounts = self.max if place.kind == "max" else self.guaranteed
+        return amounts.get(place.queue, {}).get(place.resource, 0)
+
+
+def lent_amounts(sections: Iterable[Section]) -> Lent:
+    """What the nodes of these sections add to the limits of their queue and of all queues above it
+    but root, where there are any."""
+    sections = list(sections)
+    maximum = _sum_up_the_tree(sections)
+    if all(section.guaranteed for section in sections):
+        return Lent(maximum, maximum)
+    return Lent(maximum, _sum_up_the_tree([one for one in sections if one.guaranteed]))
+
+
+def _sum_up_the_tree(sections: Iterable[Section]) -> dict[str, dict[str, int]]:
+    total: dict[str, dict[str, int]] = {}
     for section in sections:
         for queue, nodes in section.queues.items():
             amounts = sum_resources(nodes.values())
             for path in lineage(queue):
+                above = total.setdefault(path, {})
                 for resource, amount in amounts.items():
-                    for kind in KINDS if section.guaranteed else KINDS[:1]:
-                        place = LimitPlace(path, kind, resource)
-                        total[place] = total.get(place, 0) + amount
+                    above[resource] = above.get(resource, 0) + amount
     return total
 
 

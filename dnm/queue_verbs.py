@@ -160,7 +160,7 @@ def _queue_rows(
                 else queue.max[resource]
                 for resource, place in places.items()
             },
-            "lent": {resource: lent.get(place, 0) for resource, place in places.items()},
+            "lent": {resource: lent.at(place) for resource, place in places.items()},
             "used": None if used is None else dict(used.get(path, {})),
             "headroom": None if used is None else headroom(document.queues, used, path),
             "nodes": {

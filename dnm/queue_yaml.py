@@ -28,6 +28,7 @@ SCALAR: Final = "scalar"
 MAPPING: Final = "mapping"
 SEQUENCE: Final = "sequence"
 ALIAS: Final = "alias"
+FLOW: Final = "flow"  # style of a mapping or sequence in brackets
 
 _LONG_TAG = "tag:yaml.org,2002:"
 _MAX_DEPTH = 200  # of nesting; a queue path of 60 levels needs 125
@@ -132,6 +133,7 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
     shape = composed.shape
     anchors: dict[str, Node] = {}
     open_nodes: list[Node] = []
+    flow_depth = 0
     next_event = parser.get_event
     has_slash_escapes = "\\/" in text
     while True:
@@ -146,9 +148,13 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
             return composed
         if kind is MappingEndEvent or kind is SequenceEndEvent:
             shape.append(kind)
-            open_nodes.pop().end = event.end_mark.index + offset
+            closed = open_nodes.pop()
+            closed.end = event.end_mark.index + offset
+            flow_depth -= closed.style == FLOW
             continue
         node = _node(event, kind, offset)
+        if node.style == "" and "?" in node.value and flow_depth:
+            raise YamlError(node.line, f"`{node.value}` needs quotes: `?` is a mark in flow style")
         if has_slash_escapes and node.style == '"':
             _refuse_slash_escape(text[node.start - offset : node.end - offset], node.line)
         if node.kind is ALIAS:
@@ -172,6 +178,7 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
             composed.root = node
         if node.kind is MAPPING or node.kind is SEQUENCE:
             open_nodes.append(node)
+            flow_depth += node.style == FLOW
             if len(open_nodes) > _MAX_DEPTH:
                 raise YamlError(node.line, f"nested deeper than {_MAX_DEPTH} levels")
 
@@ -205,6 +212,8 @@ def _node(event: Any, kind: type, offset: int) -> Node:
     else:
         assert kind is AliasEvent
         return Node(ALIAS, event.anchor, mark.line + 1, mark.index + offset)
+    if kind is not ScalarEvent and event.flow_style:
+        node.style = FLOW
     if event.tag:
         tag: str = event.tag
         node.tag = "!!" + tag.removeprefix(_LONG_TAG) if tag.startswith(_LONG_TAG) else tag

@@ -207,6 +207,20 @@ UNREADABLE = [
     pytest.param(
         "x: &a [*a]\n", "`x` is no key of the configuration", id="what contains itself is not asked"
     ),
+    pytest.param(change(TREE, "vcore: 64", "pods?: 64"), "needs quotes", id="? in flow style"),
+    pytest.param(
+        change(TREE, "vcore: 64", r'"nvidia.com\/gpu": 64'), "is no escape", id="an escaped slash"
+    ),
+    pytest.param(
+        change(TREE, "    queues:\n      - name: root", "\ufeff    queues:\n      - name: root"),
+        "line 3: a byte order mark",
+        id="a second byte order mark",
+    ),
+    pytest.param(
+        change(TREE, "      - name: root", "%YAML 1.1\n      - name: root"),
+        "line 4: a directive",
+        id="a directive within",
+    ),
     pytest.param("partitions: " + "[" * 300, "nested deeper than 200", id="too deep"),
 ]
 
