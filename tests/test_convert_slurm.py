@@ -19,6 +19,7 @@ from dnm.convert.select import Verdict, judge_nodes
 from dnm.convert.settings import load_settings
 from dnm.convert.to_batch import undo_claim
 from dnm.convert.to_k8s import STAGES
+from dnm.demo_slurm import demo_slurm
 from dnm.errors import ConverterError
 from dnm.slurm_text import Reservation
 from tests.slurm_lab import NODES, SlurmSite, finished, is_running, make_site, needs_slurm
@@ -327,3 +328,11 @@ def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> 
     answer = finished(returning)
     assert answer.returncode == 0, heard + answer.stderr
     site.assert_in_service("a001")
+
+
+def test_the_workshop_with_dnm_and_a_real_slurm(capsys: pytest.CaptureFixture[str]) -> None:
+    """dnm, node-convert, Slurm and the sandbox's Kubernetes together: 75 sessions on a full cluster
+    get the five nodes that hold them, and all goes back to what it was."""
+    assert demo_slurm(session_seconds=3) == 0, capsys.readouterr().err
+    told = capsys.readouterr().out
+    assert "75 of 75 sessions ran to their end" in told and "The books balance" in told
