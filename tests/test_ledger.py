@@ -31,7 +31,7 @@ from tests.queue_kit import (
 )
 from tests.queue_trees import random_tree
 
-TREES = int(os.environ.get("DNM_TREES", "3000"))
+TREES = int(os.environ.get("DNM_TREES", "2500"))
 ONE = nodes_of(A, "n1")
 TWO = nodes_of(A, "n1", "n2")
 

@@ -65,7 +65,13 @@ def test_a_scheduler_out_of_reach_is_only_advice(
     assert "advice: YuniKorn at" in capsys.readouterr().out
 
 
-def test_show(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show(
+    sandbox: Sandbox,
+    kube: KubeClient,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     write(sandbox.kubeconfig, None, "prod", nodes_of(A, "n1", "n2"))
     write(sandbox.kubeconfig, None, "test", nodes_of(B, "m1"))
     used: dict[str, Resources] = {
