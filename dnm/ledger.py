@@ -339,7 +339,7 @@ def _notes(document: QueueDocument, known: Mapping[LimitPlace, Baseline]) -> tup
             notes.append(
                 f"{place.queue}: {what} was changed to {total}, which is its new total; without "
                 f"lent nodes that is {baseline.text.strip()}. If {total} was meant without them: "
-                f"`dnm queues rebase {place.queue} --as baseline`"
+                f"`dnm queues rebase --queue {place.queue} --as baseline`"
             )
     return tuple(
         [
@@ -362,7 +362,7 @@ def _held(
         reasons.setdefault(place.queue, []).append(
             f"{place.kind} {place.resource} was set to {document.places[place].text.strip()}, less "
             "than what is lent: it stays so until nothing is lent, or say `dnm queues rebase "
-            f"{place.queue} --as baseline`"
+            f"--queue {place.queue} --as baseline`"
         )
     for place, reason in sorted(held.items()):
         reasons.setdefault(place.queue, []).append(reason)

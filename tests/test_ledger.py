@@ -234,7 +234,7 @@ def test_any_other_value_is_a_persons_new_total() -> None:
     assert seen.numbers[A].baseline["vcore"] == 44_000
     assert "max vcore was changed to 300" in seen.notes[0]
     assert "without lent nodes that is 44" in seen.notes[0]
-    assert "dnm queues rebase root.science.a --as baseline" in seen.notes[0]
+    assert "dnm queues rebase --queue root.science.a --as baseline" in seen.notes[0]
     assert not edit(seen.text, seen.ledger, TWO).notes
     one = edit(seen.text, seen.ledger, ONE)
     assert limit(one, A) == "172" and limit(one, A, "memory") == "576G"
