@@ -29,7 +29,7 @@ from dnm.sandbox.http_values import Answer, Request
 from tests.site import Site
 
 _PATIENCE = 60.0  # seconds of real time after which a process is taken for hung
-_START = 1_800_000_000.0  # the instant at which every world begins
+_START = 1_800_000_000.0  # the instant at which a world begins if nothing else is said
 _PROCESS = re.compile(rb'"(pid|start_ticks)": \d+')
 _WRITES = ("PUT", "PATCH", "POST", "DELETE")
 
@@ -127,12 +127,16 @@ class Gate:
 
     def __init__(self, path: str) -> None:
         self.path = re.compile(path)
-        self.arrived = threading.Event()
+        self.arrivals = threading.Semaphore(0)
         self.opened = threading.Event()
+
+    def await_arrivals(self, count: int = 1) -> None:
+        for number in range(count):
+            assert self.arrivals.acquire(timeout=_PATIENCE), f"{number} of {count} came"
 
     def pass_through(self, request: Request) -> None:
         if self.path.search(request.path):
-            self.arrived.set()
+            self.arrivals.release()
             self.opened.wait(_PATIENCE)
 
 
@@ -150,8 +154,8 @@ class World:
     """One sandbox and its sites; `make_site` adds one. The cluster moves on after every write, as a
     real one does, and time only by `tick`."""
 
-    def __init__(self, directory: Path, warm: Warm) -> None:
-        self.directory, self.warm = directory, warm
+    def __init__(self, directory: Path, warm: Warm, now: float = _START) -> None:
+        self.directory, self.warm, self._began = directory, warm, now
         self.sites: dict[str, Site] = {}
         self.gates: list[Gate] = []
         self.log = directory / "touches"
@@ -161,7 +165,7 @@ class World:
 
     def _make_sandbox(self, port: int) -> Sandbox:
         sandbox = Sandbox(self.directory / "sandbox", port=port)
-        sandbox.clock.set(_START)
+        sandbox.clock.set(self._began)
         answer = sandbox.server.handle
 
         def handle(request: Request) -> Answer:

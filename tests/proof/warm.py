@@ -25,14 +25,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+import typer.main
 
-import dnm.check
 import dnm.cli
-import dnm.kube_kubeconfig
-import dnm.report
 import dnm.runner
 import dnm.touch
-import dnm.yunikorn
 
 _LOADED_LATE = (
     "dnm.actuator", "dnm.check", "dnm.kube_kubeconfig", "dnm.report", "dnm.yunikorn",
@@ -48,6 +45,7 @@ _EFFECTS = frozenset((
     "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "socket.bind",
     "fcntl.flock", "fcntl.lockf", "signal.pthread_kill", "shutil.rmtree", "shutil.move",
 ))  # fmt: skip
+_reaped: dict[int, int] = {}  # of those that `settle` came across
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -65,6 +63,7 @@ def _load_the_rest() -> None:
     """What a run imports late; a configuration that is missing ends this one early."""
     for name in _LOADED_LATE:
         importlib.import_module(name)
+    dnm.cli.app = typer.main.get_command(dnm.cli.app)  # type: ignore[assignment]
     sys.argv = ["dnm", "status", "--config", "/nonexistent/dnm.ini"]
     with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere), suppress(SystemExit):
         dnm.cli.main()
@@ -89,7 +88,9 @@ def start(jobs: list[dict[str, Any]]) -> list[int]:
 
 def reap(pid: int) -> int:
     """The exit code of one that has ended; minus the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if pid not in _reaped:
+        _reaped[pid] = os.waitpid(pid, 0)[1]
+    return os.waitstatus_to_exitcode(_reaped.pop(pid))
 
 
 def settle() -> bool:
@@ -97,16 +98,18 @@ def settle() -> bool:
     until = time.monotonic() + _SETTLE_SECONDS
     while time.monotonic() < until:
         try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return True
         if pid == 0:
             time.sleep(0.002)
+        else:
+            _reaped[pid] = status
     return False
 
 
 def descendants() -> list[int]:
-    """All processes below this one."""
+    """All processes below this one, parents before their children."""
     children: dict[int, list[int]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:

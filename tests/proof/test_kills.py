@@ -1,0 +1,135 @@
+"""Runs that are killed while a converter is at work, and converters that die with them.
+
+The converter is a real process; the sandbox holds its second half back, so that it is at work for
+exactly as long as the test says.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dnm.model import Phase
+from tests.proof import story
+from tests.proof.harness import Warm, World
+
+FINISH = "/sandbox/node-convert/finish"
+CALLS = {"k8s": 1, "batch": 2}  # two nodes are asked for at once, and returned one by one
+DIRECTIONS = list(CALLS)
+
+
+def until_converter(world: World, direction: str) -> None:
+    """Plays the story up to the run that will call the converter in this direction."""
+    if direction == "k8s":
+        return
+    while not any(e.phase is Phase.RELEASING for e in world.site.registry.nodes.values()):
+        story.play_minute(world)
+        assert world.runs < story.LONGEST
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_run_killed_while_the_converter_works_on(world: World, direction: str) -> None:
+    """The converter outlives it and two more runs, which neither call it again nor count twice."""
+    story.build(world)
+    until_converter(world, direction)
+    asked = story.calls(world, "--set", direction)
+    with world.gate(FINISH) as gate:
+        run = world.start()
+        gate.await_arrivals(CALLS[direction])
+        run.send(signal.SIGKILL)
+        assert run.wait().was_killed
+        begun = story.calls(world, "--set", direction)
+        assert begun > asked
+        for _ in range(2):
+            world.tick(story.MINUTE)
+            assert world.run().code == 0
+            assert story.calls(world, "--set", direction) == begun
+            story.check_always(world)
+            story.check_limits(world)
+    world.settle()
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_power_cut_while_the_converter_works(world: World, direction: str) -> None:
+    """Run and converter die together. What the converter had claimed is its own to mend; whatever
+    it did not get to do, dnm finds out by looking, and does again."""
+    story.build(world)
+    until_converter(world, direction)
+    with world.gate(FINISH) as gate:
+        run = world.start()
+        gate.await_arrivals(CALLS[direction])
+        world.warm.ask("kill_all")
+        assert run.wait().was_killed
+    world.sandbox.conversion._operations.clear()
+    lost = [m for m in world.sandbox.batch.machines.values() if m.place == "leaving"]
+    assert bool(lost) == (direction == "k8s")
+    for machine in lost:
+        world.sandbox.batch.release(machine)  # the converter's own journal, at its next start
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_term_while_the_converter_works_ends_the_run_within_its_grace(
+    world: World, direction: str
+) -> None:
+    story.build(world, shutdown_grace_seconds=0)
+    until_converter(world, direction)
+    with world.gate(FINISH) as gate:
+        run = world.start()
+        gate.await_arrivals(CALLS[direction])
+        run.send(signal.SIGTERM)
+        ended = run.wait(20)
+        assert ended.code == 1 and "still at work" in ended.out + ended.err, ended
+        begun = story.calls(world, "--set", direction)
+        world.tick(story.MINUTE)
+        assert world.run().code == 0
+        assert story.calls(world, "--set", direction) == begun
+    world.settle()
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
+def test_a_term_between_two_steps_lets_the_run_end_early(world: World) -> None:
+    """The node list is held back until the signal is there: the plan is made, nothing is done."""
+    story.build(world)
+    with world.gate("/api/v1/nodes") as gate:
+        run = world.start()
+        gate.await_arrivals()
+        run.send(signal.SIGTERM)
+    ended = run.wait()
+    assert ended.code == 1 and "signal" in ended.out + ended.err, ended
+    assert story.calls(world, "--set") == 0
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_the_real_command_is_killed_in_the_middle(
+    warm: Warm, tmp_path: Path, direction: str
+) -> None:
+    """`python -m dnm.cli run` itself, in real time: another is turned away while it works, and it
+    is killed while its converter is at work."""
+    world = World(tmp_path / "world", warm, now=time.time() - 3600)
+    site = story.build(world)
+    until_converter(world, direction)
+    world.tick(time.time() - world.sandbox.clock.now())
+    command = [sys.executable, "-m", "dnm.cli", "run", "--config", str(site.path)]
+    with world.gate(FINISH) as gate, subprocess.Popen(command) as run:
+        gate.await_arrivals(CALLS[direction])
+        assert site.command("run").returncode == 75
+        run.kill()
+        assert run.wait() == -signal.SIGKILL
+        begun = story.calls(world, "--set", direction)
+        assert site.command("run").returncode == 0
+        assert story.calls(world, "--set", direction) == begun
+    world.tick(story.MINUTE)
+    story.play_on(world)
+    world.close()
