@@ -98,9 +98,17 @@ def still_running(processes: Iterable[ConverterProcess]) -> frozenset[ConverterP
     return frozenset(process for process in processes if process_of(process.pid) == process)
 
 
+def _note_process(descriptor: int) -> None:
+    """In the new process, before it becomes the converter: from its first moment it can be found,
+    also if dnm is killed in this one."""
+    process = process_of(os.getpid())
+    if process is not None:
+        os.write(descriptor, msgspec.json.encode(process))
+
+
 class ConverterCall:
-    """One converter under way, its output in `<key>.out` and `<key>.err` of a directory.
-    `run_converters` drives it."""
+    """One converter under way, its output in `<key>.out` and `<key>.err` of a directory, which
+    process it is in `<key>.process`. `run_converters` drives it."""
 
     def __init__(
         self, key: str, command: Sequence[str], environment: Mapping[str, str], directory: Path
@@ -114,6 +122,7 @@ class ConverterCall:
                 directory.mkdir(mode=0o700, exist_ok=True)
                 self.stdout = _Tail(directory / f"{key}.out")
                 self.stderr = _Tail(directory / f"{key}.err")
+                note = _Tail(directory / f"{key}.process").file
             with touch("converter.start"):
                 self.child = subprocess.Popen(
                     list(command),
@@ -122,10 +131,12 @@ class ConverterCall:
                     stderr=self.stderr.file,
                     env=dict(environment),
                     start_new_session=True,
+                    preexec_fn=partial(_note_process, note.fileno()),
                 )
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise ConverterError(
-                f"the converter {command[0]} can't be started ({error.strerror}): "
+                f"the converter {command[0]} can't be started "
+                f"({getattr(error, 'strerror', '') or error}): "
                 "set node_convert_path to an executable file"
             ) from error
         self.process = process_of(self.child.pid) or ConverterProcess(
@@ -209,6 +220,15 @@ class NodeConvert:
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return still_running(processes)
+
+    def find(self, key: str) -> ConverterProcess | None:
+        """The process that was started under a key, by whichever run."""
+        try:
+            with touch("converter.read_output"):
+                content = (self.directory / f"{key}.process").read_bytes()
+            return msgspec.json.decode(content, type=ConverterProcess)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
         """Starts it under a key of the caller's; raises ConverterError."""

@@ -87,11 +87,23 @@ def make_pass_plan(
     edges: Edges | None = None
     try:
         edges = connect(config, environ)
+        registry = _find_converters(registry, edges[1])
         facts = take_snapshot(config, registry, *edges, taken_at)
     except KubeError as error:
         why = Unreadable(what="the Kubernetes API", error=str(error))
         facts = nothing_readable(why, taken_at)
     return make_plan(config, registry, facts), edges
+
+
+def _find_converters(registry: Registry, converter: Converter) -> Registry:
+    """A run that was killed just after it had started a converter could not record its process."""
+    requests = tuple(
+        msgspec.structs.replace(request, converter=converter.find(request.id))
+        if request.converter is None and not request.ended
+        else request
+        for request in registry.requests
+    )
+    return msgspec.structs.replace(registry, requests=requests)
 
 
 def plan_pass(config: Config, environ: Mapping[str, str], clock: Clock = wall_clock) -> Pass:

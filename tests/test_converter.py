@@ -103,6 +103,7 @@ def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
     convert = NodeConvert(a_config(tmp_path), {})
     convert.directory = tmp_path / "output"
     assert convert.read_names("k") == ("a001",) and convert.read_names("other") == ()
+    assert convert.find("k") == call.process and convert.find("other") is None
     convert.forget_output({"other"})
     assert list(convert.directory.iterdir()) == []
 
