@@ -76,7 +76,7 @@ class Weather:
         if what == "kill":
             raise Killed
         if what and when == "before":
-            self.failed.add(point)
+            self.failed.add("")
             number = {"full": 28, "io": 5}[what]
             raise OSError(number, {"full": "No space left on device", "io": "I/O error"}[what])
 
@@ -101,41 +101,44 @@ class ModelKube:
         self.world, self.instance, self.weather, self.disk = world, instance, weather, disk
 
     @contextmanager
-    def _call(self, point: str, is_write: bool = False) -> Iterator[None]:
+    def _call(self, point: str, fact: str = "", is_write: bool = False) -> Iterator[None]:
+        """`fact`: what is not known if it fails."""
         fault = self.weather.next_fault()
         if fault == "late":
             self.world.advance(20)
         elif fault == "409" and is_write:
             raise KubeConflict(f"{point}: somebody wrote in between")
         elif fault and fault not in ("answer lost", "unknown"):
-            self.weather.failed.add(point)
+            self.weather.failed.add(fact)
             raise KubeError(f"{point}: {fault}")
         try:
             with touch(point):
                 yield
         except OSError as error:
-            self.weather.failed.add(point)
+            self.weather.failed.add(fact)
             raise KubeError(f"{point}: {error}") from error
         if fault == "answer lost":
-            self.weather.failed.add(point)
+            self.weather.failed.add(fact)
             raise KubeError(f"{point}: it is not known whether it was done")
 
     # --- reads --------------------------------------------------------------------------------
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
         try:
-            with self._call("kube.list_nodes"):
+            with self._call("kube.list_nodes", "nodes"):
                 return tuple(self.world.nodes.values())
         except KubeError as error:
             return Unreadable(what="nodes", error=str(error))
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
         try:
-            with self._call("kube.list_pods"):
+            with self._call("kube.list_pods", "pods"):
                 return PodList(pods=tuple(self.world.pods.values()))
         except KubeError as error:
             if "403" not in str(error):
                 return Unreadable(what="pods", error=str(error))
+            self.weather.failed.remove("pods")
+            self.weather.failed.add("all pods")
         seen = tuple(pod for pod in self.world.pods.values() if pod.namespace in namespaces)
         return PodList(pods=seen, cluster_wide=False)
 
@@ -177,7 +180,7 @@ class ModelKube:
         old, new = (m.data.get("queues.yaml", "") for m in (before, after))
         if NUMBERS.sub("#", old) != NUMBERS.sub("#", new):
             broken.append("more than numbers of the queue document was changed")
-        if self.weather.failed & {"kube.list_nodes", "kube.list_pods"} and old != new:
+        if self.weather.failed & {"nodes", "pods"} and old != new:
             broken.append("limits were changed although nodes or pods could not be read")
         with suppress(DnmError):
             sections = [
@@ -281,10 +284,11 @@ class Operation:
             return
         self.timed_out = True
         self.end(None)
-        if self.behaviour == "hangs":
-            for machine in self.machines:
-                if machine.place == "leaving":
-                    self.world.give_back(machine)
+        for machine in self.machines:
+            if machine.place == "leaving" and self.behaviour == "hangs":
+                self.world.give_back(machine)
+            elif machine.place == "leaving":
+                self.world.astray_is_excused.add(machine.name)
 
 
 class ModelConverter:
@@ -310,7 +314,7 @@ class ModelConverter:
                 if fault not in ("", "late", "unknown"):
                     raise OSError(5, fault)
         except OSError as error:
-            self.weather.failed.add("converter.list")
+            self.weather.failed.add("batch")
             return Unreadable(what="--list", error=str(error))
         return {
             machine.name: BatchNode(
@@ -353,15 +357,22 @@ class ModelConverter:
                 call.kill()
             for line in call.lines:
                 on_line(key, line)
-            with touch("converter.end"):
-                ended[key] = Ended(
-                    exit_code=call.exit_code,
-                    names=call.names,
-                    last_lines=tuple(call.lines[-5:]),
-                    timed_out=call.timed_out,
-                    left_running=left_running,
-                )
+            with suppress(OSError), touch("converter.end"):
+                pass
+            ended[key] = Ended(
+                exit_code=call.exit_code,
+                names=call.names,
+                last_lines=tuple(call.lines[-5:]),
+                timed_out=call.timed_out,
+                left_running=left_running,
+            )
         return ended
+
+    def find(self, key: str) -> ConverterProcess | None:
+        with suppress(OSError), touch("converter.read_output"):
+            found = self.outputs.get(key)
+            return ConverterProcess(pid=found.pid, start_ticks=1) if found else None
+        return None
 
     def read_names(self, key: str) -> tuple[str, ...]:
         with suppress(OSError), touch("converter.read_output"):
@@ -385,7 +396,7 @@ class ModelConverter:
         free = [m for m in self.world.machines.values() if m.node_type == node_type and is_free(m)]
         machines = free[:wanted]
         for machine in machines:
-            self.world.take(machine, self.instance)
+            self.world.take(machine)
         operation = Operation(self.world, behaviour, machines)
         if not behaviour.startswith("hangs"):
             pretended = [m.name for m in free[:asked]]
@@ -403,7 +414,7 @@ class ModelConverter:
         ]
         if not requests:
             broken.append("a conversion was started before the registry knew")
-        if self.weather.failed & {"kube.list_nodes", "kube.list_pods", "converter.list"}:
+        if self.weather.failed & {"nodes", "pods", "batch"}:
             broken.append("a conversion was started although a fact could not be read")
         if registry.pause is not None:
             broken.append("a conversion was started although dnm is paused")
@@ -437,8 +448,9 @@ class ModelConverter:
             return
         if machine.has_job or machine.in_service:
             broken.append(f"{name} was returned while Slurm has it in service")
-        if machine.lender not in ("", self.instance):
-            broken.append(f"{self.instance} returned {name}, which {machine.lender} lent")
+        node = self.world.nodes.get(name)
+        if node is not None and node.mark and node.mark.instance != self.instance:
+            broken.append(f"{self.instance} returned {name}, which {node.mark.instance} marked")
         if name in self.world.nodes and self.world.fences.get(name) != self.instance:
             broken.append(f"{name} was returned without {self.instance}'s fence")
 

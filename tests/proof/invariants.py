@@ -119,9 +119,9 @@ def one_owner(play: Play) -> Iterator[str]:
     owners: dict[str, str] = {}
     for host, registry in readable(play):
         for name, entry in registry.nodes.items():
-            if entry.owner == host.instance and entry.phase in (Phase.SERVING, Phase.RETURNING):
+            if entry.owner == host.instance and entry.phase is Phase.SERVING:
                 if name in owners:
-                    yield f"{name} serves or is returned by {owners[name]} and {host.instance}"
+                    yield f"{name} serves for {owners[name]} and for {host.instance}"
                 owners[name] = host.instance
 
 
@@ -157,8 +157,10 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
     """What must be true of one run, and of the state right behind it."""
     problems = []
     failed, effects = weather.failed, ran.effects
-    if "kube.list_nodes" in failed and effects:
+    if "nodes" in failed and effects:
         problems.append(f"4: acted without knowing the nodes: {effects}")
+    if failed & {"pods", "all pods"} and any(word in str(effects) for word in ("fence", "return")):
+        problems.append(f"4: took a node away without knowing its pods: {effects}")
     if ran.result is None or ran.result.outcome is None:
         assert not problems, problems
         return

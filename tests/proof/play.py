@@ -278,6 +278,7 @@ class Play:
         machine = self.world.machine_of(name) if name else None
         if machine is not None and machine.place == "kubernetes":
             machine.is_shared_by_hand = True
+            self.world.astray_is_excused.add(machine.name)
 
     def submit_job(self) -> None:
         self.world.waiting_jobs = min(self.world.waiting_jobs + 1, 3)
@@ -422,7 +423,7 @@ class Play:
     def run_all(self) -> list[Ran]:
         return [self.run(number) for number in range(len(self.hosts))]
 
-    def come_to_rest(self, most: int = 40) -> None:
+    def come_to_rest(self, most: int = 80) -> None:
         """Runs as cron does, with a person who reads the errors, until nothing happens any more."""
         quiet = 0
         for _ in range(most):
@@ -444,7 +445,23 @@ class Play:
             raise AssertionError(f"with all faults gone, {host.instance} says: {ran.error}")
         if any("dnm queues rebase" in error for error in ran.result.plan.errors):
             self._rebase(host)
-        change_registry(host.config, lambda registry: _reset_failed(registry, self.world.now))
+        change_registry(host.config, self._deal_with_failed)
+
+    def _deal_with_failed(self, registry: Registry) -> Registry:
+        """A person looks at each node that needs one. What Slurm knows by another name is returned
+        by hand and forgotten (`dnm forget`), else dnm is told to try again (`dnm reset`)."""
+        nodes = dict(registry.nodes)
+        for name, entry in registry.nodes.items():
+            machine = self.world.machine_of(name)
+            if entry.phase is not Phase.FAILED:
+                continue
+            nodes[name] = enter_phase(entry, Phase.RETURNING, self.world.now)
+            if machine is None or machine.node_name not in ("", name) or machine.name != name:
+                del nodes[name]
+                if machine is not None:
+                    self.world.remove_node(machine.node_name, "")
+                    self.world.give_back(machine)
+        return msgspec.structs.replace(registry, nodes=nodes)
 
     def _rebase(self, host: Host) -> None:
         """`kubectl apply` of the manifest and `dnm queues rebase --as baseline`."""
@@ -460,15 +477,6 @@ class Play:
 def _rested(registry: Registry) -> Registry:
     """`dnm resume`, and `dnm reset` of every queue and node type."""
     return msgspec.structs.replace(registry, pause=None, breakers={}, backoffs={})
-
-
-def _reset_failed(registry: Registry, now: datetime) -> Registry:
-    """`dnm reset NODE` for every node that needs a person."""
-    nodes = {
-        name: enter_phase(entry, Phase.RETURNING, now) if entry.phase is Phase.FAILED else entry
-        for name, entry in registry.nodes.items()
-    }
-    return msgspec.structs.replace(registry, nodes=nodes)
 
 
 def _serving(registry: Registry) -> dict[str, dict[str, dict[str, int]]]:

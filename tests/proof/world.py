@@ -48,7 +48,7 @@ BROKEN_DOCUMENTS = ("partitions: [", "a: b", MANIFEST.replace("vcore: 8 ", "vcor
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """A machine as Slurm has it. `lender`: the instance whose converter took it, else empty."""
+    """A machine as Slurm has it."""
 
     name: str
     place: str = "batch"  # batch | leaving | kubernetes | returning
@@ -56,7 +56,6 @@ class Machine(msgspec.Struct, kw_only=True):
     is_drained_by_admin: bool = False
     is_down: bool = False
     node_name: str = ""
-    lender: str = ""
     is_shared_by_hand: bool = False  # an administrator resumed it while it is lent
 
     @property
@@ -253,12 +252,12 @@ class World:
                 machine.has_job = True
                 self.waiting_jobs -= 1
 
-    def take(self, machine: Machine, instance: str) -> None:
+    def take(self, machine: Machine) -> None:
         """A converter drains and reserves it."""
-        machine.place, machine.lender = "leaving", instance
+        machine.place = "leaving"
 
     def give_back(self, machine: Machine) -> None:
-        machine.place, machine.lender, machine.node_name = "batch", "", ""
+        machine.place, machine.node_name = "batch", ""
         machine.is_shared_by_hand = False
 
     def join(self, machine: Machine, namespace: str, node_name: str = "") -> None:
