@@ -436,8 +436,15 @@ def down(
 @app.command("demo")
 def demo_(
     speed: Annotated[float, typer.Option(help="How much faster its time passes.")] = 1.0,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="With a real Slurm, which must be installed.")
+    ] = False,
 ) -> None:
     """Play a workshop on an embedded cluster."""
+    if slurm:
+        from dnm.demo_slurm import demo_slurm
+
+        raise typer.Exit(demo_slurm())
     from dnm.demo import demo
 
     raise typer.Exit(demo(speed=speed))
