@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from dnm.queue_schema import Filter, Partition, PlacementRule, Queue
 
+USER_NAME = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?\Z")
+GROUP_NAME = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*\Z")
 _RULE_NAME = re.compile(r"[_a-zA-Z][a-zA-Z0-9_]*\Z")
-_USER = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?\Z")
-_GROUP = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*\Z")
 _PATTERN_SIGN = re.compile(r"[\^$*+?()\[{}|]")
 _NOT_IN_GO = re.compile(r"\(\?(?:[=!#(>]|<[=!])|\\[1-9Z]|[*+?}][*+]|\(\?P[=>]")
 
@@ -47,7 +47,10 @@ def _filter_problems(chosen: Filter) -> list[str]:
     problems = []
     if chosen.type.lower() not in ("", "allow", "deny"):
         problems.append(f"filter type {chosen.type!r}: allow and deny exist")
-    for kind, names, pattern in (("user", chosen.users, _USER), ("group", chosen.groups, _GROUP)):
+    for kind, names, pattern in (
+        ("user", chosen.users, USER_NAME),
+        ("group", chosen.groups, GROUP_NAME),
+    ):
         if names and len(names) == 1 and not pattern.match(names[0]) and not _is_regex(names[0]):
             problems.append(f"filter {kind} {names[0]!r} is neither a name nor an expression")
     return problems

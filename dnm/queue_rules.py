@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dnm.model import Resources
 from dnm.quantity import INT64_MAX, QuantityError, format_amount, parse_yunikorn
 from dnm.queue_decode import Violation
-from dnm.queue_placement import check_placement_rules
+from dnm.queue_placement import GROUP_NAME, USER_NAME, check_placement_rules
 from dnm.queue_schema import Limit, Partition, Quantities, Queue, Scheduler
 
 Report = Callable[[str, str, int, str], None]
 """Takes a violation: rule, queue path, line, message."""
 
 _QUEUE_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}\Z")
-_USER = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?\Z")
-_GROUP = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*\Z")
 _WILDCARD = "*"
 
 
@@ -229,8 +227,8 @@ def _check_limits(path: str, queue: Queue, limits: list[Limit], report: Report) 
 
         if not limit.users and not limit.groups:
             complain("names no user and no group")
-        _check_who("user", limit.users or [], users, _USER, complain)
-        _check_who("group", limit.groups or [], groups, _GROUP, complain)
+        _check_who("user", limit.users or [], users, USER_NAME, complain)
+        _check_who("group", limit.groups or [], groups, GROUP_NAME, complain)
         if groups == {_WILDCARD}:
             complain("the group wildcard needs a limit for a named group before it")
         amounts = amounts_of(limit.maxresources)

@@ -190,7 +190,6 @@ class QueueDocument:
         self.shape = shape
         self.refusal = refusal
         self.queues: dict[str, QueueLimits] = {}
-        self.lines: dict[str, int] = {}
         self.places: dict[LimitPlace, Quantity] = {}
         self.tree: dict[str, Queue] = {}
         partition = self.partition
@@ -205,7 +204,6 @@ class QueueDocument:
 
     def _add(self, path: str, parent: str | None, queue: Queue) -> None:
         self.tree[path] = queue
-        self.lines[path] = queue.line
         maximum, guaranteed = queue.resources.max, queue.resources.guaranteed
         self.queues[path] = QueueLimits(
             path=path,

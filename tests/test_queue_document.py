@@ -180,7 +180,7 @@ def test_the_tree_as_yunikorn_builds_it(name: str, paths: list[str]) -> None:
 
 
 def test_only_the_default_partition_counts() -> None:
-    assert parse_document(CORPUS["several_partitions"]).lines["root.a"] == 11
+    assert parse_document(CORPUS["several_partitions"]).tree["root.a"].line == 11
 
 
 def test_an_all_zero_limit_is_no_limit() -> None:
