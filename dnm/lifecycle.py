@@ -196,6 +196,8 @@ def _type_known(config: Config, entry: LentNode) -> bool:
 
 
 def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
+    if node.is_deleting:
+        return "is being deleted from Kubernetes"
     if not node.is_ready:
         return "is in Kubernetes but not Ready"
     expected = config.node_types[entry.node_type].size

@@ -393,3 +393,11 @@ def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
     assert (mended.nodes["a001"].retry_after or ahead) <= NOW + timedelta(hours=1)
     assert mended.backoffs["a"].until <= NOW + timedelta(hours=1)
     assert without_future(a_config(), mended, NOW) == mended
+
+
+@pytest.mark.parametrize("node_type", ["a", "a type that is not configured any more"])
+def test_a_node_that_is_deleted_while_it_joins_is_said_to_be(node_type: str) -> None:
+    late = a_lent_node(Phase.JOINING, since=LONG_AGO, node_type=node_type)
+    step = advance_node(a_config(), "a001", late, facts([a_node(is_deleting=True)]))
+    assert step.entry is not None and step.entry.phase is Phase.FAILED
+    assert "is being deleted from Kubernetes" in step.entry.error
