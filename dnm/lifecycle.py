@@ -317,6 +317,9 @@ def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Step
     if pods:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
         return _stay(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
+    if node is not None and node.is_cordoned and not (node.mark and node.mark.fenced):
+        # Without our own fence it is not given back, and an administrator's is not ours to take.
+        return _stay(name, entry, Verdict.WAIT, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
     return _return_again(config, name, entry, facts)
 
 

@@ -134,6 +134,13 @@ CASES = [
         "an administrator was first",
     ),
     case(Phase.RELEASING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
+    case(
+        Phase.RETURNING,
+        facts([a_node(is_cordoned=True)], batch=[AWAY]),
+        Reason.HELD_BY_ADMIN,
+        Phase.RETURNING,
+        "cordoned by an administrator",
+    ),
     case(Phase.RETURNING, facts(batch=[BACK]), Reason.RETURNED, GONE_PHASE, "back"),
     case(
         Phase.RETURNING,
