@@ -100,7 +100,9 @@ def _returning_again(registry: Registry, name: str) -> Registry:
             f"{name} is {entry.phase.value}, not failed: there is nothing to reset; "
             "`dnm status` shows what it waits for"
         )
-    again = enter_phase(entry, Phase.RETURNING, datetime.now(UTC))
+    # A converter that a run has left at work is still waited for: two of them on one node would
+    # power-cycle it under each other.
+    again = enter_phase(entry, Phase.RETURNING, datetime.now(UTC), converter=entry.converter)
     return _with(registry, nodes={**registry.nodes, name: again})
 
 

@@ -186,7 +186,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
         f"{name} {why} since {_clock(entry.since)}; look at it, then `dnm reset {name}` "
         "to give it back to Slurm"
     )
-    failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
+    failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)
     step = _stay(name, failed, Verdict.FAILED, Reason.LATE, error)
     return msgspec.structs.replace(step, conversion_failed=True)
 
