@@ -261,6 +261,7 @@ class Actuator:
         entry = _replace(
             entry,
             attempts=attempt,
+            is_handed_over=False,
             retry_after=now + self.config.convert_timeout + self.config.join_timeout,
         )
         self._save(_with_node(self.registry, name, entry))
@@ -333,7 +334,13 @@ class Actuator:
             return
         error, now = _how(end), self.clock()
         wait = backoff_delay(self.config, entry.attempts) if error else self.config.join_timeout
-        ended = _replace(entry, converter=None, error=error, retry_after=now + wait)
+        ended = _replace(
+            entry,
+            converter=None,
+            error=error,
+            retry_after=now + wait,
+            is_handed_over=not error and end.exit_code == 0,
+        )
         self._save(_with_node(self.registry, name, ended))
         if error:
             self._fail(f"action=return node={name} error={error!r}")

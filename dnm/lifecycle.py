@@ -32,6 +32,7 @@ from dnm.model import (
     Value,
     Verdict,
 )
+from dnm.slurm_text import parse_state
 
 MAX_ATTEMPTS = 3
 _LONGEST_BACKOFF = timedelta(hours=1)
@@ -57,6 +58,15 @@ class Facts(Value):
     def is_unknown_to_slurm(self, name: str) -> bool:
         """Slurm was asked, and does not know the node or what it does."""
         return self.batch is not None and self.is_in_service(name) is None
+
+    def is_drained_by_another(self, name: str, entry: LentNode) -> bool:
+        """Whether a node that its converter has handed over answers, but is drained: a health check
+        or an administrator did that, and one more return would lift it."""
+        known = self.batch.get(name) if self.batch is not None else None
+        if known is None or not entry.is_handed_over or name in (self.nodes or {}):
+            return False
+        state = parse_state(known.state)
+        return state.base == "IDLE" and state.flags & {"DRAIN", "NOT_RESPONDING"} == {"DRAIN"}
 
     def work_on(self, name: str) -> int | None:
         """Pods that count on a node; None: it can't be told that there are none."""
@@ -148,7 +158,9 @@ def _with(entry: LentNode, **changes: object) -> LentNode:
 
 def enter_phase(entry: LentNode, phase: Phase, now: datetime, **changes: object) -> LentNode:
     """A new phase starts its own clock, tries and error."""
-    fresh: dict[str, object] = {"attempts": 0, "retry_after": None, "error": "", "converter": None}
+    fresh: dict[str, object] = {
+        "attempts": 0, "is_handed_over": False, "retry_after": None, "error": "", "converter": None,
+    }  # fmt: skip
     return _with(entry, phase=phase, since=now, **{**fresh, **changes})
 
 
@@ -333,6 +345,13 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> S
     if facts.is_in_service(name) is None:
         detail = "Slurm could not be asked whether it has the node"
         return _stay(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
+    if facts.is_drained_by_another(name, entry):
+        error = (
+            f"{name} was given back, and Slurm has it drained since: see `sinfo -R -n {name}`. It "
+            f"is forgotten once it is resumed; `dnm reset {name}` gives it back once more"
+        )
+        failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
+        return _stay(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
     if entry.attempts >= MAX_ATTEMPTS:
         why = entry.error or "it did not end"
         error = (

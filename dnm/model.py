@@ -335,6 +335,7 @@ class LentNode(Value):
     idle_since: datetime | None = None
     was_used: bool = False
     attempts: int = 0  # converter calls of this phase that did not end it
+    is_handed_over: bool = False  # the last of them ended with exit code 0
     retry_after: datetime | None = None
     error: str = ""
     converter: ConverterProcess | None = None

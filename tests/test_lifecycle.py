@@ -408,3 +408,33 @@ def test_a_node_that_is_deleted_while_it_joins_is_said_to_be(node_type: str) -> 
     step = advance_node(a_config(), "a001", late, facts([a_node(is_deleting=True)]))
     assert step.entry is not None and step.entry.phase is Phase.FAILED
     assert "is being deleted from Kubernetes" in step.entry.error
+
+
+DRAINED = a_batch_node(in_service=False, state="IDLE+DRAIN")
+
+
+@pytest.mark.parametrize(
+    ("entry", "seen", "after"),
+    [
+        pytest.param({"is_handed_over": True}, facts(batch=[DRAINED]), Phase.FAILED, id="drained"),
+        pytest.param({}, facts(batch=[DRAINED]), Phase.RETURNING, id="the converter failed"),
+        pytest.param(
+            {"is_handed_over": True}, facts(batch=[AWAY]), Phase.RETURNING, id="did not boot"
+        ),
+        pytest.param(
+            {"is_handed_over": True},
+            facts([a_node(mark=FENCED, is_cordoned=True)], batch=[DRAINED]),
+            Phase.RETURNING,
+            id="the converter lied",
+        ),
+    ],
+)
+def test_a_drain_that_came_after_the_return_is_another_s(
+    entry: dict[str, Any], seen: Facts, after: Phase
+) -> None:
+    """A health check that drains a node that has just booted: the site's converter would
+    power-cycle it again and lift the drain."""
+    returned = a_lent_node(Phase.RETURNING, attempts=1, retry_after=LONG_AGO, **entry)
+    step = advance_node(a_config(), "a001", returned, seen)
+    assert step.entry is not None and step.entry.phase is after
+    assert step.wants_return == (after is Phase.RETURNING)
