@@ -111,7 +111,8 @@ class SlurmSite:
         self.config = directory / "dnm.ini"
         self.config.write_text(
             f"[settings]\nkubeconfig_path = {sandbox.kubeconfig}\n"
-            f"state_dir = {directory / 'state'}\ninstance_id = {instance}\n\n[node_convert]\n"
+            f"state_dir = {directory / 'state'}\ninstance_id = {instance}\n\n"
+            "[node_type:a]\ntaints = {namespace}=true:NoSchedule\n[node_type:b]\n[node_convert]\n"
             + "\n".join(lines)
             + "\n"
         )
@@ -163,6 +164,9 @@ class SlurmSite:
             assert not self.lab.client.read_jobs_on(name)
             manifest = self.sandbox.get("nodes", name)
             assert manifest is not None and manifest["metadata"]["labels"]["dev"] == "true"
+            if name.startswith("a"):
+                taint = {"key": "dev", "value": "true", "effect": "NoSchedule"}
+                assert taint in manifest["spec"]["taints"]
 
     def assert_in_service(self, *nodes: str) -> None:
         """Slurm's alone, without a trace of ours."""

@@ -136,6 +136,9 @@ CASES = {
     "lent by the script before": (
         facts(node(state="IDLE+DRAIN+RESERVED"), reservations=[reservation("k8s", timedelta(0))]),
         SKIP, "lent or being lent (reservation k8s)"),
+    "a reservation of many that is called like ours": (
+        facts(node(), reservations=[reservation("k8s-a001", timedelta(0), "a001", "a002")]),
+        SKIP, "reservation k8s-a001"),
     "reserved as another node's": (
         facts(node(), reservations=[reservation("k8s-a0011", timedelta(0))]),
         SKIP, "reservation k8s-a0011"),

@@ -158,9 +158,7 @@ class Call:
         if other_instance(self.settings, node):
             return False
         return is_own_reason(self.settings, node.reason) or any(
-            node.name in one.nodes
-            and is_own_reservation(one.name, node.name, self.settings.res_name)
-            for one in facts.reservations
+            is_own_reservation(one, node.name, self.settings.res_name) for one in facts.reservations
         )
 
     # --- all ----------------------------------------------------------------------------------

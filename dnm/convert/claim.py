@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from dnm.convert.conversion import Conversion, NotClaimed
+from dnm.convert.select import is_own_reservation
 from dnm.convert.settings import Settings
 from dnm.errors import SlurmError
 from dnm.slurm import SlurmOutcomeUnknown, SlurmRefused
@@ -61,8 +62,12 @@ def _reservations_of(conversion: Conversion) -> tuple[Reservation, ...]:
 
 def own_reservations(conversion: Conversion) -> tuple[Reservation, ...]:
     """Ours for this node, and the predecessor's shared one if the node is in it."""
-    names = (conversion.reservation, conversion.settings.res_name)
-    return tuple(one for one in _reservations_of(conversion) if one.name in names)
+    prefix = conversion.settings.res_name
+    return tuple(
+        one
+        for one in _reservations_of(conversion)
+        if is_own_reservation(one, conversion.node, prefix)
+    )
 
 
 def reserve(conversion: Conversion, ignore_jobs: bool = False) -> None:

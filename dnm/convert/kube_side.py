@@ -18,7 +18,7 @@ from dnm.kube import KubeClient
 from dnm.kube_access import load_access
 from dnm.kube_errors import asking
 from dnm.kube_http import MERGE_PATCH, Session
-from dnm.model import Config, Node, Pod, PodShape, Value
+from dnm.model import Config, Node, Pod, PodShape, Taint, Value
 from dnm.touch import touch
 
 _MIRROR = "kubernetes.io/config.mirror"
@@ -50,7 +50,8 @@ class KubeSide(Protocol):
         """Empty: granted; else why a disruption budget does not allow it now."""
 
     def delete_node(self, name: str) -> None: ...
-    def label_node(self, node: str, labels: Mapping[str, str]) -> None: ...
+    def dress_node(self, node: Node, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
+        """Adds the labels and taints to those that `node` was read with."""
 
 
 class _Owner(msgspec.Struct):
@@ -133,13 +134,22 @@ class KubeConnection:
     def delete_node(self, name: str) -> None:
         self.client.delete_node(name)
 
-    def label_node(self, node: str, labels: Mapping[str, str]) -> None:
-        body = msgspec.json.encode({"metadata": {"labels": dict(labels)}})
+    def dress_node(self, node: Node, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
+        metadata = {"labels": dict(labels), "resourceVersion": node.resource_version}
+        patch: dict[str, object] = {"metadata": metadata}
+        if taints:  # a merge patch replaces the list, hence the resource version
+            patch["spec"] = {"taints": [_taint(one) for one in (*node.taints, *taints)]}
         with (
-            asking(self.access, f"label node {node}", "patch nodes", is_write=True),
-            touch("kube.label_node"),
+            asking(self.access, f"label node {node.name}", "patch nodes", is_write=True),
+            touch("kube.dress_node"),
         ):
-            self.session.write("PATCH", f"/api/v1/nodes/{quote(node, safe='')}", body, MERGE_PATCH)
+            path = f"/api/v1/nodes/{quote(node.name, safe='')}"
+            self.session.write("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+
+
+def _taint(taint: Taint) -> dict[str, str]:
+    found = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+    return {key: text for key, text in found.items() if text}
 
 
 def _reduce(pod: _Pod) -> PodOnNode:

@@ -92,13 +92,15 @@ class _Index:
             if reservation.start is not None and reservation.start > horizon:
                 continue
             for node in reservation.nodes:
-                is_own = is_own_reservation(reservation.name, node, rules.reservation)
+                is_own = is_own_reservation(reservation, node, rules.reservation)
                 (self.own if is_own else self.reserved).setdefault(node, reservation.name)
 
 
-def is_own_reservation(name: str, node: str, prefix: str) -> bool:
-    """Ours is one a node, `<prefix>-<node>`; the shared `<prefix>` is the predecessor's."""
-    return name in (prefix, f"{prefix}-{node}")
+def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool:
+    """Ours holds one node and is called `<prefix>-<node>`; the shared `<prefix>` is of the site's
+    script before."""
+    is_of_node = reservation.name == f"{prefix}-{node}" and reservation.nodes == (node,)
+    return is_of_node or (reservation.name == prefix and node in reservation.nodes)
 
 
 def judge_nodes(facts: Facts, rules: Rules) -> tuple[Judged, ...]:

@@ -83,17 +83,21 @@ def join(conversion: Conversion) -> str:
 
 
 def ready(conversion: Conversion) -> str:
-    """Ready in Kubernetes, with its labels, and the site's own hook says so too."""
+    """Ready in Kubernetes, with its labels and taints, and the site's own hook says so too. The
+    join hook is told of both, so that the kubelet registers with them; this is for one that
+    doesn't."""
     settings, journal = conversion.settings, conversion.journal
     labels = settings.labels(journal.node_type, journal.namespace)
+    taints = settings.taints(journal.node_type, journal.namespace)
 
     def look() -> str:
         node = conversion.kube.read_node(conversion.node)
         if node is None:
             return "Kubernetes has no such Node yet"
-        missing = {key: text for key, text in labels.items() if node.labels.get(key) != text}
-        if missing:
-            conversion.kube.label_node(conversion.node, missing)
+        lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
+        untainted = [taint for taint in taints if taint not in node.taints]
+        if lacking or untainted:
+            conversion.kube.dress_node(node, lacking, untainted)
         return "" if node.is_ready else "the Node is not Ready"
 
     conversion.wait_until(look, settings.ready_timeout_seconds, KubeError)
