@@ -37,6 +37,7 @@ from dnm.queues import (
     check_rules,
     parse_document,
     replace_limits,
+    without_collection,
 )
 
 ANNOTATIONS_LIMIT = 256 * 1024  # bytes, keys and values of all annotations of an object
@@ -95,6 +96,7 @@ class QueueEdit(Value):
     numbers: Mapping[str, QueueNumbers] = {}
 
 
+@without_collection()
 def plan_queue_edit(source: SourceDocument, wants: QueueWants) -> QueueEdit:
     """The document and ledger that hold what `wants` says; a refusal instead of an exception for
     documents that can't be read or edited."""

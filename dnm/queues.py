@@ -244,7 +244,7 @@ def check_rules(document: QueueDocument) -> tuple[Violation, ...]:
 def read_document(text: str) -> tuple[QueueDocument | None, tuple[Violation, ...]]:
     """The document (None: it is no YAML) and why YuniKorn could not read it (empty: it could)."""
     try:
-        with _no_collection():
+        with without_collection():
             composed = compose(text)
             scheduler, problems = decode(composed.root)
     except YamlError as error:
@@ -258,9 +258,9 @@ def read_document(text: str) -> tuple[QueueDocument | None, tuple[Violation, ...
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """A document is many small objects that all stay; to look for garbage among them as they are
-    made would be a third of the time."""
+def without_collection() -> Iterator[None]:
+    """A document is many small objects that all stay: to look for garbage among them while they
+    are made would be a third of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
