@@ -31,7 +31,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: $(STAMP) packages lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 bench: $(STAMP) packages
 	$(BIN)/python -m tests.bench.startup
