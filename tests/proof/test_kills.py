@@ -133,3 +133,21 @@ def test_the_real_command_is_killed_in_the_middle(
     world.tick(story.MINUTE)
     story.play_on(world)
     world.close()
+
+
+@pytest.mark.parametrize("minutes", [1, 5, 30])
+def test_a_converter_that_nobody_knows_of_is_slow(world: World, minutes: int) -> None:
+    """The run is killed between the start of the converter and the note of its process; the
+    converter takes longer than a node may take to join. Its nodes are not lost."""
+    story.build(world, convert_timeout_seconds=3600)
+    with world.gate(FINISH) as gate:
+        assert world.run(fault="converter.start:after:kill").was_killed
+        gate.await_arrivals()
+        for _ in range(minutes):
+            world.tick(story.MINUTE)
+            assert world.run().code in (0, 1)
+            story.check_always(world)
+            assert story.calls(world, "--set", "k8s") == 1
+    world.settle()
+    world.tick(story.MINUTE)
+    story.play_on(world)
