@@ -176,6 +176,14 @@ def test_the_service_outlasts_what_dnm_waits_for() -> None:
     assert service["ReadWritePaths"] == str(defaults.state_dir)
 
 
+def test_the_service_starts_what_the_readme_installs() -> None:
+    (links,) = re.findall(r"^ln -s (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    *programs, directory = links.split()
+    started = Path(unit("dnm.service")["Service"]["ExecStart"].split()[0])
+    assert started.parent == Path(directory)
+    assert started.name in {Path(program).name for program in programs}
+
+
 def test_the_timer_fires_as_often_as_the_configuration_says() -> None:
     timer = unit("dnm.timer")
     assert timer["Timer"]["OnCalendar"] == "*:0/1"
@@ -197,7 +205,7 @@ def test_the_crontab_line() -> None:
 def test_systemd_finds_no_fault(tmp_path: Path) -> None:
     for name in ("dnm.service", "dnm.timer"):
         text = (ROOT / "cron" / name).read_text()
-        (tmp_path / name).write_text(text.replace("/usr/local/bin/dnm", "/bin/true"))
+        (tmp_path / name).write_text(text.replace("/usr/local/sbin/dnm", "/bin/true"))
     answer = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / "dnm.timer"),
          str(tmp_path / "dnm.service")],
