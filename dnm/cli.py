@@ -43,6 +43,8 @@ app.add_typer(load_app, name="test-load")
 app.add_typer(sandbox_app, name="sandbox")
 
 IDENT = "dynamic-node-manager"
+_SYSLOG = "/dev/log"
+_YEAR_IN_MINUTES = 366 * 24 * 60
 
 
 class Output(StrEnum):
@@ -90,8 +92,9 @@ def set_up_logging(to_console: bool) -> None:
 
     logger = logging.getLogger("dnm")
     logger.setLevel(logging.INFO)
-    if os.path.exists("/dev/log"):
-        syslog = SysLogHandler("/dev/log", facility=SysLogHandler.LOG_DAEMON)
+    logging.raiseExceptions = False  # where nobody listens to the socket: no traceback per line
+    if os.path.exists(_SYSLOG):
+        syslog = SysLogHandler(_SYSLOG, facility=SysLogHandler.LOG_DAEMON)
         syslog.ident = f"{IDENT}: "
         logger.addHandler(syslog)
     if to_console:
@@ -217,7 +220,9 @@ def pause(
     """Stop conversions and reversions for a while."""
     from dnm import admin
 
-    length = timedelta(minutes=minutes) if minutes else None
+    if minutes is not None and not 0 < minutes <= _YEAR_IN_MINUTES:
+        raise typer.BadParameter("more than 0, a year at most", param_hint="--for")
+    length = None if minutes is None else timedelta(minutes=minutes)
     print(admin.pause(_config(config_path), length, reason))
 
 

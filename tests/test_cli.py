@@ -277,6 +277,27 @@ def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) ->
     assert "a002" not in site.registry.nodes
 
 
+@pytest.mark.parametrize("minutes", ["0", "-5", "nan", "1e12"])
+def test_a_pause_of_no_length_is_no_pause_for_ever(site: Site, minutes: str) -> None:
+    done = site.command("pause", "--for", minutes)
+    assert done.returncode == 2 and "--for" in done.stderr and "Traceback" not in done.stderr
+    assert site.registry.pause is None
+
+
+def test_a_syslog_that_nobody_listens_to_costs_no_traceback(tmp_path: Path) -> None:
+    program = (
+        "import logging, socket, sys; from dnm import cli;"
+        "left_over = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); left_over.bind(sys.argv[1]);"
+        "left_over.close(); cli._SYSLOG = sys.argv[1]; cli.set_up_logging(False);"
+        "logging.getLogger('dnm').info('a line')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "log")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_queues_are_shown_checked_and_rebased(sandbox: Sandbox, site: Site, tmp_path: Path) -> None:
     site.command("run")
     sandbox.tick(1)
