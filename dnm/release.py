@@ -2,7 +2,8 @@
 
 The rule: a node may go if and only if, without it, `size_queues` wants nothing that it does not
 want with it. So what lets a node go can never bring one back: trigger and release are one question.
-Pods that are too young to ask for a node do hold one.
+Nor may it go if one like it would be taken instead of what is wanted and can't be had. Pods that
+are too young to ask for a node do hold one.
 
 Pods that stayed pending for as long as a node was idle, although it had room and quota for them, or
 although no such node helps them, wait for something else. They hold no node; and when they let one
@@ -15,13 +16,14 @@ until exactly these pods change.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from dnm.demand import NO_USE, Demand, ancestors
-from dnm.fleet import Fleet
+from dnm.fleet import Fleet, Supply
 from dnm.model import (
     Config,
     LentNode,
@@ -38,11 +40,12 @@ from dnm.sizing import Sizing, counting_young, size_queues
 
 class Candidates(Value):
     """Serving nodes (keys of Fleet.lent) that have been idle for their whole idle time and that
-    nobody holds, and how many may go in this run."""
+    nobody holds, and how many may go in this run. `supply`: what could be had as things are."""
 
     now: datetime
     names: tuple[str, ...]
     at_most: int
+    supply: Supply | None = None
 
 
 class Releases(Value):
@@ -68,7 +71,8 @@ def choose_releases(
     every = counting_young(demand)
     base = size_queues(config, every, queues, fleet)
     waiting = _waiting(config, every, fleet, candidates, base)
-    trial = _Trial(config, _leaving_out(every, waiting), queues, fleet)
+    supply = candidates.supply
+    trial = _Trial(config, _leaving_out(every, waiting), queues, fleet, supply)
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
     for rivals in _classes(demand, fleet, candidates):
@@ -83,7 +87,7 @@ def choose_releases(
     return Releases(
         go=tuple(go),
         verdicts=verdicts,
-        waiting=_to_remember(waiting, _Trial(config, every, queues, fleet), go),
+        waiting=_to_remember(waiting, _Trial(config, every, queues, fleet, supply), go),
     )
 
 
@@ -93,19 +97,21 @@ def recall(
     queues: Mapping[str, QueueLimits],
     fleet: Fleet,
     fenced: Mapping[str, LentNode],
+    supply: Supply | None = None,
 ) -> dict[str, NodeVerdict]:
     """For nodes that are fenced but not yet given to the converter: KEEP, where pods landed on them
-    in between or their queue would otherwise want another node like them, else REVERT.
+    in between or their queue would otherwise want, or take, another node like them, else REVERT.
 
     `fenced` are in fleet.leaving, and the limits no longer count them. It needs no room under any
     cap: they are still lent.
     """
-    wanted = size_queues(config, counting_young(demand), queues, fleet).wanted()
+    sizing = size_queues(config, counting_young(demand), queues, fleet, supply)
+    wanted = {key: max(count, sizing.granted()[key]) for key, count in sizing.wanted().items()}
     verdicts: dict[str, NodeVerdict] = {}
     work = {name: demand.nodes.get(name, NO_USE).work_pods for name in fenced}
     for name in sorted(fenced, key=lambda name: (-work[name], str(fenced[name].since), name)):
         entry = fenced[name]
-        key = (entry.queue, entry.namespace, entry.node_type)
+        key = _key(entry)
         verdict, reason, detail = Verdict.REVERT, Reason.FENCED, ""
         if work[name]:
             verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
@@ -131,12 +137,14 @@ class _Trial:
         demand: Demand,
         queues: Mapping[str, QueueLimits],
         fleet: Fleet,
+        supply: Supply | None,
     ) -> None:
         self._config = config
         self._demand = demand
         self._queues = queues
         self._fleet = fleet
-        self._base = size_queues(config, demand, queues, fleet).wanted()
+        self._supply = supply
+        self._base = size_queues(config, demand, queues, fleet, supply)
 
     def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
         """How many of `rivals`, taken in order, may go when `gone` go too; and what speaks against
@@ -168,11 +176,34 @@ class _Trial:
             lent={name: one for name, one in self._fleet.lent.items() if name not in names},
             leaving=self._fleet.leaving | set(names),
         )
-        sizing = size_queues(self._config, self._demand, limits, fleet)
-        for (queue, namespace, node_type), count in sizing.wanted().items():
-            if count > self._base.get((queue, namespace, node_type), 0):
-                return sizing.queues[queue].verdict.sentence
+        sizing = size_queues(self._config, self._demand, limits, fleet, self._supply_with(names))
+        base, own = self._base, {_key(self._fleet.lent[name]) for name in names}
+        granted = {key: count for key, count in sizing.granted().items() if key in own}
+        for after, before in ((sizing.wanted(), base.wanted()), (granted, base.granted())):
+            for key, count in after.items():
+                if count > before.get(key, 0):
+                    return sizing.queues[key[0]].verdict.sentence
         return ""
+
+    def _supply_with(self, names: Sequence[str]) -> Supply | None:
+        """What could be had if these nodes were to be had again."""
+        supply = self._supply
+        if supply is None:
+            return None
+        entries = [self._fleet.lent[name] for name in names]
+        types = Counter(entry.node_type for entry in entries)
+        namespaces = Counter(entry.namespace for entry in entries)
+        return Supply(
+            total=None if supply.total is None else supply.total + len(entries),
+            per_type={name: count + types[name] for name, count in supply.per_type.items()},
+            per_namespace={
+                name: count + namespaces[name] for name, count in supply.per_namespace.items()
+            },
+            batch={
+                name: None if count is None else count + types[name]
+                for name, count in supply.batch.items()
+            },
+        )
 
     def _limits_without(self, names: Sequence[str]) -> dict[str, QueueLimits]:
         limits = {path: dict(one.max) for path, one in self._queues.items()}
@@ -187,13 +218,16 @@ class _Trial:
         }
 
 
+def _key(entry: LentNode) -> tuple[str, str, str]:
+    return entry.queue, entry.namespace, entry.node_type
+
+
 def _classes(demand: Demand, fleet: Fleet, candidates: Candidates) -> list[list[str]]:
     """The candidates by queue, namespace and type, in the order in which they should go; those that
     have been idle for longest first."""
     classes: dict[tuple[str, str, str], list[str]] = {}
     for name in candidates.names:
-        entry = fleet.lent[name]
-        classes.setdefault((entry.queue, entry.namespace, entry.node_type), []).append(name)
+        classes.setdefault(_key(fleet.lent[name]), []).append(name)
     for names in classes.values():
         names.sort()
         names.sort(key=lambda name: fleet.lent[name].since, reverse=True)

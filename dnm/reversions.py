@@ -8,6 +8,7 @@ return. Demand that comes back in between takes the fence off again.
 from __future__ import annotations
 
 from dnm.brakes import is_paused
+from dnm.conversions import supply
 from dnm.draft import Draft
 from dnm.lifecycle import enter_phase
 from dnm.model import Phase, Reason, Verdict
@@ -22,7 +23,12 @@ def plan_fences(draft: Draft) -> None:
     names = tuple(name for name in draft.wants_release if _may_leave(draft, name))
     if not names:
         return
-    asked = Candidates(now=draft.now, names=names, at_most=draft.config.max_reversions_per_run)
+    asked = Candidates(
+        now=draft.now,
+        names=names,
+        at_most=draft.config.max_reversions_per_run,
+        supply=supply(draft),
+    )
     chosen = choose_releases(draft.config, draft.demand, draft.limits, draft.fleet(), asked)
     draft.verdicts |= chosen.verdicts
     for name in chosen.go:
@@ -50,7 +56,8 @@ def _lift_fences(draft: Draft) -> None:
     fenced = draft.own(Phase.RELEASING)
     if not fenced or draft.demand is None:
         return
-    wanted = recall(draft.config, draft.demand, draft.limits, draft.fleet(), fenced)
+    fleet = draft.fleet()
+    wanted = recall(draft.config, draft.demand, draft.limits, fleet, fenced, supply(draft))
     for name in fenced:
         if name in draft.before.held:
             draft.say(name, Reason.HELD, Verdict.KEEP, f"dnm unhold {name}")

@@ -84,6 +84,10 @@ class Sizing(Value):
         """(queue, namespace, node type) -> nodes wanted."""
         return {(one.queue, one.namespace, one.node_type): one.wanted for one in self.needs}
 
+    def granted(self) -> dict[tuple[str, str, str], int]:
+        """The same of the nodes that can be had."""
+        return {(one.queue, one.namespace, one.node_type): one.granted for one in self.needs}
+
 
 def counting_young(demand: Demand) -> Demand:
     """The same demand, as if every pending pod had waited long enough."""
