@@ -21,7 +21,14 @@ from dnm.convert.conversion import Control
 from dnm.convert.journal import Direction, Journal, JournalStore
 from dnm.convert.kube_side import KubeConnection
 from dnm.convert.listing import is_of_type, read_facts
-from dnm.convert.select import Facts, Judged, Verdict, is_own_reservation, judge_nodes
+from dnm.convert.select import (
+    Facts,
+    Judged,
+    Verdict,
+    format_duration,
+    is_own_reservation,
+    judge_nodes,
+)
 from dnm.convert.settings import Settings
 from dnm.convert.work import SCHEMA, Candidate, NodeResult, Workshop
 from dnm.errors import ConverterError, ExitCode
@@ -100,10 +107,21 @@ class Call:
         return JournalStore(self.settings.state_dir).load_open(self.settings.instance)
 
     def _candidates(self, judged: Iterable[Judged]) -> list[Candidate]:
-        found = [Candidate(node=one.node.name) for one in judged if one.verdict is Verdict.OK]
+        found = [
+            Candidate(
+                node=one.node.name,
+                why=f"idle for {format_duration(one.idle)}" if one.idle is not None else "idle",
+            )
+            for one in judged
+            if one.verdict is Verdict.OK
+        ]
         if self.settings.allow_preempt:
             found += [
-                Candidate(node=one.node.name, jobs=",".join(job.id for job in one.jobs))
+                Candidate(
+                    node=one.node.name,
+                    why=one.reason,
+                    jobs=",".join(job.id for job in one.jobs),
+                )
                 for one in judged
                 if one.verdict is Verdict.PREEMPT
             ]

@@ -49,11 +49,12 @@ class Control:
 
 @dataclass(frozen=True)
 class Stage:
-    """`act` looks at the precondition, does the work within the stage's time-out, raises DnmError
-    where it can't, and returns a note for the journal."""
+    """`act` does the work within the stage's time-out, raises DnmError where it can't, and returns
+    a note for the journal. `require`, the precondition, raises before the stage counts as begun."""
 
     name: str
     act: Callable[[Conversion], str]
+    require: Callable[[Conversion], None] | None = None
 
 
 class Conversion:
@@ -230,9 +231,11 @@ def run_stages(conversion: Conversion, stages: Sequence[Stage]) -> None:
 def run_stage(conversion: Conversion, stage: Stage) -> None:
     """The DnmError of a stage that failed is in the journal when it comes out of here."""
     conversion.check_control()
-    conversion.book.write(stage.name, Mark.BEGUN)
-    conversion.say(f"{stage.name}: begins")
     try:
+        if stage.require is not None:
+            stage.require(conversion)
+        conversion.book.write(stage.name, Mark.BEGUN)
+        conversion.say(f"{stage.name}: begins")
         with touch(f"convert.{stage.name}"):
             note = stage.act(conversion)
     except Interrupted:

@@ -72,7 +72,7 @@ class Journal(Value, frozen=True):
         return bool(marks) and marks[-1] is Mark.DONE
 
     def has_begun(self, stage: str) -> bool:
-        return any(line.stage == stage for line in self.lines)
+        return any(line.stage == stage and line.mark is Mark.BEGUN for line in self.lines)
 
 
 def new_operation() -> str:

@@ -18,10 +18,11 @@ from dnm.slurm import SlurmRefused
 from dnm.slurm_text import JobRecord
 
 JOBS = "preempt"  # key of the journal's facts: ids of the jobs that were judged preemptible
-_TOUCHED = "touched."  # prefix of a key: this job was sent TERM
-_TERM = "TERM"  # its value until the job is requeued or cancelled
-_AT_WORK = ("RUNNING", "COMPLETING", "SUSPENDED")
+_TOUCHED = "touched."  # prefix of a key: something was done to this job
+_BEGUN = "begun"  # its value until the job is requeued or cancelled
+_AT_WORK = ("RUNNING", "SUSPENDED")
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+_ITS_OWN_END = ("COMPLETED", "CANCELLED")  # of itself, or by its user; our TERM makes it FAILED
 
 
 def claim_from_jobs(conversion: Conversion) -> str:
@@ -44,19 +45,18 @@ def claim_from_jobs(conversion: Conversion) -> str:
 
 def make_good(conversion: Conversion) -> None:
     """Before a node is given back: a job that got our TERM and ended is requeued after all."""
-    for key, mode in conversion.journal.facts.items():
+    for key, state in conversion.journal.facts.items():
         job = key.removeprefix(_TOUCHED)
-        if job == key or mode != _TERM or conversion.settings.preempt_mode == "cancel":
+        if job == key or state != _BEGUN or conversion.settings.preempt_mode == "cancel":
             continue
-        state = _read_record(conversion, job).state
-        if state not in (*_WAITING, *_AT_WORK, "COMPLETED"):
+        if not _is_on_node(conversion, job):
             _requeue(conversion, job)
 
 
 def _check_requeueable(conversion: Conversion, job: str) -> None:
     if conversion.settings.preempt_mode == "cancel" or _is_touched(conversion, job):
         return
-    record = conversion.patiently(lambda: conversion.slurm.read_job(job))
+    record = _read_record(conversion, job)
     if not (record.is_requeueable and record.is_batch):
         raise NotClaimed(f"job {job} can't be requeued; PREEMPT_MODE=cancel would end it for good")
 
@@ -66,9 +66,13 @@ def _is_touched(conversion: Conversion, job: str) -> bool:
 
 
 def _make_leave(conversion: Conversion, job: str) -> None:
+    """Also after a kill: a job that is not here and got nothing from us is left alone."""
     settings = conversion.settings
-    if settings.preempt_grace_seconds and _is_on_node(conversion, job):
-        conversion.book.remember({_TOUCHED + job: _TERM})
+    is_here = _is_on_node(conversion, job)
+    if not is_here and not _is_touched(conversion, job):
+        return
+    conversion.book.remember({_TOUCHED + job: _BEGUN})
+    if settings.preempt_grace_seconds and is_here:
         conversion.say(
             f"sends TERM to job {job}, {settings.preempt_grace_seconds.total_seconds():g} s grace"
         )
@@ -81,19 +85,19 @@ def _make_leave(conversion: Conversion, job: str) -> None:
         conversion.change_slurm(
             lambda: conversion.slurm.cancel_job(job), lambda: _has_ended(conversion, job)
         )
-    elif _read_record(conversion, job).state != "COMPLETED":
+    else:
         _requeue(conversion, job)
     conversion.book.remember({_TOUCHED + job: settings.preempt_mode})
 
 
 def _requeue(conversion: Conversion, job: str) -> None:
-    conversion.say(f"requeues job {job}")
+    conversion.say(f"sees to it that job {job} is requeued")
     try:
         conversion.change_slurm(
             lambda: conversion.slurm.requeue_job(job), lambda: _is_requeued(conversion, job)
         )
     except SlurmRefused as error:
-        if _read_record(conversion, job).state in _AT_WORK:
+        if _is_on_node(conversion, job):
             raise NotClaimed(f"job {job} stays: {error.answer}") from error
         raise ConverterError(
             f"job {job} has ended and Slurm does not requeue it ({error.answer}): submit it again"
@@ -105,11 +109,11 @@ def _read_record(conversion: Conversion, job: str) -> JobRecord:
 
 
 def _is_requeued(conversion: Conversion, job: str) -> bool:
-    """It waits again, or runs elsewhere by now, or has ended with success."""
+    """It waits again, or runs elsewhere by now, or has ended of itself."""
     state = conversion.slurm.read_job(job).state
     if state in _AT_WORK:
         return not _is_on_node(conversion, job)
-    return state in _WAITING or state == "COMPLETED"
+    return state in _WAITING or state in _ITS_OWN_END
 
 
 def _has_ended(conversion: Conversion, job: str) -> bool:
@@ -117,6 +121,7 @@ def _has_ended(conversion: Conversion, job: str) -> bool:
 
 
 def _is_on_node(conversion: Conversion, job: str) -> bool:
+    """And not on its way out."""
     there = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
     return any(one.id == job and one.state != "COMPLETING" for one in there)
 

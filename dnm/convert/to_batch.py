@@ -161,8 +161,8 @@ def _uncordon(conversion: Conversion) -> None:
 
 def reset(conversion: Conversion) -> str:
     """The site's hooks end what runs on the machine: `leave` (optional) in good order, `reset` by
-    power. Slurm is asked once more first: a node with work is never reset."""
-    node = _check_still_out(conversion)
+    power."""
+    node = conversion.read_node()
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
     conversion.book.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
     conversion.run_hook("leave", conversion.settings.reset_timeout_seconds)
@@ -170,7 +170,8 @@ def reset(conversion: Conversion) -> str:
     return ""
 
 
-def _check_still_out(conversion: Conversion) -> SlurmNode:
+def is_still_out(conversion: Conversion) -> None:
+    """Slurm is asked once more: a node with work is never reset."""
     node = conversion.read_node()
     jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
     own = own_reservations(conversion)
@@ -179,7 +180,6 @@ def _check_still_out(conversion: Conversion) -> SlurmNode:
             f"Slurm has {node.name} in service or can't say ({node.state.text}, {len(jobs)} "
             "job(s)): it is not touched; look at the node"
         )
-    return node
 
 
 def delete(conversion: Conversion) -> str:
@@ -257,7 +257,7 @@ def _not_usable(conversion: Conversion) -> str:
 CHECK = Stage("check", check)
 STAGES = (
     Stage("drain", drain),
-    Stage("reset", reset),
+    Stage("reset", reset, is_still_out),
     Stage("delete", delete),
     Stage("boot", boot),
     Stage("health", health),

@@ -1,4 +1,5 @@
-"""batch -> Kubernetes: claim, verify, reach, prepare, join, ready.
+"""batch -> Kubernetes: select (whoever calls has done it), claim, verify, reach, prepare, join,
+ready.
 
 Up to *reach* nothing of the node itself is touched, and the way back is to lift the drain. From
 *prepare* on, the way back is the whole of `to_batch`, reset included.
@@ -70,14 +71,16 @@ def _answers_ping(name: str, timeout: float) -> bool:
     return answer.returncode == 0
 
 
-def prepare(conversion: Conversion) -> str:
+def is_still_ours(conversion: Conversion) -> None:
     check_claim(conversion, may_be_away=True)
+
+
+def prepare(conversion: Conversion) -> str:
     found = conversion.run_hook("prepare", conversion.settings.prepare_timeout_seconds)
     return "" if found else "no hook prepare"
 
 
 def join(conversion: Conversion) -> str:
-    check_claim(conversion, may_be_away=True)
     conversion.run_hook("join", conversion.settings.join_timeout_seconds, is_required=True)
     return ""
 
@@ -109,8 +112,8 @@ STAGES = (
     Stage("claim", claim),
     Stage("verify", verify),
     Stage("reach", reach),
-    Stage("prepare", prepare),
-    Stage("join", join),
+    Stage("prepare", prepare, is_still_ours),
+    Stage("join", join, is_still_ours),
     Stage("ready", ready),
 )
 

@@ -30,6 +30,8 @@ from dnm.errors import DnmError
 from dnm.model import Value
 
 SCHEMA = "node-convert.result/1"
+_VERDICT = "verdict"  # key of the journal's facts: why the node was chosen
+_BUSY = "another node-convert works on it"
 
 
 class StageResult(Value, frozen=True):
@@ -48,9 +50,10 @@ class NodeResult(Value, frozen=True):
 
 
 class Candidate(Value, frozen=True):
-    """A node to be lent. `jobs`: those to be preempted, comma-separated ids."""
+    """A node to be lent, and why it may be. `jobs`: those to be preempted, comma-separated ids."""
 
     node: str
+    why: str = ""
     jobs: str = ""
 
 
@@ -104,17 +107,17 @@ class Workshop:
     def _lend_locked(self, candidate: Candidate, node_type: str, namespace: str) -> NodeResult:
         with self.store.lock(candidate.node) as is_ours:
             if not is_ours:
-                return _skipped(candidate.node, "another node-convert works on it")
+                return _skipped(candidate.node, _BUSY)
             try:
                 journal = self.store.load(candidate.node)
             except DnmError as error:
-                return NodeResult(node=candidate.node, result="failed", error=str(error))
+                return _failed(candidate.node, str(error))
             if journal is None or not journal.is_open:
                 journal = _new_journal(
                     self.settings, candidate.node, Direction.K8S, node_type, namespace
                 )
-                if candidate.jobs:
-                    journal = msgspec.structs.replace(journal, facts={JOBS: candidate.jobs})
+                facts = {_VERDICT: candidate.why, JOBS: candidate.jobs}
+                journal = msgspec.structs.replace(journal, facts=facts)
             elif journal.instance != self.settings.instance:
                 return _skipped(candidate.node, f"instance {journal.instance} works on it")
             elif journal.direction is Direction.BATCH:
@@ -134,13 +137,11 @@ class Workshop:
     def _bring_back_locked(self, node: str) -> NodeResult:
         with self.store.lock(node) as is_ours:
             if not is_ours:
-                return NodeResult(
-                    node=node, result="failed", error="another node-convert works on it"
-                )
+                return _failed(node, _BUSY)
             try:
                 journal = self.store.load(node)
             except DnmError as error:
-                return NodeResult(node=node, result="failed", error=str(error))
+                return _failed(node, str(error))
             if journal is None or not journal.is_open:
                 known = journal if journal and journal.direction is Direction.K8S else None
                 journal = _new_journal(
@@ -151,8 +152,7 @@ class Workshop:
                     known.namespace if known else "",
                 )
             elif journal.instance != self.settings.instance:
-                why = f"instance {journal.instance} works on it"
-                return NodeResult(node=node, result="failed", error=why)
+                return _failed(node, f"instance {journal.instance} works on it")
             journal = msgspec.structs.replace(journal, direction=Direction.BATCH)
             return self._carry_on(journal)
 
@@ -165,9 +165,7 @@ class Workshop:
     def _resume_locked(self, node: str) -> NodeResult:
         with self.store.lock(node) as is_ours:
             if not is_ours:
-                return NodeResult(
-                    node=node, result="failed", error="another node-convert works on it"
-                )
+                return _failed(node, _BUSY)
             journal = self.store.load(node)
             if journal is None or not journal.is_open:
                 return _skipped(node, "another node-convert has finished it")
@@ -180,7 +178,7 @@ class Workshop:
             try:
                 result = work(node)
             except DnmError as error:
-                result = NodeResult(node=node, result="failed", error=str(error))
+                result = _failed(node, str(error))
             results.append(result)
             self.on_result(result)
 
@@ -216,6 +214,8 @@ class Workshop:
         )
 
     def _to_k8s(self, conversion: Conversion) -> tuple[str, str]:
+        if not conversion.journal.is_done("select"):
+            conversion.book.write("select", Mark.DONE, conversion.journal.facts.get(_VERDICT, ""))
         try:
             run_stages(conversion, to_k8s.STAGES)
         except Interrupted:
@@ -270,6 +270,10 @@ def _what_to_do(conversion: Conversion) -> str:
         f"the cause and run 'node-convert --resume --node-name {node}', or "
         f"'node-convert --set batch --node-name {node}' to give it back"
     )
+
+
+def _failed(node: str, why: str) -> NodeResult:
+    return NodeResult(node=node, result="failed", error=why)
 
 
 def _skipped(node: str, why: str) -> NodeResult:
