@@ -67,8 +67,9 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="list", resource="nodes", without="nothing is decided"),
         Permission(verb="get", resource="nodes", without="no node is fenced or given back"),
         Permission(verb="patch", resource="nodes", without="no node is marked or fenced"),
-        Permission(verb="list", resource="pods", is_needed=False,
-                   without="pods are read by namespace, so room on nodes is not known exactly"),
+        Permission(verb="list", resource="pods",
+                   without="pods are read by namespace, and no node is ever given back, since pods "
+                   "of any namespace may run on it"),
         Permission(verb="get", resource="configmaps", namespace=where, name=name,
                    without="the queues are not known"),
         Permission(verb="update", resource="configmaps", namespace=where, name=name,

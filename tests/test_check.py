@@ -308,6 +308,8 @@ def test_pods_by_namespace_where_the_cluster_is_forbidden(site: Site) -> None:
     site.sandbox.access.restrict(rights - {("list", "pods", "*")} | {("list", "pods", "dev")})
     shown = _shown(site.findings())
     assert shown["list pods in dev"] is Result.OK
+    (alone,) = [text for text in shown if text.startswith("may not list pods: ")]
+    assert shown[alone] is Result.FAILED and "no node is ever given back" in alone
     assert shown["may not list pods in test: it gets no nodes"] is Result.FAILED
     pods = _shown(site.findings(), "pods")
     assert pods["0 unfinished ones of the monitored namespaces"] is Result.OK
