@@ -1,8 +1,9 @@
-"""The verbs of a person: pause, hold, reset, forget. Each changes the registry under the lock and
-says what it did; the next run acts on it."""
+"""The verbs of a person: pause, hold, reset, forget. Each changes the registry under the lock, for
+which it waits, and says what it did; the next run acts on it."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -25,6 +26,14 @@ from dnm.yunikorn import YunikornClient
 V = TypeVar("V")
 
 
+def _say_wait() -> None:
+    print("a run is at work: waits for it to end, Ctrl-C gives up", file=sys.stderr, flush=True)
+
+
+def _change(config: Config, change: Callable[[Registry], Registry]) -> bool:
+    return change_registry(config, change, _say_wait)
+
+
 class NotKnownError(DnmError):
     """The node or queue is not one that the registry knows."""
 
@@ -36,13 +45,13 @@ def pause(config: Config, length: timedelta | None, reason: str) -> str:
     now = datetime.now(UTC)
     until = now + length if length else None
     paused = Pause(since=now, until=until, reason=reason)
-    change_registry(config, lambda registry: _with(registry, pause=paused))
+    _change(config, lambda registry: _with(registry, pause=paused))
     return f"paused {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
 
 
 def resume(config: Config) -> str:
     """Takes the pause off."""
-    changed = change_registry(config, lambda registry: _with(registry, pause=None))
+    changed = _change(config, lambda registry: _with(registry, pause=None))
     return "conversions and reversions go on" if changed else "dnm was not paused"
 
 
@@ -53,7 +62,7 @@ def hold(config: Config, node: str) -> str:
         _known(registry, node)
         return _with(registry, held=tuple(sorted({*registry.held, node})))
 
-    changed = change_registry(config, change)
+    changed = _change(config, change)
     return f"{node} is held until `dnm unhold {node}`" if changed else f"{node} was held already"
 
 
@@ -63,7 +72,7 @@ def unhold(config: Config, node: str) -> str:
     def change(registry: Registry) -> Registry:
         return _with(registry, held=tuple(name for name in registry.held if name != node))
 
-    changed = change_registry(config, change)
+    changed = _change(config, change)
     return f"{node} is not held any more" if changed else f"{node} was not held"
 
 
@@ -89,7 +98,7 @@ def reset(config: Config, name: str) -> str:
             f"{name!r} is no lent node, monitored queue or node type; known are {', '.join(known)}"
         )
 
-    change_registry(config, change)
+    _change(config, change)
     return said
 
 
@@ -118,7 +127,7 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool]) -> str:
         "Is it back in Slurm and gone from Kubernetes?"
     ):
         return f"{node} stays as it is"
-    change_registry(config, change)
+    _change(config, change)
     return f"{node} is forgotten; the next run takes its part out of the queue"
 
 
@@ -143,7 +152,7 @@ def used_by_queue(config: Config, environ: Mapping[str, str]) -> dict[str, Resou
 def rebase(config: Config, reading: str, queues: Sequence[str], forgotten: str) -> int:
     """Writes down, under the lock, what a person says of the limits, with the nodes that serve."""
     kube, place, yunikorn = queue_edges(config)
-    with run_lock(config):
+    with run_lock(config, _say_wait):
         registry = load_registry(config, datetime.now(UTC))
         serving: dict[str, dict[str, dict[str, int]]] = {}
         for name, entry in sorted(registry.nodes.items()):

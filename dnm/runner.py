@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -25,6 +25,8 @@ from dnm.registry import load_registry, save_registry
 from dnm.snapshot import nothing_readable, take_snapshot
 from dnm.touch import touch
 from dnm.trust import check_trust
+
+_LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside its converters
 
 
 class Kube(snapshot.Kube, actuator.Kube, Protocol):
@@ -47,9 +49,9 @@ def connect(config: Config, environ: Mapping[str, str]) -> Edges:
 
 
 @contextmanager
-def run_lock(config: Config) -> Iterator[None]:
-    """Holds the lock beside the registry, or raises LockedError at once. Its time is the moment the
-    last run began."""
+def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Holds the lock beside the registry, or raises LockedError: at once, or where `on_wait` is
+    given, after having called it and waited for as long as a run may take."""
     from filelock import FileLock, Timeout
 
     path = config.lock_path
@@ -57,7 +59,13 @@ def run_lock(config: Config) -> Iterator[None]:
         check_trust(path.parent)
         lock = FileLock(path, timeout=0, mode=0o644)
         with touch("lock.acquire"):
-            lock.acquire()
+            try:
+                lock.acquire()
+            except Timeout:
+                if on_wait is None:
+                    raise
+                on_wait()
+                lock.acquire(timeout=(config.convert_timeout + _LONGEST_LOOK).total_seconds())
     except Timeout as error:
         raise LockedError(f"another run holds the lock {path}; it is left to finish") from error
     except OSError as error:
@@ -154,10 +162,11 @@ def _mark_begin(config: Config) -> None:
     _set_time("lock.time", config.lock_path)
 
 
-def _set_time(point: str, path: Path) -> None:
+def _set_time(point: str, path: Path, seconds: float | None = None) -> None:
+    """Now, or a moment since the epoch."""
     try:
         with touch(point):
-            os.utime(path)
+            os.utime(path, None if seconds is None else (seconds, seconds))
     except OSError as error:
         raise RegistryError(
             f"the time of {path} can't be set ({error.strerror}): look at the disk that it is on, "
@@ -183,11 +192,21 @@ def _record(
         _set_time("registry.time", config.converted_nodes_path)
 
 
-def change_registry(config: Config, change: Callable[[Registry], Registry]) -> bool:
-    """For the verbs of a person: changes the registry under the lock; says whether it did."""
-    with run_lock(config):
+def change_registry(
+    config: Config,
+    change: Callable[[Registry], Registry],
+    on_wait: Callable[[], None] | None = None,
+) -> bool:
+    """For the verbs of a person: changes the registry under the lock (`on_wait` as of run_lock) and
+    says whether it did. The file's time stays that of the end of the last run."""
+    path = config.converted_nodes_path
+    with run_lock(config, on_wait):
         registry = load_registry(config, wall_clock())
         changed = change(registry)
         if changed == registry:
             return False
-        return save_registry(config.converted_nodes_path, changed)
+        before = os.stat(path).st_mtime if path.exists() else None
+        is_saved = save_registry(path, changed)
+        if before is not None:
+            _set_time("registry.time", path, before)
+        return is_saved
