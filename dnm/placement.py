@@ -20,7 +20,7 @@ Vector: TypeAlias = tuple[int, ...]
 _MANY_TRIALS = 40_000  # items x rooms up to which all orders are tried
 _EXACT_PODS = 60
 _EXACT_ROOMS = 40
-_EXACT_STEPS = 6_000
+_EXACT_STEPS = 2_000
 
 
 class Item(Value):
@@ -241,16 +241,24 @@ def _usable_rooms(problem: Problem) -> dict[int, list[int]]:
 
 
 def _lower_bound(problem: Problem) -> int:
-    """New nodes without which the items can't fit, whatever the order."""
+    """New nodes without which the items can't fit, whatever the order: by their sum, and by the
+    pods that are larger than half a node, of which no two share one."""
     wanted = len(problem.opened)
     if not problem.kinds or not problem.items:
         return wanted
     for axis in range(len(problem.items[0].request)):
-        largest = max(kind.room[axis] for kind in problem.kinds)
-        total = sum(item.request[axis] * item.count for item in problem.items)
-        total -= sum(max(room.free[axis], 0) for room in problem.rooms)
-        if total > 0 and largest > 0:
-            wanted = max(wanted, -(-total // largest))
+        whole = max(kind.room[axis] for kind in problem.kinds)
+        if whole <= 0:
+            continue
+        asks = [(item.request[axis], item.count) for item in problem.items]
+        free = [room.free[axis] for room in problem.rooms if room.free[axis] > 0]
+        total = sum(ask * count for ask, count in asks) - sum(free)
+        wanted = max(wanted, -(-total // whole))
+        large = [(ask, count) for ask, count in asks if 2 * ask > whole]
+        if large:
+            least = min(ask for ask, _ in large)
+            seated = sum(amount // least for amount in free)
+            wanted = max(wanted, sum(count for _, count in large) - seated)
     return wanted
 
 

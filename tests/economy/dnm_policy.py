@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -41,7 +42,7 @@ from dnm.model import (
 from dnm.planner import make_plan
 from dnm.queues import parse_document, resolve_document, with_document
 from tests.economy.policies import MOST_NODES
-from tests.economy.world import NodeState, PodState, Workload, World
+from tests.economy.world import REVERT_CALL, NodeState, PodState, Workload, World
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 _TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
@@ -50,9 +51,9 @@ _TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 class DnmPolicy:
     """One installation of dnm, over a week."""
 
-    def __init__(self, workload: Workload, headroom: float, waits: bool = True) -> None:
+    def __init__(self, workload: Workload, waits: bool = True, **changes: Any) -> None:
         self._waits = waits
-        self._config = make_config(workload, headroom)
+        self._config = make_config(workload, **changes)
         self._registry = Registry()
         self._queue_map = ConfigMap(
             namespace="yunikorn",
@@ -65,8 +66,7 @@ class DnmPolicy:
         self._fenced: set[str] = set()
         self._marks: dict[str, Mark] = {}
         self._seen = -1
-        self.runs = 0
-        self.idle_runs = 0  # planned nothing
+        self.acted_at: list[float] = []
 
     def run(self, world: World) -> float:
         quiet = not (world.lent_since or world.pending or self._registry.requests)
@@ -74,8 +74,8 @@ class DnmPolicy:
             return world.now
         self._seen = world.version
         plan = make_plan(self._config, self._registry, self.snapshot(world))
-        self.runs += 1
-        self.idle_runs += not plan.actions
+        if plan.actions:
+            self.acted_at.append(world.now)
         assert not plan.errors, plan.errors
         self._registry = plan.registry
         busy_until = self._apply(world, plan)
@@ -190,17 +190,18 @@ class DnmPolicy:
         return ready
 
     def _return(self, world: World, name: str) -> float:
-        back = world.revert(name)
+        world.revert(name)
         self._fenced.discard(name)
         self._marks.pop(name, None)
+        ended = world.now + REVERT_CALL
         entry = self._registry.nodes[name]
         called = msgspec.structs.replace(
             entry,
             attempts=entry.attempts + 1,
-            retry_after=MONDAY + timedelta(seconds=back) + self._config.join_timeout,
+            retry_after=MONDAY + timedelta(seconds=ended) + self._config.join_timeout,
         )
         self._record(nodes={**self._registry.nodes, name: called})
-        return back
+        return ended
 
     def _record(self, **changes: object) -> None:
         self._registry = msgspec.structs.replace(self._registry, **changes)
@@ -209,15 +210,15 @@ class DnmPolicy:
         """Seen by the next run."""
 
 
-def make_config(workload: Workload, headroom: float) -> Config:
+def make_config(workload: Workload, **changes: Any) -> Config:
     """The configuration a site would have for this workload; all else as it comes."""
-    return Config(
-        path=Path("/nonexistent/dnm.ini"),
-        namespaces={
+    values: dict[str, Any] = {
+        "path": Path("/nonexistent/dnm.ini"),
+        "namespaces": {
             name: NamespacePolicy(name=name, queue=queue, node_types=(node_type,))
             for name, (queue, node_type) in workload.namespaces.items()
         },
-        node_types={
+        "node_types": {
             name: NodeType(
                 name=name,
                 size={key: amount for key, amount in kind.size if key != "pods"},
@@ -225,9 +226,9 @@ def make_config(workload: Workload, headroom: float) -> Config:
             )
             for name, kind in workload.classes.items()
         },
-        headroom=headroom,
-        max_converted_nodes=MOST_NODES,
-    )
+        "max_converted_nodes": MOST_NODES,
+    }
+    return Config(**{**values, **changes})
 
 
 def queues_text(workload: Workload) -> str:

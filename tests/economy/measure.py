@@ -9,7 +9,7 @@ from tests.economy.bound import oracle, volume
 from tests.economy.dnm_policy import DnmPolicy
 from tests.economy.policies import NodePerPodPolicy, PredecessorPolicy
 from tests.economy.workloads import ALL
-from tests.economy.world import HOUR, Ledger, Policy, Workload, World
+from tests.economy.world import HOUR, Policy, Workload, World
 
 POLICIES: dict[str, Callable[[Workload], Policy]] = {
     "dnm": lambda workload: DnmPolicy(workload, headroom=1.0),
@@ -39,7 +39,7 @@ class Row:
 
 def measure(workload: Workload, policy_name: str) -> Row:
     world = World(workload)
-    ledger: Ledger = world.play(POLICIES[policy_name](workload))
+    ledger = world.play(POLICIES[policy_name](workload))
     return Row(
         workload=workload.name,
         policy=policy_name,

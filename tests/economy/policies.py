@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from math import ceil
 
-from tests.economy.world import POD_START, World
+from tests.economy.world import POD_START, REVERT_CALL, World
 
 IDLE_SECONDS = 600.0
 MOST_NODES = 30
-REVERT_CALL = 120.0  # its converter power-cycles and resumes; it does not wait for the boot
 
 
 class PredecessorPolicy:

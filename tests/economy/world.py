@@ -20,6 +20,7 @@ DAY = 24 * HOUR
 WEEK = 7 * DAY
 CONVERSION = (360.0, 600.0)
 REVERSION = (480.0, 720.0)
+REVERT_CALL = 120.0  # the site's converter power-cycles and returns; it does not wait for the boot
 POD_START = 20.0  # from bound to Running: images
 CHECK_INTERVAL = 60.0
 
@@ -32,14 +33,17 @@ class Ask:
     lasts: float
     request: tuple[tuple[str, int], ...]
     queue: str
+    never_starts: bool = False  # it waits for something that nodes and quota can't give
 
 
 @dataclass(frozen=True)
 class NodeClass:
-    """A type of batch node: its size and how many there are."""
+    """A type of batch node: its size, how many there are, and what they really bring (empty: their
+    size)."""
 
     size: tuple[tuple[str, int], ...]
     count: int
+    brings: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Workload:
     classes: Mapping[str, NodeClass]
     seed: int
     lasts: float = WEEK
+    nothing_ends_after: float = 2 * WEEK  # a pod that would end later goes on for ever
 
     def namespace_of(self, queue: str) -> str:
         return next(name for name, (path, _) in self.namespaces.items() if path == queue)
@@ -176,7 +181,7 @@ class World:
         failed: set[tuple[object, ...]] = set()
         still: list[PodState] = []
         for pod in self.pending:
-            kind = (pod.ask.queue, pod.ask.request)
+            kind = (pod.ask.queue, pod.ask.request, pod.ask.never_starts)
             if kind in failed or not self._bind(pod):
                 failed.add(kind)
                 still.append(pod)
@@ -190,6 +195,8 @@ class World:
             queue = queue.rpartition(".")[0]
 
     def _bind(self, pod: PodState) -> bool:
+        if pod.ask.never_starts:
+            return False
         for path in self.path(pod.ask.queue):
             used = self.used[path]
             for name, limit in self.limits[path].items():
@@ -219,7 +226,8 @@ class World:
         if node.name in self._idle_from:
             self.ledger.idle += self.now - self._idle_from.pop(node.name)
         self.version += 1
-        self.at(self.now + pod.ask.lasts, lambda: self._end(pod))
+        if self.now + pod.ask.lasts <= self.workload.nothing_ends_after:
+            self.at(self.now + pod.ask.lasts, lambda: self._end(pod))
 
     def _end(self, pod: PodState) -> None:
         node = self.nodes[pod.node]
@@ -243,7 +251,8 @@ class World:
     def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> list[str]:
         """Order conversions; returns the names of the nodes that will come, as far as there are."""
         names = [self.batch[node_type].pop() for _ in range(min(count, len(self.batch[node_type])))]
-        size = dict(self.workload.classes[node_type].size)
+        kind = self.workload.classes[node_type]
+        size = dict(kind.brings or kind.size)
         for name in names:
             self.ledger.conversions += 1
             self.lent_since[name] = self.now
@@ -262,14 +271,13 @@ class World:
         self._idle_from[node.name] = self.now
         policy.joined(self, node.name)
 
-    def revert(self, name: str) -> float:
-        """Take a node out of Kubernetes and give it back; returns when Slurm has it again."""
+    def revert(self, name: str) -> None:
+        """Take a node out of Kubernetes and give it back; Slurm has it again minutes later."""
         node = self.nodes.pop(name)
         assert not node.pods, f"{name} still has pods"
         self.ledger.idle += self.now - self._idle_from.pop(name)
         back = self.now + self.random.uniform(*REVERSION)
         self.at(back, lambda: self._returned(name, node.node_type))
-        return back
 
     def _returned(self, name: str, node_type: str) -> None:
         self.away.discard(name)
