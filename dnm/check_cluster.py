@@ -29,6 +29,7 @@ from dnm.model import (
     Value,
     YunikornView,
 )
+from dnm.queue_advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues import (
     DEFAULTS_NAME,
     QueueDocument,
@@ -297,9 +298,23 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
     scope = "of the cluster" if pods.cluster_wide else "of the monitored namespaces"
     yield fine("pods", f"{len(pods.pods)} unfinished ones {scope}")
     own = _own_demand(config, document, snapshot, pods)
+    yield from _warn_of_queues(config, document, own)
     yield from _check_fit(config, document, own, nodes)
     if isinstance(snapshot.yunikorn, YunikornView):
         yield from _compare_sums(config, document, own, snapshot.yunikorn)
+
+
+def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Iterator[Finding]:
+    """What a lowered limit could do to pods."""
+    gangs = {
+        path: queue.largest_gang for path, queue in own.queues.items() if path in config.queues
+    }
+    warnings = (
+        *warn_of_quota_preemption(document, config.queues),
+        *warn_of_gangs(document, gangs),
+    )
+    for warning in warnings:
+        yield doubtful("queue document", warning)
 
 
 def _own_demand(

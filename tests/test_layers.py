@@ -16,8 +16,8 @@ PURE = (
     "adoption", "brakes", "constraints", "conversions", "demand", "draft", "errors", "fleet",
     "gang", "handout", "hostlist", "ledger", "ledger_compare", "ledger_text", "lifecycle",
     "limits", "model", "pending", "placement", "planner", "quantity", "queue_decode",
-    "queue_placement", "queue_rules", "queue_schema", "queue_yaml", "queues", "release",
-    "request", "reversions", "sizing", "slurm_text", "survey",
+    "queue_advice", "queue_placement", "queue_rules", "queue_schema", "queue_yaml", "queues",
+    "release", "request", "reversions", "sizing", "slurm_text", "survey",
 )  # fmt: skip
 OUTSIDE = {
     "os", "subprocess", "socket", "http", "urllib", "time", "logging", "signal", "threading",
@@ -103,12 +103,15 @@ def test_the_sandbox_is_nothing_that_dnm_knows() -> None:
         for path in FILES
         if any(module.startswith("dnm.sandbox") for module in imports(path))
     }
-    assert users <= {"sandbox", "cli", "demo", "demo_view", "convert"}, users
+    assert users <= {"sandbox", "cli", "demo", "demo_slurm", "demo_view"}, users
 
 
 def test_nobody_swallows_what_he_does_not_know() -> None:
-    """Catching everything is for tidying up: it ends in a raise."""
+    """Catching everything is for tidying up: it ends in a raise. The sandbox is no part of a run:
+    its time must go on whatever a test does to it."""
     for path in FILES:
+        if part_of(path) == "sandbox":
+            continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if not isinstance(node, ast.ExceptHandler):
