@@ -26,6 +26,7 @@ from dnm.model import (
     ConfigMap,
     ConversionRequest,
     ConverterProcess,
+    EndConverter,
     Fence,
     LentNode,
     Mark,
@@ -77,6 +78,7 @@ class Converter(Protocol):
 
     def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess: ...
+    def end(self, process: ConverterProcess) -> None: ...
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> Mapping[str, Ended]: ...
@@ -136,6 +138,9 @@ class Actuator:
 
     def _apply(self, action: Action) -> None:
         match action:
+            case EndConverter(key=key, process=process):
+                self.converter.end(process)
+                self._done(f"action=end-converter of={key} pid={process.pid}")
             case SetQueueLimits():
                 self._set_queue_limits(action)
             case MarkNode(node=name, mark=mark):
@@ -395,6 +400,8 @@ def _target(action: Action) -> str:
     match action:
         case StartConversion(request=request):
             return f"request={request.id}"
+        case EndConverter(key=key):
+            return f"of={key}"
         case SetQueueLimits(queues=queues):
             return f"queues={len(queues)}"
         case _:

@@ -236,6 +236,16 @@ class NodeConvert:
         self.calls[key] = call
         return call.process
 
+    def end(self, process: ConverterProcess) -> None:
+        """TERM for one of an earlier run and its children, KILL some seconds later."""
+        for sent in (signal.SIGTERM, signal.SIGKILL):
+            give_up = time.monotonic() + _TERM_GRACE
+            if process_of(process.pid) == process:
+                with suppress(OSError), touch("converter.signal"):
+                    os.killpg(process.pid, sent)
+            while process_of(process.pid) == process and time.monotonic() < give_up:
+                time.sleep(_LISTEN_EVERY)
+
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> dict[str, Ended]:

@@ -21,6 +21,7 @@ from dnm.lifecycle import Facts, Step, with_failure
 from dnm.model import (
     Config,
     ConversionRequest,
+    ConverterProcess,
     LentNode,
     NodeVerdict,
     Phase,
@@ -199,6 +200,20 @@ class Draft:
             for name, entry in sorted(self.entries.items())
             if entry.phase in phases and entry.owner == self.config.instance_id
         }
+
+    def overdue_converters(self) -> list[tuple[str, ConverterProcess]]:
+        """Converters at work for longer than any run would have let them: their runs are gone."""
+        longest = self.config.convert_timeout
+        began = [(one.id, one.converter, one.since + longest) for one in self.before.requests]
+        began += [
+            (name, entry.converter, entry.retry_after or entry.since + longest)
+            for name, entry in self.own(Phase.RETURNING).items()
+        ]
+        return [
+            (key, process)
+            for key, process, until in began
+            if process is not None and self.facts.is_running(process) and self.now > until
+        ]
 
     def fleet(self) -> Fleet:
         """The nodes as the decisions so far leave them."""

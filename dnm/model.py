@@ -573,7 +573,16 @@ class ReturnNode(Value, tag=True):
     node: str
 
 
-Action: TypeAlias = MarkNode | Fence | Unfence | SetQueueLimits | StartConversion | ReturnNode
+class EndConverter(Value, tag=True):
+    """End a converter that hangs and whose run is gone; `key` is its request or node."""
+
+    key: str
+    process: ConverterProcess
+
+
+Action: TypeAlias = (
+    EndConverter | MarkNode | Fence | Unfence | SetQueueLimits | StartConversion | ReturnNode
+)
 
 
 class Plan(Value):

@@ -5,8 +5,9 @@ cap; a limit is computed from what serves now; a node is only handed to the conv
 been seen fenced, empty, and out of Slurm's service; an unreadable fact plans no step that rests on
 it; without a change in demand the next plan is empty.
 
-Order of actions: marks and lifted fences, then the queue edit, then new fences, then conversions,
-then returns. So capacity grows before promises, and promises shrink before capacity.
+Order of actions: converters that hang are ended, marks and lifted fences, then the queue edit, then
+new fences, then conversions, then returns. So capacity grows before promises, and promises shrink
+before capacity.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dnm.lifecycle import advance_node, without_future
 from dnm.model import (
     Action,
     Config,
+    EndConverter,
     Fence,
     Mark,
     MarkNode,
@@ -98,7 +100,9 @@ def _actions(draft: Draft) -> list[Action]:
     nodes = draft.facts.nodes or {}
     present = [(name, entry) for name, entry in sorted(draft.entries.items()) if name in nodes]
     ours = [(name, entry) for name, entry in present if entry.owner == draft.config.instance_id]
-    actions: list[Action] = []
+    actions: list[Action] = [
+        EndConverter(key=key, process=process) for key, process in draft.overdue_converters()
+    ]
     for name, entry in ours:
         is_in_use = entry.phase in (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
         if is_in_use and not _carries(nodes[name], entry.mark):

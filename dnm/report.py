@@ -16,6 +16,7 @@ import msgspec
 from dnm.model import (
     Action,
     Config,
+    EndConverter,
     Fence,
     LentNode,
     MarkNode,
@@ -65,6 +66,8 @@ def action_line(action: Action) -> str:
             return f"action=set-limits lent-nodes: {lent or 'none'}"
         case MarkNode(node=node, mark=mark):
             return f"action=mark node={node} queue={mark.queue}"
+        case EndConverter(key=key, process=process):
+            return f"action=end-converter of={key} pid={process.pid}"
         case Fence(node=node):
             return f"action=fence node={node}"
         case Unfence(node=node):
@@ -241,7 +244,7 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
     missing = sum(request.count for request in registry.requests)
     lent = len(registry.nodes) + missing
     cooldown = 0.0
-    if registry.last_conversion:
+    if registry.last_conversion and registry.last_conversion <= now:  # later: of a wrong clock
         until = registry.last_conversion + config.global_cooldown
         cooldown = max(0.0, (until - now).total_seconds())
     caps: list[tuple[str, int, int | None]] = [("all", lent, config.max_converted_nodes)]
