@@ -18,7 +18,7 @@ import typer
 from dnm.errors import DnmError, ExitCode
 
 if TYPE_CHECKING:
-    from dnm.model import Config
+    from dnm.model import Config, Plan
 
 app = typer.Typer(
     name="dnm",
@@ -105,6 +105,16 @@ def set_up_logging(to_console: bool) -> None:
         logger.addHandler(logging.NullHandler())
 
 
+def _log_findings(plan: Plan) -> None:
+    """What was found, beside what was done: the mail of cron is not where a log is searched."""
+    import logging
+
+    for note in plan.notes:
+        logging.getLogger("dnm").info("note=%r", note)
+    for error in plan.errors:
+        logging.getLogger("dnm").error("error=%r", error)
+
+
 class _Signals:
     """The first TERM or INT lets the step under way end within its grace; a second INT leaves."""
 
@@ -140,6 +150,7 @@ def run(
     from dnm.runner import run_pass
 
     result = run_pass(config, os.environ, lambda: signals.heard)
+    _log_findings(result.plan)
     if output is Output.json:
         print_json(run_document(result))
     else:

@@ -277,6 +277,12 @@ def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) ->
     assert "a002" not in site.registry.nodes
 
 
+def test_what_a_run_finds_is_logged_too(site: Site) -> None:
+    breaks_document(site)
+    done = site.command("run", "--log-console")
+    assert "ERROR error=" in done.stderr and "dnm queues check" in done.stderr
+
+
 @pytest.mark.parametrize("minutes", ["0", "-5", "nan", "1e12"])
 def test_a_pause_of_no_length_is_no_pause_for_ever(site: Site, minutes: str) -> None:
     done = site.command("pause", "--for", minutes)
