@@ -383,3 +383,14 @@ def test_words_where_the_terminal_has_no_ticks(
         text = out.read()
     assert "FAIL converter: " in text
     assert " -> install it" in text
+
+
+def test_quota_preemption_is_warned_of(site: Site) -> None:
+    """A lowered limit would kill pods that started meanwhile."""
+    partition = "  - name: default\n    preemption: {quotapreemptionenabled: true}\n"
+    text = QUEUES.replace("  - name: default\n", partition)
+    text = text.replace(
+        "- name: dev\n", "- name: dev\n            properties: {quota.preemption.delay: 5m}\n"
+    )
+    site.sandbox.set_queues(text)
+    assert any("quota preemption is on" in finding.text for finding in site.bad())
