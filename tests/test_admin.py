@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from dnm import admin
 from dnm.lifecycle import advance_node
 from dnm.model import Config, ConverterProcess, LentNode, Phase, Reason, Registry
 from dnm.registry import load_registry, save_registry
+from dnm.report import status_document
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, facts
 
 CONVERTER = ConverterProcess(pid=77, start_ticks=5)
@@ -79,3 +81,8 @@ def test_the_end_of_the_last_run_stays_where_it_was(tmp_path: Path) -> None:
     admin.hold(config, "a001")
     assert load_registry(config, NOW).held == ("a001",)
     assert path.stat().st_mtime == 1000
+
+
+def test_a_cooldown_of_a_wrong_clock_is_not_shown_since_it_brakes_nothing(tmp_path: Path) -> None:
+    later = Registry(last_conversion=NOW + timedelta(days=9))
+    assert status_document(a_config(tmp_path), later, NOW)["brakes"]["cooldown_seconds"] == 0
