@@ -173,7 +173,14 @@ def check_registry(config: Config, registry: Registry, now: datetime) -> Iterato
                 f"mend it, then 'dnm reset {name}'; 'dnm forget {name}' once it is back "
                 "in Slurm by hand",
             )
-        if entry.namespace not in config.namespaces:
+        if entry.owner != config.instance_id:
+            yield doubtful(
+                "registry",
+                f"{name} was lent by the instance {entry.owner}, this one is {config.instance_id} "
+                "and leaves it alone",
+                "if instance_id was changed, change it back until the node is back in Slurm",
+            )
+        elif entry.namespace not in config.namespaces:
             yield doubtful(
                 "registry",
                 f"{name} serves {entry.namespace}, which is not monitored",

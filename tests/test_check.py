@@ -175,6 +175,8 @@ BROKEN: list[object] = [
                  "a001 has failed: it burns", 0, id="failed-node"),
     pytest.param(lambda s: _lend(s, namespace="old"), "registry", "warning",
                  "serves old, which is not monitored", 0, id="namespace-left"),
+    pytest.param(lambda s: _lend(s, owner="before"), "registry", "warning",
+                 "was lent by the instance before", 0, id="instance-renamed"),
     pytest.param(_old_lock, "last run", "warning", "is the timer on?", 0, id="no-run-for-long"),
     pytest.param(lambda s: s.record(Registry(last_run=RunRecord(exit_code=1, errors=("late",)))),
                  "last run", "warning", "ended with code 1: late", 0, id="last-run-failed"),
