@@ -193,7 +193,8 @@ class _Tail:
             yield from self._lines_of(content)
         if self.at > _OUTPUT_LIMIT:
             # Appending goes on at the beginning: a converter that babbles fills no disk.
-            os.ftruncate(self.file.fileno(), 0)
+            with touch("converter.cut_output"):
+                os.ftruncate(self.file.fileno(), 0)
             self.at = 0
         if is_last:
             yield from self._lines_of(b"\n")
