@@ -99,6 +99,7 @@ class ModelKube:
         self, world: World, instance: str, weather: Weather, disk: Callable[[], Registry]
     ) -> None:
         self.world, self.instance, self.weather, self.disk = world, instance, weather, disk
+        self.used: Mapping[str, Mapping[str, int]] = {}  # as this run has seen it
 
     @contextmanager
     def _call(self, point: str, fact: str = "", is_write: bool = False) -> Iterator[None]:
@@ -133,6 +134,7 @@ class ModelKube:
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
         try:
             with self._call("kube.list_pods", "pods"):
+                self.used = self.world.used()
                 return PodList(pods=tuple(self.world.pods.values()))
         except KubeError as error:
             if "403" not in str(error):
@@ -167,7 +169,7 @@ class ModelKube:
             if before is None or before.resource_version != config_map.resource_version:
                 raise KubeConflict("somebody wrote in between")
             self._judge_write(before, config_map)
-            world.used_at_write = world.used()
+            world.used_at_write = self.used or world.used()
             world.put_config_map(config_map.data, config_map.annotations)
             world.admin_wrote = False
             world.schedule()
@@ -260,7 +262,7 @@ class Operation:
         self.lines: list[str] = []
         self.exit_code: int | None = None
         self.timed_out = False
-        world.processes.add(self.pid)
+        world.processes[self.pid] = self
 
     @property
     def has_ended(self) -> bool:
@@ -274,7 +276,7 @@ class Operation:
     def end(self, exit_code: int | None, *lines: str) -> None:
         if self.has_ended:
             return
-        self.world.processes.discard(self.pid)
+        del self.world.processes[self.pid]
         self.exit_code = exit_code
         self.lines += lines
 
@@ -319,7 +321,7 @@ class ModelConverter:
         return {
             machine.name: BatchNode(
                 name=machine.name,
-                state="",
+                state=state_of(machine),
                 verdict="OK" if is_free(machine) else "SKIP",
                 in_service=None if fault == "unknown" else machine.in_service,
             )
@@ -343,6 +345,11 @@ class ModelConverter:
             raise ConverterError(f"it can't be started: {error}") from error
         self.calls[key] = operation
         return ConverterProcess(pid=operation.pid, start_ticks=1)
+
+    def end(self, process: ConverterProcess) -> None:
+        with suppress(OSError), touch("converter.signal"):
+            self.world.processes[process.pid].kill()
+            self.weather.effects.append("end converter")
 
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
@@ -455,6 +462,16 @@ class ModelConverter:
             broken.append(f"{name} was returned without {self.instance}'s fence")
 
 
+def state_of(machine: Machine) -> str:
+    """Slurm's words for it."""
+    if machine.has_job:
+        base = "ALLOCATED"
+    else:
+        base = "DOWN" if machine.is_down or machine.place in ("kubernetes", "returning") else "IDLE"
+    is_drained = machine.is_drained_by_admin or not machine.in_service
+    return f"{base}+DRAIN" if is_drained else base
+
+
 def is_free(machine: Machine) -> bool:
     return machine.place == "batch" and machine.in_service and not machine.has_job
 
@@ -494,17 +511,19 @@ def _end_lending(
             operation.end(0 if len(names) == asked else 1, *names)
 
 
-def _join_later(
-    world: World, machine: Machine, how: tuple[str, str], late: float
-) -> None:
+def _join_later(world: World, machine: Machine, how: tuple[str, str], late: float) -> None:
     namespace, behaviour = how
     node_name = f"{machine.name}-x" if behaviour.startswith("renamed") else machine.name
+
+    def ready() -> None:
+        if node_name in world.nodes:
+            world.change_node(node_name, is_ready=True)
 
     def join() -> None:
         world.join(machine, namespace, node_name)
         if behaviour == "unready" and node_name in world.nodes:
             world.change_node(node_name, is_ready=False)
-            world.later(100, lambda: node_name in world.nodes and world.change_node(node_name, is_ready=True))
+            world.later(100, ready)
 
     if late:
         world.later(late, join)

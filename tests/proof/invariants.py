@@ -1,4 +1,4 @@
-"""The eight invariants, each as a function that says what is wrong, with the promise as its text."""
+"""The eight invariants, each a function that says what is wrong, with the promise as its text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def cap(play: Play) -> Iterator[str]:
                 lent.setdefault(name, (node.mark.node_type, node.mark.namespace))
         kinds = list(lent.values())
         for request in registry.requests:
-            kinds += [(request.node_type, request.namespace)] * request.count
+            # A node that is marked already, though an older registry came back, is the same node.
+            missing = request.count - sum(name in lent for name in request.names)
+            kinds += [(request.node_type, request.namespace)] * missing
         if len(kinds) > config.max_converted_nodes:
             yield f"{host.instance} has {len(kinds)} nodes lent or asked for"
         for node_type in config.node_types.values():
@@ -75,14 +77,15 @@ def capacity(play: Play) -> Iterator[str]:
     for instance, section in ledger.sections.items():
         for nodes in section.queues.values():
             for node in nodes:
-                if node in claimed:
+                if node in claimed and play.have_all_looked(node):
                     yield f"{node} is counted by {claimed[node]} and by {instance}"
                 claimed[node] = instance
     if play.world.admin_wrote or read_limits(play.world.text) is None:
         return
     document = parse_document(play.world.text)
     for place in document.places:
-        entry, now = ledger.entries.get(place), parse_yunikorn(place.resource, document.places[place].text)
+        entry = ledger.entries.get(place)
+        now = parse_yunikorn(place.resource, document.places[place].text)
         lent = sum(
             size.get(place.resource, 0)
             for section in ledger.sections.values()
@@ -120,7 +123,7 @@ def one_owner(play: Play) -> Iterator[str]:
     for host, registry in readable(play):
         for name, entry in registry.nodes.items():
             if entry.owner == host.instance and entry.phase is Phase.SERVING:
-                if name in owners:
+                if name in owners and play.have_all_looked(name):
                     yield f"{name} serves for {owners[name]} and for {host.instance}"
                 owners[name] = host.instance
 
@@ -179,8 +182,9 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
         ledger = ledger_of(play)
         serving = {n: e.counted for n, e in registry.nodes.items() if e.phase is Phase.SERVING}
         section = ledger.sections.get(host.instance) if ledger else None
-        counted = {n: s for nodes in section.queues.values() for n, s in nodes.items()} if section else {}
-        if {n: dict(s) for n, s in counted.items()} != {n: dict(s) for n, s in serving.items()}:
+        queues = section.queues.values() if section else ()
+        counted = {name: dict(size) for nodes in queues for name, size in nodes.items()}
+        if counted != serving:
             problems.append(f"2: the ledger counts {sorted(counted)}, {sorted(serving)} serve")
     assert not problems, "\n".join(problems)
 

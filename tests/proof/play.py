@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from dnm.draft import queue_wants
 from dnm.errors import DnmError, RegistryError
 from dnm.ledger import plan_rebase
 from dnm.ledger_compare import Reading
@@ -30,11 +31,10 @@ from dnm.model import (
     Registry,
     SetQueueLimits,
 )
-from dnm.draft import queue_wants
+from dnm.quantity import format_yunikorn
 from dnm.queue_write import apply_queue_edit
 from dnm.queues import LimitPlace, parse_document, replace_limits
-from dnm.quantity import format_yunikorn
-from dnm.registry import encode_registry, load_registry, previous_path
+from dnm.registry import load_registry, previous_path
 from dnm.runner import change_registry, run_pass
 from dnm.touch import struck_by
 from tests.proof import invariants
@@ -91,6 +91,7 @@ class Host:
         self.config = make_config(directory, instance, namespaces)
         self.skew = timedelta(0)
         self.is_running = False
+        self.looked_at = 0  # when it last carried a run through, as World.number counts
         self.old: list[bytes] = []  # what its registry once was
         self.outputs: dict[str, Operation] = {}  # what converters have written
 
@@ -147,6 +148,8 @@ class Play:
         weather = Weather(faults, strikes, meanwhile, is_stopped_at)
         ran = self._run(host, weather)
         ran.effects = weather.effects
+        if "nodes" not in weather.failed and ran.result is not None:
+            host.looked_at = self.world.number()
         ran.is_clean = not (faults or strikes or ran.killed or ran.error) and not weather.failed
         self.runs += 1
         invariants.judge_run(self, host, ran, weather)
@@ -154,11 +157,12 @@ class Play:
 
     def _run(self, host: Host, weather: Weather) -> Ran:
         world = self.world
-        clock: Callable[[], datetime] = lambda: world.now + host.skew
+
+        def clock() -> datetime:
+            return world.now + host.skew
+
         kube = ModelKube(world, host.instance, weather, lambda: host.registry(clock()))
-        converter = ModelConverter(
-            kube, self._behaviour, host.config.convert_timeout, host.outputs
-        )
+        converter = ModelConverter(kube, self._behaviour, host.config.convert_timeout, host.outputs)
         self._keep_old(host)
         host.is_running = True
         try:
@@ -251,8 +255,11 @@ class Play:
 
     def delete_node(self, number: int) -> None:
         name = self._lent_node(number)
-        if name:
-            self.world.remove_node(name, "")
+        if not name:
+            return
+        if self.world.nodes[name].mark is None and (machine := self.world.machine_of(name)):
+            self.world.astray_is_excused.add(machine.name)  # gone before dnm could see it
+        self.world.remove_node(name, "")
 
     def fail_node(self, number: int) -> None:
         name = self._lent_node(number)
@@ -365,12 +372,18 @@ class Play:
         with suppress(RegistryError):
             change_registry(host.config, lambda r: msgspec.structs.replace(r, pause=None))
 
-    # --- judgement ----------------------------------------------------------------------------------
+    # --- judgement -----------------------------------------------------------------------------
 
     def check(self) -> None:
         """All invariants, now."""
         self.steps += 1
         invariants.check(self)
+
+    def have_all_looked(self, node: str) -> bool:
+        """Whether every host has had a whole run since the Node last changed."""
+        found = self.world.nodes.get(node)
+        changed = int(found.resource_version) if found else self.world.removed_at.get(node, 0)
+        return all(host.looked_at > changed for host in self.hosts)
 
     def end_well(self) -> None:
         """The faults stop, a person does what dnm asks for: it comes to rest with the demand as it
@@ -469,9 +482,7 @@ class Play:
         kube = ModelKube(self.world, host.instance, Weather(), Registry)
         registry = host.registry(self.world.now)
         wants = queue_wants(host.config, registry, SetQueueLimits(queues=_serving(registry)))
-        apply_queue_edit(
-            kube, PLACE, lambda source: plan_rebase(source, wants, Reading.BASELINE)
-        )
+        apply_queue_edit(kube, PLACE, lambda source: plan_rebase(source, wants, Reading.BASELINE))
 
 
 def _rested(registry: Registry) -> Registry:
@@ -492,5 +503,6 @@ def _is_open(ran: Ran) -> list[str]:
     if ran.result is None:
         return ["stopped"]
     registry = ran.result.outcome.registry if ran.result.outcome else ran.result.plan.registry
-    unfinished = [f"{n}={e.phase.value}" for n, e in registry.nodes.items() if e.phase is not Phase.SERVING]
+    nodes = registry.nodes.items()
+    unfinished = [f"{n}={e.phase.value}" for n, e in nodes if e.phase is not Phase.SERVING]
     return unfinished + [f"request {request.count}" for request in registry.requests]

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dnm.model import ConfigMap, Node, Pod, PodShape, QueueLimits
 from dnm.queues import check_text, parse_document
+
+if TYPE_CHECKING:
+    from tests.proof.edges import Operation
 
 BEGIN = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 PLACE = ("yunikorn", "yunikorn-configs")
@@ -89,11 +93,12 @@ class World:
         self.manifest = MANIFEST
         self.config_map: ConfigMap | None = None
         self.waiting_jobs = 0
-        self.processes: set[int] = set()  # converters that live, by process id
+        self.processes: dict[int, Operation] = {}  # converters that live, by process id
         self.broken: list[str] = []
         self.fences: dict[str, str] = {}  # node -> who cordoned it: "admin" or an instance
         self.astray_is_excused: set[str] = set()  # machines that nobody could have known of
         self.admin_wrote = True  # since dnm last wrote the queue document
+        self.removed_at: dict[str, int] = {}
         self.used_at_write: Mapping[str, Mapping[str, int]] = {}
         self._due: list[Due] = []
         self._number = 0
@@ -154,6 +159,7 @@ class World:
         """Pods on it are lost; that is broken if dnm's converter does it and they are at work."""
         if self.nodes.pop(name, None) is None:
             return
+        self.removed_at[name] = self.number()
         self.fences.pop(name, None)
         for pod in [pod for pod in self.pods.values() if pod.node == name]:
             del self.pods[pod.name]
