@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dnm.convert.lab_hooks import write_lab_hooks
+
 HOOKS = Path(__file__).parent.parent / "etc" / "hooks"
 EXAMPLES = sorted(path for path in HOOKS.glob("*/*"))
 NAMES = {"reach", "prepare", "join", "ready", "leave", "reset", "health"}
@@ -48,9 +50,12 @@ def test_there_is_an_example_of_every_hook() -> None:
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="'make test' installs shellcheck")
-def test_the_examples_are_shell_checked() -> None:
+def test_the_examples_are_shell_checked(tmp_path: Path) -> None:
+    """Those of the lab too, as they are written for a demo or a test."""
+    write_lab_hooks(tmp_path, tmp_path / "slurm", "http://127.0.0.1:1", {"cpu": "8"})
+    lab = [path for path in tmp_path.iterdir() if os.access(path, os.X_OK)]
     answer = subprocess.run(
-        ["shellcheck", *map(str, EXAMPLES)], capture_output=True, text=True, check=False
+        ["shellcheck", *map(str, [*EXAMPLES, *lab])], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stdout
 

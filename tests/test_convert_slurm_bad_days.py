@@ -90,9 +90,9 @@ def test_slurmctld_goes_and_comes_back_in_the_middle(site: SlurmSite) -> None:
 
 def test_a_crash_of_slurmctld_that_forgets_the_claim_is_noticed(site: SlurmSite) -> None:
     """Acknowledged is not durable: the second look, after Slurm has saved its state, finds out."""
-    slow = SlurmSite(site.lab, site.sandbox, site.directory / "slow", verify_seconds=5)
+    slow = SlurmSite(site.lab, site.sandbox, site.directory / "slow", verify_seconds=4)
     lab = site.lab
-    time.sleep(5)  # Slurm has saved the state without a claim
+    time.sleep(4)  # Slurm has saved the state without a claim
     lending = slow.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 10)
     lab.stop_controller(signal.SIGKILL)
@@ -158,9 +158,13 @@ def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> N
     repeat_all("k8s")
     site.assert_lent(*nodes)
     assert site.kube_nodes == set(nodes)
+    jobs = [lab.submit("-w", node, "-n1", "--mem=100", script="true") for node in nodes[:6]]
     kill_all("batch", RETURN_POINTS)
     repeat_all("batch")
     site.assert_in_service(*nodes)
+    for job in jobs:  # each waited for its node, began there once, and ran to its end
+        lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED", 15)  # type: ignore[misc]
+        assert lab.client.read_job(job).restarts == 0
     assert site.kube_nodes == set()
     assert not lab.client.read_reservations()
     assert site.run("--resume").stderr == "nothing to resume\n"

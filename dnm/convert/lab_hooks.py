@@ -32,8 +32,12 @@ pid=$(cat '{lab}/run/slurmd-'"$1.pid" 2>/dev/null) || pid=
 if [ -n "$pid" ] && kill "$pid" 2>/dev/null; then
     while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
 fi
-sleep 1
-exec slurmd -N "$1"
+# Slurm tells the start of a slurmd in whole seconds; the next one must be seen to be another.
+while [ "$(date +%s)" -le "$(stat -c %Y '{lab}/run/started-'"$1" 2>/dev/null || echo 0)" ]; do
+    sleep 0.1
+done
+slurmd -N "$1"
+touch '{lab}/run/started-'"$1"
 """
 _NODE = """\
 {{"apiVersion": "v1", "kind": "Node",
