@@ -290,10 +290,16 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Step
     if pods:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
         return _stay(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod landed on it")
-    fenced = node.is_cordoned and node.mark is not None and node.mark.fenced
-    if node.is_cordoned and not fenced:
+    is_marked = node.mark is not None and node.mark.fenced
+    fenced = node.is_cordoned and is_marked
+    if node.is_cordoned != is_marked:
+        # Somebody cordoned it first, or has lifted our cordon: either way it is his to decide.
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None)
-        return _stay(name, serves, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
+        if node.is_cordoned:
+            detail = f"kubectl uncordon {name}"
+            return _stay(name, serves, Verdict.KEEP, Reason.HELD_BY_ADMIN, detail)
+        detail = "its fence was lifted by hand"
+        return _stay(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, detail)
     if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
         return _unreturnable(name, entry, facts)
     step = _stay(name, entry, Verdict.REVERT, Reason.FENCED)

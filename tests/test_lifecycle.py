@@ -121,6 +121,13 @@ CASES = [
     case(Phase.RELEASING, facts([a_node()]), Reason.FENCED, Phase.RELEASING, "killed before fence"),
     case(
         Phase.RELEASING,
+        facts([a_node(mark=FENCED)]),
+        Reason.DEMAND_RETURNED,
+        Phase.SERVING,
+        "uncordoned by an administrator",
+    ),
+    case(
+        Phase.RELEASING,
         facts([a_node(is_cordoned=True, mark=FENCED)], working_pods={"a001": 1}),
         Reason.DEMAND_RETURNED,
         Phase.SERVING,
