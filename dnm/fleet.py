@@ -92,8 +92,8 @@ def expected_nodes(config: Config, demand: Demand, fleet: Fleet) -> dict[tuple[s
     ready = [node for node in fleet.nodes if has_room(node, fleet)]
     lent: dict[str, list[Node]] = {}
     for node in ready:
-        if node.mark is not None:
-            lent.setdefault(node.mark.node_type, []).append(node)
+        type_name, _ = _lent_as(node, fleet)
+        lent.setdefault(type_name, []).append(node)
     plain = _plain_labels(ready)
     least = _least(demand.nodes.get(node.name, NO_USE).daemonsets for node in ready)
     expected: dict[tuple[str, str], Expected] = {}
@@ -111,9 +111,22 @@ def expected_nodes(config: Config, demand: Demand, fleet: Fleet) -> dict[tuple[s
                 node_type=node_type.name,
                 size=size,
                 room=room,
-                place=_expected_place(node_type, policy.name, like_it, plain),
+                place=_expected_place(
+                    node_type,
+                    policy.name,
+                    [node for node in like_it if _lent_as(node, fleet)[1] == policy.name],
+                    plain,
+                ),
             )
     return expected
+
+
+def _lent_as(node: Node, fleet: Fleet) -> tuple[str, str]:
+    """The type and namespace of a lent node, by the record or by the mark; empty for another."""
+    entry = fleet.lent.get(node.name)
+    if entry is not None:
+        return entry.node_type, entry.namespace
+    return (node.mark.node_type, node.mark.namespace) if node.mark else ("", "")
 
 
 def _size_and_room(
@@ -165,9 +178,9 @@ def _plain_labels(ready: Sequence[Node]) -> dict[str, str]:
 
 
 def _expected_place(
-    node_type: NodeType, namespace: str, like_it: Sequence[Node], plain: Mapping[str, str]
+    node_type: NodeType, namespace: str, same: Sequence[Node], plain: Mapping[str, str]
 ) -> Place:
-    same = [node for node in like_it if node.mark is not None and node.mark.namespace == namespace]
+    """Like `same`, the nodes of the type that are lent to the namespace; else as configured."""
     if same:
         common = set.intersection(*(set(node.labels.items()) for node in same))
         taints = dict.fromkeys(taint for node in same for taint in place_of(node).taints)

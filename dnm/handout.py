@@ -7,20 +7,24 @@ that is used, limits that the granted nodes raise (for siblings too, through sha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from fractions import Fraction
-from math import ceil
+from typing import TypeAlias
 
 import msgspec
 
 from dnm.constraints import needs_one_domain
-from dnm.demand import Demand, QueueDemand, ancestors
+from dnm.demand import Demand
 from dnm.fleet import Expected, Fleet, Supply
-from dnm.model import Config, NamespacePolicy, QueueLimits, Resources, Value
+from dnm.model import Config, NamespacePolicy, QueueLimits, Value
 from dnm.pending import PendingGroup
 from dnm.placement import Kind, Packing, Problem, Room, least_nodes
+from dnm.quota import Groups, Quota, Shortage
 from dnm.survey import Survey
+
+Beyond: TypeAlias = tuple[PendingGroup, int, str]
+"""So many pods of a group that no new node helps, and why."""
 
 BATCH_NODES = "batch nodes"
 _UNLIMITED = 10**9
@@ -48,19 +52,6 @@ class Case(Value):
         return max(policy.priority for policy in self.policies)
 
 
-class Shortage(Value):
-    """A limit that is too low: what `path` has of a resource, what is used of it, what the pending
-    pods ask for, and by how much it must grow. `is_early`: only the headroom mark asks for it."""
-
-    path: str
-    resource: str
-    limit: int
-    used: int
-    asked: int
-    missing: int
-    is_early: bool
-
-
 class Answer(Value):
     """What one queue gets (`opened`, as indexes of Case.kinds) and why.
 
@@ -81,7 +72,7 @@ class Answer(Value):
     relies_on_coming: bool
     since: str
     fits: Mapping[str, int]
-    beyond: tuple[tuple[PendingGroup, int, str], ...]
+    beyond: tuple[Beyond, ...]
     spent: tuple[str, ...] = ()
 
 
@@ -111,23 +102,13 @@ class Desk:
         fleet: Fleet,
         ground: Survey,
     ) -> None:
-        self._headroom = Fraction(config.headroom).limit_denominator(10**6)
-        self._demand = demand
-        self._queues = queues
         self._ground = ground
         self._rooms = list(ground.rooms)
-        self._limits = {path: dict(one.max) for path, one in queues.items() if path != "root"}
-        self._used = {
-            path: dict(demand.queues.get(path, QueueDemand(queue=path)).used) for path in queues
-        }
-        self._lent: dict[str, int] = {}
-        namespaces = [entry.namespace for entry in fleet.lent.values()]
-        namespaces += [coming.namespace for coming in fleet.incoming]
-        for namespace in namespaces:
-            self._lent[namespace] = self._lent.get(namespace, 0) + 1
-        self._now = {path: dict(limit) for path, limit in self._limits.items()}
+        self._quota = Quota(config, demand, queues)
         for coming, size in zip(fleet.incoming, ground.coming, strict=True):
-            self._grow(coming.queue, size)
+            self._quota.grow(coming.queue, size)
+        self._lent = Counter(entry.namespace for entry in fleet.lent.values())
+        self._lent.update(coming.namespace for coming in fleet.incoming)
         self._budgets: dict[str, int] = {}
 
     def limit(self, supply: Supply) -> None:
@@ -139,189 +120,86 @@ class Desk:
         twin = copy(self)
         twin._budgets = {}
         twin._rooms = list(self._rooms)
-        twin._limits = {path: dict(limit) for path, limit in self._limits.items()}
-        twin._used = {path: dict(used) for path, used in self._used.items()}
-        twin._lent = dict(self._lent)
+        twin._quota = self._quota.twin()
+        twin._lent = Counter(self._lent)
         return twin.serve(case)
 
     def serve(self, case: Case) -> Answer:
         """Decide for one queue, and book it."""
         fits: dict[str, int] = {}
         beyond = self._seat_unhelped(case, fits)
-        counts = self._within_fixed_limits(case, beyond)
-        packing = least_nodes(self._problem(case, counts))
-        _leave_lonely(case, counts, packing, beyond)
-        has_quota_now = self._admit(case, counts, self._now)
-        has_quota = self._admit(case, counts, self._limits)
-        for helped, admitted, placed in zip(
-            case.helped, has_quota_now, packing.placed, strict=True
-        ):
+        groups = self._helpable(case, beyond)
+        packing = least_nodes(self._problem(case, groups))
+        groups = _without_lonely(groups, packing, beyond)
+        has_quota_now = self._quota.admit(groups, self._quota.now)
+        has_quota = self._quota.admit(groups, self._quota.limits)
+        for (group, _), admitted, placed in zip(groups, has_quota_now, packing.placed, strict=True):
             there = sum(count for room, count in placed if room < self._ground.there)
-            fits[helped.group.fingerprint] = min(admitted, there)
-        opened = self._with_quota(case, counts, list(packing.opened))
+            fits[group.fingerprint] = min(admitted, there)
+        shortages = list(self._quota.shortages(case.queue, groups))
+        opened = list(packing.opened)
+        self._add_for_quota(case, groups, shortages, opened)
         self._add_for_min_nodes(case, opened)
+        count = sum(count for _, count in groups)
         answer = Answer(
             opened=tuple(opened),
             for_room=len(packing.opened),
-            no_room=self._without_room(packing, counts),
-            no_quota=sum(counts) - sum(has_quota),
-            short=self._shortest(case, counts),
+            no_room=count - self._seated(packing),
+            no_quota=count - sum(has_quota),
+            short=min(shortages, key=lambda short: short.is_early, default=None),
             too_few=self._below_min_nodes(case, ()),
             relies_on_coming=has_quota_now != has_quota or self._uses_coming(packing),
-            since=_since(case, counts, fits),
+            since=_since(groups, fits),
             fits=fits,
             beyond=tuple(beyond),
         )
-        self._book(case, counts, packing, opened)
+        self._book(case, groups, packing, opened)
         return msgspec.structs.replace(answer, spent=self._spent(case))
+
+    def _helpable(self, case: Case, beyond: list[Beyond]) -> Groups:
+        """The pods that nodes can help, as far as no limit is in the way that nodes don't raise."""
+        groups = [(helped.group, helped.group.count) for helped in case.helped]
+        raised = [
+            frozenset(
+                resource
+                for kind in helped.kinds
+                for resource, amount in case.kinds[kind].size.items()
+                if amount > 0
+            )
+            for helped in case.helped
+        ]
+        answers = self._quota.admit_below_walls(case.queue, groups, raised)
+        for (group, whole), (count, why) in zip(groups, answers, strict=True):
+            if count < whole:
+                beyond.append((group, whole - count, why))
+        return [(group, count) for (group, _), (count, _) in zip(groups, answers, strict=True)]
 
     # --- quota -------------------------------------------------------------------------------
 
-    def _levels(self, queue: str) -> Iterable[tuple[str, dict[str, int]]]:
-        for path in ancestors(queue, self._queues):
-            yield path, self._limits[path]
-
-    def _grow(self, queue: str, size: Resources) -> None:
-        """A node that serves a queue raises its limit and all limits above it."""
-        for _, limit in self._levels(queue):
-            for resource in limit:
-                limit[resource] += size.get(resource, 0)
-
-    def _admit(
-        self, case: Case, counts: Sequence[int], limits: Mapping[str, Resources]
-    ) -> list[int]:
-        """How many pods of each group these limits let in, the longest waiting groups first."""
-        taken: dict[tuple[str, str], int] = {}
-        admitted = []
-        for helped, count in zip(case.helped, counts, strict=True):
-            group = helped.group
-            for path in ancestors(group.queue, self._queues):
-                for resource, limit in limits[path].items():
-                    ask = group.request.get(resource, 0)
-                    if ask:
-                        used = self._used[path].get(resource, 0)
-                        left = limit - used - taken.get((path, resource), 0)
-                        count = max(0, min(count, left // ask))
-            admitted.append(count)
-            for path in ancestors(group.queue, self._queues):
-                for resource in limits[path]:
-                    key = (path, resource)
-                    taken[key] = taken.get(key, 0) + count * group.request.get(resource, 0)
-        return admitted
-
-    def _within_fixed_limits(
-        self, case: Case, beyond: list[tuple[PendingGroup, int, str]]
-    ) -> list[int]:
-        """How many pods of each group new nodes can help at all: no node raises a limit below the
-        queue that it serves, nor one of a resource that it does not bring."""
-        counts = []
-        taken: dict[tuple[str, str], int] = {}
-        for helped in case.helped:
-            group, count, why = helped.group, helped.group.count, ""
-            fixed = [
-                (path, resource)
-                for path, limit in self._levels(group.queue)
-                for resource in limit
-                if group.request.get(resource, 0)
-                and (
-                    path.startswith(f"{case.queue}.")
-                    or not any(case.kinds[kind].size.get(resource, 0) for kind in helped.kinds)
-                )
-            ]
-            for path, resource in fixed:
-                left = self._limits[path][resource] - self._used[path].get(resource, 0)
-                left = max(0, left - taken.get((path, resource), 0))
-                if left // group.request[resource] < count:
-                    count = left // group.request[resource]
-                    why = f"no new node raises the {resource} limit of {path}, which is used up"
-            for path, resource in fixed:
-                key = (path, resource)
-                taken[key] = taken.get(key, 0) + count * group.request[resource]
-            if count < group.count:
-                beyond.append((group, group.count - count, why))
-            counts.append(count)
-        return counts
-
-    def _asked(self, case: Case, counts: Sequence[int]) -> dict[str, int]:
-        asked: dict[str, int] = {}
-        for helped, count in zip(case.helped, counts, strict=True):
-            for resource, amount in helped.group.request.items():
-                asked[resource] = asked.get(resource, 0) + amount * count
-        return asked
-
-    def _shortages(self, case: Case, counts: Sequence[int]) -> Iterable[Shortage]:
-        """Every limit that is too low: for what is pending, at each level; for the headroom mark,
-        at the nearest level that limits the resource, if the queue itself has any demand for it."""
-        asked = self._asked(case, counts)
-        own = self._demand.queues.get(case.queue, QueueDemand(queue=case.queue)).used
-        marked: set[str] = set()
-        for path, limit in self._levels(case.queue):
-            for resource, amount in limit.items():
-                wants = asked.get(resource, 0)
-                used = self._used[path].get(resource, 0)
-                is_marked = resource not in marked and (own.get(resource, 0) > 0 or wants > 0)
-                marked.add(resource)
-                lack = used + wants - amount if wants else 0
-                early = 0
-                if is_marked and (wants or self._headroom < 1):
-                    early = ceil((used + wants) / self._headroom) - amount
-                if max(lack, early) > 0:
-                    yield Shortage(
-                        path=path,
-                        resource=resource,
-                        limit=amount,
-                        used=used,
-                        asked=wants,
-                        missing=max(lack, early),
-                        is_early=lack <= 0,
-                    )
-
-    def _shortest(self, case: Case, counts: Sequence[int]) -> Shortage | None:
-        """The shortage to tell people about: a real one before an early one, the nearest first."""
-        return min(self._shortages(case, counts), key=lambda one: one.is_early, default=None)
-
-    def _with_quota(self, case: Case, counts: Sequence[int], opened: list[int]) -> list[int]:
+    def _add_for_quota(
+        self, case: Case, groups: Groups, shortages: Sequence[Shortage], opened: list[int]
+    ) -> None:
         """Further nodes until no limit is too low, of the best-liked kind that raises it."""
-        for short in self._shortages(case, counts):
-            liked = [
-                kind
-                for kind in self._kinds_for(case, counts, short.resource)
-                if case.kinds[kind].size.get(short.resource, 0) > 0
-            ]
-            missing = short.missing - sum(
-                case.kinds[kind].size.get(short.resource, 0) for kind in opened
-            )
-            for kind in liked:
-                size = case.kinds[kind].size[short.resource]
-                count = min(
-                    max(0, -(-missing // size)), self._left_of(case.kinds[kind], case, opened)
-                )
-                opened += [kind] * count
-                missing -= size * count
-        return opened
-
-    def _kinds_for(self, case: Case, counts: Sequence[int], resource: str) -> list[int]:
-        """Nodes to raise a limit with: of use to the pods that ask for the resource, if any do."""
-        asking = {
-            kind
-            for helped, count in zip(case.helped, counts, strict=True)
-            if count and helped.group.request.get(resource, 0)
-            for kind in helped.kinds
-        }
-        return sorted(asking) if asking else list(range(len(case.kinds)))
+        for short in shortages:
+            resource = short.resource
+            missing = short.missing
+            missing -= sum(case.kinds[kind].size.get(resource, 0) for kind in opened)
+            for kind in _kinds_for(case, groups, resource):
+                size = case.kinds[kind].size.get(resource, 0)
+                if size > 0 and missing > 0:
+                    count = min(-(-missing // size), self._left_of(case.kinds[kind], case, opened))
+                    opened += [kind] * count
+                    missing -= size * count
 
     # --- min_nodes ---------------------------------------------------------------------------
 
     def _below_min_nodes(self, case: Case, opened: Iterable[int]) -> tuple[str, ...]:
         """Namespaces of the queue that have fewer nodes than they should, each once per node."""
-        have = dict(self._lent)
-        for kind in opened:
-            namespace = case.kinds[kind].namespace
-            have[namespace] = have.get(namespace, 0) + 1
+        have = self._lent + Counter(case.kinds[kind].namespace for kind in opened)
         return tuple(
             policy.name
             for policy in case.policies
-            for _ in range(policy.min_nodes - have.get(policy.name, 0))
+            for _ in range(policy.min_nodes - have[policy.name])
         )
 
     def _add_for_min_nodes(self, case: Case, opened: list[int]) -> None:
@@ -356,63 +234,56 @@ class Desk:
 
     # --- room --------------------------------------------------------------------------------
 
-    def _seat_unhelped(
-        self, case: Case, fits: dict[str, int]
-    ) -> list[tuple[PendingGroup, int, str]]:
+    def _seat_unhelped(self, case: Case, fits: dict[str, int]) -> list[Beyond]:
         """Let groups that no node would help use what there is; the rest of them is the result."""
         if not case.unhelped:
             return []
-        alone = Case(
-            queue=case.queue,
-            policies=case.policies,
-            kinds=(),
-            helped=tuple(Helped(group=group, kinds=()) for group, _ in case.unhelped),
+        whole = [(group, group.count) for group, _ in case.unhelped]
+        admitted = self._quota.admit(whole, self._quota.limits)
+        groups = [(group, count) for (group, _), count in zip(whole, admitted, strict=True)]
+        alone = msgspec.structs.replace(
+            case, kinds=(), helped=tuple(Helped(group=group, kinds=()) for group, _ in groups)
         )
-        counts = self._admit(alone, [group.count for group, _ in case.unhelped], self._limits)
-        packing = least_nodes(self._problem(alone, counts))
-        self._book(alone, counts, packing, [])
+        packing = least_nodes(self._problem(alone, groups))
+        self._book(alone, groups, packing, [])
         beyond = []
         for (group, why), placed in zip(case.unhelped, packing.placed, strict=True):
-            seated = sum(count for _, count in placed)
-            fits[group.fingerprint] = sum(
-                count for room, count in placed if room < self._ground.there
-            )
-            if seated < group.count:
-                beyond.append((group, group.count - seated, why))
+            there = (count for room, count in placed if room < self._ground.there)
+            fits[group.fingerprint] = sum(there)
+            missing = group.count - sum(count for _, count in placed)
+            if missing:
+                beyond.append((group, missing, why))
         return beyond
 
-    def _problem(
-        self, case: Case, counts: Sequence[int], opened: Sequence[int] | None = None
-    ) -> Problem:
+    def _problem(self, case: Case, groups: Groups, opened: Sequence[int] | None = None) -> Problem:
         """The packing problem of a queue; with `opened`, exactly these new nodes and no other."""
-        names = list(self._budgets) if opened is None else [""]
-        budgets = tuple(self._budgets.values()) if opened is None else (0,)
+        is_fixed = opened is not None
+        names = list(self._budgets)
         return Problem(
             items=tuple(
                 msgspec.structs.replace(
-                    self._ground.items[helped.group.fingerprint], count=count, kinds=helped.kinds
+                    self._ground.items[group.fingerprint], count=count, kinds=helped.kinds
                 )
-                for helped, count in zip(case.helped, counts, strict=True)
+                for helped, (group, count) in zip(case.helped, groups, strict=True)
             ),
             rooms=tuple(self._rooms),
             kinds=tuple(
                 Kind(
                     room=self._ground.vector(expected.room),
                     budgets=(0,)
-                    if opened is not None
+                    if is_fixed
                     else tuple(names.index(name) for name in self._budget_names(expected)),
                 )
                 for expected in case.kinds
             ),
-            budgets=budgets,
+            budgets=(0,) if is_fixed else tuple(self._budgets.values()),
             opened=tuple(opened or ()),
         )
 
-    def _without_room(self, packing: Packing, counts: Sequence[int]) -> int:
-        seated = sum(
-            count for placed in packing.placed for room, count in placed if room < len(self._rooms)
-        )
-        return sum(counts) - seated
+    def _seated(self, packing: Packing) -> int:
+        """Pods that have room without a new node."""
+        here = len(self._rooms)
+        return sum(count for placed in packing.placed for room, count in placed if room < here)
 
     def _uses_coming(self, packing: Packing) -> bool:
         coming = range(self._ground.there, len(self._rooms))
@@ -420,19 +291,18 @@ class Desk:
 
     # --- booking -----------------------------------------------------------------------------
 
-    def _book(
-        self, case: Case, counts: Sequence[int], packing: Packing, opened: Sequence[int]
-    ) -> None:
+    def _book(self, case: Case, groups: Groups, packing: Packing, opened: Sequence[int]) -> None:
         """Take the granted nodes from the budgets, raise the limits, fill the rooms."""
         for kind in opened:
             expected = case.kinds[kind]
             for name in self._budget_names(expected):
                 self._budgets[name] -= 1
-            self._grow(case.queue, expected.size)
-            self._lent[expected.namespace] = self._lent.get(expected.namespace, 0) + 1
-        admitted = self._admit(case, counts, self._limits)
-        if admitted != list(counts) or any(packing.left):
-            packing = least_nodes(self._problem(case, admitted, opened))
+            self._quota.grow(case.queue, expected.size)
+            self._lent[expected.namespace] += 1
+        admitted = self._quota.admit(groups, self._quota.limits)
+        if any(packing.left) or admitted != [count for _, count in groups]:
+            groups = [(group, count) for (group, _), count in zip(groups, admitted, strict=True)]
+            packing = least_nodes(self._problem(case, groups, opened))
         self._rooms += [
             Room(
                 free=self._ground.vector(case.kinds[kind].room),
@@ -440,8 +310,7 @@ class Desk:
             )
             for kind in opened
         ]
-        for helped, placed in zip(case.helped, packing.placed, strict=True):
-            group = helped.group
+        for (group, _), placed in zip(groups, packing.placed, strict=True):
             request = self._ground.items[group.fingerprint].request
             for room, count in placed:
                 free = self._rooms[room].free
@@ -449,33 +318,37 @@ class Desk:
                     free=tuple(have - ask * count for have, ask in zip(free, request, strict=True)),
                     place=self._rooms[room].place,
                 )
-            seated = sum(count for _, count in placed)
-            for path in ancestors(group.queue, self._queues):
-                used = self._used[path]
-                for resource, amount in group.request.items():
-                    used[resource] = used.get(resource, 0) + amount * seated
+        self._quota.use(
+            [
+                (group, sum(count for _, count in placed))
+                for (group, _), placed in zip(groups, packing.placed, strict=True)
+            ]
+        )
 
 
-def _leave_lonely(
-    case: Case,
-    counts: list[int],
-    packing: Packing,
-    beyond: list[tuple[PendingGroup, int, str]],
-) -> None:
-    """Pods of which only so many can be on new nodes, whatever their number."""
-    for number, (helped, left) in enumerate(zip(case.helped, packing.left, strict=True)):
-        if left and needs_one_domain(helped.group.shape, helped.group.namespace):
-            beyond.append((helped.group, left, "has an affinity that one more node can't satisfy"))
-            counts[number] -= left
+def _kinds_for(case: Case, groups: Groups, resource: str) -> list[int]:
+    """Nodes to raise a limit with: of use to the pods that ask for the resource, if any do."""
+    asking = {
+        kind
+        for helped, (group, count) in zip(case.helped, groups, strict=True)
+        if count and group.request.get(resource, 0)
+        for kind in helped.kinds
+    }
+    return sorted(asking) if asking else list(range(len(case.kinds)))
 
 
-def _since(case: Case, counts: Sequence[int], fits: Mapping[str, int]) -> str:
+def _without_lonely(groups: Groups, packing: Packing, beyond: list[Beyond]) -> Groups:
+    """Without the pods of which only so many can be on new nodes, whatever their number."""
+    left = []
+    for (group, count), missing in zip(groups, packing.left, strict=True):
+        if missing and needs_one_domain(group.shape, group.namespace):
+            beyond.append((group, missing, "has an affinity that one more node can't satisfy"))
+            count -= missing
+        left.append((group, count))
+    return left
+
+
+def _since(groups: Groups, fits: Mapping[str, int]) -> str:
     """When the oldest pod was created that lacks something."""
-    return min(
-        (
-            helped.group.oldest
-            for helped, count in zip(case.helped, counts, strict=True)
-            if count > fits[helped.group.fingerprint]
-        ),
-        default="",
-    )
+    lacking = (group.oldest for group, count in groups if count > fits[group.fingerprint])
+    return min(lacking, default="")

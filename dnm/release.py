@@ -76,19 +76,21 @@ def choose_releases(
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
     for rivals in _classes(demand, fleet, candidates):
-        count, objection = trial.count_spare(spare, rivals)
-        spare += rivals[:count]
+        asked = rivals[: max(0, candidates.at_most - len(spare))]
+        count, objection = trial.count_spare(spare, asked)
+        for name in rivals:
+            verdicts[name] = _goes(name)
         for name in rivals[count:]:
-            verdicts[name] = _stays(config, fleet, name, spare, objection)
-    spare.sort(key=lambda name: str(fleet.lent[name].idle_since))
-    go = spare[: candidates.at_most]
-    for name in spare:
-        verdicts[name] = _goes(name, name in go)
-    return Releases(
-        go=tuple(go),
-        verdicts=verdicts,
-        waiting=_to_remember(waiting, _Trial(config, every, queues, fleet, supply), go),
-    )
+            is_needed = count < len(asked)
+            verdicts[name] = (
+                _stays(config, fleet, name, [*spare, *rivals[:count]], objection)
+                if is_needed
+                else NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
+            )
+        spare += rivals[:count]
+    with_all = _Trial(config, every, queues, fleet, supply)
+    remembered = _to_remember(waiting, with_all, spare)
+    return Releases(go=tuple(spare), verdicts=verdicts, waiting=remembered)
 
 
 def recall(
@@ -149,6 +151,8 @@ class _Trial:
     def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
         """How many of `rivals`, taken in order, may go when `gone` go too; and what speaks against
         one more. All or none is answered at once, the rest by halving."""
+        if not rivals:
+            return 0, ""
         objection = self.objection([*gone, *rivals])
         if not objection:
             return len(rivals), ""
@@ -161,6 +165,9 @@ class _Trial:
             else:
                 low = middle
         return low, objection
+
+    def queue_of(self, name: str) -> str:
+        return self._fleet.lent[name].queue
 
     def objection(self, names: Sequence[str]) -> str:
         """What would be wanted, or broken, if these nodes had left; empty: nothing."""
@@ -252,10 +259,8 @@ def _stays(
     return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.NEEDED, detail=objection)
 
 
-def _goes(name: str, is_now: bool) -> NodeVerdict:
-    if is_now:
-        return NodeVerdict(node=name, verdict=Verdict.REVERT, reason=Reason.IDLE_LONG_ENOUGH)
-    return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
+def _goes(name: str) -> NodeVerdict:
+    return NodeVerdict(node=name, verdict=Verdict.REVERT, reason=Reason.IDLE_LONG_ENOUGH)
 
 
 # --- pods that wait for something else --------------------------------------------------------
@@ -263,29 +268,37 @@ def _goes(name: str, is_now: bool) -> NodeVerdict:
 
 def _waiting(
     config: Config, demand: Demand, fleet: Fleet, candidates: Candidates, base: Sizing
-) -> dict[str, Waiting]:
-    """Pods that had an idle node, and room and quota, for the whole idle time of that node.
+) -> dict[str, dict[str, Waiting]]:
+    """Per queue, pods that had an idle node, and room and quota, for that node's whole idle time.
 
     Not where a node joined their queue more recently, or is about to: then they may only just have
     got what they lacked.
     """
-    waiting: dict[str, Waiting] = {}
-    for queue in {fleet.lent[name].queue for name in candidates.names}:
-        lent = [fleet.lent[name] for name in candidates.names if fleet.lent[name].queue == queue]
-        policies = [config.namespaces.get(entry.namespace) for entry in lent]
-        idle_times = [policy.reversion_idle for policy in policies if policy is not None]
-        if not idle_times:
+    waiting: dict[str, dict[str, Waiting]] = {}
+    for queue in sorted({fleet.lent[name].queue for name in candidates.names}):
+        bound = _idle_bound(config, fleet, candidates, queue)
+        is_settled = bound is not None and not (
+            any(one.since > bound for one in fleet.lent.values() if one.queue == queue)
+            or any(one.queue == queue for one in fleet.incoming)
+        )
+        if bound is None or not is_settled:
             continue
-        bound = candidates.now - max(idle_times)
-        if any(one.since > bound for one in fleet.lent.values() if one.queue == queue):
-            continue
-        if any(one.queue == queue for one in fleet.incoming):
-            continue
+        found = waiting[queue] = {}
         for group in demand.groups:
             count = group.count_until(bound)
             if count and _is_of(group, queue) and _asks_for_nothing(group, queue, base):
-                waiting[group.fingerprint] = Waiting(count=count, until=group.created[count - 1])
+                found[group.fingerprint] = Waiting(count=count, until=group.created[count - 1])
     return waiting
+
+
+def _idle_bound(
+    config: Config, fleet: Fleet, candidates: Candidates, queue: str
+) -> datetime | None:
+    """What was there at this moment has seen the queue's candidates idle for their whole time."""
+    lent = [fleet.lent[name] for name in candidates.names if fleet.lent[name].queue == queue]
+    policies = [config.namespaces.get(entry.namespace) for entry in lent]
+    idle_times = [policy.reversion_idle for policy in policies if policy is not None]
+    return candidates.now - max(idle_times) if idle_times else None
 
 
 def _is_of(group: PendingGroup, queue: str) -> bool:
@@ -299,20 +312,29 @@ def _asks_for_nothing(group: PendingGroup, queue: str, base: Sizing) -> bool:
     return base.fits.get(group.fingerprint, 0) > 0 or not wants
 
 
-def _leaving_out(demand: Demand, waiting: Mapping[str, Waiting]) -> Demand:
+def _leaving_out(demand: Demand, waiting: Mapping[str, Mapping[str, Waiting]]) -> Demand:
     """The demand without the pods that wait for something else."""
+    left_out = {name: one.count for found in waiting.values() for name, one in found.items()}
     groups = []
     for group in demand.groups:
-        left_out = waiting[group.fingerprint].count if group.fingerprint in waiting else 0
-        created = group.created[left_out:]
+        gone = left_out.get(group.fingerprint, 0)
+        created = group.created[gone:]
         if created:
-            count = max(0, group.count - left_out)
+            count = max(0, group.count - gone)
             groups.append(msgspec.structs.replace(group, created=created, count=count))
     return msgspec.structs.replace(demand, groups=tuple(groups))
 
 
 def _to_remember(
-    waiting: Mapping[str, Waiting], with_all: _Trial, go: Sequence[str]
+    waiting: Mapping[str, Mapping[str, Waiting]], with_all: _Trial, go: Sequence[str]
 ) -> dict[str, Waiting]:
     """The entries without which the nodes would be wanted back at once; none, if nothing is."""
-    return dict(waiting) if waiting and go and with_all.objection(go) else {}
+    if not any(waiting.values()) or not with_all.objection(go):
+        return {}
+    of_these = {with_all.queue_of(name) for name in go}
+    return {
+        fingerprint: one
+        for queue, found in waiting.items()
+        if queue in of_these
+        for fingerprint, one in found.items()
+    }

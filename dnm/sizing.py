@@ -23,7 +23,7 @@ import msgspec
 from dnm.constraints import why_not
 from dnm.demand import Demand, ancestors, pending_fingerprint
 from dnm.fleet import Expected, Fleet, Supply
-from dnm.handout import BATCH_NODES, Answer, Case, Desk, Helped, Shortage, budgets_of
+from dnm.handout import BATCH_NODES, Answer, Case, Desk, Helped, budgets_of
 from dnm.model import (
     Config,
     NamespacePolicy,
@@ -34,6 +34,7 @@ from dnm.model import (
     Verdict,
 )
 from dnm.pending import PendingGroup
+from dnm.quota import Shortage
 from dnm.survey import Survey, survey
 
 
@@ -123,7 +124,16 @@ def size_queues(
         for case in cases:
             wanted[case.queue] = desk.ask(case)
             granted[case.queue] = desk.serve(case)
-    return _sizing(demand, supply, cases, wanted, granted)
+    sizing = _sizing(demand, supply, cases, wanted, granted)
+    missing = {queue: _not_there(queue) for queue in config.queues if queue not in queues}
+    return msgspec.structs.replace(sizing, queues={**missing, **sizing.queues})
+
+
+def _not_there(queue: str) -> QueueSizing:
+    reason = Reason.QUEUE_UNREADABLE
+    detail = f"{queue} is not in it; `dnm queues show` lists what is"
+    verdict = QueueVerdict(queue=queue, verdict=Verdict.WAIT, reason=reason, detail=detail)
+    return QueueSizing(verdict=verdict)
 
 
 def _cases(

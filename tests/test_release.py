@@ -210,7 +210,7 @@ def test_no_more_go_than_the_run_allows() -> None:
     assert len(chosen.go) == 2 and reasons == ["BUDGET", "IDLE_LONG_ENOUGH", "IDLE_LONG_ENOUGH"]
 
 
-def test_the_longest_idle_go_first() -> None:
+def test_of_different_nodes_those_go_first_of_which_one_is_idle_for_longest() -> None:
     scene = {
         "nodes": [lent(name) for name in ("a001", "a002", "g001")],
         "entries": {
@@ -221,7 +221,8 @@ def test_the_longest_idle_go_first() -> None:
         **limited(80, 320, 2),
     }
     chosen, *_ = decide(scene, at_most=2)
-    assert chosen.go == ("a002", "g001")
+    assert chosen.go == ("a001", "a002")
+    assert chosen.verdicts["g001"].reason is Reason.BUDGET
 
 
 # --- pods that wait for something else --------------------------------------------------------

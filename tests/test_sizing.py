@@ -793,6 +793,15 @@ def test_reasons_tell_quota_and_room_apart_for_one_scene() -> None:
     }
 
 
+def test_a_monitored_queue_that_is_not_in_the_document_gets_nothing_and_a_reason() -> None:
+    queues = tree()
+    del queues[DEV]
+    conf = config()
+    sizing = size_queues(conf, demand(pods(1, SMALL), conf, queues), queues, fleet())
+    assert sizing.queues[DEV].verdict.reason is Reason.QUEUE_UNREADABLE
+    assert DEV in sizing.queues[DEV].verdict.detail and sizing.needs == ()
+
+
 def test_the_fingerprint_changes_with_the_pods_and_with_nothing_else() -> None:
     conf, queues = config(), tree()
 
