@@ -103,7 +103,7 @@ def is_over(world: World) -> bool:
     )
 
 
-def play_on(world: World, good: set[bytes] | None = None) -> int:
+def play_on(world: World, good: set[bytes] | None = None, longest: int = LONGEST) -> int:
     """Minute by minute until it is over and at rest; says how many runs that took.
 
     `good` are worlds from which the right end was reached before: one of them is not played again,
@@ -111,7 +111,7 @@ def play_on(world: World, good: set[bytes] | None = None) -> int:
     """
     on_the_way: list[bytes] = []
     runs = world.runs
-    for _ in range(LONGEST):
+    for _ in range(longest):
         if good is not None:
             on_the_way.append(world.digest())
             if on_the_way[-1] in good:
@@ -121,7 +121,7 @@ def play_on(world: World, good: set[bytes] | None = None) -> int:
             break
         play_minute(world)
     else:
-        raise AssertionError(f"not over after {LONGEST} minutes: {world.site.registry}")
+        raise AssertionError(f"not over after {longest} minutes: {world.site.registry}")
     if good is not None:
         good.update(on_the_way)
     return world.runs - runs

@@ -1,0 +1,388 @@
+"""Nothing touches the outside without a fault point, and no fault point is left out of the proof.
+
+Once by reading the source: every call that changes something outside (opens a file for writing,
+replaces, removes, syncs, starts or signals a process, talks to a server, takes a lock) must lie in
+a `with touch(...)`, or in a function that is only called within one. Once by listening: the
+interpreter itself reports what a run does (sys.addaudithook), and none of it may happen outside of
+a touch.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import dnm
+from tests.proof import story
+from tests.proof.harness import World, note_figures
+
+PACKAGE = Path(dnm.__file__).parent
+
+# Files in which nothing is a step of a run, nor of a conversion.
+NOT_A_RUN = {
+    "sandbox": "the embedded cluster is the outside",
+    "demo": "plays on a sandbox of its own",
+    "demo_slurm": "plays on a Slurm of its own",
+    "convert.lab": "a Slurm for trials and tests",
+    "convert.lab_hooks": "writes the trial site's hooks, once",
+    "touch": "the fault points themselves",
+}
+# Effects without a fault point, each with the reason.
+EXCUSED = {
+    ("cli:main", "os.open"): "/dev/null, after the reader of stdout has gone",
+}
+# Points that the story does not come by, by name or family, each with what walks it instead.
+WALKED_ELSEWHERE: dict[str, str] = {
+    "convert.": "node-convert: every stage killed, test_convert_slurm.py",
+    "hook.": "node-convert: test_convert_hooks.py",
+    "journal.": "node-convert: test_convert_journal.py",
+    "kube.can_i": "dnm check: test_check.py",
+    "kube.version": "dnm check: test_check.py",
+    "kube.server_time": "dnm check: test_check.py",
+    "kube.create_deployment": "dnm test-load: test_testload.py",
+    "kube.list_deployments": "dnm test-load: test_testload.py",
+    "kube.scale_deployment": "dnm test-load: test_testload.py",
+    "kube.delete_deployment": "dnm test-load: test_testload.py",
+    "kube.delete_node": "node-convert: test_convert_slurm.py",
+    "kube.dress_node": "node-convert: test_convert_slurm.py",
+    "kube.evict": "node-convert: test_convert_slurm.py",
+    "converter.signal": "a converter that hangs: test_degrading.py",
+    "converter.cut_output": "a converter that babbles: test_degrading.py",
+}
+
+# Touches whose name is a parameter, by module: those of runner.py are walked by the story, those of
+# slurm.py by test_slurm_client.py.
+PARAMETERS = {"runner", "slurm"}
+# Touches that may be taken away without another effect coming to light: reads, waiting for a
+# process's last words, and what is within another touch too (a sync, a stage's own steps).
+UNMISSED = (
+    "config.read", "registry.read", "journal.read", "kube.load_access", "converter.read_output",
+    "converter.end", "hook.end", "hook.let_go", "registry.fsync", "journal.fsync", "convert.",
+)  # fmt: skip
+
+_OS = frozenset((
+    "replace", "rename", "renames", "link", "symlink", "unlink", "remove", "rmdir", "mkdir",
+    "makedirs", "fsync", "fdatasync", "utime", "truncate", "ftruncate", "kill", "killpg", "chmod",
+    "chown", "fchmod", "fchown", "mkfifo", "write", "pwrite", "system", "popen", "fork", "execv",
+    "execve", "execvp", "posix_spawn", "open", "removedirs", "sendfile", "copy_file_range",
+))  # fmt: skip
+_MODULES = {
+    "os": _OS,
+    "subprocess": frozenset(("run", "Popen", "call", "check_call", "check_output")),
+    "shutil": frozenset(("rmtree", "copy", "copy2", "copyfile", "copytree", "move", "chown")),
+    "socket": frozenset(("create_connection", "socketpair", "create_server")),
+    "fcntl": frozenset(("flock", "lockf")),
+    "signal": frozenset(("pthread_kill", "pidfd_send_signal", "raise_signal")),
+    "tempfile": frozenset(("mkstemp", "mkdtemp", "NamedTemporaryFile", "TemporaryDirectory")),
+}
+# Methods of paths, processes, sockets and HTTP connections, whatever they are called on.
+_METHODS = frozenset((
+    "write_text", "write_bytes", "unlink", "mkdir", "rmdir", "chmod", "symlink_to", "hardlink_to",
+    "rename", "send_signal", "terminate", "kill", "sendall", "sendto", "connect_ex", "endheaders",
+    "request", "getresponse", "urlopen", "communicate",
+))  # fmt: skip
+_READING = frozenset(("O_RDONLY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW", "O_DIRECTORY", "O_PATH"))
+
+
+class Function(NamedTuple):
+    module: str
+    name: str  # with its class
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}"
+
+
+class Site(NamedTuple):
+    """Where a function is named or an effect is made, and the touches around it."""
+
+    by: Function
+    to: str
+    line: int
+    within: tuple[str, ...]
+    on: str = ""  # the last word before the dot
+
+
+def effect_of(call: ast.Call) -> str:
+    """What the call does outside; empty: nothing that is known here."""
+    match call.func:
+        case ast.Name(id="open"):
+            return "open for writing" if _opens_for_writing(call) else ""
+        case ast.Attribute(value=ast.Name(id="os"), attr="open"):
+            return "" if _flags(call) <= _READING else "os.open"
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if module in _MODULES:
+            return f"{module}.{name}" if name in _MODULES[module] else ""
+        case ast.Attribute(attr="open") if _opens_for_writing(call):
+            return ".open for writing"
+        case ast.Attribute(attr="touch"):
+            return ".touch"
+        case ast.Attribute(value=value, attr="acquire" | "release" as name):
+            return f".{name}" if "lock" in ast.unparse(value).lower() else ""
+        case ast.Attribute(attr=name) if name in _METHODS:
+            return f".{name}"
+    return ""
+
+
+def _opens_for_writing(call: ast.Call) -> bool:
+    modes = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "mode")]
+    mode = modes[0] if modes else ast.Constant("r")
+    return not (isinstance(mode, ast.Constant) and not set("wax+") & set(str(mode.value)))
+
+
+def _flags(call: ast.Call) -> set[str]:
+    flags = {
+        node.attr
+        for argument in call.args[1:2]
+        for node in ast.walk(argument)
+        if isinstance(node, ast.Attribute)
+    }
+    return flags or {"unknown"}
+
+
+class Reader(ast.NodeVisitor):
+    """What one file names: functions, effects, touches, and by which words it calls its objects."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.scope: list[str] = []
+        self.within: tuple[str, ...] = ()
+        self.sites: list[Site] = []
+        self.effects: list[Site] = []
+        self.points: set[str] = set()
+        self.words: set[tuple[str, str]] = set()  # (class, word for an object of it)
+
+    def _enter(self, node: ast.ClassDef | ast.FunctionDef) -> None:
+        within, self.within = self.within, ()
+        self.scope.append(node.name)
+        self.generic_visit(node)
+        self.scope.pop()
+        self.within = within
+
+    visit_ClassDef = visit_FunctionDef = _enter
+
+    def _site(self, to: str, line: int, on: str = "") -> Site:
+        return Site(Function(self.module, ".".join(self.scope)), to, line, self.within, on)
+
+    def visit_With(self, node: ast.With) -> None:
+        before = self.within
+        for item in node.items:
+            self.visit(item)
+            entered = item.context_expr
+            call = entered.body if isinstance(entered, ast.IfExp) else entered
+            if _is_touch(call):
+                self.within = (*self.within, _point_of(call))
+        for statement in node.body:
+            self.visit(statement)
+        self.within = before
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if _is_touch(node):
+            self.points.add(_point_of(node))
+        elif effect := effect_of(node):
+            self.effects.append(self._site(effect, node.lineno))
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.sites.append(self._site(node.id, node.lineno))
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        on = _last_word(node.value)
+        self.sites.append(self._site(node.attr, node.lineno, on))
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if isinstance(node.value, ast.Call):
+            made = _last_word(node.value.func)
+            self.words |= {(made, _last_word(target)) for target in node.targets}
+        self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> None:
+        if node.annotation is not None:
+            self.words.add((_last_word(node.annotation), node.arg))
+        self.generic_visit(node)
+
+
+def _last_word(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=function):
+            return _last_word(function)
+    return "?"
+
+
+def _is_touch(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _last_word(node.func) == "touch" and bool(node.args)
+
+
+def _point_of(node: ast.AST) -> str:
+    """The name of a touch; where it is a parameter, the name of that."""
+    assert isinstance(node, ast.Call)
+    match node.args[0]:
+        case ast.Constant(value=name):
+            return str(name)
+        case ast.JoinedStr(values=[ast.Constant(value=start), *_]):
+            return str(start)
+        case other:
+            return ast.unparse(other)
+
+
+@cache
+def read_package() -> list[Reader]:
+    readers = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        if not {module, module.split(".")[0]} & set(NOT_A_RUN):
+            reader = Reader(module)
+            reader.visit(ast.parse(path.read_text()))
+            readers.append(reader)
+    return readers
+
+
+def points_of(readers: list[Reader]) -> set[str]:
+    return {point for reader in readers for point in reader.points}
+
+
+class Uses:
+    """Who names which function. A method is only meant where the word before the dot is `self` in
+    its class, or a word for an object of its class; where there is no such word, everywhere."""
+
+    def __init__(self, readers: list[Reader]) -> None:
+        self.sites: dict[str, list[Site]] = {}
+        self.words: dict[str, set[str]] = {}
+        for reader in readers:
+            for site in reader.sites:
+                self.sites.setdefault(site.to, []).append(site)
+            for made, word in reader.words:
+                self.words.setdefault(made, set()).add(word)
+
+    def of(self, function: Function) -> list[Site]:
+        *classes, name = function.name.split(".")
+        sites = self.sites.get(name, [])
+        if name == "__init__":
+            return self.sites.get(classes[-1], [])
+        if not classes or not classes[-1][:1].strip("_").isupper():
+            return [site for site in sites if not site.on or site.on == function.module]
+        words = self.words.get(classes[-1], set())
+        own = f"{'.'.join(classes)}."
+        return [
+            site
+            for site in sites
+            if (site.on in ("self", "cls") and f"{site.by.name}.".startswith(own))
+            or (site.on != "self" and (site.on in words or (not words and site.on)))
+        ]
+
+    def is_touched(
+        self, site: Site, unseen: str, on_the_way: frozenset[Function] = frozenset()
+    ) -> bool:
+        """Whether a touch other than `unseen` is around it, or around every use of its function."""
+        if set(site.within) - {unseen} or site.by in on_the_way:
+            return True
+        sites = self.of(site.by)
+        further = on_the_way | {site.by}
+        return bool(sites) and all(self.is_touched(use, unseen, further) for use in sites)
+
+
+def untouched(readers: list[Reader], *unseen: str) -> dict[str, set[Site]]:
+    """For each point: the effects that no touch is around, if that one were not there."""
+    uses = Uses(readers)
+    effects = [effect for reader in readers for effect in reader.effects]
+    return {
+        point: {effect for effect in effects if not uses.is_touched(effect, point)}
+        for point in unseen or ("",)
+    }
+
+
+def test_every_effect_in_the_source_has_a_fault_point() -> None:
+    readers = read_package()
+    found = {(str(effect.by), effect.to): effect.line for effect in untouched(readers)[""]}
+    missing = [f"{by}, line {line}: {to}" for (by, to), line in found.items()]
+    excused = [f"{by}, line {found[by, to]}: {to}" for by, to in found.keys() & EXCUSED.keys()]
+    problems = sorted(set(missing) - set(excused))
+    assert not problems, "put these in a `with touch(...)`:\n" + "\n".join(problems)
+    assert not EXCUSED.keys() - found.keys(), "an excuse that nobody needs any more"
+    effects = sum(len(reader.effects) for reader in readers)
+    note_figures("fault points in the source", effects=effects, points=len(points_of(readers)))
+
+
+def test_a_touch_that_is_taken_away_is_missed() -> None:
+    """The reader of the source is not blind: without any one touch, it finds an effect more."""
+    readers = read_package()
+    found = untouched(readers, "", *points_of(readers))
+    unmissed = {point for point in points_of(readers) if found[point] == found[""]}
+    assert unmissed == set(UNMISSED), unmissed ^ set(UNMISSED)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        pytest.param("def f():\n os.replace(a, b)", True, id="plain"),
+        pytest.param("def f():\n with touch('x'):\n  os.replace(a, b)", False, id="touched"),
+        pytest.param("def f():\n with touch('x'), open(a, 'wb') as b: pass", False, id="one-with"),
+        pytest.param("def f():\n with open(a, 'wb') as b, touch('x'): pass", True, id="too-late"),
+        pytest.param("def f():\n with open(a) as b: pass", False, id="reading"),
+        pytest.param("def f():\n with open(a, mode) as b: pass", True, id="unknown-mode"),
+        pytest.param("def f():\n path.write_text(a)", True, id="path"),
+        pytest.param("def f():\n subprocess.Popen(a)", True, id="process"),
+        pytest.param(
+            "def f():\n os.kill(a, b)\ndef g():\n with touch('x'):\n  f()", False, id="helper"
+        ),
+        pytest.param(
+            "def f():\n os.kill(a, b)\ndef g():\n with touch('x'):\n  f()\n f()", True,
+            id="helper-used-outside-too",
+        ),
+        pytest.param(
+            "def f():\n os.kill(a, b)\ndef g():\n with touch('x'):\n  h(f)", False,
+            id="handed-on-within",
+        ),
+        pytest.param(
+            "class A:\n def f(self):\n  os.kill(a, b)\n"
+            "def g(a: A):\n with touch('x'):\n  a.f()\ndef h(b: B):\n b.f()", False, id="method",
+        ),
+        pytest.param(
+            "class A:\n def f(self):\n  os.kill(a, b)\n def g(self):\n  self.f()", True,
+            id="method-of-its-own",
+        ),
+    ],
+)  # fmt: skip
+def test_the_reader_of_the_source(source: str, is_found: bool) -> None:
+    reader = Reader("m")
+    reader.visit(ast.parse(source))
+    assert bool(untouched([reader])[""]) == is_found
+
+
+def test_every_point_is_walked_by_the_story_or_has_its_own_test(world: World) -> None:
+    """The story of test_fault_walk.py, and the one after a run that was killed."""
+    story.build(world)
+    world.log.unlink(missing_ok=True)
+    assert world.run(fault="converter.start:after:kill", log=str(world.log)).was_killed
+    world.settle()
+    world.tick(story.MINUTE)
+    while not story.is_over(world):
+        story.play_minute(world, log=str(world.log))
+    passed = set(world.log.read_text().split())
+    assert {r.module for r in read_package() if "point" in r.points} == PARAMETERS
+    named = points_of(read_package()) - {"point"}
+    unwalked = {
+        point
+        for point in named - passed
+        if not any(point.startswith(family) for family in WALKED_ELSEWHERE)
+    }
+    assert not unwalked, f"no test walks {sorted(unwalked)}"
+    excused = {
+        family for family in WALKED_ELSEWHERE if any(p.startswith(family) for p in named - passed)
+    }
+    assert excused == set(WALKED_ELSEWHERE), "an excuse that nobody needs any more"
+
+
+def test_no_run_does_anything_outside_of_a_touch(world: World) -> None:
+    """The interpreter reports every file opened for writing, process, signal, connection, lock."""
+    story.build(world)
+    world.strays.touch()
+    while not story.is_over(world):
+        story.play_minute(world, strays=str(world.strays), log=str(world.log))
+    strays = set(world.strays.read_text().splitlines())
+    assert not strays, "\n".join(sorted(strays))
