@@ -11,6 +11,7 @@ items x rooms; small ones try several orders and then a bounded exact search for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import ge
 from typing import TypeAlias
 
 from dnm.model import Value
@@ -229,10 +230,7 @@ def _usable_rooms(problem: Problem) -> dict[int, list[int]]:
     least = [min(column) for column in zip(*(item.request for item in problem.items), strict=True)]
     by_place: dict[int, list[int]] = {}
     for number, room in enumerate(problem.rooms):
-        for have, ask in zip(room.free, least, strict=True):
-            if have < ask:
-                break
-        else:
+        if all(map(ge, room.free, least)):
             by_place.setdefault(room.place, []).append(number)
     return by_place
 

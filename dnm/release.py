@@ -69,10 +69,12 @@ def choose_releases(
     `queues` and `fleet` are as for size_queues: the limits count every node of Fleet.lent.
     """
     every = counting_young(demand)
-    base = size_queues(config, every, queues, fleet)
-    waiting = _waiting(config, every, fleet, candidates, base)
-    supply = candidates.supply
-    trial = _Trial(config, _leaving_out(every, waiting), queues, fleet, supply)
+    with_all = _Trial(config, every, queues, fleet, candidates.supply)
+    waiting = _waiting(config, every, fleet, candidates, with_all.base)
+    trial = with_all
+    if any(waiting.values()):
+        patient = _leaving_out(every, waiting)
+        trial = _Trial(config, patient, queues, fleet, candidates.supply)
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
     for rivals in _classes(demand, fleet, candidates):
@@ -88,7 +90,6 @@ def choose_releases(
                 else NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
             )
         spare += rivals[:count]
-    with_all = _Trial(config, every, queues, fleet, supply)
     remembered = _to_remember(waiting, with_all, spare)
     return Releases(go=tuple(spare), verdicts=verdicts, waiting=remembered)
 
@@ -146,7 +147,7 @@ class _Trial:
         self._queues = queues
         self._fleet = fleet
         self._supply = supply
-        self._base = size_queues(config, demand, queues, fleet, supply)
+        self.base = size_queues(config, demand, queues, fleet, supply)
 
     def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
         """How many of `rivals`, taken in order, may go when `gone` go too; and what speaks against
@@ -184,7 +185,7 @@ class _Trial:
             leaving=self._fleet.leaving | set(names),
         )
         sizing = size_queues(self._config, self._demand, limits, fleet, self._supply_with(names))
-        base, own = self._base, {_key(self._fleet.lent[name]) for name in names}
+        base, own = self.base, {_key(self._fleet.lent[name]) for name in names}
         granted = {key: count for key, count in sizing.granted().items() if key in own}
         for after, before in ((sizing.wanted(), base.wanted()), (granted, base.granted())):
             for key, count in after.items():

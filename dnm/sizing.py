@@ -202,11 +202,16 @@ def _why_no_help(group: PendingGroup, expected: Expected) -> str:
 
 def amount_text(resource: str, amount: int) -> str:
     """For people: `1.5 vcore`, `16G memory`, `2 nvidia.com/gpu`."""
+    return f"{_number(resource, amount)} {resource}"
+
+
+def _number(resource: str, amount: int) -> str:
     if resource == "vcore":
-        return f"{amount / 1000:g} vcore"
+        return f"{round(amount / 1000, 3):,g}" if amount < 10**6 else f"{amount / 1000:,.0f}"
     if resource in ("memory", "ephemeral-storage"):
-        return f"{amount / 10**9:.4g}G {resource}"
-    return f"{amount} {resource}"
+        gigabytes = amount / 10**9
+        return f"{gigabytes:.3g}G" if gigabytes < 100 else f"{gigabytes:,.0f}G"
+    return f"{amount:,}"
 
 
 # --- the answer in words ---------------------------------------------------------------------
@@ -301,6 +306,7 @@ def _verdict(
         if given < len(want.opened):
             detail = f"{detail}; {given} can be had: {', '.join(grant.spent)} used up"
         if not given:
+            detail = f"{reason.value}: {detail}"
             reason = _why_none(grant.spent, bounds)
     else:
         verdict, reason, detail = _why_nothing(demand, case, want)
@@ -331,9 +337,8 @@ def _why_wanted(want: Answer) -> tuple[Reason, str]:
 
 
 def _short_text(short: Shortage) -> str:
-    text = amount_text(short.resource, short.limit)
-    demand = amount_text(short.resource, short.used + short.asked).split()[0]
-    return f"{short.path} has {text} for {demand}"
+    demand = _number(short.resource, short.used + short.asked)
+    return f"{short.path} has {amount_text(short.resource, short.limit)} for {demand}"
 
 
 def _why_nothing(demand: Demand, case: Case, want: Answer) -> tuple[Verdict, Reason, str]:

@@ -7,6 +7,7 @@ of them asks for) are one place, so that constraints are looked at once per kind
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import ge
 
 from dnm.constraints import Place, keeps_apart, needs_one_domain, why_not
 from dnm.demand import NO_USE, Demand
@@ -19,7 +20,8 @@ from dnm.placement import Item, Room, Vector
 class Survey(Value):
     """Rooms and node kinds as vectors over `axes`.
 
-    `names` are the rooms' nodes; the first `there` of them are Nodes, the others are on their way.
+    `names` are the rooms' nodes (without those that no pending pod fits); the first `there` of them
+    are Nodes, the others are on their way.
     `kinds` are the new nodes that a queue may get, by queue, best first. `items` (by fingerprint)
     have neither count nor kinds yet. `coming`: what each node of Fleet.incoming will raise its
     queue by; nothing, where the configuration no longer knows it.
@@ -64,11 +66,12 @@ def survey(config: Config, demand: Demand, fleet: Fleet) -> Survey:
 
     rooms: list[Room] = []
     names: list[str] = []
-    if groups:
-        for node in _by_preference(fleet):
-            free = demand.nodes.get(node.name, NO_USE).used
-            have = node.allocatable
-            vector = tuple(have.get(name, 0) - free.get(name, 0) for name in axes)
+    least = [min(group.request.get(name, 0) for group in groups) for name in axes]
+    for node in _by_preference(fleet) if groups else ():
+        used, have = demand.nodes.get(node.name, NO_USE).used, node.allocatable
+        vector = tuple([have.get(name, 0) - used.get(name, 0) for name in axes])
+        # Most nodes of a busy cluster are too full for any pod, and are not looked at again.
+        if all(map(ge, vector, least)):
             rooms.append(Room(free=vector, place=number(place_of(node), with_name)))
             names.append(node.name)
     there = len(rooms)

@@ -311,7 +311,7 @@ TABLE = [
     ),
     row(
         "what is still missing besides those on their way",
-        CONVERT, Reason.LACKS_BOTH, 2, "root.anvil.dev has 1088G memory for 1200",
+        CONVERT, Reason.LACKS_BOTH, 2, "root.anvil.dev has 1,088G memory for 1,200",
         pods=pods(75, SMALL), limits=WORKSHOP, incoming=coming(3),
     ),
     row(
