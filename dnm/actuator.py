@@ -35,6 +35,7 @@ from dnm.model import (
     Outcome,
     Plan,
     Pod,
+    Reason,
     Registry,
     ReturnNode,
     SetQueueLimits,
@@ -51,6 +52,7 @@ log = logging.getLogger("dnm")
 
 PREFIX = "dynamic-node-manager/"
 _TRIES = 3
+_NEWS = (Reason.JOINED, Reason.RETURNED, Reason.GONE, Reason.DEMAND_RETURNED)
 V = TypeVar("V", bound=Value)
 Clock: TypeAlias = Callable[[], datetime]
 
@@ -109,6 +111,9 @@ class Actuator:
     def apply_plan(self, plan: Plan) -> Outcome:
         """Every action in order; a failed queue edit ends the run's actions."""
         self._save(plan.registry)
+        for verdict in plan.nodes:
+            if verdict.reason in _NEWS:
+                log.info("node=%s %s=%r", verdict.node, verdict.verdict.value, verdict.sentence)
         for action in plan.actions:
             if self.should_stop():
                 self.errors.append("ended by a signal: the next run goes on from here")
@@ -311,7 +316,7 @@ class Actuator:
         named = _replace(request, names=end.names)
         if end.left_running:
             self._save(_with_request(self.registry, named))
-            self.errors.append(f"request={request_id} is left to its converter, which is still at work")
+            self.errors.append(f"request={request_id} is left to its converter, still at work")
             return
         if error and not end.names:
             self._give_up(request, error)

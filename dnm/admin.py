@@ -124,7 +124,8 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool]) -> str:
 
     if not is_sure(
         f"{node} leaves the registry: dnm will not return it any more, and its queue shrinks. "
-        "Is it back in Slurm and gone from Kubernetes?"
+        "Is it back in Slurm and gone from Kubernetes? (While its Node is there with dnm's mark, "
+        "the next run records it again.)"
     ):
         return f"{node} stays as it is"
     _change(config, change)

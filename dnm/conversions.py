@@ -32,13 +32,13 @@ def plan_conversions(draft: Draft) -> None:
         if need.granted <= 0:
             continue
         obstacle = _why_not_queue(draft, sizing.queues[need.queue]) or may_start[need.node_type]
-        if obstacle:
-            _wait(draft, need.queue, *obstacle)
-        elif left <= 0:
+        if not obstacle and left <= 0:
             per_run = draft.config.max_conversions_per_run
-            _wait(draft, need.queue, Reason.CAPPED, f"max_conversions_per_run = {per_run}")
-        else:
+            obstacle = Reason.CAPPED, f"max_conversions_per_run = {per_run}"
+        if not obstacle:
             left -= _request(draft, need, left)
+        elif need.queue not in {request.queue for request in draft.new_requests}:
+            _wait(draft, need.queue, *obstacle)
 
 
 def supply(draft: Draft) -> Supply:
@@ -73,6 +73,8 @@ def _why_not(draft: Draft, node_type: str) -> tuple[Reason, str] | None:
     """What holds every conversion of this type back now."""
     if isinstance(draft.snapshot.batch, Unreadable):
         return Reason.NO_BATCH_NODE, draft.snapshot.batch.error
+    if draft.snapshot.batch is None:
+        return Reason.NO_BATCH_NODE, "the next run asks which there are"
     return why_not_convert(draft.config, draft.registry(), node_type, draft.now)
 
 

@@ -75,6 +75,7 @@ class Draft:
         self.wants_release: list[str] = []
         self.wants_return: list[str] = []
         self.returns: list[str] = []
+        self.failed_types: set[str] = set()
         self.notes: list[str] = []
         self.errors: list[str] = []
         self.source: SourceDocument | None = None
@@ -178,7 +179,10 @@ class Draft:
             self.demand = self._gather_demand()
 
     def fail_conversion(self, node_type: str, count: int) -> None:
-        """A conversion of this type failed: it backs off."""
+        """A conversion of this type failed: it backs off, once however many nodes it was."""
+        if node_type in self.failed_types:
+            return
+        self.failed_types.add(node_type)
         self.backoffs[node_type] = with_failure(
             self.config, self.backoffs.get(node_type), count, self.now
         )

@@ -68,6 +68,12 @@ class Facts(Value):
         state = parse_state(known.state)
         return state.base == "IDLE" and state.flags & {"DRAIN", "NOT_RESPONDING"} == {"DRAIN"}
 
+    def is_reserved(self, name: str) -> bool:
+        """Whether a reservation holds it, perhaps its converter's: some scripts only warn when
+        they can't drain a node."""
+        known = self.batch.get(name) if self.batch is not None else None
+        return known is not None and "RESERVED" in known.state
+
     def work_on(self, name: str) -> int | None:
         """Pods that count on a node; None: it can't be told that there are none."""
         pods = (self.working_pods or {}).get(name, 0)
@@ -186,7 +192,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
         if size is not None:
             joined = enter_phase(entry, Phase.SERVING, facts.now, counted=size)
             return _stay(name, joined, Verdict.KEEP, Reason.JOINED)
-    in_service = facts.is_in_service(name)
+    in_service = facts.is_in_service(name) and not facts.is_reserved(name)
     if node is None and in_service and not facts.is_running(entry.converter):
         step = _stay(name, None, Verdict.FAILED, Reason.GONE, "its conversion was rolled back")
         return msgspec.structs.replace(step, conversion_failed=True)
@@ -232,7 +238,9 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
         return _stay(name, unknown, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
     if pods:
         used = _with(entry, idle_since=None, was_used=True)
-        return _stay(name, used, Verdict.KEEP, Reason.IN_USE)
+        # Pods of a dead node stay Terminating until a person removes them.
+        detail = "" if node.is_ready else f"but it is NotReady; kubectl describe node {name}"
+        return _stay(name, used, Verdict.KEEP, Reason.IN_USE, detail)
     return _idle(config, name, entry, facts.now)
 
 
@@ -272,8 +280,8 @@ def _left_kubernetes(name: str, entry: LentNode, facts: Facts) -> Step:
     # Its queue must shrink, whatever Slurm says: a node that is not there serves nobody.
     slurm = "can't be asked about it" if in_service is None else "does not have it in service"
     error = (
-        f"the Node of {name} is gone and Slurm {slurm}; return it by hand, or let dnm do it with "
-        f"`dnm reset {name}`"
+        f"the Node of {name} is gone and Slurm {slurm}: make sure that kubeconfig_path still names "
+        f"the cluster it was lent to, then return it by hand, or let dnm do it: `dnm reset {name}`"
     )
     failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
     return _stay(name, failed, Verdict.FAILED, Reason.GONE, error)

@@ -8,7 +8,7 @@ beside it (`.previous`). A file in the predecessor's flat form is taken over.
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,7 @@ def _replace(path: Path, content: bytes) -> None:
         with touch("registry.keep_previous"):
             spare.unlink(missing_ok=True)
             os.link(path, spare)
+        with touch("registry.rename_previous"):
             os.replace(spare, previous_path(path))
     with touch("registry.rename"):
         os.replace(temporary, path)
@@ -136,7 +137,8 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _take_over(document: dict[str, Any], config: Config, now: datetime) -> Registry:
     """The predecessor's form: node -> {namespace, last_pod_end, owner}. Its nodes serve already,
-    and what it added to the queues for each was the configured size."""
+    and what it added to the queues for each was the configured size. Its `last_pod_end` is the time
+    of the conversion and no idle clock: that starts when dnm first sees the node idle."""
     path = config.converted_nodes_path
     nodes: dict[str, LentNode] = {}
     for name, entry in document.items():
@@ -160,20 +162,6 @@ def _take_over(document: dict[str, Any], config: Config, now: datetime) -> Regis
             phase=Phase.SERVING,
             since=now,
             counted=dict(known.size) if known else {},
-            idle_since=_instant(entry.get("last_pod_end"), path, name),
             was_used=True,
         )
     return Registry(nodes=nodes)
-
-
-def _instant(text: object, path: Path, node: str) -> datetime | None:
-    """The predecessor wrote UTC without a zone."""
-    if text is None or text == "":
-        return None
-    try:
-        instant = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-    except ValueError as error:
-        raise RegistryError(
-            _unreadable(path, f"last_pod_end of {node!r} is {text!r}, not an ISO 8601 time")
-        ) from error
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

@@ -291,13 +291,13 @@ def _warnings(
     if began is None:
         return ["no run yet: start `dnm run` by hand once, then by cron or the systemd timer"]
     warnings = []
-    late = 3 * config.check_interval
-    if now - began > late:
+    has_ended = ended is not None and ended >= began
+    if has_ended and now - began > 3 * config.check_interval:
         warnings.append(
             f"the last run began {duration(now - began)} ago, more than three times "
             f"check_interval_seconds: is the timer on? (systemctl status dnm.timer, crontab -l)"
         )
-    if ended is None or ended < began:
+    if not has_ended:
         warnings.append(
             f"the run that began {duration(now - began)} ago has not ended: it is at work or was "
             "killed; the next run goes on from where it was"
@@ -307,7 +307,7 @@ def _warnings(
 
 def duration(span: timedelta) -> str:
     """Two units at most: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
-    seconds = int(span.total_seconds())
+    seconds = max(int(span.total_seconds()), 0)
     if seconds < 120:
         return f"{seconds} s"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400

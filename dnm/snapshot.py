@@ -24,6 +24,7 @@ from dnm.model import (
     Registry,
     Snapshot,
     Unreadable,
+    Verdict,
     YunikornView,
 )
 
@@ -122,6 +123,9 @@ def _needs_batch_side(
         if entry.phase is not Phase.SERVING or name not in present:
             return True
     if registry.requests or any(policy.min_nodes for policy in config.namespaces.values()):
+        return True
+    # The last run wanted a conversion, or would have if it had known what is at hand.
+    if any(status.verdict != Verdict.KEEP.value for status in registry.last_run.queues.values()):
         return True
     if isinstance(pods, Unreadable):
         return False

@@ -15,7 +15,7 @@ PACKAGE = Path(dnm.__file__).parent
 PURE = (
     "adoption", "brakes", "constraints", "conversions", "demand", "draft", "errors", "fleet",
     "gang", "handout", "hostlist", "ledger", "ledger_compare", "ledger_text", "lifecycle",
-    "limits", "model", "pending", "placement", "planner", "quantity", "queue_decode",
+    "limits", "model", "pending", "placement", "planner", "quantity", "queue_decode", "quota",
     "queue_advice", "queue_placement", "queue_rules", "queue_schema", "queue_yaml", "queues",
     "release", "request", "reversions", "sizing", "slurm_text", "survey",
 )  # fmt: skip

@@ -68,6 +68,13 @@ CASES = [
         "converter still at work",
         converter=CONVERTER,
     ),
+    case(
+        Phase.JOINING,
+        facts(batch=[a_batch_node(state="IDLE+RESERVED")]),
+        Reason.JOINING,
+        Phase.JOINING,
+        "held by the reservation alone",
+    ),
     case(Phase.JOINING, facts(), Reason.LATE, Phase.FAILED, "too late", since=LONG_AGO),
     case(
         Phase.SERVING,
@@ -223,6 +230,12 @@ def test_unreadable_pods_restart_the_idle_clock() -> None:
     )
     step = advance_node(a_config(), "a001", a_lent_node(idle_since=LONG_AGO), seen)
     assert step.entry is not None and step.entry.idle_since is None
+
+
+def test_pods_of_a_dead_node_keep_it_and_say_so() -> None:
+    dead = facts([a_node(is_ready=False)], working_pods={"a001": 1})
+    step = advance_node(a_config(), "a001", a_lent_node(), dead)
+    assert step.verdict.reason is Reason.IN_USE and "NotReady" in step.verdict.detail
 
 
 def test_another_instance_s_node_is_left_alone() -> None:

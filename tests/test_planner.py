@@ -519,6 +519,31 @@ def test_the_cap_counts_marked_nodes_and_conversions_under_way() -> None:
     assert action.request.count == 1
 
 
+def test_several_late_nodes_are_one_failed_conversion() -> None:
+    world = World()
+    for number in range(4):
+        world.lent(f"a00{number}", Phase.JOINING, since=LONG_AGO)
+    backoff = world.plan().registry.backoffs["a"]
+    assert backoff.failures == 1
+
+
+def test_a_conversion_waits_a_run_for_the_batch_side_that_was_not_asked() -> None:
+    plan = wanting(1).set(batch=None).plan()
+    assert not plan.actions and plan.queues[0].reason is Reason.NO_BATCH_NODE
+    assert plan.status[QUEUE].verdict == "wait"  # so the next snapshot asks
+
+
+def test_a_queue_that_gets_a_node_is_not_said_to_wait() -> None:
+    """Two namespaces share a queue; what the run can't start for one is started for the other."""
+    world = wanting(3).configured(max_conversions_per_run=3)
+    more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))
+    world.configured(namespaces={**world.config.namespaces, "two": more})
+    world.with_pods(*pods(3, namespace="two", app_id="b"))
+    plan = world.plan()
+    assert any(isinstance(action, StartConversion) for action in plan.actions)
+    assert plan.queues[0].verdict is Verdict.CONVERT
+
+
 def test_status_keeps_what_people_ask_for() -> None:
     status = serving().with_pods(*pods(1, node="a001"), *pods(2)).plan().status[QUEUE]
     assert status.lent == COUNTED and status.pending_pods == 2

@@ -55,6 +55,16 @@ def test_every_command_of_dnm_exists_with_its_options(command: str) -> None:
         assert re.search(rf"(?<!\S){re.escape(option)}\b", text), f"{option} in {command}"
 
 
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("node-convert ")])
+def test_every_option_of_node_convert_exists(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dnm.convert.cli", "--help"],
+        capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": "/usr/bin"},
+    )  # fmt: skip
+    for option in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", command):
+        assert option in done.stdout, option
+
+
 def test_every_reason_is_explained() -> None:
     table = README.split("## What each reason means")[1].split("\n## ")[0]
     explained = re.findall(r"^\| ([^|]+?) \| [^|]+ \|$", table, flags=re.M)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -108,7 +107,7 @@ def test_the_predecessor_s_registry_is_taken_over(tmp_path: Path) -> None:
     }
     config.converted_nodes_path.write_text(json.dumps(old))
     nodes = load_registry(config, NOW).nodes
-    assert nodes["a001"].idle_since == datetime(2026, 3, 1, 10, 0, 0, 123456, UTC)
+    assert nodes["a001"].idle_since is None  # last_pod_end is the time of the conversion
     assert (nodes["a001"].phase, nodes["a001"].queue) == (Phase.SERVING, QUEUE)
     assert nodes["a001"].counted == SIZE and nodes["a002"].owner == "prod"
     assert nodes["b001"].owner == "validation"
@@ -122,7 +121,7 @@ def test_an_empty_predecessor_s_registry_is_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [{"namespace": "unknown"}, {"namespace": 5}, [], {"namespace": "dev", "last_pod_end": "x"}],
+    [{"namespace": "unknown"}, {"namespace": 5}, []],
 )
 def test_a_predecessor_s_entry_that_makes_no_sense_is_named(tmp_path: Path, entry: object) -> None:
     config = a_config(tmp_path)
