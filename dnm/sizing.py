@@ -23,7 +23,7 @@ import msgspec
 from dnm.constraints import why_not
 from dnm.demand import Demand, ancestors, pending_fingerprint
 from dnm.fleet import Expected, Fleet, Supply
-from dnm.handout import BATCH_NODES, Answer, Case, Desk, Helped, budgets_of
+from dnm.handout import Answer, Case, Desk, Helped, budgets_of
 from dnm.model import (
     Config,
     NamespacePolicy,
@@ -34,7 +34,7 @@ from dnm.model import (
     Verdict,
 )
 from dnm.pending import PendingGroup
-from dnm.quota import Shortage
+from dnm.sizing_text import amount_text, queue_verdict
 from dnm.survey import Survey, survey
 
 
@@ -200,21 +200,7 @@ def _why_no_help(group: PendingGroup, expected: Expected) -> str:
     return ""
 
 
-def amount_text(resource: str, amount: int) -> str:
-    """For people: `1.5 vcore`, `16G memory`, `2 nvidia.com/gpu`."""
-    return f"{_number(resource, amount)} {resource}"
-
-
-def _number(resource: str, amount: int) -> str:
-    if resource == "vcore":
-        return f"{round(amount / 1000, 3):,g}" if amount < 10**6 else f"{amount / 1000:,.0f}"
-    if resource in ("memory", "ephemeral-storage"):
-        gigabytes = amount / 10**9
-        return f"{gigabytes:.3g}G" if gigabytes < 100 else f"{gigabytes:,.0f}G"
-    return f"{amount:,}"
-
-
-# --- the answer in words ---------------------------------------------------------------------
+# --- the answer -----------------------------------------------------------------------------
 
 
 def _covers(supply: Supply, cases: Sequence[Case], answers: Mapping[str, Answer]) -> bool:
@@ -251,7 +237,7 @@ def _sizing(
         needs = _needs(case, want, granted[case.queue])
         fits.update(want.fits)
         answers[case.queue] = QueueSizing(
-            verdict=_verdict(demand, case, needs, want, granted[case.queue], bounds),
+            verdict=queue_verdict(demand, case, want, granted[case.queue], bounds),
             needs=needs,
             unhelped=tuple(
                 Unhelped(
@@ -287,74 +273,3 @@ def _needs(case: Case, want: Answer, grant: Answer) -> tuple[Need, ...]:
         )
         for kind in sorted(wanted.keys() | granted.keys())
     )
-
-
-def _verdict(
-    demand: Demand,
-    case: Case,
-    needs: Sequence[Need],
-    want: Answer,
-    grant: Answer,
-    bounds: Mapping[str, int],
-) -> QueueVerdict:
-    given = sum(need.granted for need in needs)
-    if want.opened:
-        verdict = Verdict.CONVERT if given else Verdict.WAIT
-        reason, detail = _why_wanted(want)
-        many = ", ".join(f"{need.wanted} of type {need.node_type}" for need in needs if need.wanted)
-        detail = f"{detail}; wants {many}"
-        if given < len(want.opened):
-            detail = f"{detail}; {given} can be had: {', '.join(grant.spent)} used up"
-        if not given:
-            detail = f"{reason.value}: {detail}"
-            reason = _why_none(grant.spent, bounds)
-    else:
-        verdict, reason, detail = _why_nothing(demand, case, want)
-    return QueueVerdict(queue=case.queue, verdict=verdict, reason=reason, detail=detail)
-
-
-def _why_none(spent: Sequence[str], bounds: Mapping[str, int]) -> Reason:
-    """Why a queue gets none of the nodes that it wants."""
-    gone = [name for name in spent if bounds[name] <= 0]
-    if not gone:
-        return Reason.OTHERS_FIRST
-    if all(name.startswith(BATCH_NODES) for name in gone):
-        return Reason.NO_BATCH_NODE
-    return Reason.CAPPED
-
-
-def _why_wanted(want: Answer) -> tuple[Reason, str]:
-    if want.no_room or want.no_quota:
-        reason = Reason.LACKS_ROOM if not want.no_quota else Reason.LACKS_QUOTA
-        if want.for_room and want.no_quota:
-            reason = Reason.LACKS_BOTH
-        if want.no_quota and want.short is not None:
-            return reason, _short_text(want.short)
-        return reason, f"{want.no_room} pods"
-    if want.short is not None:
-        return Reason.NEARLY_FULL, _short_text(want.short)
-    return Reason.MIN_NODES, ", ".join(sorted(set(want.too_few)))
-
-
-def _short_text(short: Shortage) -> str:
-    demand = _number(short.resource, short.used + short.asked)
-    return f"{short.path} has {amount_text(short.resource, short.limit)} for {demand}"
-
-
-def _why_nothing(demand: Demand, case: Case, want: Answer) -> tuple[Verdict, Reason, str]:
-    inside = f"{case.queue}."
-    young = sum(
-        group.young
-        for group in demand.groups
-        if group.queue == case.queue or group.queue.startswith(inside)
-    )
-    if case.helped and want.relies_on_coming:
-        return Verdict.WAIT, Reason.ON_THE_WAY, ""
-    if want.beyond:
-        group, count, why = want.beyond[0]
-        more = f" and {len(want.beyond) - 1} more kinds" if len(want.beyond) > 1 else ""
-        names = f"{group.namespace}/{group.names[0]}"
-        return Verdict.KEEP, Reason.NOTHING_HELPS, f"{count} like {names}: {why}{more}"
-    if young:
-        return Verdict.WAIT, Reason.TOO_YOUNG, f"{young} pods"
-    return Verdict.KEEP, Reason.ENOUGH, ""

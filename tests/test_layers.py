@@ -17,7 +17,7 @@ PURE = (
     "gang", "handout", "hostlist", "ledger", "ledger_compare", "ledger_text", "lifecycle",
     "limits", "model", "pending", "placement", "planner", "quantity", "queue_decode", "quota",
     "queue_advice", "queue_placement", "queue_rules", "queue_schema", "queue_yaml", "queues",
-    "release", "request", "reversions", "sizing", "slurm_text", "survey",
+    "release", "request", "reversions", "sizing", "sizing_text", "slurm_text", "survey",
 )  # fmt: skip
 OUTSIDE = {
     "os", "subprocess", "socket", "http", "urllib", "time", "logging", "signal", "threading",

@@ -339,7 +339,8 @@ TABLE = [
     ),
     row(
         "defect 14: held back by a scheduling gate",
-        KEEP, Reason.ENOUGH, 0, "", pods=pods(9, SMALL, is_gated=True), limits=ROOMY,
+        KEEP, Reason.ENOUGH, 0, "9 not counted, held back by a scheduling gate",
+        pods=pods(9, SMALL, is_gated=True), limits=ROOMY,
     ),
     row(
         "of a rejected application",
@@ -477,7 +478,8 @@ TABLE = [
     ),
     row(
         "defect 14: a claim that does not exist",
-        KEEP, Reason.ENOUGH, 0, "", pods=pods(1, SMALL, claims=("data",)), limits=ROOMY,
+        KEEP, Reason.ENOUGH, 0, "1 not counted, waiting for a volume claim",
+        pods=pods(1, SMALL, claims=("data",)), limits=ROOMY,
     ),
     row(
         "a claim that lost its volume",
@@ -548,8 +550,8 @@ TABLE = [
             "a": NodeType(name="a", size=size(128, 256), labels={"pool": "fast"})}),
     ),
     row(
-        "pods that nothing helps take nothing from those that something does",
-        CONVERT, Reason.LACKS_ROOM, 1, "",
+        "pods that nothing helps take nothing from those that something does, and are named",
+        CONVERT, Reason.LACKS_ROOM, 1, "no node helps 99 like dev/x0: selects zone=b",
         pods=pods(99, SMALL, shape={"node_selector": (("zone", "b"),)}, name="x") + pods(1, SMALL),
         limits=ROOMY,
     ),
