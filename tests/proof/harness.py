@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,18 +51,18 @@ class Child:
 
     def __init__(self, warm: Warm, pid: int, files: tuple[Path, Path]) -> None:
         self.warm, self.pid, self.files = warm, pid, files
-        self._descriptor = os.pidfd_open(pid)
+        self.descriptor = os.pidfd_open(pid)
 
     def is_running(self) -> bool:
         return not self._has_ended(0)
 
     def _has_ended(self, seconds: float) -> bool:
         poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
+        poll.register(self.descriptor, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
     def send(self, number: signal.Signals) -> None:
-        signal.pidfd_send_signal(self._descriptor, number)
+        signal.pidfd_send_signal(self.descriptor, number)
 
     def wait(self, seconds: float = _PATIENCE) -> Ended:
         """How it ended; one that does not is killed, and that is an error."""
@@ -70,7 +70,7 @@ class Child:
         if is_late:
             self.send(signal.SIGKILL)
         code = self.warm.ask("reap", pid=self.pid)
-        os.close(self._descriptor)
+        os.close(self.descriptor)
         texts = [path.read_text(errors="replace") for path in self.files]
         for path in self.files:
             path.unlink()
@@ -120,6 +120,17 @@ class Warm:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()
+
+
+def wait_for_any(children: Sequence[Child], seconds: float = _PATIENCE) -> Child:
+    """The first of them that ends."""
+    poll = select.poll()
+    by_descriptor = {child.descriptor: child for child in children}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    ended = poll.poll(seconds * 1000)
+    assert ended, f"none of {len(children)} ended within {seconds} s"
+    return by_descriptor[ended[0][0]]
 
 
 class Gate:
@@ -302,4 +313,3 @@ def note_figures(name: str, **figures: int) -> None:
 
 
 _FIGURES_LOCK = threading.Lock()
-Check = Callable[[World], None]
