@@ -89,7 +89,9 @@ def reset(config: Config, name: str) -> str:
             return _returning_again(registry, name)
         if queue in registry.breakers or queue in config.queues:
             said = f"the breaker of {queue} is closed; it may convert again"
-            return _with(registry, breakers=_without(registry.breakers, queue))
+            # Pods found to wait for something else are looked at afresh too, whatever their queue:
+            # the record has no queue, and they are soon found out again.
+            return _with(registry, breakers=_without(registry.breakers, queue), waiting={})
         if name in config.node_types:
             said = f"node type {name} backs off no more"
             return _with(registry, backoffs=_without(registry.backoffs, name))
