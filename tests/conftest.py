@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,3 +56,12 @@ def live_sandbox(tmp_path: Path) -> Iterator[Sandbox]:
     cluster = Sandbox(tmp_path / "sandbox", manual=False).start()
     yield cluster
     cluster.stop()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What tests note with `record_property("figures", ...)`: how much was tried, and the seed."""
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, ()):
+            for name, text in report.user_properties:
+                if name == "figures" and report.when == "call":
+                    terminalreporter.write_line(text)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,6 +20,7 @@ from dnm.ledger_text import decode_ledger
 from dnm.model import (
     BatchNode,
     Claim,
+    Config,
     ConfigMap,
     ConverterProcess,
     Mark,
@@ -33,6 +33,7 @@ from dnm.model import (
 )
 from dnm.queues import LEDGER_ANNOTATION
 from dnm.touch import touch
+from tests.proof.invariants import over_cap
 from tests.proof.world import Machine, World
 
 PREFIX = "dynamic-node-manager/"
@@ -92,13 +93,21 @@ class Weather:
         return fault
 
 
-class ModelKube:
-    """The cluster as one run of one instance sees it."""
+class RunsDnm(Protocol):
+    """What the edges need of the host that they serve."""
 
-    def __init__(
-        self, world: World, instance: str, weather: Weather, disk: Callable[[], Registry]
-    ) -> None:
-        self.world, self.instance, self.weather, self.disk = world, instance, weather, disk
+    config: Config
+    outputs: dict[str, Operation]  # what converters have written on it
+
+    def registry(self) -> Registry: ...
+
+
+class ModelKube:
+    """The cluster as one run on a host sees it."""
+
+    def __init__(self, world: World, host: RunsDnm, weather: Weather) -> None:
+        self.world, self.host, self.weather = world, host, weather
+        self.instance = host.config.instance_id
         self.used: Mapping[str, Mapping[str, int]] = {}  # as this run has seen it
 
     @contextmanager
@@ -230,12 +239,13 @@ class ModelKube:
         broken = self.world.broken
         if node.mark is not None and node.mark.instance not in ("", self.instance):
             broken.append(f"{self.instance} wrote over {node.mark.instance}'s mark on {node.name}")
-        if cordon is False and self.world.fences.get(node.name) != self.instance:
+        is_lifted = cordon is False and node.is_cordoned
+        if is_lifted and self.world.fences.get(node.name) != self.instance:
             broken.append(f"{self.instance} lifted a cordon of {node.name} that is not its own")
         if cordon and node.is_cordoned:
             broken.append(f"{self.instance} made another's cordon of {node.name} its own")
         if cordon:
-            entry = self.disk().nodes.get(node.name)
+            entry = self.host.registry().nodes.get(node.name)
             if entry is None or entry.phase not in (Phase.RELEASING, Phase.RETURNING):
                 broken.append(f"{node.name} was fenced before the registry knew")
 
@@ -294,19 +304,14 @@ class Operation:
 
 
 class ModelConverter:
-    """The site's converter as one run of one instance uses it; `behaviour(direction)` says how it
-    acts in its next call. `outputs` are the files in which it leaves what it says."""
+    """The site's converter as one run on a host uses it; `behaviour(direction)` says how it acts in
+    its next call."""
 
     def __init__(
-        self,
-        kube: ModelKube,
-        behaviour: Callable[[str], str],
-        time_limit: timedelta,
-        outputs: dict[str, Operation],
+        self, world: World, host: RunsDnm, weather: Weather, behaviour: Callable[[str], str]
     ) -> None:
-        self.world, self.instance = kube.world, kube.instance
-        self.weather, self.disk = kube.weather, kube.disk
-        self.behaviour, self.time_limit, self.outputs = behaviour, time_limit, outputs
+        self.world, self.host, self.weather, self.behaviour = world, host, weather, behaviour
+        self.instance, self.outputs = host.config.instance_id, host.outputs
         self.calls: dict[str, Operation] = {}
 
     def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable:
@@ -354,7 +359,7 @@ class ModelConverter:
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> dict[str, Ended]:
-        late = self.world.now + self.time_limit
+        late = self.world.now + self.host.config.convert_timeout
         ended: dict[str, Ended] = {}
         for key, call in self.calls.items():
             while not call.has_ended and self.world.now < late and not should_leave():
@@ -413,7 +418,11 @@ class ModelConverter:
         return operation
 
     def _judge_lending(self, node_type: str, namespace: str, asked: int) -> None:
-        broken, registry = self.world.broken, self.disk()
+        broken, registry = self.world.broken, self.host.registry()
+        broken += [
+            f"a conversion was started: {text}"
+            for text in over_cap(self.host.config, registry, self.world)
+        ]
         requests = [
             r
             for r in registry.requests
@@ -446,7 +455,7 @@ class ModelConverter:
         return operation
 
     def _judge_return(self, name: str, machine: Machine | None) -> None:
-        broken, entry = self.world.broken, self.disk().nodes.get(name)
+        broken, entry = self.world.broken, self.host.registry().nodes.get(name)
         if entry is None or entry.phase is not Phase.RETURNING:
             broken.append(f"{name} was returned before the registry knew")
         if machine is None:
@@ -540,7 +549,9 @@ def _end_return(operation: Operation) -> None:
         operation.end(1, "its slurmd did not come up")
         return
     operation.end(0, machine.name)
-    if operation.behaviour == "late":
-        world.later(200, lambda: machine.place == "returning" and world.give_back(machine))
-    else:
-        world.give_back(machine)
+
+    def come_back() -> None:
+        if machine.place == "returning":
+            world.give_back(machine)
+
+    world.later(200 if operation.behaviour == "late" else 0, come_back)

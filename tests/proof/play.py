@@ -34,7 +34,7 @@ from dnm.model import (
 from dnm.quantity import format_yunikorn
 from dnm.queue_write import apply_queue_edit
 from dnm.queues import LimitPlace, parse_document, replace_limits
-from dnm.registry import load_registry, previous_path
+from dnm.registry import previous_path
 from dnm.runner import change_registry, run_pass
 from dnm.touch import struck_by
 from tests.proof import invariants
@@ -91,6 +91,8 @@ class Host:
         self.config = make_config(directory, instance, namespaces)
         self.skew = timedelta(0)
         self.is_running = False
+        self.is_paused = False
+        self.has_old_registry = False
         self.looked_at = 0  # when it last carried a run through, as World.number counts
         self.old: list[bytes] = []  # what its registry once was
         self.outputs: dict[str, Operation] = {}  # what converters have written
@@ -103,9 +105,19 @@ class Host:
     def path(self) -> Path:
         return self.config.converted_nodes_path
 
-    def registry(self, now: datetime) -> Registry:
-        """As it stands on disk; raises RegistryError."""
-        return load_registry(self.config, now)
+    def registry(self) -> Registry:
+        """As it stands on disk, read past dnm; raises RegistryError."""
+        try:
+            registry = msgspec.json.decode(self.path.read_bytes(), type=Registry)
+        except FileNotFoundError:
+            if previous_path(self.path).exists():
+                raise RegistryError("it is gone") from None
+            return Registry()
+        except msgspec.MsgspecError as error:
+            raise RegistryError("it is broken") from error
+        if registry.version != 1:
+            raise RegistryError("it is of a newer version")
+        return registry
 
 
 class Ran(msgspec.Struct, kw_only=True):
@@ -131,7 +143,6 @@ class Play:
         ]
         self.behaviours: dict[str, list[str]] = {"k8s": [], "batch": []}
         self.steps = self.runs = 0
-        self.has_lost_a_registry = False
 
     # --- runs -------------------------------------------------------------------------------
 
@@ -161,8 +172,8 @@ class Play:
         def clock() -> datetime:
             return world.now + host.skew
 
-        kube = ModelKube(world, host.instance, weather, lambda: host.registry(clock()))
-        converter = ModelConverter(kube, self._behaviour, host.config.convert_timeout, host.outputs)
+        kube = ModelKube(world, host, weather)
+        converter = ModelConverter(world, host, weather, self._behaviour)
         self._keep_old(host)
         host.is_running = True
         try:
@@ -235,8 +246,12 @@ class Play:
 
     def cordon(self, number: int) -> None:
         name = self._lent_node(number)
-        if name and not self.world.nodes[name].is_cordoned:
-            self.world.fences[name] = "admin"
+        node = self.world.nodes.get(name)
+        if node is not None and not node.is_cordoned:
+            # Where dnm's fence was lifted by hand and no run has looked since, its annotation is
+            # still there, and says that the cordon is dnm's.
+            is_fence = node.mark is not None and node.mark.fenced
+            self.world.fences[name] = node.mark.instance if node.mark and is_fence else "admin"
             self.world.change_node(name, is_cordoned=True)
 
     def uncordon(self, number: int) -> None:
@@ -352,12 +367,12 @@ class Play:
             case "empty":
                 host.path.write_bytes(b"")
             case "stale" if host.old:
-                self.has_lost_a_registry = True
+                host.has_old_registry = True
                 host.path.write_bytes(host.old[0])
             case "gone":
                 host.path.unlink()
             case "gone with its previous":
-                self.has_lost_a_registry = True
+                host.has_old_registry = True
                 host.path.unlink()
                 previous_path(host.path).unlink(missing_ok=True)
 
@@ -365,11 +380,13 @@ class Play:
         host = self.hosts[number % len(self.hosts)]
         pause = Pause(since=self.world.now)
         with suppress(RegistryError):
+            host.is_paused = True
             change_registry(host.config, lambda r: msgspec.structs.replace(r, pause=pause))
 
     def resume(self, number: int) -> None:
         host = self.hosts[number % len(self.hosts)]
         with suppress(RegistryError):
+            host.is_paused = False
             change_registry(host.config, lambda r: msgspec.structs.replace(r, pause=None))
 
     # --- judgement -----------------------------------------------------------------------------
@@ -421,14 +438,14 @@ class Play:
     def _restore_registry(self, host: Host) -> None:
         """What the message of the RegistryError says."""
         try:
-            host.registry(self.world.now)
+            host.registry()
             return
         except RegistryError:
-            self.has_lost_a_registry = True  # the previous one is a step behind
+            host.has_old_registry = True  # the previous one is a step behind
         with suppress(OSError):
             shutil.copy(previous_path(host.path), host.path)
         try:
-            host.registry(self.world.now)
+            host.registry()
         except RegistryError:
             host.path.unlink(missing_ok=True)
             previous_path(host.path).unlink(missing_ok=True)
@@ -479,8 +496,8 @@ class Play:
     def _rebase(self, host: Host) -> None:
         """`kubectl apply` of the manifest and `dnm queues rebase --as baseline`."""
         self.reapply()
-        kube = ModelKube(self.world, host.instance, Weather(), Registry)
-        registry = host.registry(self.world.now)
+        kube = ModelKube(self.world, host, Weather())
+        registry = host.registry()
         wants = queue_wants(host.config, registry, SetQueueLimits(queues=_serving(registry)))
         apply_queue_edit(kube, PLACE, lambda source: plan_rebase(source, wants, Reading.BASELINE))
 

@@ -1,0 +1,209 @@
+"""The machine: hypothesis chooses what happens next, the invariants hold after every step, and
+every history ends well. `test_machine.py` plays it in CI, `soak.py` for as long as one likes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import HealthCheck, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.proof.edges import CALL_FAULTS, LENDING, RETURNING
+from tests.proof.play import MEANWHILE, REGISTRY_HARM, Play
+
+FIGURES: Counter[str] = Counter()
+_MEMORY = Path("/dev/shm")
+
+few = st.integers(0, 5)
+jumps = st.sampled_from((-86_400.0, -300.0, 0.0, 300.0, 86_400.0))
+
+
+class Machine(RuleBasedStateMachine):
+    """One history."""
+
+    HOSTS = (1, 2)
+    play: Play
+
+    def __init__(self) -> None:
+        super().__init__()
+        place = _MEMORY if _MEMORY.is_dir() else None
+        self.directory = Path(tempfile.mkdtemp(prefix="dnm-", dir=place))
+        self.is_sound = True
+
+    @initialize(hosts=st.integers(1, 2), is_shared=st.booleans())
+    def begin(self, hosts: int, is_shared: bool) -> None:
+        self.play = Play(
+            self.directory, min(max(hosts, self.HOSTS[0]), self.HOSTS[1]), is_shared=is_shared
+        )
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "play") and self.is_sound:
+                self.play.end_well()
+                FIGURES["histories"] += 1
+                FIGURES["steps"] += self.play.steps
+                FIGURES["runs"] += self.play.runs
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    @invariant()
+    def holds(self) -> None:
+        if hasattr(self, "play"):
+            self.is_sound = False
+            self.play.check()
+            self.is_sound = True
+
+    # --- runs -------------------------------------------------------------------------------
+
+    @rule(host=few)
+    def run(self, host: int) -> None:
+        self._run(host)
+
+    @rule()
+    def a_round(self) -> None:
+        for host in range(len(self.play.hosts)):
+            self._run(host)
+        self.play.wait(60)
+
+    @rule(
+        host=few,
+        faults=st.dictionaries(
+            st.integers(0, 11), st.sampled_from(CALL_FAULTS + MEANWHILE), min_size=1, max_size=3
+        ),
+    )
+    def run_in_bad_weather(self, host: int, faults: dict[int, str]) -> None:
+        self._run(host, faults)
+
+    @rule(host=few, at=st.integers(0, 60), what=st.sampled_from(("kill", "kill", "full", "io")))
+    def run_and_be_struck(self, host: int, at: int, what: str) -> None:
+        self._run(host, {}, {at: what})
+
+    @rule(host=few, at=st.integers(1, 12))
+    def run_and_be_told_to_stop(self, host: int, at: int) -> None:
+        self._run(host, {}, {}, at)
+
+    def _run(
+        self,
+        host: int,
+        faults: dict[int, str] | None = None,
+        strikes: dict[int, str] | None = None,
+        is_stopped_at: int | None = None,
+    ) -> None:
+        self.is_sound = False
+        self.play.run(host, faults or {}, strikes or {}, is_stopped_at)
+        self.is_sound = True
+
+    # --- the world ----------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from((10.0, 60.0, 120.0, 300.0, 900.0)))
+    def wait(self, seconds: float) -> None:
+        self.play.wait(seconds)
+
+    @rule(count=st.integers(1, 8), namespace=few, vcore=st.sampled_from((1, 2, 4, 6, 20)))
+    def pods_come(self, count: int, namespace: int, vcore: int) -> None:
+        self.play.add_pods(count, namespace, vcore)
+
+    @rule(count=st.sampled_from((1, 5, 60)))
+    def pods_finish(self, count: int) -> None:
+        self.play.finish_pods(count)
+
+    @rule(behaviour=st.sampled_from(LENDING))
+    def a_conversion_will(self, behaviour: str) -> None:
+        self.play.converter_will(behaviour, "k8s")
+
+    @rule(behaviour=st.sampled_from(RETURNING))
+    def a_return_will(self, behaviour: str) -> None:
+        self.play.converter_will(behaviour, "batch")
+
+    @rule(
+        what=st.sampled_from(
+            ("cordon", "uncordon", "drain", "delete_node", "fail_node", "return_by_hand",
+             "resume_by_hand", "drain_in_slurm")
+        ),
+        node=few,
+    )  # fmt: skip
+    def an_administrator_does(self, what: str, node: int) -> None:
+        getattr(self.play, what)(node)
+
+    @rule()
+    def nodes_are_mended(self) -> None:
+        self.play.mend_nodes()
+
+    @rule()
+    def a_job_is_submitted(self) -> None:
+        self.play.submit_job()
+        self.play.wait(1)
+
+    @rule()
+    def jobs_finish(self) -> None:
+        self.play.finish_jobs()
+
+    @rule(
+        what=st.sampled_from(
+            ("reapply", "reapply", "replace_document", "delete_document", "break_document", "edit")
+        ),
+        number=few,
+        cores=st.sampled_from((1, 3, -1)),
+    )
+    def the_document_changes(self, what: str, number: int, cores: int) -> None:
+        play = self.play
+        if what == "edit":
+            play.edit(number, cores)
+        elif what == "break_document":
+            play.break_document(number)
+        else:
+            getattr(play, what)()
+
+    # --- hosts --------------------------------------------------------------------------------
+
+    @rule(host=few, seconds=jumps)
+    def a_clock_jumps(self, host: int, seconds: float) -> None:
+        self.play.jump_clock(host, seconds)
+
+    @rule(host=few, how=st.sampled_from(REGISTRY_HARM))
+    def a_registry_is_harmed(self, host: int, how: str) -> None:
+        self.play.harm_registry(host, how)
+
+    @rule(host=few)
+    def a_person_pauses(self, host: int) -> None:
+        self.play.pause(host)
+
+    @precondition(lambda self: any(host.is_paused for host in self.play.hosts))
+    @rule(host=few)
+    def a_person_resumes(self, host: int) -> None:
+        self.play.resume(host)
+
+
+class OneHost(Machine):
+    HOSTS = (1, 1)
+
+
+class TwoHosts(Machine):
+    HOSTS = (2, 2)
+
+
+def play_machine(machine: type[Machine], number: int, histories: int, steps: int = 50) -> None:
+    """Plays that many histories, from a seed; a failure is shrunk to the shortest history."""
+    seed(number)(machine)
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=histories,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=False,
+        ),
+    )
