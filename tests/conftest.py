@@ -40,8 +40,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from dnm.sandbox.cluster import Sandbox
+
+# A loaded machine is no failure; what fails is printed so that it can be played again.
+settings.register_profile("dnm", deadline=None, print_blob=True)
+settings.load_profile("dnm")
 
 
 @pytest.fixture
