@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
+from dnm.lifecycle import backoff_delay
 from dnm.model import (
     Breaker,
     Config,
@@ -85,11 +86,16 @@ def why_not_convert(
 def judge_breaker(
     config: Config, registry: Registry, queue: str, demand: str, now: datetime
 ) -> Breaker | None:
-    """The queue's breaker, for a queue that wants a conversion; `demand` is the fingerprint of its
-    pending pods. None: it has none, or its demand changed."""
-    breaker = registry.breakers.get(queue)
-    if breaker is not None and breaker.tripped_at is not None:
-        return breaker if breaker.demand == demand else None
+    """The queue's breaker if it is tripped, for a queue that wants a conversion; `demand` is the
+    fingerprint of its pending pods. None: it may convert.
+
+    Changed demand is another chance (`take_chance`). But demand that changes all the time helps
+    nobody either: each chance that went unused makes the next one later.
+    """
+    breaker = registry.breakers.get(queue, Breaker())
+    if breaker.tripped_at is not None:
+        is_another = breaker.demand != demand and now >= next_chance(config, breaker)
+        return None if is_another else breaker
     settled = now - 2 * config.check_interval
     unused = sum(
         1
@@ -99,10 +105,26 @@ def judge_breaker(
         and not entry.was_used
         and entry.since <= settled
     )
-    strikes = (breaker.strikes if breaker else 0) + unused
-    if strikes < config.breaker_strikes:
+    if breaker.strikes + unused < config.breaker_strikes:
+        return None
+    return Breaker(
+        strikes=breaker.strikes + unused, tripped_at=now, demand=demand, trips=breaker.trips + 1
+    )
+
+
+def next_chance(config: Config, breaker: Breaker) -> datetime:
+    """When changed demand lets a tripped breaker convert again: at once after the first trip."""
+    assert breaker.tripped_at is not None
+    wait = backoff_delay(config, breaker.trips - 1) if breaker.trips > 1 else timedelta(0)
+    return breaker.tripped_at + wait
+
+
+def take_chance(config: Config, breaker: Breaker) -> Breaker:
+    """A breaker that tripped, once its queue converts again: one node at a time, and one more that
+    goes unused trips it again."""
+    if breaker.tripped_at is None:
         return breaker
-    return Breaker(strikes=strikes, tripped_at=now, demand=demand)
+    return Breaker(strikes=config.breaker_strikes - 1, trips=breaker.trips)
 
 
 def after_return(breakers: Mapping[str, Breaker], entry: LentNode) -> dict[str, Breaker]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 
-from dnm.brakes import count_left, judge_breaker, why_not_convert
+from dnm.brakes import count_left, judge_breaker, next_chance, take_chance, why_not_convert
 from dnm.draft import Draft
 from dnm.fleet import Supply
 from dnm.model import BatchNode, ConversionRequest, QueueVerdict, Reason, Unreadable, Verdict
@@ -91,12 +91,12 @@ def _why_not_queue(draft: Draft, sizing: QueueSizing) -> tuple[Reason, str] | No
         return None
     breaker = judge_breaker(draft.config, draft.registry(), queue, sizing.fingerprint, draft.now)
     if breaker is None:
-        draft.breakers.pop(queue, None)
         return None
     draft.breakers[queue] = breaker
-    if breaker.tripped_at is None:
-        return None
     detail = f"{breaker.strikes} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
+    if breaker.demand != sizing.fingerprint:
+        chance = next_chance(draft.config, breaker)
+        detail += f"; changed demand is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
     return Reason.BREAKER, detail
 
 
@@ -117,6 +117,10 @@ def _request(draft: Draft, need: Need, left: int) -> int:
     backoff = draft.backoffs.get(need.node_type)
     ask_at_most = backoff.ask_at_most if backoff else need.granted
     count = min(need.granted, left, ask_at_most)
+    if need.queue in draft.breakers:
+        breaker = take_chance(draft.config, draft.breakers[need.queue])
+        draft.breakers[need.queue] = breaker
+        count = 1 if breaker.trips else count
     number = len(draft.new_requests) + 1
     known = sorted(
         name

@@ -384,6 +384,7 @@ class Breaker(Value):
     strikes: int = 0
     tripped_at: datetime | None = None
     demand: str = ""  # fingerprint of the pending pods when it tripped
+    trips: int = 0  # so far, without a node that was used in between
 
 
 class Waiting(Value):
