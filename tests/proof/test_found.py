@@ -1,0 +1,188 @@
+"""What the machine has found, each as a short history that went wrong once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from dnm.model import Phase
+from tests.proof.play import Play
+
+DEV, LAB, TRAIN = 0, 1, 2
+
+
+@pytest.fixture
+def play(tmp_path: object) -> Play:
+    return Play(tmp_path, 1, is_shared=False)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def two(tmp_path: object) -> Play:
+    """East and west, who both serve the namespace dev."""
+    return Play(tmp_path, 2, is_shared=True)  # type: ignore[arg-type]
+
+
+def lend(play: Play, host: int = 0, pods: int = 4) -> str:
+    """One node of type a serves dev; its name."""
+    play.add_pods(pods, DEV, 4)
+    play.run(host)
+    play.run(host)
+    return next(iter(play.hosts[host].registry().nodes))
+
+
+def test_a_new_node_that_two_hosts_expect_is_counted_by_the_first_to_mark_it(two: Play) -> None:
+    two.add_pods(4, DEV, 4)
+    two.converter_will("too late, unnamed", "k8s")
+    two.converter_will("silent", "k8s")
+    two.run(0)
+    two.run(1)
+    two.run(0, {4: "meanwhile other host"})
+    two.check()
+    owners = [set(host.registry().nodes) for host in two.hosts]
+    assert not owners[0] & owners[1]
+    two.end_well()
+
+
+def test_a_request_takes_up_no_more_unnamed_nodes_than_it_misses(two: Play) -> None:
+    two.add_pods(4, DEV, 4)
+    two.converter_will("late", "k8s")
+    two.run(0)
+    asked = sum(request.count for request in two.hosts[0].registry().requests)
+    two.add_pods(16, DEV, 4)
+    two.converter_will("silent", "k8s")
+    two.run(1)
+    two.run(0)
+    assert len(two.hosts[0].registry().nodes) <= asked
+    two.check()
+
+
+@pytest.mark.parametrize("behaviour", ["misnamed", "chatty"])
+def test_words_of_the_converter_are_no_nodes(play: Play, behaviour: str) -> None:
+    play.add_pods(4, DEV, 4)
+    play.converter_will(behaviour, "k8s")
+    play.run()
+    play.run()
+    assert list(play.hosts[0].registry().nodes) == ["a001"]
+    assert play.world.nodes["k001"].mark is None
+    play.end_well()
+
+
+def test_a_node_that_slurm_knows_by_another_name_is_given_to_a_person(play: Play) -> None:
+    play.add_pods(4, DEV, 4)
+    play.converter_will("renamed and said", "k8s")
+    play.run()
+    play.run()
+    play.finish_pods(60)
+    for _ in range(20):
+        play.run()
+        play.wait(60)
+    (entry,) = play.hosts[0].registry().nodes.values()
+    assert entry.phase is Phase.FAILED and "dnm forget a001-x" in entry.error
+
+
+@pytest.mark.parametrize("strike", range(40))
+def test_a_converter_whose_run_was_killed_is_not_lost(play: Play, strike: int) -> None:
+    """Wherever the run is killed: a converter that it had started is found, and its nodes are."""
+    play.add_pods(4, DEV, 4)
+    play.run(0, {}, {strike: "kill"})
+    play.run()
+    play.wait(60)
+    play.run()
+    play.check()
+    play.end_well()
+
+
+@pytest.mark.parametrize("strike", range(24, 40))
+def test_a_converter_that_hangs_without_its_run_is_ended(play: Play, strike: int) -> None:
+    play.add_pods(4, DEV, 4)
+    play.converter_will("hangs", "k8s")
+    play.run(0, {}, {strike: "kill"})
+    play.end_well()
+
+
+def test_a_clock_that_was_wrong_for_a_while_holds_nothing_up(play: Play) -> None:
+    play.add_pods(4, DEV, 4)
+    play.jump_clock(0, 86_400 * 365)
+    play.converter_will("stuck", "k8s")
+    for _ in range(3):
+        play.run()
+    play.end_well()
+
+
+def test_two_types_of_which_one_is_used_up_do_not_go_back_and_forth(play: Play) -> None:
+    for number in range(1, 6):
+        play.world.machines[f"a{number:03}"].is_drained_by_admin = True
+    play.add_pods(8, DEV, 4)
+    taken = []
+    for _ in range(60):
+        taken += [effect for effect in play.run().effects if effect.startswith("convert")]
+        play.check()
+        play.wait(60)
+    assert len(taken) <= 4, taken
+
+
+def test_a_node_that_left_kubernetes_counts_for_no_queue_though_slurm_is_mute(play: Play) -> None:
+    name = lend(play)
+    play.delete_node(0)
+    play.run(0, {3: "unknown"})
+    play.world.pods.clear()
+    play.run(0, {3: "unknown"})
+    assert play.hosts[0].registry().nodes[name].phase is Phase.FAILED
+    assert play.world.text == play.world.manifest
+
+
+def test_a_fence_that_was_lifted_by_hand_is_not_put_up_again(play: Play) -> None:
+    name = lend(play)
+    play.world.pods.clear()
+    while not play.world.nodes[name].is_cordoned:
+        play.run()
+        play.wait(60)
+    play.uncordon(0)
+    ran = play.run()
+    assert f"fence {name}" not in ran.effects and not play.world.nodes[name].is_cordoned
+    play.end_well()
+
+
+def test_a_node_that_was_given_back_and_lent_by_another_is_left_to_it(two: Play) -> None:
+    name = lend(two)
+    two.world.pods.clear()
+    while two.world.nodes.get(name):
+        two.run(0)
+        two.wait(60)
+    assert two.hosts[0].registry().nodes[name].phase is Phase.RETURNING
+    assert lend(two, host=1) == name
+    ran = two.run(0)
+    assert not ran.effects and name not in two.hosts[0].registry().nodes
+    two.check()
+
+
+@pytest.mark.parametrize("what", ["full", "io"])
+@pytest.mark.parametrize("strike", range(60))
+def test_a_disk_that_fails_ends_in_a_sentence(play: Play, strike: int, what: str) -> None:
+    play.add_pods(4, DEV, 4)
+    play.run(0, {}, {strike: what})
+    play.run(0, {}, {strike: what})
+    play.check()
+
+
+def test_a_stale_registry_takes_no_node_from_slurm(play: Play) -> None:
+    name = lend(play)
+    old = play.hosts[0].path.read_bytes()
+    play.return_by_hand(0)
+    play.world.pods.clear()
+    play.submit_job()
+    play.wait(1)
+    play.run()
+    play.hosts[0].path.write_bytes(old)
+    assert play.world.machines[name].has_job
+    play.run()
+    assert name not in play.hosts[0].registry().nodes
+    play.check()
+
+
+def test_a_dry_world_is_left_alone(play: Play) -> None:
+    before = msgspec.json.encode(play.world.config_map)
+    for _ in range(5):
+        assert play.run().effects == []
+        play.wait(60)
+    assert msgspec.json.encode(play.world.config_map) == before
