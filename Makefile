@@ -30,7 +30,12 @@ lint: $(STAMP)
 	$(BIN)/ruff check dnm tests
 	$(BIN)/mypy
 
-test: $(STAMP) packages lint
+# pip-audit asks PyPI's own service; where that is out of reach it says so and finds nothing.
+audit: $(STAMP)
+	$(BIN)/bandit --quiet --recursive dnm --configfile pyproject.toml
+	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
+
+test: $(STAMP) packages lint audit
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 bench: $(STAMP) packages

@@ -49,7 +49,9 @@ def read_plain(path: Path) -> Access | None:
 
     try:
         with path.open("rb") as file:
-            document = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            # Either loader is a safe one.
+            document = yaml.load(file, loader)  # nosec B506
         return _read(document, path)
     except (_NotPlainError, OSError, ValueError, RecursionError, yaml.YAMLError):
         return None

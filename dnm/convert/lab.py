@@ -231,7 +231,7 @@ class SlurmLab:
     def submit(self, *options: str, script: str = "sleep 300") -> str:
         """The id of a batch job; `options` are sbatch's."""
         return self.run(
-            "sbatch", "--parsable", "-o", "/dev/null", "-D", "/tmp", *options, f"--wrap={script}"
+            "sbatch", "--parsable", "-o", "/dev/null", "-D", "/", *options, f"--wrap={script}"
         )
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
