@@ -50,7 +50,7 @@ class NotCounted(Enum):
     TERMINATING = "being deleted"
     CLAIM = "waiting for a volume claim that is missing, lost or unreadable"
     PLACEHOLDER = "about to take over a gang placeholder"
-    WAITING = "pending beside an idle node with room and quota: waiting for something else"
+    WAITING = "pending while a node stood idle for its whole time: waiting for something else"
 
 
 class Uncounted(Value):
