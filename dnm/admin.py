@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from dnm.brakes import close_breaker
 from dnm.draft import Draft, queue_wants
 from dnm.errors import DnmError, ExitCode
 from dnm.kube import KubeClient
@@ -91,7 +92,8 @@ def reset(config: Config, name: str) -> str:
             said = f"the breaker of {queue} is closed; it may convert again"
             # Pods found to wait for something else are looked at afresh too, whatever their queue:
             # the record has no queue, and they are soon found out again.
-            return _with(registry, breakers=_without(registry.breakers, queue), waiting={})
+            breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
+            return _with(registry, breakers=breakers, waiting={})
         if name in config.node_types:
             said = f"node type {name} backs off no more"
             return _with(registry, backoffs=_without(registry.backoffs, name))

@@ -127,6 +127,17 @@ def take_chance(config: Config, breaker: Breaker) -> Breaker:
     return Breaker(strikes=config.breaker_strikes - 1, trips=breaker.trips)
 
 
+def close_breaker(registry: Registry, queue: str) -> Breaker:
+    """As a person wants it: the nodes that stand unused now are held against the queue no more,
+    neither while they stand nor when they go back."""
+    standing = (Phase.SERVING, Phase.RELEASING, Phase.RETURNING)
+    forgiven = sum(
+        entry.queue == queue and entry.phase in standing and not entry.was_used
+        for entry in registry.nodes.values()
+    )
+    return Breaker(strikes=-forgiven)
+
+
 def after_return(breakers: Mapping[str, Breaker], entry: LentNode) -> dict[str, Breaker]:
     """The breakers once a node has gone back: unused, it is a strike; used, all is forgotten."""
     changed = dict(breakers)

@@ -381,7 +381,7 @@ class Backoff(Value):
 class Breaker(Value):
     """Of one queue: conversions in a row that went unused; tripped until its demand changes."""
 
-    strikes: int = 0
+    strikes: int = 0  # less than none: so many unused nodes are forgiven (`dnm reset`)
     tripped_at: datetime | None = None
     demand: str = ""  # fingerprint of the pending pods when it tripped
     trips: int = 0  # so far, without a node that was used in between

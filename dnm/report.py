@@ -267,7 +267,7 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             if b.until > now
         },
         "breakers": {
-            queue: {"strikes": b.strikes, "tripped_at": b.tripped_at}
+            queue: {"strikes": max(b.strikes, 0), "tripped_at": b.tripped_at}
             for queue, b in registry.breakers.items()
         },
         "pause": msgspec.to_builtins(registry.pause) if registry.pause else None,
