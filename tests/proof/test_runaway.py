@@ -1,0 +1,253 @@
+"""An adversary keeps pods pending whatever dnm does: conversions stop long before the cap.
+
+Each one acts between everything else that the cluster does, just before the scheduler looks: so a
+pod is bound only where the adversary lets it. dnm runs once a virtual minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dnm.model import Reason, Verdict
+from dnm.sandbox.cluster import Sandbox
+from tests.proof.harness import note_figures
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+CAP = 30
+STRIKES = 3
+PER_RUN = 4
+PODS = 20
+Adversary = Callable[["Game"], None]
+
+
+class Game:
+    """A queue with quota enough, pods that no node has room for, and thirty nodes to be had."""
+
+    def __init__(self, sandbox: Sandbox, directory: Path, adversary: Adversary) -> None:
+        self.sandbox = sandbox
+        self.minute = 0
+        self.filled_in = -1
+        self.adversary = adversary
+        self.schedule = sandbox.scheduler.step
+        self.binds = True
+        sandbox.scheduler.step = self._step  # type: ignore[method-assign]
+        queues = WORKSHOP_QUEUES.replace("320G", "3200G").replace("80", "800")
+        sandbox.set_queues(queues)
+        sandbox.add_node("k001", cpu="4", memory="16G")
+        sandbox.add_machine_type("a")
+        sandbox.add_machines(CAP + 10)
+        sandbox.add_namespace("dev")
+        self.site = Site(
+            sandbox, directory / "site", max_converted_nodes=CAP, breaker_strikes=STRIKES,
+            max_conversions_per_run=PER_RUN, reversion_idle_seconds=600,
+            join_timeout_seconds=300,
+        )  # fmt: skip
+        self.sentences: list[str] = []
+
+    def _step(self) -> None:
+        self.adversary(self)
+        if self.binds:
+            self.schedule()
+
+    def new_nodes(self) -> list[str]:
+        names = [node["metadata"]["name"] for node in self.sandbox.objects("nodes")]
+        return [name for name in names if name.startswith("a")]
+
+    def fill_up(self, count: int = PODS) -> None:
+        """As many pods as there shall be, once a minute."""
+        missing = count - len(self.sandbox.objects("pods", "dev"))
+        if missing > 0 and self.filled_in < self.minute:
+            self.sandbox.add_pods(missing, "dev", queue=QUEUE, cpu="8", memory="8G")
+            self.filled_in = self.minute
+
+    def delete_pods(self, node: str = "") -> None:
+        for pod in self.sandbox.objects("pods", "dev"):
+            if not node or pod["spec"].get("nodeName", "").startswith(node):
+                self.sandbox.delete("pods", pod["metadata"]["name"], "dev")
+
+    def play(self, minutes: int) -> int:
+        """Says how many nodes were away at most."""
+        most = 0
+        for _ in range(minutes):
+            self.sandbox.tick()
+            result = self.site.run()
+            self.sentences += [verdict.sentence for verdict in result.plan.queues]
+            machines = self.sandbox.batch.machines.values()
+            most = max(most, sum(machine.place != "batch" for machine in machines))
+            self.minute += 1
+            self.sandbox.tick(60)
+        return most
+
+    def converted(self) -> int:
+        """Nodes that were asked for so far."""
+        calls = [call.arguments for call in self.sandbox.conversion.calls]
+        return sum(
+            int(arguments[arguments.index("--num-nodes") + 1])
+            for arguments in calls
+            if "--num-nodes" in arguments
+        )
+
+
+# --- the adversaries ---------------------------------------------------------------------------
+
+
+def binds_nothing(game: Game) -> None:
+    game.binds = False
+    game.fill_up()
+
+
+def makes_pods_anew(game: Game) -> None:
+    """Other pods of the same kind, every minute."""
+    game.binds = False
+    if not any(f"m{game.minute}-0" == p["metadata"]["name"] for p in _pods(game)):
+        game.delete_pods()
+        game.sandbox.add_pods(
+            PODS, "dev", queue=QUEUE, cpu="8", memory="8G", name=f"m{game.minute}"
+        )
+
+
+def makes_more_pods(game: Game) -> None:
+    game.binds = False
+    game.fill_up(PODS + 3 * game.minute)
+
+
+def makes_other_pods(game: Game) -> None:
+    """Pods of another size and number, every minute."""
+    game.binds = False
+    if not any(f"m{game.minute}-0" == p["metadata"]["name"] for p in _pods(game)):
+        game.delete_pods()
+        count, cpu = PODS + game.minute % 7, str(5 + game.minute % 5)
+        game.sandbox.add_pods(
+            count, "dev", queue=QUEUE, cpu=cpu, memory="8G", name=f"m{game.minute}"
+        )
+
+
+def taints(game: Game, effect: str = "NoSchedule") -> None:
+    game.fill_up()
+    for name in game.new_nodes():
+        node = game.sandbox.get("nodes", name) or {}
+        if not any(taint["key"] == "evil" for taint in node["spec"].get("taints") or ()):
+            game.sandbox.edit(
+                "nodes", name,
+                lambda item: item["spec"].setdefault("taints", []).append(
+                    {"key": "evil", "effect": effect}
+                ),
+            )  # fmt: skip
+
+
+def taints_and_evicts(game: Game) -> None:
+    taints(game, "NoExecute")
+    game.delete_pods(node="a")
+
+
+def cordons(game: Game) -> None:
+    game.fill_up()
+    for name in game.new_nodes():
+        game.sandbox.cordon(name)
+
+
+def keeps_nodes_unready(game: Game) -> None:
+    game.fill_up()
+    for name in game.new_nodes():
+        game.sandbox.set_ready(name, False)
+
+
+def deletes_nodes(game: Game) -> None:
+    game.fill_up()
+    for name in game.new_nodes():
+        game.sandbox.delete("nodes", name)
+
+
+def makes_nodes_small(game: Game) -> None:
+    """They bring less than one of the pods asks for."""
+    game.sandbox.add_machine_type("a", cpu="4", memory="6G")
+    game.fill_up()
+
+
+def lets_pods_run_for_a_minute(game: Game) -> None:
+    """Every node is used once, and its pods come back pending."""
+    game.fill_up()
+    running = [pod for pod in _pods(game) if pod["status"].get("phase") == "Running"]
+    if game.minute % 2 and running:
+        game.delete_pods(node="a")
+        game.binds = False
+    else:
+        game.binds = True
+
+
+def _pods(game: Game) -> list[dict]:  # type: ignore[type-arg]
+    return game.sandbox.objects("pods", "dev")
+
+
+WAITS = "waiting for something else"
+UNUSED = "nodes that it got went unused"
+BACKS_OFF = "failed and are backing off"
+# Adversary, minutes, and what dnm says of the queue in the end or on the way.
+ADVERSARIES = [
+    pytest.param(binds_nothing, 25, WAITS, id="binds-nothing"),
+    pytest.param(makes_pods_anew, 25, "has room and quota", id="makes-pods-anew"),
+    pytest.param(makes_more_pods, 60, UNUSED, id="makes-more-pods"),
+    pytest.param(makes_other_pods, 75, UNUSED, id="makes-other-pods"),
+    pytest.param(taints, 25, "does not tolerate", id="taints-nodes"),
+    pytest.param(taints_and_evicts, 25, "does not tolerate", id="taints-and-evicts"),
+    pytest.param(cordons, 30, UNUSED, id="cordons-nodes"),
+    pytest.param(keeps_nodes_unready, 25, "has room and quota", id="keeps-nodes-unready"),
+    pytest.param(deletes_nodes, 45, BACKS_OFF, id="deletes-nodes"),
+    pytest.param(makes_nodes_small, 25, "has 6G memory", id="makes-nodes-small"),
+    pytest.param(lets_pods_run_for_a_minute, 30, "has room and quota", id="lets-pods-run-once"),
+]
+
+
+@pytest.mark.parametrize(("adversary", "minutes", "why"), ADVERSARIES)
+def test_conversions_stop_long_before_the_cap(
+    sandbox: Sandbox, tmp_path: Path, adversary: Adversary, minutes: int, why: str
+) -> None:
+    game = Game(sandbox, tmp_path, adversary)
+    most = game.play(minutes)
+    assert 0 < most <= CAP / 3 and game.converted() <= CAP / 2, (most, game.converted())
+    assert any(why in sentence for sentence in game.sentences), dict.fromkeys(game.sentences)
+    assert not sandbox.violations
+    note_figures(f"runaway, {adversary.__name__}", away=most, converted=game.converted(), cap=CAP)
+
+
+def test_a_tripped_breaker_says_so_and_is_reset_by_a_person(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """The verdict of `plan`, the line of `status`, the way back; the demand stands as it is."""
+    game = Game(sandbox, tmp_path, cordons)
+    game.play(20)
+    before = game.converted()
+    assert game.site.registry.breakers[QUEUE].tripped_at is not None
+    (verdict,) = game.site.plan().plan.queues
+    assert verdict.verdict is Verdict.WAIT and verdict.reason is Reason.BREAKER
+    assert "dnm reset" in verdict.sentence
+    assert f"dnm reset {QUEUE}" in game.site.command("status").stdout
+    game.play(5)
+    assert game.converted() == before
+    answer = game.site.command("reset", QUEUE)
+    assert answer.returncode == 0 and QUEUE in answer.stdout, answer
+    game.play(5)
+    assert before < game.converted() <= before + 2 * PER_RUN
+    assert game.site.registry.breakers[QUEUE].tripped_at is not None
+
+
+def test_demand_that_changes_gets_its_chance_one_node_at_a_time(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """A breaker that tripped over pods that nobody binds does not stand in the way of others that
+    use what they get; the first node that is used forgets it all."""
+    game = Game(sandbox, tmp_path, cordons)
+    game.play(20)
+    assert game.site.registry.breakers[QUEUE].tripped_at is not None
+    game.delete_pods()
+    for name in game.new_nodes():
+        sandbox.cordon(name, on=False)
+    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="100", memory="200G", name="honest")
+    game.adversary = lambda game: None
+    game.play(12)
+    assert QUEUE not in game.site.registry.breakers
+    pods = game.site.pods()
+    assert all(node for name, node in pods.items() if name.startswith("honest")), pods
