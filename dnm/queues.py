@@ -8,9 +8,9 @@ line. No function here knows what is lent: `ledger.py` decides, this file reads 
 from __future__ import annotations
 
 import base64
-import binascii
 import gc
 import gzip
+import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,6 +45,9 @@ partitions:
 
 
 # --- where it is -----------------------------------------------------------------------------
+
+
+_UNPACKED_LIMIT = 64 * 1024 * 1024  # bytes; a ConfigMap holds one MiB, packed
 
 
 class SourceDocument(Value):
@@ -119,8 +122,13 @@ def _find(config_map: ConfigMap, key: str) -> tuple[str, str, bool] | None:
 
 def _unpack(config_map: ConfigMap, key: str, packed: str) -> str:
     try:
-        return gzip.decompress(base64.b64decode(packed, validate=True)).decode()
-    except (binascii.Error, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        content = base64.b64decode(packed, validate=True)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            text = file.read(_UNPACKED_LIMIT + 1)
+        if len(text) > _UNPACKED_LIMIT:
+            raise ValueError(f"it unpacks to more than {_UNPACKED_LIMIT} bytes")
+        return text.decode()
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise QueueError(
             f"binaryData {key} of ConfigMap {config_map.namespace}/{config_map.name} is no gzip of "
             f"UTF-8 text ({error}); YuniKorn ignores it and uses another document: write it anew"
