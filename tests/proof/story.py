@@ -163,7 +163,8 @@ def check_always(world: World) -> None:
 def check_limits(world: World) -> None:
     """Invariant 2, after a run in which nothing failed: baseline plus exactly what serves."""
     site = world.site
-    serving = [e for e in site.registry.nodes.values() if e.phase is Phase.SERVING]
+    nodes = site.registry.nodes.values()
+    serving = [e for e in nodes if e.phase is Phase.SERVING and e.queue == QUEUE]
     limits = parse_document(world.sandbox.queues_text()).queues[QUEUE].max
     expected = {
         "vcore": parse_yunikorn("vcore", "80"), "memory": parse_yunikorn("memory", "320G"),

@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 from contextlib import redirect_stderr, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -176,8 +176,10 @@ def _set_up(job: dict[str, Any]) -> None:
         for name in ("run_pass", "plan_pass"):
             setattr(dnm.runner, name, partial(getattr(dnm.runner, name), clock=lambda: now))
     for name, value in job["constants"].items():
-        module, _, constant = name.rpartition(".")
-        setattr(importlib.import_module(module), constant, value)
+        place, _, constant = name.rpartition(".")
+        module = importlib.import_module(place)
+        is_time = isinstance(getattr(module, constant), timedelta)
+        setattr(module, constant, timedelta(seconds=value) if is_time else value)
     if job["largest_file"]:
         limits = (job["largest_file"], resource.RLIM_INFINITY)
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -1,0 +1,347 @@
+"""Bad days: an API that is down or lies, a namespace that can't be read, a converter that hangs, a
+full disk, a broken registry, a wrong clock. Nothing is lost, nothing is taken from anybody, and
+when the day is over the story goes on to its right end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.model import Phase
+from tests.proof import story
+from tests.proof.harness import Checkpoint, Ended, Warm, World, note_figures
+from tests.site import QUEUE, Site
+
+HURRY = {"dnm.kube_http._FIRST_PAUSE": 0.001, "dnm.kube_http._LONGEST_PAUSE": 0.01}
+LAB = "root.anvil.services.notebook"
+PLAYED = (0, 1, 4, 5)  # minutes in which the story acts: convert, join, release, return
+
+
+def one_sentence(ended: Ended) -> str:
+    """What a failed run says: one line, to stderr, no traceback."""
+    lines = (ended.out + ended.err).splitlines()
+    assert len(lines) == 1 and "Traceback" not in ended.err, ended
+    return lines[0]
+
+
+class Days:
+    """The story's worlds before each of its minutes, played once for all tests of this file."""
+
+    def __init__(self, directory: Path, warm: Warm) -> None:
+        self.world = World(directory / "world", warm)
+        story.build(self.world, request_timeout_seconds=0.2)
+        self.before: list[Checkpoint] = []
+        self.good: set[bytes] = set()
+        while not story.is_over(self.world):
+            story.play_events(self.world)
+            self.before.append(self.world.checkpoint())
+            story.play_minute(self.world)
+
+    def at(self, minute: int) -> World:
+        self.world.restore(self.before[minute])
+        return self.world
+
+
+@pytest.fixture(scope="module")
+def days(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Days]:
+    made = Days(tmp_path_factory.mktemp("days"), warm)
+    yield made
+    note_figures("bad days", runs=made.world.runs, worlds=len(made.good))
+    made.world.close()
+
+
+# --- the API -----------------------------------------------------------------------------------
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "down": {"kind": "down"},
+    "500": {"kind": "status", "code": 500},
+    "503": {"kind": "status", "code": 503, "retry_after": 1},
+    "429": {"kind": "status", "code": 429, "retry_after": 1},
+    "403": {"kind": "status", "code": 403},
+    "401": {"kind": "status", "code": 401},
+    "409": {"kind": "status", "code": 409},
+    "slow": {"kind": "slow", "seconds": 0.3},
+    "cut": {"kind": "cut"},
+    "lost": {"kind": "lost"},
+    "garbage": {"kind": "garbage"},
+}
+WRITES = ("PUT", "PATCH", "POST")
+
+
+@pytest.mark.parametrize("minute", PLAYED)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_api_that_fails_for_a_run(days: Days, fault: str, minute: int) -> None:
+    """All requests fail, then only those that write, then every other one; each time the run ends
+    with sentences, and the story goes on to its right end."""
+    for narrow in ({}, {"methods": WRITES}, {"chance": 0.5}):
+        if fault == "409" and not narrow:
+            continue
+        world = days.at(minute)
+        before = story.calls(world, "--set")
+        world.sandbox.fault(**FAULTS[fault], path="^/api", **narrow)
+        ended = world.run(constants=HURRY)
+        world.sandbox.faults.clear()
+        world.settle()
+        assert ended.code in (0, 1), ended
+        if not narrow:
+            one_sentence(ended)
+            assert story.calls(world, "--set") == before
+        story.check_always(world)
+        world.tick(story.MINUTE)
+        story.play_on(world, days.good)
+
+
+@pytest.mark.parametrize("minute", PLAYED)
+def test_an_api_that_is_down_for_an_hour(days: Days, minute: int) -> None:
+    """Sixty runs: one line each, always the same, no action, and what is recorded stays."""
+    world = days.at(minute)
+    nodes = world.site.registry.nodes
+    world.sandbox.server.stop()
+    lines = set()
+    for _ in range(60):
+        ended = world.run(constants=HURRY)
+        assert ended.code == 1
+        lines.add(one_sentence(ended))
+        world.tick(story.MINUTE)
+    assert len(lines) == 1 and "can't list the nodes" in lines.pop()
+    now = world.site.registry.nodes
+    assert {n: (e.phase, e.counted) for n, e in now.items()} == {
+        n: (e.phase, e.counted) for n, e in nodes.items()
+    }
+    assert not world.sandbox.conversion.calls
+    world.sandbox.server.start()
+    story.play_on(world)
+
+
+def test_a_namespace_that_cannot_be_read_does_not_stop_the_others(world: World) -> None:
+    """`lab` gets its node; for `dev` nothing is started and nothing is taken away, and each run
+    says why. When it can be read again, all goes on."""
+    site = story.build(world, monitored_namespaces="dev, lab", max_converted_nodes=4)
+    Site.write(site.directory / "queues.json", json.dumps({"dev": QUEUE, "lab": LAB}))
+    sandbox = world.sandbox
+    everything = [("list", "nodes", "*"), ("get", "nodes", "*"), ("patch", "nodes", "*"),
+                  ("get", "configmaps", "yunikorn"), ("update", "configmaps", "yunikorn"),
+                  ("list", "persistentvolumeclaims", "*"), ("list", "persistentvolumes", "*"),
+                  ("list", "pods", "lab")]  # fmt: skip
+    sandbox.access.restrict(everything)
+    labs = sandbox.add_pods(2, "lab", queue=LAB, cpu="100", memory="200G")
+    for _ in range(4):
+        ended = world.run(constants=HURRY)
+        assert ended.code == 1 and "namespace dev" in ended.err, ended
+        world.tick(story.MINUTE)
+    assert all(pod["spec"].get("nodeName") for pod in sandbox.objects("pods", "lab"))
+    assert {entry.namespace for entry in site.registry.nodes.values()} == {"lab"}
+    sandbox.finish_pods(labs, "lab")
+    for _ in range(4):
+        world.tick(story.MINUTE)
+        world.run(constants=HURRY)
+    phases = {entry.phase for entry in site.registry.nodes.values()}
+    assert phases == {Phase.SERVING}, "a pod of dev that can't be seen may run on them"
+    sandbox.access.rules = None
+    story.play_on(world)
+
+
+# --- the converter -----------------------------------------------------------------------------
+
+IMPATIENT = {"dnm.converter._TERM_GRACE": 0.1, "dnm.converter._LIST_TIMEOUT": 0.5}
+
+
+def hung_processes(world: World) -> list[str]:
+    """Processes of the fork server's that are left once the run has ended."""
+    return [str(pid) for pid in world.warm.ask("descendants")]
+
+
+@pytest.fixture
+def hanging(world: World) -> World:
+    story.build(world, convert_timeout_seconds=1)
+    return world
+
+
+def play_up_to(world: World, direction: str) -> None:
+    for _ in range(0 if direction == "k8s" else 5):
+        story.play_minute(world)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("direction", ["k8s", "batch"])
+def test_a_converter_that_hangs_is_ended_with_its_children(
+    hanging: World, direction: str, when: str
+) -> None:
+    """It ignores TERM, and so does its child; it hangs before its work or after it. No process is
+    left, the run says so, and the node is dealt with by the rules: looked at, and tried again."""
+    world = hanging
+    play_up_to(world, direction)
+    world.sandbox.behave(direction=direction, hang=when)
+    ended = world.run(constants=IMPATIENT)
+    assert ended.code == 1 and "ran out of its time" in ended.err, ended
+    assert not hung_processes(world)
+    release_claimed(world)
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
+def release_claimed(world: World) -> None:
+    """What a converter had claimed when it was ended is mended by its own journal."""
+    world.sandbox.conversion._operations.clear()
+    for machine in world.sandbox.batch.machines.values():
+        if machine.place == "leaving":
+            world.sandbox.batch.release(machine)
+
+
+@pytest.mark.parametrize("fault", ["converter.signal:after:kill", "converter.signal:after:kill:2",
+                                   "converter.signal:before:fail", "converter.signal:before:fail:2",
+                                   "converter.signal:after:fail:2"])  # fmt: skip
+def test_a_run_that_is_struck_while_it_ends_a_converter(hanging: World, fault: str) -> None:
+    """The fault points of the two signals. One that can't be ended is left, and waited for."""
+    world = hanging
+    play_up_to(world, "batch")
+    world.sandbox.behave(direction="batch", hang="before")
+    ended = world.run(constants=IMPATIENT, fault=fault)
+    assert ended.was_killed if "kill" in fault else ended.code == 1, ended
+    world.tick(story.MINUTE)
+    assert world.run(constants=IMPATIENT).code in (0, 1)
+    story.check_always(world)
+    world.warm.ask("kill_all")
+    world.sandbox.conversion._operations.clear()
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
+def test_a_list_that_hangs_is_ended_with_its_children(hanging: World) -> None:
+    """Without the batch side's word nothing is converted; the run says why."""
+    world = hanging
+    world.sandbox.behave(direction="list", hang="before", times=-1)
+    ended = world.run(constants=IMPATIENT)
+    assert ended.code == 1 and "no answer in" in ended.err, ended
+    assert not hung_processes(world)
+    assert story.calls(world, "--set") == 0
+    world.sandbox.conversion.behaviours.clear()
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
+@pytest.mark.parametrize("what", ["", "kill", "fail"])
+def test_a_converter_that_babbles_fills_no_disk(world: World, what: str) -> None:
+    """Its output is cut while it is heard, also where the cutting itself is struck."""
+    story.build(world)
+    world.sandbox.behave(direction="k8s", stderr="what it is doing\n" * 500)
+    ended = world.run(
+        constants={"dnm.converter._OUTPUT_LIMIT": 2000},
+        fault=f"converter.cut_output:before:{what}" if what else "",
+    )
+    assert ended.was_killed if what == "kill" else ended.code == 0, ended
+    world.settle()
+    outputs = (world.site.directory / "state" / "converter").glob("*.err")
+    assert what or all(path.stat().st_size < 2000 for path in outputs)
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
+# --- the disk, the registry, the clock ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("minute", range(1, 7))
+@pytest.mark.parametrize("point", ["registry.write", "registry.fsync", "registry.keep_previous"])
+def test_a_disk_that_is_full_for_three_minutes(days: Days, point: str, minute: int) -> None:
+    """What can't be written down is not done."""
+    world = days.at(minute)
+    for _ in range(3):
+        ended = world.run(fault=f"{point}:before:full")
+        assert ended.code == 2 and "No space left" in one_sentence(ended), ended
+        assert not world.sandbox.requests.writes() and not story.calls(world, "--set")
+        world.tick(story.MINUTE)
+    story.play_on(world, days.good)
+
+
+def test_a_disk_that_fills_up_while_a_converter_works(days: Days) -> None:
+    """The start is written down, its end can't be: the next run finds out by looking."""
+    world = days.at(0)
+    ended = world.run(fault="registry.keep_previous:before:full:2")
+    assert ended.code == 2 and "No space left" in ended.err, ended
+    world.tick(story.MINUTE)
+    story.play_on(world, days.good)
+
+
+def test_a_file_that_may_not_grow_is_refused_by_the_system_itself(days: Days) -> None:
+    """No injected fault: the process may write no file larger than the registry would be."""
+    world = days.at(1)
+    ended = world.run(largest_file=600)
+    assert ended.code == 2 and "can't be written" in one_sentence(ended), ended
+    assert not world.sandbox.requests.writes()
+    story.play_on(world, days.good)
+
+
+def _truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def _newer(path: Path) -> None:
+    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+
+
+def _unknown_phase(path: Path) -> None:
+    text = re.sub(r'"phase": "[a-z]+"', '"phase": "levitating"', path.read_text())
+    path.write_text(text)
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+BROKEN = {
+    "truncated": _truncated,
+    "empty": lambda path: path.write_bytes(b""),
+    "gone": lambda path: path.unlink(),
+    "newer": _newer,
+    "an unknown phase": _unknown_phase,
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "a list": lambda path: path.write_text("[]"),
+    "writable by others": lambda path: path.chmod(0o666),
+    "a directory": _directory,
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_registry_that_cannot_be_trusted(days: Days, what: str) -> None:
+    """Two nodes serve, pods run on them. Nothing is asked, nothing is touched, exit 2 with the next
+    step, as often as it is tried; with the file put back all goes on."""
+    world = days.at(5)
+    path = world.site.config.converted_nodes_path
+    content = path.read_bytes()
+    BROKEN[what](path)
+    before = {p: p.read_bytes() for p in path.parent.glob("*.json*") if p.is_file()}
+    for _ in range(2):
+        ended = world.run()
+        assert ended.code == 2 and str(path) in one_sentence(ended), ended
+        world.tick(story.MINUTE)
+    assert not world.sandbox.requests.all() and not world.sandbox.conversion.calls
+    assert {p: p.read_bytes() for p in path.parent.glob("*.json*") if p.is_file()} == before
+    if path.is_dir():
+        path.rmdir()
+    Site.write(path, content.decode())
+    story.play_on(world, days.good)
+
+
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize("minute", range(7))
+@pytest.mark.parametrize("jump", [-365 * DAY, -DAY, -3600.0, 3600.0, DAY, 365 * DAY])
+def test_a_clock_that_is_wrong_for_one_run(days: Days, jump: float, minute: int) -> None:
+    """The host's clock is set wrongly and put right again; the cluster's is right all the time."""
+    world = days.at(minute)
+    wrong = world.site.now().timestamp() + jump
+    ended = world.run(now=datetime.fromtimestamp(wrong, UTC).isoformat())
+    assert ended.code in (0, 1), ended
+    world.settle()
+    story.check_always(world)
+    world.tick(story.MINUTE)
+    story.play_on(world, days.good)
