@@ -16,7 +16,7 @@ import msgspec
 
 from dnm.converter import Ended, convert_command, return_command
 from dnm.draft import queue_wants
-from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError
+from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
 from dnm.ledger import plan_queue_edit
 from dnm.lifecycle import backoff_delay, with_failure
 from dnm.model import (
@@ -109,7 +109,8 @@ class Actuator:
         self.begun: dict[str, StartConversion | ReturnNode] = {}
 
     def apply_plan(self, plan: Plan) -> Outcome:
-        """Every action in order; a failed queue edit ends the run's actions."""
+        """Every action in order; a failed queue edit ends the run's actions, and so does a step
+        that could not be written down."""
         self._save(plan.registry)
         for verdict in plan.nodes:
             if verdict.reason in _NEWS:
@@ -122,7 +123,7 @@ class Actuator:
                 self._apply(action)
             except DnmError as error:
                 self._fail(f"action={_word(action)} {_target(action)} error={str(error)!r}")
-                if isinstance(action, SetQueueLimits):
+                if isinstance(action, SetQueueLimits) or isinstance(error, RegistryError):
                     break
         self._listen()
         return Outcome(

@@ -344,14 +344,7 @@ def list_batch_nodes(
         try:
             check_trust(config.node_convert_path, ConverterError)
             with touch("converter.list"):
-                answer = subprocess.run(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    env=dict(environment),
-                    timeout=_LIST_TIMEOUT.total_seconds(),
-                    check=False,
-                )
+                answer = _ask(command, environment)
         except subprocess.TimeoutExpired:
             seconds = _LIST_TIMEOUT.total_seconds()
             return Unreadable(what=what, error=f"{what}: no answer in {seconds:.0f} s")
@@ -367,6 +360,29 @@ def list_batch_nodes(
         answers.append(f"exit {answer.returncode} {printable(heard[-1]) if heard else ''}".strip())
     said = "; ".join(dict.fromkeys(answers)) or "no table in its output"
     return Unreadable(what=what, error=f"{what}: {said}")
+
+
+def _ask(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[bytes]:
+    """A question that changes nothing: whoever does not answer in time is killed with its children.
+
+    Raises OSError and TimeoutExpired."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        start_new_session=True,
+    ) as child:
+        try:
+            heard = child.communicate(timeout=_LIST_TIMEOUT.total_seconds())
+        except BaseException:
+            with suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+            raise
+        return subprocess.CompletedProcess(command, child.returncode, *heard)
 
 
 def parse_list(content: bytes) -> dict[str, BatchNode] | None:

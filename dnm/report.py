@@ -144,7 +144,8 @@ def run_document(result: Pass) -> dict[str, Any]:
 
 
 def print_run(result: Pass) -> None:
-    """One line per action and a summary; nothing when nothing changed and nobody watches."""
+    """One line per action and a summary; nothing when nothing changed and nobody watches. A run
+    that could do nothing is its errors: a line a minute while the cluster is away."""
     outcome = result.outcome
     actions = outcome.actions if outcome else ()
     errors = [*result.plan.errors, *(outcome.errors if outcome else ())]
@@ -156,8 +157,9 @@ def print_run(result: Pass) -> None:
         print(f"note: {printable(note)}")
     for error in errors:
         print(f"error: {printable(error)}", file=sys.stderr)
-    lent = len(result.plan.registry.nodes)
-    print(f"{len(actions)} actions, {len(errors)} errors, {lent} lent nodes")
+    if actions or sys.stdout.isatty():
+        lent = len(result.plan.registry.nodes)
+        print(f"{len(actions)} actions, {len(errors)} errors, {lent} lent nodes")
 
 
 # --- status ----------------------------------------------------------------------------------
