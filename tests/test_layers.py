@@ -128,3 +128,14 @@ def test_every_module_opens_with_its_rule() -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if tree.body:
             assert ast.get_docstring(tree), path
+
+
+def test_there_is_never_a_shell() -> None:
+    """What reaches a command line is a list of checked words."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            assert called not in ("os.system", "os.popen", "subprocess.getoutput"), path
+            assert not any(word.arg == "shell" for word in node.keywords), f"{path}:{node.lineno}"
