@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,43 @@ def test_slurmctld_goes_and_comes_back_in_the_middle(site: SlurmSite) -> None:
     lab.start_controller()
     answer = finished(returning)
     assert answer.returncode == 0, answer.stderr
+    site.assert_in_service("a001")
+
+
+REPEATING_SCONTROL = """#!/bin/sh
+@SCONTROL@ "$@" || exit
+case "$*" in *state=resume*)
+    touch @SEEN@
+    while ! [ -e @SEEN@.go ]; do sleep 0.05; done
+    exec @SCONTROL@ "$@"
+esac
+"""
+
+
+def test_a_resume_that_is_repeated_across_a_restart_has_been_carried_out(site: SlurmSite) -> None:
+    """scontrol repeats a command when the controller goes before it answers. The second time, a
+    slurmctld that was just started refuses it, as it knows no state of the node yet."""
+    lab = site.lab
+    assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
+    programs, seen = site.directory / "bin", site.directory / "resumed"
+    programs.mkdir()
+    words = {"@SCONTROL@": shutil.which("scontrol") or "", "@SEEN@": str(seen)}
+    script = reduce(lambda text, word: text.replace(word, words[word]), words, REPEATING_SCONTROL)
+    (programs / "scontrol").write_text(script)
+    (programs / "scontrol").chmod(0o755)
+    path = f"{programs}:{lab.environ['PATH']}"
+    returning = site.start("--set", "batch", "--node-name", "a001", PATH=path)
+    lab.wait_for(seen.exists, 30)
+    lab.stop_controller()
+    lab.stop_slurmd("a001")  # so that its state stays unknown for a while
+    lab.start_controller()
+    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "UNKNOWN", 10)
+    seen.with_suffix(".go").touch()
+    time.sleep(1)
+    lab.start_slurmd("a001")
+    answer = finished(returning)
+    assert answer.returncode == 0, answer.stderr
+    assert "does not know the state of a001 yet" in answer.stderr
     site.assert_in_service("a001")
 
 

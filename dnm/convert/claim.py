@@ -215,8 +215,9 @@ def lift_drain(conversion: Conversion) -> None:
     marks = _own_marks(conversion.settings, node)
 
     def is_lifted() -> bool:
-        state = conversion.slurm.read_node(conversion.node).state
-        return "DRAIN" not in state.flags and state.base != "UNKNOWN"
+        # Patient: scontrol repeats a command whose answer was lost, and a slurmctld that was just
+        # started refuses the second one while it knows no state yet.
+        return "DRAIN" not in conversion.read_node().state.flags
 
     conversion.change_slurm(lambda: conversion.slurm.resume(conversion.node, marks), is_lifted)
 
