@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def terminal_width() -> int:
-    """Of the terminal; without one lines are as long as they are, unless COLUMNS says otherwise."""
+    """Of the terminal; where there is none 200, or what COLUMNS says."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return shutil.get_terminal_size().columns
     return 200
@@ -43,7 +43,7 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
         yield from _blocks(header, rows, width)
         return
     for row in (header, *rows):
-        lines = textwrap.wrap(row[-1], left) or [""]
+        lines = textwrap.wrap(row[-1], left, break_on_hyphens=False) or [""]
         cells = [*(f"{cell:<{w}}" for cell, w in zip(row[:-1], widths, strict=False)), lines[0]]
         yield _GAP.join(cells).rstrip()
         for line in lines[1:]:
@@ -61,5 +61,9 @@ def _blocks(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     """Lines no wider than `width`, continued with a deeper indent."""
     return textwrap.wrap(
-        text, max(width, 20), initial_indent=indent, subsequent_indent=indent + "  "
+        text,
+        max(width, 20),
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_on_hyphens=False,  # names have them, and are copied
     ) or [indent]

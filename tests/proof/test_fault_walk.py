@@ -1,11 +1,11 @@
 """Every fault point of a whole lend-and-return story, struck one at a time.
 
 The story is played once and each touch of the outside is written down. Then, for every touch of
-every run: the world is put back to the beginning of that run, the run is killed (SIGKILL) before
-the touch, then after it, then the touch is made to fail before it took effect, then after; and the
-runs that follow must bring the story to its right end (`story.check_end`, all eight invariants).
-Where a strike leaves a world that is byte for byte one from which the end was reached before, it is
-not played again. Also: a run that hangs, and runs that are killed again and again.
+every run: the world is put back to the beginning of that run, the run is killed (SIGKILL) there, or
+the touch is made to fail before or after it took effect; and the runs that follow must bring the
+story to its right end (`story.check_end`, all eight invariants). Where a strike leaves a world that
+is byte for byte one from which the end was reached before, it is not played again. Also: a run that
+hangs, the runs after a kill, and runs that are killed again and again.
 """
 
 from __future__ import annotations
@@ -202,29 +202,29 @@ def hang(world: World, strike: Strike, book: Book) -> None:
     go_on(world, book)
 
 
-def _is_another(run: Run, point: str, when: str, what: str) -> bool:
-    """A read that fails once it was made fails like one that was not; and in a run after a kill,
-    what comes before a touch is what came after the last."""
-    if what == "fail" and when == "after" and point.startswith(READS):
-        return False
-    return not run.is_recovery or (when, what) == ("after", "kill")
-
-
 def strikes_of(runs: list[Run]) -> list[Strike]:
-    """Each touch of each run killed and failed, before and after; each point hung once."""
+    """Each touch of each run is the last thing that it did, and fails before it took effect; one
+    that changes something also fails after it did; each point hangs once.
+
+    Between two touches a run changes nothing (test_touch_coverage.py), so to be killed before a
+    touch is to be killed after the one before it: done literally for the first of a run, and for
+    each point where it is met first. Of the runs after a kill, only what is new in them fails.
+    """
     strikes, met = [], set()
     for minute, run in enumerate(runs):
         for number, point in enumerate(run.points, start=1):
             is_new = point not in met
             met.add(point)
-            strikes += [
-                Strike(minute, number, point, when, what)
-                for when in ("before", "after")
-                for what in ("kill", "fail")
-                if is_new or _is_another(run, point, when, what)
-            ]
+            ways = [("after", "kill")]
+            if is_new or number == 1:
+                ways.append(("before", "kill"))
+            if is_new or not run.is_recovery:
+                ways.append(("before", "fail"))
+            if is_new or not (run.is_recovery or point.startswith(READS)):
+                ways.append(("after", "fail"))
             if is_new:
-                strikes.append(Strike(minute, number, point, "before", "hang"))
+                ways.append(("before", "hang"))
+            strikes += [Strike(minute, number, point, when, what) for when, what in ways]
     return strikes
 
 
