@@ -23,12 +23,13 @@ import msgspec
 
 from dnm.errors import ConverterError, SlurmError
 from dnm.model import BatchNode, Config, ConverterProcess, Unreadable, Value
-from dnm.printable import printable
+from dnm.printable import printable, without_secrets
 from dnm.slurm_text import in_service_of, parse_state
 from dnm.touch import touch
 from dnm.trust import check_trust
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)")  # names of variables
 _LIST_TIMEOUT = timedelta(seconds=60)
 _LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
 _READ_AT_ONCE = 64 * 1024
@@ -81,6 +82,10 @@ def converter_environment(config: Config, environ: Mapping[str, str]) -> dict[st
     return environment
 
 
+def _secrets(environment: Mapping[str, str]) -> list[str]:
+    return [value for name, value in environment.items() if _SECRET.fullmatch(name.upper())]
+
+
 def process_of(pid: int) -> ConverterProcess | None:
     """The process with its start time (proc(5), field 22), which tells it from a later one."""
     try:
@@ -116,6 +121,7 @@ class ConverterCall:
         """Starts it; raises ConverterError when the program is missing or not executable."""
         self.names: list[str] = []
         self.last_lines: list[str] = []
+        self.secrets = _secrets(environment)
         try:
             check_trust(Path(command[0]), ConverterError)
             with touch("converter.output"):
@@ -157,14 +163,16 @@ class ConverterCall:
             for line in tail.new_lines(is_last):
                 text = printable(line.decode("utf-8", "replace").rstrip())
                 if text:
-                    self.hear(text, tail is self.stdout)
-                    on_line(text)
+                    on_line(self.hear(text, tail is self.stdout))
 
-    def hear(self, line: str, from_stdout: bool) -> None:
-        """A name alone on a line of stdout is a node that it converted."""
-        self.last_lines = [*self.last_lines[-4:], line]
+    def hear(self, line: str, from_stdout: bool) -> str:
+        """A name alone on a line of stdout is a node that it converted. Returns the line for a log:
+        a script that prints its commands prints passwords too."""
         if from_stdout and NODE_NAME.fullmatch(line) and line not in self.names:
             self.names.append(line)
+        shown = without_secrets(line, self.secrets)
+        self.last_lines = [*self.last_lines[-4:], shown]
+        return shown
 
     def end(self) -> None:
         """TERM for it and its children, KILL some seconds later. One that can't be ended is left:
@@ -357,7 +365,8 @@ def list_batch_nodes(
             if nodes is not None:
                 return nodes
         heard = answer.stderr.decode("utf-8", "replace").strip().splitlines()
-        answers.append(f"exit {answer.returncode} {printable(heard[-1]) if heard else ''}".strip())
+        last = without_secrets(printable(heard[-1]), _secrets(environment)) if heard else ""
+        answers.append(f"exit {answer.returncode} {last}".strip())
     said = "; ".join(dict.fromkeys(answers)) or "no table in its output"
     return Unreadable(what=what, error=f"{what}: {said}")
 

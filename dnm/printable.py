@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 _GAP = "  "
 _NARROW = 90  # columns; below it a table of lent nodes becomes a block of lines a node
@@ -22,6 +22,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """What a program said, with these values blacked out; those of one or two characters are in
+    every line and are no secrets."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) > 2:
+            text = text.replace(secret, "***")
+    return text
 
 
 def terminal_width() -> int:
@@ -36,7 +45,9 @@ def bold(text: str) -> str:
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """A table, its last column wrapped to the width; where that is narrow, a block a row."""
+    """A table of printable text, its last column wrapped to the width; where that is narrow, a
+    block a row."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(header, *rows, strict=True)]
     left = width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
     if width < _NARROW or left < min(_LEAST_LAST, widths[-1]):
@@ -59,9 +70,9 @@ def _blocks(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines no wider than `width`, continued with a deeper indent."""
+    """Printable lines no wider than `width`, continued with a deeper indent."""
     return textwrap.wrap(
-        text,
+        printable(text),
         max(width, 20),
         initial_indent=indent,
         subsequent_indent=indent + "  ",

@@ -128,7 +128,7 @@ def show_queues(
     header = ["queue", "resource", "limit", "baseline", "lent", "used", "headroom"]
     cells = [line for row in rows for line in _limit_lines(document, row)]
     for line in columns(header, cells, terminal_width()):
-        print(printable(line))
+        print(line)
     lent = [
         [row["queue"], instance, node, amounts(size)]
         for row in rows
@@ -138,7 +138,7 @@ def show_queues(
     print()
     if lent:
         for line in columns(["queue", "instance", "node", "adds"], lent, terminal_width()):
-            print(printable(line))
+            print(line)
     else:
         print("no node is lent")
     return ExitCode.OK

@@ -113,13 +113,13 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 def print_plan(plan: Plan) -> None:
     """What a run would do and why, a line each; then the queue file as a diff."""
     for queue in plan.queues:
-        _say(f"queue {queue.queue}: {queue.verdict.value}: {printable(queue.sentence)}")
+        _say(f"queue {queue.queue}: {queue.verdict.value}: {queue.sentence}")
     for node in plan.nodes:
-        _say(f"node {node.node}: {node.verdict.value}: {printable(node.sentence)}")
+        _say(f"node {node.node}: {node.verdict.value}: {node.sentence}")
     for note in plan.notes:
-        _say(f"note: {printable(note)}")
+        _say(f"note: {note}")
     for error in plan.errors:
-        _say(f"error: {printable(error)}")
+        _say(f"error: {error}")
     if plan.actions:
         print("\nA run would now do, in this order:")
         for number, action in enumerate(plan.actions, start=1):
@@ -324,7 +324,7 @@ def print_status(document: Mapping[str, Any], now: datetime) -> None:
     """Tables for people; blocks of lines where the terminal is narrow."""
     _print_table("Lent nodes", *_node_table(document, now), "no node is lent")
     for name, error in _troubles(document):
-        _say(f"{name}: {printable(error)}", "  ")
+        _say(f"{name}: {error}", "  ")
     _print_table("Queues", *_queue_table(document), "no run has looked at the queues yet")
     print(bold("Brakes"))
     for line in _brake_lines(document["brakes"], now):
@@ -433,10 +433,10 @@ def _run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
         return ["none yet"]
     took = f", took {run['seconds']:.1f} s" if run["seconds"] is not None else ""
     lines = [f"began {duration(now - run['began'])} ago{took}, exit code {run['exit_code']}"]
-    lines += [f"error: {printable(error)}" for error in run["errors"]]
+    lines += [f"error: {error}" for error in run["errors"]]
     if run["acted_at"]:
         lines.append(f"last action {duration(now - run['acted_at'])} ago:")
-        lines += [f"  {printable(action)}" for action in run["actions"]]
+        lines += [f"  {action}" for action in run["actions"]]
     return lines
 
 

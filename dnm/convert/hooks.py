@@ -24,7 +24,7 @@ from dnm.convert.settings import Settings
 from dnm.converter import process_of
 from dnm.errors import ConverterError
 from dnm.model import ConverterProcess
-from dnm.printable import printable
+from dnm.printable import printable, without_secrets
 from dnm.touch import touch
 from dnm.trust import check_trust
 
@@ -88,7 +88,7 @@ class HookCall:
         """Starts the process, which waits at the gate until `let_go`. Raises ConverterError."""
         self.command = list(command)
         self.say = say
-        self.secrets = sorted((secret for secret in secrets if len(secret) >= 3), key=len)[::-1]
+        self.secrets = secrets
         self.last_lines: list[str] = []
         try:
             with touch("hook.start"):
@@ -160,8 +160,7 @@ class HookCall:
 
     def _hear(self, line: bytes) -> None:
         text = line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip()
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
+        text = without_secrets(text, self.secrets)
         if text:
             self.last_lines = [*self.last_lines, printable(text)][-_LAST_LINES:]
             self.say(printable(text))

@@ -1,0 +1,135 @@
+"""What others must not get to see, and what others must not make dnm say.
+
+A whole lend and return by the real command: no secret in a log, in the state or on a command line;
+and no control character of the cluster's or of a converter's in anything that is printed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+SECRETS = {"token": "tok-5f1c9e", "PASSWORD": "pass-77d0a2", "SITE_TOKEN": "site-30be41"}
+
+# Tells on every process that there is while it runs, prints its commands and what it was given, and
+# does its work then.
+TELL_TALE = """#!/bin/sh
+for process in /proc/[0-9]*; do
+    tr '\\0' ' ' <$process/cmdline && echo
+done >>@CALLS@ 2>/dev/null
+set -x
+: "racadm -p $PASSWORD"
+echo "as $SITE_TOKEN"
+printf '\\033]0;owned\\007 one\\rtwo \\302\\2332J\\n' >&2
+exec @CONVERTER@ "$@"
+"""
+ESCAPE = "\x1b[2J\x1b]0;owned\x07\r\x9b31m\u202e"  # the last turns the writing around
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(2)
+    sandbox.add_pods(10, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=30)
+    sandbox.access.token = SECRETS["token"]
+    kubeconfig = json.loads(sandbox.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"]["token"] = SECRETS["token"]
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig))
+    path.chmod(0o600)
+    script = tmp_path / "node-convert"
+    text = TELL_TALE.replace("@CALLS@", str(tmp_path / "calls"))
+    script.write_text(text.replace("@CONVERTER@", str(sandbox.node_convert_path)))
+    script.chmod(0o755)
+    return Site(
+        sandbox, tmp_path / "site", kubeconfig_path=path, node_convert_path=script,
+        reversion_idle_seconds=1,
+    )  # fmt: skip
+
+
+def printed(site: Site, *arguments: str) -> str:
+    environment = {name: value for name, value in SECRETS.items() if name.isupper()}
+    answer = site.command(*arguments, **environment)
+    assert "Traceback" not in answer.stderr, answer.stderr
+    return answer.stdout + answer.stderr
+
+
+def a_story(site: Site) -> str:
+    """All that the verbs print while nodes are lent and return, and the API refuses one run."""
+    text = ""
+    for minute in range(8):
+        if minute == 3:
+            message = f"Unauthorized: {ESCAPE} line one\nline two"
+            site.sandbox.fault("status", path="nodes", code=401, message=message, times=1)
+        text += printed(site, "run", "--log-console")
+        text += "".join(printed(site, verb) for verb in ("status", "plan"))
+        site.sandbox.tick(60)
+    for verb in (("check",), ("nodes",), ("queues", "show"), ("queues", "check")):
+        text += printed(site, *verb)
+    return text
+
+
+def test_no_secret_is_logged_kept_or_on_a_command_line(sandbox: Sandbox, site: Site) -> None:
+    text = a_story(site)
+    assert "action=convert" in text and "action=return" in text  # it did happen
+    assert "racadm -p ***" in text and "as ***" in text  # it was said, and heard without them
+    calls = (site.directory.parent / "calls").read_text()
+    assert "dnm.cli run" in calls and "--num-nodes" in calls
+    kept = {
+        path: path.read_text(errors="replace")
+        for path in (site.directory / "state").glob("*")
+        if path.is_file()
+    }
+    assert len(kept) >= 2
+    for name, secret in SECRETS.items():
+        assert secret not in text, name
+        assert secret not in calls, name
+        assert not [path for path, content in kept.items() if secret in content], name
+    outputs = list((site.directory / "state" / "converter").glob("*"))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in outputs)
+    assert not sandbox.violations
+
+
+def lie(sandbox: Sandbox) -> None:
+    """Everything free in the objects that a run reads holds control characters."""
+
+    def in_pod(item: dict[str, Any]) -> None:
+        item["metadata"]["labels"]["applicationId"] = f"app{ESCAPE}"
+        item["spec"]["nodeSelector"] = {"zone": f"{ESCAPE}\nz"}
+        item["spec"]["schedulerName"] = "yunikorn"
+
+    def in_node(item: dict[str, Any]) -> None:
+        item["metadata"].setdefault("labels", {})["pool"] = f"{ESCAPE}\np"
+        item["spec"].setdefault("taints", []).append(
+            {"key": f"evil{ESCAPE}", "value": "\n\x1bc", "effect": "NoSchedule"}
+        )
+        for condition in item.get("status", {}).get("conditions") or ():
+            condition["message"] = f"{ESCAPE}\nkubelet stopped"
+
+    names = sandbox.add_pods(3, "dev", queue=QUEUE, cpu="4", memory="16G", name="liar")
+    sandbox.add_pods(
+        1, "dev", cpu="4", memory="16G", name="lost", spec={"schedulerName": "yunikorn"},
+        annotations={"yunikorn.apache.org/queue": f"root.anvil{ESCAPE}\n.dev"},
+    )  # fmt: skip
+    for name in names:
+        sandbox.edit("pods", name, in_pod, "dev")
+    sandbox.add_node("k1", cpu="4", memory="16G")
+    sandbox.edit("nodes", "k1", in_node)
+
+
+def test_no_control_character_of_the_cluster_is_printed(sandbox: Sandbox, site: Site) -> None:
+    lie(sandbox)
+    text = a_story(site)
+    for heard in ("zone=", "Unauthorized", "owned", "two ?2J"):
+        assert heard in text, heard  # each was said, without what makes it dangerous
+    sandbox.set_queues(f"{WORKSHOP_QUEUES}  # {ESCAPE}\n")
+    text += "".join(printed(site, verb) for verb in ("run", "status", "plan", "check"))
+    text += printed(site, "queues", "check")
+    found = sorted({char for char in text if not char.isprintable() and char != "\n"})
+    assert not found, [line for line in text.splitlines() if not line.isprintable()][:3]
