@@ -122,10 +122,16 @@ def _confirm(
     edit = outcome.edit
     if not before.is_hot_refreshed:
         return _unconfirmed(outcome, before.warnings[0])
-    seen, problem = _wait_for(yunikorn, checksum_of(edit.text), uptake)
+    wanted, old = checksum_of(edit.text), checksum_of(before.text)
+
+    def is_over(seen: str) -> bool:
+        """Ours is taken up, or another one is, which somebody has written over ours."""
+        return seen == wanted or (seen != old and not _stands_there(kube, place, edit))
+
+    seen, problem = _wait_for(yunikorn, is_over, uptake)
     if seen is None:
         return _unconfirmed(outcome, problem)
-    if seen == checksum_of(edit.text):
+    if seen == wanted:
         return QueueOutcome(edit=edit, is_written=True, is_confirmed=True, notes=outcome.notes)
     if not _stands_there(kube, place, edit):
         return _unconfirmed(outcome, "somebody changed the document before YuniKorn was asked")
@@ -142,7 +148,9 @@ def _unconfirmed(outcome: QueueOutcome, why: str) -> QueueOutcome:
     return QueueOutcome(edit=outcome.edit, is_written=True, notes=notes)
 
 
-def _wait_for(yunikorn: YunikornClient, wanted: str, uptake: timedelta) -> tuple[str | None, str]:
+def _wait_for(
+    yunikorn: YunikornClient, is_over: Callable[[str], bool], uptake: timedelta
+) -> tuple[str | None, str]:
     """The checksum last seen (None: it never answered, and why)."""
     deadline = time.monotonic() + uptake.total_seconds()
     seen: str | None = None
@@ -150,9 +158,11 @@ def _wait_for(yunikorn: YunikornClient, wanted: str, uptake: timedelta) -> tuple
     while True:
         try:
             seen = yunikorn.read_checksum()
-        except YunikornError as error:
+            if is_over(seen):
+                return seen, problem
+        except (YunikornError, KubeError) as error:
             problem = str(error)
-        if seen == wanted or time.monotonic() >= deadline:
+        if time.monotonic() >= deadline:
             return seen, problem
         time.sleep(min(_LOOK_EVERY.total_seconds(), max(deadline - time.monotonic(), 0)))
 

@@ -355,15 +355,19 @@ def test_not_taken_up_is_put_back(live: Sandbox) -> None:
 
 
 def test_put_back_only_what_is_still_ours(live: Sandbox) -> None:
-    """Somebody changed the document while dnm waited for the scheduler."""
+    """Somebody changed the document while dnm waited for the scheduler, which has theirs: dnm waits
+    no longer."""
     edited = change(quietly(TWO).text, "vcore: 64", "vcore: 65")
+    looks = []
 
     class Behind(YunikornClient):
         def read_checksum(self) -> str:
             live.set_queues(edited)
+            looks.append(live.yunikorn.checksum)
             return "another"
 
-    outcome = impatient(live, TWO, Behind(live.url))
+    outcome = queue_writer.write(live.kubeconfig, Behind(live.url), "prod", TWO)
+    assert len(looks) == 1
     assert outcome.is_confirmed is None and "somebody changed" in outcome.notes[0]
     assert document(live) == edited
 
