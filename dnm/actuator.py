@@ -14,11 +14,17 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dnm.converter import Ended, convert_command, return_command
+from dnm.converter import convert_command, return_command
 from dnm.draft import queue_wants
 from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
 from dnm.ledger import plan_queue_edit
-from dnm.lifecycle import backoff_delay, with_failure
+from dnm.lifecycle import (
+    conversion_error,
+    request_ended,
+    return_ended,
+    return_error,
+    with_failure,
+)
 from dnm.model import (
     Action,
     BatchNode,
@@ -27,6 +33,7 @@ from dnm.model import (
     ConversionRequest,
     ConverterProcess,
     EndConverter,
+    Ended,
     Fence,
     LentNode,
     Mark,
@@ -75,12 +82,15 @@ class Kube(Protocol):
 
 
 class Converter(Protocol):
-    """What the actuator needs of the converter edge: a call is started under a key, and listening
-    ends when all have ended, in whatever way."""
+    """What the actuator needs of the converter edge: a call is started under a key; listening ends
+    when all of this run have ended or been left, and `hear` tells what those of earlier runs have
+    said since."""
 
     def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess: ...
-    def end(self, process: ConverterProcess) -> None: ...
+    def end(self, process: ConverterProcess) -> bool: ...
+    def read_end(self, key: str) -> Ended: ...
+    def hear(self, on_line: Callable[[str, str], None]) -> None: ...
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> Mapping[str, Ended]: ...
@@ -106,12 +116,12 @@ class Actuator:
         self.actions: list[str] = []
         self.errors: list[str] = []
         self.unmarked: set[str] = set()
-        self.begun: dict[str, StartConversion | ReturnNode] = {}
 
     def apply_plan(self, plan: Plan) -> Outcome:
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
         that could not be written down."""
         self._save(plan.registry)
+        self.converter.hear(_log_line)
         for verdict in plan.nodes:
             if verdict.reason in _NEWS:
                 log.info("node=%s %s=%r", verdict.node, verdict.verdict.value, verdict.sentence)
@@ -145,8 +155,7 @@ class Actuator:
     def _apply(self, action: Action) -> None:
         match action:
             case EndConverter(key=key, process=process):
-                self.converter.end(process)
-                self._done(f"action=end-converter of={key} pid={process.pid}")
+                self._end_converter(key, process)
             case SetQueueLimits():
                 self._set_queue_limits(action)
             case MarkNode(node=name, mark=mark):
@@ -156,9 +165,9 @@ class Actuator:
             case Unfence(node=name):
                 self._unfence(name)
             case StartConversion(request=request):
-                self._start_conversion(action, request)
+                self._start_conversion(request)
             case ReturnNode(node=name):
-                self._start_return(action, name)
+                self._start_return(name)
 
     def _set_queue_limits(self, action: SetQueueLimits) -> None:
         config = self.config
@@ -247,21 +256,20 @@ class Actuator:
 
     # --- the converter ------------------------------------------------------------------------
 
-    def _start_conversion(self, action: StartConversion, request: ConversionRequest) -> None:
+    def _start_conversion(self, request: ConversionRequest) -> None:
         command = convert_command(self.config, request.node_type, request.count, request.namespace)
         try:
             process = self.converter.start(request.id, command)
         except ConverterError as error:
-            self._give_up(request, str(error))
-            raise
-        self.begun[request.id] = action
+            self._conversion_ended(request, Ended(not_started=str(error)))
+            return
         self._save(_with_request(self.registry, _replace(request, converter=process)))
         self._done(
             f"action=convert request={request.id} type={request.node_type} count={request.count} "
             f"namespace={request.namespace} queue={request.queue}"
         )
 
-    def _start_return(self, action: ReturnNode, name: str) -> None:
+    def _start_return(self, name: str) -> None:
         entry = self.registry.nodes[name]
         obstacle = self._why_not_return(name)
         if obstacle:
@@ -277,7 +285,6 @@ class Actuator:
         )
         self._save(_with_node(self.registry, name, entry))
         process = self.converter.start(name, return_command(self.config, name))
-        self.begun[name] = action
         self._save(_with_node(self.registry, name, _replace(entry, converter=process)))
         self._done(f"action=return node={name} attempt={attempt} queue={entry.queue}")
 
@@ -297,64 +304,51 @@ class Actuator:
             return "Slurm's view of it is unknown"
         return "Slurm has it in service" if known.in_service else ""
 
+    def _end_converter(self, key: str, process: ConverterProcess) -> None:
+        """One of an earlier run, whose time is up."""
+        if not self.converter.end(process):
+            raise ConverterError(f"the process {process.pid} can't be ended: look what holds it up")
+        self._done(f"action=end-converter of={key} pid={process.pid}")
+        self._book_end(key, _replace(self.converter.read_end(key), timed_out=True))
+
     def _listen(self) -> None:
-        """Waits for all converters at once and records how each ended."""
-        if not self.begun:
-            return
-        ended = self.converter.listen(
-            lambda key, line: log.info("converter=%s line=%r", key, line), self.should_stop
-        )
-        for key, end in ended.items():
-            match self.begun[key]:
-                case StartConversion(request=request):
-                    self._conversion_ended(request.id, end)
-                case ReturnNode(node=name):
-                    self._return_ended(name, end)
+        """Waits for all converters at once, for a while, and records how each ended."""
+        for key, end in self.converter.listen(_log_line, self.should_stop).items():
+            if not end.left_running:
+                self._book_end(key, end)
+            elif end.timed_out or self.should_stop():
+                self.errors.append(f"{key} is left to its converter, which is still at work")
+            else:
+                self._done(f"action=leave converter={key} sentence='it is still at work'")
 
-    def _conversion_ended(self, request_id: str, end: Ended) -> None:
-        request = next(r for r in self.registry.requests if r.id == request_id)
-        error = _how(end)
-        named = _replace(request, names=end.names)
-        if end.left_running:
-            self._save(_with_request(self.registry, named))
-            self.errors.append(f"request={request_id} is left to its converter, still at work")
-            return
-        if error and not end.names:
-            self._give_up(request, error)
-            self._fail(f"action=convert request={request_id} error={error!r}")
-            return
-        ended = _replace(named, ended=True, since=self.clock(), error=error)
-        self._save(_with_request(self.registry, ended))
-        if error:
-            self._fail(f"action=convert request={request_id} error={error!r}")
+    def _book_end(self, key: str, end: Ended) -> None:
+        if key in self.registry.nodes:
+            self._return_ended(key, end)
+        else:
+            request = next(r for r in self.registry.requests if r.id == key)
+            self._conversion_ended(request, end)
 
-    def _give_up(self, request: ConversionRequest, error: str) -> None:
-        """Nothing came and nothing was named: late nodes are adopted, but nobody counts on them."""
-        now = self.clock()
-        given_up = _replace(request, ended=True, is_given_up=True, since=now, error=error)
-        registry = _with_request(self.registry, given_up)
-        before = registry.backoffs.get(request.node_type)
-        backoff = with_failure(self.config, before, request.count, now)
-        backoffs = {**registry.backoffs, request.node_type: backoff}
-        self._save(_replace(registry, backoffs=backoffs))
+    def _conversion_ended(self, request: ConversionRequest, end: Ended) -> None:
+        ended = request_ended(request, end, self.clock())
+        registry = _with_request(self.registry, ended)
+        if ended.is_given_up:
+            before = registry.backoffs.get(request.node_type)
+            backoff = with_failure(self.config, before, request.count, self.clock())
+            backoffs = {**registry.backoffs, request.node_type: backoff}
+            registry = _replace(registry, backoffs=backoffs)
+        self._save(registry)
+        if ended.error:
+            self._fail(conversion_error(request.id, ended.error))
 
     def _return_ended(self, name: str, end: Ended) -> None:
-        entry = self.registry.nodes[name]
-        if end.left_running:
-            self.errors.append(f"node={name} is left to its converter, which is still at work")
-            return
-        error, now = _how(end), self.clock()
-        wait = backoff_delay(self.config, entry.attempts) if error else self.config.join_timeout
-        ended = _replace(
-            entry,
-            converter=None,
-            error=error,
-            retry_after=now + wait,
-            is_handed_over=not error and end.exit_code == 0,
-        )
+        ended = return_ended(self.config, self.registry.nodes[name], end, self.clock())
         self._save(_with_node(self.registry, name, ended))
-        if error:
-            self._fail(f"action=return node={name} error={error!r}")
+        if ended.error:
+            self._fail(return_error(name, ended.error))
+
+
+def _log_line(key: str, line: str) -> None:
+    log.info("converter=%s line=%r", key, line)
 
 
 def mark_annotations(mark: Mark) -> dict[str, str | None]:
@@ -373,16 +367,6 @@ def _is_fenced(node: Node) -> bool:
 
 def _has_our_fence(node: Node) -> bool:
     return node.mark is not None and node.mark.fenced
-
-
-def _how(end: Ended) -> str:
-    """The sentence for a converter that did not simply succeed; empty if it did."""
-    last = f": {end.last_lines[-1]}" if end.last_lines else ""
-    if end.timed_out:
-        return f"the converter ran out of its time and was ended{last}"
-    if end.exit_code not in (0, None):
-        return f"the converter ended with exit code {end.exit_code}{last}"
-    return ""
 
 
 def _with_request(registry: Registry, request: ConversionRequest) -> Registry:

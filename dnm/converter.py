@@ -8,10 +8,12 @@ children. Its exit code is reported and never believed: whoever calls looks at t
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -22,13 +24,15 @@ from pathlib import Path
 import msgspec
 
 from dnm.errors import ConverterError, SlurmError
-from dnm.model import BatchNode, Config, ConverterProcess, Unreadable, Value
+from dnm.model import BatchNode, Config, ConverterProcess, Ended, Unreadable, Value
 from dnm.printable import printable, without_secrets
 from dnm.slurm_text import in_service_of, parse_state
 from dnm.touch import touch
 from dnm.trust import check_trust
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_OWN = os.O_RDWR | os.O_CREAT | os.O_APPEND
+_FILES = ("out", "err", "process", "heard", "exit")  # of one call
 _SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)")  # names of variables
 _LIST_TIMEOUT = timedelta(seconds=60)
 _LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
@@ -37,16 +41,6 @@ _OUTPUT_LIMIT = 64 * 1024 * 1024
 _LISTEN_EVERY = 0.05  # seconds
 _TERM_GRACE = 10.0  # seconds
 _LIST_LIMIT = 64 * 1024 * 1024
-
-
-class Ended(Value):
-    """How a converter ended: `exit_code` None means it was ended for its time, or left running."""
-
-    exit_code: int | None
-    names: tuple[str, ...]  # nodes it named on stdout, a line each
-    last_lines: tuple[str, ...]
-    timed_out: bool = False
-    left_running: bool = False
 
 
 def convert_command(config: Config, node_type: str, count: int, namespace: str) -> list[str]:
@@ -111,30 +105,118 @@ def _note_process(descriptor: int) -> None:
         os.write(descriptor, msgspec.json.encode(process))
 
 
+# Starts the converter and waits for it, also after the run has ended: its exit code is in the file
+# then. TERM is left to the converter, which has every signal as it comes by default.
+_KEEPER = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+path, command = sys.argv[1], sys.argv[2:]
+plain = [signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ]
+try:
+    child = os.posix_spawn(command[0], command, os.environ, setsigdef=plain)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+except OSError as error:
+    print("it can't be started:", error.strerror, file=sys.stderr)
+    code = 127
+with open(path + ".new", "w") as file:
+    file.write(str(code))
+os.rename(path + ".new", path)
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+
+def _file(place: Path, end: str) -> Path:
+    return place.with_name(f"{place.name}.{end}")
+
+
+def _read(path: Path) -> bytes:
+    """Empty where there is no such file, or none that can be read."""
+    with suppress(OSError):
+        if path.exists():
+            with touch("converter.read_output"):
+                return path.read_bytes()
+    return b""
+
+
+class ConverterOutput:
+    """What a converter says, in `<key>.out` and `<key>.err` of a directory, read as far as it has
+    come: `<key>.heard` tells the next run how far that was."""
+
+    def __init__(self, place: Path, secrets: Sequence[str], flags: int = os.O_RDONLY) -> None:
+        """`place` is the directory and the key; `flags` as of open(2). Raises OSError."""
+        self.names: list[str] = []
+        self.last_lines: list[str] = []
+        self.secrets = secrets
+        self.place = place
+        self.tails = _Tail(_file(place, "out"), flags), _Tail(_file(place, "err"), flags)
+
+    def go_on(self) -> None:
+        """From where the run before has left off."""
+        with suppress(msgspec.MsgspecError):
+            content = _read(_file(self.place, "heard"))
+            self.tails[0].at, self.tails[1].at = msgspec.json.decode(content, type=tuple[int, int])
+
+    def listen(self, on_line: Callable[[str], None], is_last: bool = False) -> None:
+        """Hears what it has said since the last time; at the end an unfinished line too. What can't
+        be read is not heard: the node is then found by its label, or named by nobody."""
+        try:
+            with touch("converter.end") if is_last else nullcontext():
+                self._listen(on_line, is_last)
+        except OSError as error:
+            on_line(f"its output can't be read: {error.strerror}")
+
+    def _listen(self, on_line: Callable[[str], None], is_last: bool) -> None:
+        for tail in self.tails:
+            for line in tail.new_lines(is_last):
+                text = printable(line.decode("utf-8", "replace").rstrip())
+                if text:
+                    on_line(self.hear(text, tail is self.tails[0]))
+
+    def hear(self, line: str, from_stdout: bool) -> str:
+        """A name alone on a line of stdout is a node that it converted. Returns the line for a log:
+        a script that prints its commands prints passwords too."""
+        if from_stdout and NODE_NAME.fullmatch(line) and line not in self.names:
+            self.names.append(line)
+        shown = without_secrets(line, self.secrets)
+        self.last_lines = [*self.last_lines[-4:], shown]
+        return shown
+
+    def leave(self) -> None:
+        """Lines are heard twice where this can't be written, not lost."""
+        heard = msgspec.json.encode([tail.at - len(tail.rest) for tail in self.tails])
+        with suppress(OSError), touch("converter.heard"):
+            _file(self.place, "heard").write_bytes(heard)
+
+    def read_exit_code(self) -> int | None:
+        code = _read(_file(self.place, "exit"))
+        return int(code) if code.isdigit() else None
+
+
 class ConverterCall:
-    """One converter under way, its output in `<key>.out` and `<key>.err` of a directory, which
-    process it is in `<key>.process`. `run_converters` drives it."""
+    """A converter that this run has started: its process is in `<key>.process`, in the end its exit
+    code in `<key>.exit`. `run_converters` drives it."""
 
     def __init__(
         self, key: str, command: Sequence[str], environment: Mapping[str, str], directory: Path
     ) -> None:
         """Starts it; raises ConverterError when the program is missing or not executable."""
-        self.names: list[str] = []
-        self.last_lines: list[str] = []
-        self.secrets = _secrets(environment)
         try:
             check_trust(Path(command[0]), ConverterError)
+            if not os.access(command[0], os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             with touch("converter.output"):
                 directory.mkdir(mode=0o700, exist_ok=True)
-                self.stdout = _Tail(directory / f"{key}.out")
-                self.stderr = _Tail(directory / f"{key}.err")
-                note = _Tail(directory / f"{key}.process").file
+                for end in _FILES:
+                    _file(directory / key, end).unlink(missing_ok=True)
+                self.output = ConverterOutput(directory / key, _secrets(environment), _OWN)
+                note = _Tail(_file(directory / key, "process"), _OWN).file
+                exit_file = _file(directory / key, "exit")
             with touch("converter.start"):
                 self.child = subprocess.Popen(
-                    list(command),
+                    [sys.executable, "-ISc", _KEEPER, str(exit_file), *command],
                     stdin=subprocess.DEVNULL,
-                    stdout=self.stdout.file,
-                    stderr=self.stderr.file,
+                    stdout=self.output.tails[0].file,
+                    stderr=self.output.tails[1].file,
                     env=dict(environment),
                     start_new_session=True,
                     preexec_fn=partial(_note_process, note.fileno()),
@@ -149,31 +231,6 @@ class ConverterCall:
             pid=self.child.pid, start_ticks=0
         )
 
-    def listen(self, on_line: Callable[[str], None], is_last: bool = False) -> None:
-        """Hears what it has said since the last time; at the end an unfinished line too. What can't
-        be read is not heard: the node is then found by its label, or named by nobody."""
-        try:
-            with touch("converter.end") if is_last else nullcontext():
-                self._listen(on_line, is_last)
-        except OSError as error:
-            on_line(f"its output can't be read: {error.strerror}")
-
-    def _listen(self, on_line: Callable[[str], None], is_last: bool) -> None:
-        for tail in (self.stdout, self.stderr):
-            for line in tail.new_lines(is_last):
-                text = printable(line.decode("utf-8", "replace").rstrip())
-                if text:
-                    on_line(self.hear(text, tail is self.stdout))
-
-    def hear(self, line: str, from_stdout: bool) -> str:
-        """A name alone on a line of stdout is a node that it converted. Returns the line for a log:
-        a script that prints its commands prints passwords too."""
-        if from_stdout and NODE_NAME.fullmatch(line) and line not in self.names:
-            self.names.append(line)
-        shown = without_secrets(line, self.secrets)
-        self.last_lines = [*self.last_lines[-4:], shown]
-        return shown
-
     def end(self) -> None:
         """TERM for it and its children, KILL some seconds later. One that can't be ended is left:
         the next run sees that it is still at work."""
@@ -187,9 +244,8 @@ class ConverterCall:
 class _Tail:
     """A file that a process writes and this one reads, as far as it has come."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    def __init__(self, path: Path, flags: int) -> None:
+        self.can_cut = flags != os.O_RDONLY
         self.file = open(os.open(path, flags, 0o600), "rb", buffering=0)  # noqa: SIM115
         self.at = 0
         self.rest = b""
@@ -199,7 +255,7 @@ class _Tail:
         while content := os.pread(self.file.fileno(), _READ_AT_ONCE, self.at):
             self.at += len(content)
             yield from self._lines_of(content)
-        if self.at > _OUTPUT_LIMIT:
+        if self.can_cut and self.at > _OUTPUT_LIMIT:
             # Appending goes on at the beginning: a converter that babbles fills no disk.
             with touch("converter.cut_output"):
                 os.ftruncate(self.file.fileno(), 0)
@@ -232,12 +288,10 @@ class NodeConvert:
 
     def find(self, key: str) -> ConverterProcess | None:
         """The process that was started under a key, by whichever run."""
-        try:
-            with touch("converter.read_output"):
-                content = (self.directory / f"{key}.process").read_bytes()
+        with suppress(msgspec.MsgspecError):
+            content = _read(_file(self.directory / key, "process"))
             return msgspec.json.decode(content, type=ConverterProcess)
-        except (OSError, msgspec.MsgspecError):
-            return None
+        return None
 
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
         """Starts it under a key of the caller's; raises ConverterError."""
@@ -245,8 +299,9 @@ class NodeConvert:
         self.calls[key] = call
         return call.process
 
-    def end(self, process: ConverterProcess) -> None:
-        """TERM for one of an earlier run and its children, KILL some seconds later."""
+    def end(self, process: ConverterProcess) -> bool:
+        """TERM for one of an earlier run and its children, KILL some seconds later; whether it has
+        ended."""
         for sent in (signal.SIGTERM, signal.SIGKILL):
             give_up = time.monotonic() + _TERM_GRACE
             if process_of(process.pid) == process:
@@ -254,22 +309,58 @@ class NodeConvert:
                     os.killpg(process.pid, sent)
             while process_of(process.pid) == process and time.monotonic() < give_up:
                 time.sleep(_LISTEN_EVERY)
+        return process_of(process.pid) != process
 
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> dict[str, Ended]:
-        """Waits for all that were started, by key."""
-        timeout, grace = self.config.convert_timeout, self.config.shutdown_grace
-        return run_converters(self.calls, timeout, on_line, should_leave, grace)
+        """Waits for all that were started, by key, and leaves those at work that take longer than
+        half an interval: other queues are waiting, and the next run finds them again."""
+        waits = Waits(
+            timeout=self.config.convert_timeout,
+            patience=self.config.check_interval / 2,
+            grace=self.config.shutdown_grace,
+        )
+        return run_converters(self.calls, waits, on_line, should_leave)
 
-    def read_names(self, key: str) -> tuple[str, ...]:
-        """What a converter has named that an earlier run started and could not listen to."""
+    def hear(self, on_line: Callable[[str, str], None]) -> None:
+        """What those of earlier runs have said since."""
+        secrets = _secrets(self.environment)
+        for key in self._keys():
+            process = self.find(key)
+            try:
+                with touch("converter.read_output"):
+                    output = ConverterOutput(self.directory / key, secrets, os.O_RDWR)
+            except OSError as error:
+                on_line(key, f"its output can't be read: {error.strerror}")
+                continue
+            output.go_on()
+            before = [tail.at for tail in output.tails]
+            has_ended = process is None or process_of(process.pid) != process
+            output.listen(partial(on_line, key), is_last=has_ended)
+            if [tail.at for tail in output.tails] != before:
+                output.leave()
+
+    def _keys(self) -> list[str]:
         try:
-            with touch("converter.read_output"), open(self.directory / f"{key}.out", "rb") as file:
-                lines = file.read(_OUTPUT_LIMIT).decode("utf-8", "replace").splitlines()
+            with touch("converter.read_output"):
+                return sorted(path.stem for path in self.directory.glob("*.process"))
         except OSError:
-            return ()
-        return tuple(dict.fromkeys(line for line in lines if NODE_NAME.fullmatch(line)))
+            return []
+
+    def read_end(self, key: str) -> Ended:
+        """How one of an earlier run has ended, as far as it was written down."""
+        try:
+            with touch("converter.read_output"):
+                output = ConverterOutput(self.directory / key, _secrets(self.environment))
+        except OSError:
+            return Ended()
+        output.listen(lambda line: None, is_last=True)
+        return Ended(
+            exit_code=output.read_exit_code(),
+            names=tuple(output.names),
+            last_lines=tuple(output.last_lines),
+        )
 
     def forget_output(self, kept: Container[str]) -> None:
         """Removes the output of converters that nobody waits for any more; what can't be removed
@@ -281,30 +372,40 @@ class NodeConvert:
                         path.unlink(missing_ok=True)
 
 
+class Waits(Value):
+    """How long a run listens: a converter has `timeout` and is ended then; after `patience`, or
+    `grace` after a signal, it is left at work: half a conversion is worse than a late one."""
+
+    timeout: timedelta
+    patience: timedelta
+    grace: timedelta
+
+
 def run_converters(
     calls: Mapping[str, ConverterCall],
-    timeout: timedelta,
+    waits: Waits,
     on_line: Callable[[str, str], None],
     should_leave: Callable[[], bool],
-    grace: timedelta,
 ) -> dict[str, Ended]:
-    """Listens to all of them at once until each has ended or run out of time.
+    """Listens to all of them at once until each has ended, run out of time or is left.
 
-    `on_line` gets the call's key and a printable line. `grace` after `should_leave` turned true,
-    those still under way are left running: half a conversion is worse than a late one.
+    `on_line` gets the call's key and a printable line.
     """
-    deadline = time.monotonic() + timeout.total_seconds()
-    leave_at: float | None = None
+    now = time.monotonic()
+    deadline = now + waits.timeout.total_seconds()
+    leave_at = now + waits.patience.total_seconds()
+    is_told = False
     ended: dict[str, Ended] = {}
     while True:
-        if leave_at is None and should_leave():
-            leave_at = time.monotonic() + grace.total_seconds()
-        is_leaving = leave_at is not None and time.monotonic() >= leave_at
+        if not is_told and should_leave():
+            is_told = True
+            leave_at = min(leave_at, time.monotonic() + waits.grace.total_seconds())
+        is_leaving = time.monotonic() >= leave_at
         is_late = time.monotonic() >= deadline
         for key, call in calls.items():
             if key not in ended:
                 has_ended = call.child.poll() is not None
-                call.listen(partial(on_line, key))
+                call.output.listen(partial(on_line, key))
                 if has_ended or is_leaving or is_late:
                     ended[key] = _end(call, has_ended, is_late, partial(on_line, key))
         if len(ended) == len(calls):
@@ -317,13 +418,16 @@ def _end(
 ) -> Ended:
     if is_late and not has_ended:
         call.end()
-    call.listen(on_line, is_last=True)
+    left_running = call.child.poll() is None
+    call.output.listen(on_line, is_last=not left_running)
+    if left_running:
+        call.output.leave()
     return Ended(
         exit_code=call.child.returncode if has_ended else None,
-        names=tuple(call.names),
-        last_lines=tuple(call.last_lines),
+        names=tuple(call.output.names),
+        last_lines=tuple(call.output.last_lines),
         timed_out=is_late and not has_ended,
-        left_running=call.child.poll() is None,
+        left_running=left_running,
     )
 
 

@@ -124,7 +124,7 @@ class Draft:
             working_pods=None if self.demand is None else {n: u.work_pods for n, u in use.items()},
             sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide and not pods.unreadable,
             running=self.snapshot.running_converters,
-            named=self.snapshot.named,
+            ended=self.snapshot.ended,
         )
 
     def unreadable_namespaces(self, queue: str) -> list[str]:
@@ -153,6 +153,8 @@ class Draft:
             self.backoffs.pop(before.node_type, None)
         if step.conversion_failed:
             self.fail_conversion(before.node_type, 1)
+        if step.note:
+            self.errors.append(step.note)
         if step.wants_release:
             self.wants_release.append(name)
         if step.wants_return:

@@ -22,6 +22,7 @@ from dnm.model import (
     Config,
     ConversionRequest,
     ConverterProcess,
+    Ended,
     LentNode,
     Node,
     NodeVerdict,
@@ -48,7 +49,7 @@ class Facts(Value):
     working_pods: Mapping[str, int] | None  # node -> pods that count; a node without: 0
     running: frozenset[ConverterProcess]
     sees_all_pods: bool = True  # False: some namespaces could not be read
-    named: Mapping[str, tuple[str, ...]] = {}  # request -> nodes that its lost converter named
+    ended: Mapping[str, Ended] = {}  # request or node -> how its converter ended since
 
     def is_in_service(self, name: str) -> bool | None:
         """Whether Slurm has the node in service; None is unknown."""
@@ -91,6 +92,7 @@ class Step(Value):
     conversion_failed: bool = False  # backs off the node type
     wants_release: bool = False  # idle long enough, if its queue can spare it
     wants_return: bool = False  # the converter may be called for it
+    note: str = ""  # what went wrong, for the log
 
 
 def backoff_delay(config: Config, failures: int) -> timedelta:
@@ -108,6 +110,42 @@ def with_failure(config: Config, before: Backoff | None, asked: int, now: dateti
         until=now + backoff_delay(config, failures),
         ask_at_most=max(1, most // 2),
     )
+
+
+def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> ConversionRequest:
+    """With what its converter named; the time to join counts from now. Where it failed and named
+    none, late nodes are adopted, but nobody counts on them."""
+    names = tuple(dict.fromkeys((*request.names, *end.names)))
+    return msgspec.structs.replace(
+        request,
+        names=names,
+        ended=True,
+        is_given_up=bool(end.error and not names),
+        since=now,
+        error=end.error,
+    )
+
+
+def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> LentNode:
+    """When it may be tried again, unless Slurm has the node by then."""
+    wait = backoff_delay(config, entry.attempts) if end.error else config.join_timeout
+    return _with(
+        entry,
+        converter=None,
+        error=end.error,
+        retry_after=now + wait,
+        is_handed_over=not end.error and end.exit_code == 0,
+    )
+
+
+def conversion_error(request_id: str, error: str) -> str:
+    """The line of a conversion whose converter failed."""
+    return f"action=convert request={request_id} error={error!r}"
+
+
+def return_error(name: str, error: str) -> str:
+    """The line of a return whose converter failed."""
+    return f"action=return node={name} error={error!r}"
 
 
 def size_of(node: Node, expected: Resources) -> dict[str, int] | None:
@@ -330,6 +368,18 @@ def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Step
         return _stay(name, entry, Verdict.WAIT, Reason.RETURNING, "a converter is at work")
     if in_service and node is None:
         return _stay(name, None, Verdict.REVERT, Reason.RETURNED)
+    if entry.converter is not None:
+        entry = return_ended(config, entry, facts.ended.get(name, Ended()), facts.now)
+        if entry.error:
+            step = _not_returned(config, name, entry, facts)
+            return msgspec.structs.replace(step, note=return_error(name, entry.error))
+    return _not_returned(config, name, entry, facts)
+
+
+def _not_returned(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
+    """Its converter has ended, and the node is not simply back."""
+    assert facts.nodes is not None
+    node, in_service = facts.nodes.get(name), facts.is_in_service(name)
     if in_service:
         error = (
             f"Slurm has {name} in service and Kubernetes still has its Node: drain it in Slurm or "
@@ -421,10 +471,24 @@ def advance_request(
     """
     if facts.nodes is None:
         return RequestStep(request=request)
-    if not request.ended and not facts.is_running(request.converter):
-        # The run that started it was killed: its time to join counts from now.
-        names = request.names or facts.named.get(request.id, ())
-        request = msgspec.structs.replace(request, ended=True, since=facts.now, names=names)
+    ended_now = not request.ended and not facts.is_running(request.converter)
+    if ended_now:
+        # After the run that started it, or that run was killed.
+        request = request_ended(request, facts.ended.get(request.id, Ended()), facts.now)
+    step = _adopt(config, request, taken, facts)
+    if ended_now and request.error:
+        step = msgspec.structs.replace(
+            step,
+            conversion_failed=request.is_given_up,
+            note=conversion_error(request.id, request.error),
+        )
+    return step
+
+
+def _adopt(
+    config: Config, request: ConversionRequest, taken: frozenset[str], facts: Facts
+) -> RequestStep:
+    assert facts.nodes is not None
     named = [name for name in request.names if name not in taken]
     others = [name for name in sorted(facts.nodes) if name not in taken and name not in named]
     came = [name for name in named if _is_brought_by(config, request, name, facts)]

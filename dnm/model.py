@@ -440,8 +440,43 @@ class Registry(Value):
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
     last_run: RunRecord = RunRecord()
 
+    @property
+    def open_calls(self) -> dict[str, ConverterProcess | None]:
+        """Calls of the converter whose end is not written down, by key: the request's id, or the
+        node that returns."""
+        calls = {request.id: request.converter for request in self.requests if not request.ended}
+        returning = {
+            name: entry.converter
+            for name, entry in self.nodes.items()
+            if entry.phase is Phase.RETURNING and entry.converter is not None
+        }
+        return {**calls, **returning}
+
 
 # --- the snapshot and the plan ---------------------------------------------------------------
+
+
+class Ended(Value):
+    """How a converter ended, as far as it can be told."""
+
+    exit_code: int | None = None  # None: it is still at work, was ended, or nobody wrote it down
+    names: tuple[str, ...] = ()  # nodes it named on stdout, a line each
+    last_lines: tuple[str, ...] = ()
+    timed_out: bool = False
+    left_running: bool = False
+    not_started: str = ""  # why
+
+    @property
+    def error(self) -> str:
+        """What went wrong; empty where it simply succeeded, or nothing is known."""
+        if self.not_started:
+            return self.not_started
+        last = f": {self.last_lines[-1]}" if self.last_lines else ""
+        if self.timed_out:
+            return f"the converter ran out of its time and was ended{last}"
+        if self.exit_code not in (0, None):
+            return f"the converter ended with exit code {self.exit_code}{last}"
+        return ""
 
 
 class Snapshot(Value):
@@ -455,7 +490,7 @@ class Snapshot(Value):
     claims: tuple[Claim, ...] | Unreadable = ()
     yunikorn: YunikornView | Unreadable | None = None
     running_converters: frozenset[ConverterProcess] = frozenset()
-    named: Mapping[str, tuple[str, ...]] = {}  # by request whose converter a killed run left alone
+    ended: Mapping[str, Ended] = {}  # by key (request or node): since the run that started it
 
 
 class Verdict(Enum):

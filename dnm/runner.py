@@ -146,7 +146,7 @@ def run_pass(
         outcome = Outcome(registry=plan.registry)
         if edges is not None:
             outcome = Actuator(config, *edges, should_stop, clock).apply_plan(plan)
-            edges[1].forget_output({request.id for request in outcome.registry.requests})
+            edges[1].forget_output(outcome.registry.open_calls)
         exit_code = _exit_code(plan, outcome)
         _record(config, plan, outcome, exit_code, clock())
         return Pass(plan=plan, exit_code=exit_code, outcome=outcome)

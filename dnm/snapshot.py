@@ -17,6 +17,7 @@ from dnm.model import (
     Config,
     ConfigMap,
     ConverterProcess,
+    Ended,
     Node,
     Phase,
     Pod,
@@ -48,7 +49,7 @@ class Converter(Protocol):
         self, processes: Iterable[ConverterProcess]
     ) -> frozenset[ConverterProcess]: ...
     def find(self, key: str) -> ConverterProcess | None: ...
-    def read_names(self, key: str) -> tuple[str, ...]: ...
+    def read_end(self, key: str) -> Ended: ...
 
 
 def take_snapshot(
@@ -78,10 +79,10 @@ def take_snapshot(
         claims=_read_claims(kube, pods),
         yunikorn=_read_yunikorn(config),
         running_converters=running,
-        named={
-            request.id: converter.read_names(request.id)
-            for request in registry.requests
-            if not request.ended and request.converter not in running
+        ended={
+            key: converter.read_end(key)
+            for key, process in registry.open_calls.items()
+            if process not in running
         },
     )
 

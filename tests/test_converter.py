@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from dnm.converter import (
     ConverterCall,
-    Ended,
     NodeConvert,
+    Waits,
     convert_command,
     converter_environment,
     list_batch_nodes,
@@ -27,7 +27,7 @@ from dnm.converter import (
     still_running,
 )
 from dnm.errors import ConverterError
-from dnm.model import BatchNode, ConverterProcess, Unreadable
+from dnm.model import BatchNode, ConverterProcess, Ended, Unreadable
 from tests.builders import a_config
 
 LONG = timedelta(seconds=30)
@@ -52,8 +52,8 @@ def run_one(
 ) -> tuple[Ended, list[str]]:
     lines: list[str] = []
     call = ConverterCall("k", [str(path)], dict(os.environ), path.parent / "output")
-    ended = run_converters({"k": call}, timeout, lambda _, line: lines.append(line),
-                           should_leave, grace)  # fmt: skip
+    waits = Waits(timeout=timeout, patience=LONG, grace=grace)
+    ended = run_converters({"k": call}, waits, lambda _, line: lines.append(line), should_leave)
     return ended["k"], lines
 
 
@@ -92,9 +92,8 @@ def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
 def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
     path = script(tmp_path, f"set -e; sleep 1; echo a001; echo done > {tmp_path}/result")
     call = ConverterCall("k", [str(path)], dict(os.environ), tmp_path / "output")
-    ended = run_converters(
-        {"k": call}, LONG, lambda *_: None, lambda: True, timedelta(seconds=0.1)
-    )["k"]
+    waits = Waits(timeout=LONG, patience=LONG, grace=timedelta(seconds=0.1))
+    ended = run_converters({"k": call}, waits, lambda *_: None, lambda: True)["k"]
     assert ended.left_running and still_running([call.process]) == {call.process}
     call.child.wait(timeout=10)
     assert (tmp_path / "result").read_text() == "done\n"
@@ -102,7 +101,8 @@ def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
     # What it said after it was left alone is not lost: the next run reads it.
     convert = NodeConvert(a_config(tmp_path), {})
     convert.directory = tmp_path / "output"
-    assert convert.read_names("k") == ("a001",) and convert.read_names("other") == ()
+    assert convert.read_end("k") == Ended(exit_code=0, names=("a001",), last_lines=("a001",))
+    assert convert.read_end("other") == Ended()
     assert convert.find("k") == call.process and convert.find("other") is None
     convert.forget_output({"other"})
     assert list(convert.directory.iterdir()) == []
@@ -128,7 +128,8 @@ def test_several_run_at_once_and_each_is_heard(tmp_path: Path) -> None:
         path = script(tmp_path / name, f"sleep 0.4; echo {name}001; exit {len(calls)}")
         calls[name] = ConverterCall(name, [str(path)], dict(os.environ), tmp_path / "output")
     began = time.monotonic()
-    ended = run_converters(calls, LONG, lambda *_: None, never, LONG)
+    waits = Waits(timeout=LONG, patience=LONG, grace=LONG)
+    ended = run_converters(calls, waits, lambda *_: None, never)
     assert {key: (end.names, end.exit_code) for key, end in ended.items()} == {
         "a": (("a001",), 0), "b": (("b001",), 1), "c": (("c001",), 2)
     }  # fmt: skip

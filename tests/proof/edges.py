@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any, Protocol
 
 import msgspec
 
-from dnm.converter import Ended
 from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.ledger_text import decode_ledger
 from dnm.model import (
@@ -23,6 +23,7 @@ from dnm.model import (
     Config,
     ConfigMap,
     ConverterProcess,
+    Ended,
     Mark,
     Node,
     Phase,
@@ -283,6 +284,15 @@ class Operation:
         """Every line that could be a node's name."""
         return tuple(dict.fromkeys(line for line in self.lines if " " not in line))
 
+    @property
+    def ended(self) -> Ended:
+        return Ended(
+            exit_code=self.exit_code,
+            names=self.names,
+            last_lines=tuple(self.lines[-5:]),
+            timed_out=self.timed_out,
+        )
+
     def end(self, exit_code: int | None, *lines: str) -> None:
         if self.has_ended:
             return
@@ -351,34 +361,37 @@ class ModelConverter:
         self.calls[key] = operation
         return ConverterProcess(pid=operation.pid, start_ticks=1)
 
-    def end(self, process: ConverterProcess) -> None:
+    def end(self, process: ConverterProcess) -> bool:
         with suppress(OSError), touch("converter.signal"):
             self.world.processes[process.pid].kill()
             self.weather.effects.append("end converter")
+        return process.pid not in self.world.processes
 
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> dict[str, Ended]:
         late = self.world.now + self.host.config.convert_timeout
+        half = self.host.config.check_interval.total_seconds() / 2
+        leave = self.world.now + timedelta(seconds=self.world.patience or half)
         ended: dict[str, Ended] = {}
         for key, call in self.calls.items():
-            while not call.has_ended and self.world.now < late and not should_leave():
-                self.world.advance(30)
-            left_running = not call.has_ended and should_leave()
+            while not call.has_ended and self.world.now < min(late, leave) and not should_leave():
+                self.world.advance(10)
+            left_running = not call.has_ended and self.world.now < late
             if not left_running:
                 call.kill()
             for line in call.lines:
                 on_line(key, line)
             with suppress(OSError), touch("converter.end"):
                 pass
-            ended[key] = Ended(
-                exit_code=call.exit_code,
-                names=call.names,
-                last_lines=tuple(call.lines[-5:]),
-                timed_out=call.timed_out,
-                left_running=left_running,
-            )
+            ended[key] = msgspec.structs.replace(call.ended, left_running=left_running)
         return ended
+
+    def hear(self, on_line: Callable[[str, str], None]) -> None:
+        for key, call in self.outputs.items():
+            with suppress(OSError), touch("converter.heard"):
+                for line in call.lines:
+                    on_line(key, line)
 
     def find(self, key: str) -> ConverterProcess | None:
         with suppress(OSError), touch("converter.read_output"):
@@ -386,10 +399,10 @@ class ModelConverter:
             return ConverterProcess(pid=found.pid, start_ticks=1) if found else None
         return None
 
-    def read_names(self, key: str) -> tuple[str, ...]:
+    def read_end(self, key: str) -> Ended:
         with suppress(OSError), touch("converter.read_output"):
-            return self.outputs[key].names if key in self.outputs else ()
-        return ()
+            return self.outputs[key].ended if key in self.outputs else Ended()
+        return Ended()
 
     def forget_output(self, kept: Container[str]) -> None:
         for key in [key for key in self.outputs if key not in kept]:

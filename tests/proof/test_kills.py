@@ -35,7 +35,7 @@ def until_converter(world: World, direction: str) -> None:
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_run_killed_while_the_converter_works_on(world: World, direction: str) -> None:
     """The converter outlives it and two more runs, which neither call it again nor count twice."""
-    story.build(world)
+    story.build(world, convert_timeout_seconds=600)
     until_converter(world, direction)
     asked = story.calls(world, "--set", direction)
     with world.gate(FINISH) as gate:

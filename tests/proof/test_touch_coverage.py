@@ -60,7 +60,7 @@ PARAMETERS = {"runner", "slurm"}
 # Touches that may be taken away without another effect coming to light: reads, waiting for a
 # process's last words, and what is within another touch too (a sync, a stage's own steps).
 UNMISSED = (
-    "config.read", "registry.read", "journal.read", "kube.load_access", "converter.read_output",
+    "config.read", "registry.read", "journal.read", "kube.load_access",
     "converter.end", "hook.end", "hook.let_go", "registry.fsync", "journal.fsync", "convert.",
 )  # fmt: skip
 

@@ -94,6 +94,7 @@ class World:
         self.config_map: ConfigMap | None = None
         self.waiting_jobs = 0
         self.processes: dict[int, Operation] = {}  # converters that live, by process id
+        self.patience: float | None = None  # seconds that runs wait for them; half an interval
         self.broken: list[str] = []
         self.fences: dict[str, str] = {}  # node -> who cordoned it: "admin" or an instance
         self.astray_is_excused: set[str] = set()  # machines that nobody could have known of
