@@ -33,7 +33,7 @@ echo "ends $2"
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.add_machines(4)
-    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=30)
+    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=400)
     made = Site(
         sandbox, tmp_path / "site", monitored_namespaces="dev, notebook",
         node_convert_path=tmp_path / "site" / "node-convert", check_interval_seconds=1,
