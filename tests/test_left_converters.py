@@ -105,7 +105,7 @@ def test_it_is_left_heard_and_taken_up(sandbox: Sandbox, site: Site) -> None:
     assert {entry.phase for entry in site.registry.nodes.values()} == {Phase.SERVING}
     assert len(site.registry.nodes) == 2 and not site.registry.requests
     text = "".join(said)
-    for word, times in (("begins k8s", 2), ("ends k8s", 2), ("a001", 1), ("a002", 1)):
+    for word, times in (("begins k8s", 2), ("ends k8s", 2), ("a001'", 1), ("a002'", 1)):
         assert text.count(f"line='{word}") == times, (word, text)  # each line once
 
     # Back again, in the same way.
