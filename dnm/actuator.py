@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -116,6 +117,7 @@ class Actuator:
         self.actions: list[str] = []
         self.errors: list[str] = []
         self.unmarked: set[str] = set()
+        self.tried: set[str] = set()  # requests whose converter was called for, or could not be
 
     def apply_plan(self, plan: Plan) -> Outcome:
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
@@ -135,10 +137,22 @@ class Actuator:
                 self._fail(f"action={_word(action)} {_target(action)} error={str(error)!r}")
                 if isinstance(action, SetQueueLimits) or isinstance(error, RegistryError):
                     break
+        self._forget_unstarted(plan)
         self._listen()
         return Outcome(
             registry=self.registry, actions=tuple(self.actions), errors=tuple(self.errors)
         )
+
+    def _forget_unstarted(self, plan: Plan) -> None:
+        """Requests whose converter was not called, since the actions ended before: nothing will
+        come of them, and the next run asks anew."""
+        unstarted = {
+            action.request.id for action in plan.actions if isinstance(action, StartConversion)
+        } - self.tried
+        if unstarted:
+            requests = tuple(r for r in self.registry.requests if r.id not in unstarted)
+            with suppress(RegistryError):  # told already
+                self._save(_replace(self.registry, requests=requests))
 
     def _save(self, registry: Registry) -> None:
         save_registry(self.config.converted_nodes_path, registry)
@@ -257,6 +271,7 @@ class Actuator:
     # --- the converter ------------------------------------------------------------------------
 
     def _start_conversion(self, request: ConversionRequest) -> None:
+        self.tried.add(request.id)
         command = convert_command(self.config, request.node_type, request.count, request.namespace)
         try:
             process = self.converter.start(request.id, command)

@@ -82,6 +82,7 @@ class Draft:
         self.refusal = ""
         self.limits: Mapping[str, QueueLimits] = {}
         self.edit: QueueEdit | None = None
+        self._edit_is_for: SetQueueLimits | None = None
         self._read_queues()
         self.demand = self._gather_demand()
         self.facts = self._facts()
@@ -169,7 +170,7 @@ class Draft:
                 continue
             if any(
                 queue.used.get(resource, 0) > limit.max[resource] - entry.counted.get(resource, 0)
-                for resource in limit.max
+                for resource in limit.max.keys() - limit.fixed
             ):
                 self.entries[name] = msgspec.structs.replace(entry, was_used=True)
                 self.breakers.pop(entry.queue, None)
@@ -273,17 +274,52 @@ class Draft:
         if self.source is None or self.demand is None:
             self.edit = None
             return
-        wants = queue_wants(self.config, self.before, self.set_queue_limits())
-        self.edit = plan_queue_edit(self.source, wants)
+        self.edit = self._edit(self.source)
         self.refusal = self.edit.refusal
         if self.edit.is_changed:
             self.limits = parse_document(self.edit.text).queues
+        self._fix_limits(self.edit)
+
+    def look_at_limits(self) -> None:
+        """Whether they can be changed, before anything is decided that needs it: a document that
+        refuses to grow (its ledger is full) may still shrink."""
+        if self.source is None or self.demand is None:
+            return
+        self.edit = self._edit(self.source)
+        if self.edit.refusal:
+            nothing_lent = SetQueueLimits(queues={}, floors=self.floors())
+            wants = queue_wants(self.config, self.before, nothing_lent)
+            self.refusal = plan_queue_edit(self.source, wants).refusal
+        self._fix_limits(self.edit)
+
+    def _edit(self, source: SourceDocument) -> QueueEdit:
+        """Planned anew only where something else is wanted than before: it parses the document."""
+        action = self.set_queue_limits()
+        if self.edit is None or self._edit_is_for != action:
+            self.edit = plan_queue_edit(source, queue_wants(self.config, self.before, action))
+            self._edit_is_for = action
+        return self.edit
+
+    def _fix_limits(self, edit: QueueEdit) -> None:
+        """Limits that a person set below what is lent: no node raises them, none lowers them."""
+        fixed = {(place.queue, place.resource) for place in edit.frozen if place.kind == "max"}
+        if fixed:
+            self.limits = {
+                path: msgspec.structs.replace(
+                    one, fixed=frozenset(name for name in one.max if (path, name) in fixed)
+                )
+                for path, one in self.limits.items()
+            }
 
     def is_shrunk(self, name: str) -> bool:
         """Whether the document that was read no longer counts the node."""
         if self.source is None:
             return False
-        section = decode_ledger(self.source.ledger_text).sections.get(self.config.instance_id)
+        try:
+            ledger = decode_ledger(self.source.ledger_text)
+        except QueueError:
+            return False  # `plan_queue_edit` says why
+        section = ledger.sections.get(self.config.instance_id)
         return section is None or not any(name in nodes for nodes in section.queues.values())
 
     def diff(self) -> str:

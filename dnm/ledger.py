@@ -94,6 +94,7 @@ class QueueEdit(Value):
     held: Mapping[str, str] = {}
     refusal: str = ""
     numbers: Mapping[str, QueueNumbers] = {}
+    frozen: frozenset[LimitPlace] = frozenset()
 
 
 @without_collection()
@@ -236,6 +237,7 @@ def _edit(
         ),
         notes=_notes(document, known),
         held=_held(document, held, frozen, wants),
+        frozen=frozen,
         numbers=_numbers(document, known, texts, sections, wants.instance_id),
     )
 

@@ -174,6 +174,12 @@ def without_future(config: Config, registry: Registry, now: datetime) -> Registr
             msgspec.structs.replace(request, since=min(request.since, now))
             for request in registry.requests
         ),
+        breakers={
+            queue: msgspec.structs.replace(
+                one, tripped_at=one.tripped_at and min(one.tripped_at, now)
+            )
+            for queue, one in registry.breakers.items()
+        },
         backoffs={
             name: msgspec.structs.replace(one, until=min(one.until, now + _LONGEST_BACKOFF))
             for name, one in registry.backoffs.items()

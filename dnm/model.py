@@ -281,6 +281,7 @@ class QueueLimits(Value):
     is_leaf: bool
     max: Resources = {}
     guaranteed: Resources = {}
+    fixed: frozenset[str] = frozenset()  # of max: set below what is lent, so no node moves it
 
 
 class BatchNode(Value):

@@ -46,6 +46,7 @@ def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
     adopt_marked_nodes(draft)
     for name in sorted(draft.entries):
         draft.take(name, advance_node(config, name, draft.entries[name], draft.facts))
+    draft.look_at_limits()
     draft.credit_quota_use()
     plan_fences(draft)
     draft.plan_queue_edit()
@@ -88,8 +89,11 @@ def _unread(draft: Draft) -> list[str]:
 def _tell_conflicts(draft: Draft) -> None:
     """A serving node that Slurm also has in service is the worst that can be found."""
     for name, entry in sorted(draft.entries.items()):
-        is_offered_twice = name in (draft.facts.nodes or {}) and draft.facts.is_in_service(name)
-        if entry.phase is Phase.SERVING and is_offered_twice:
+        node = (draft.facts.nodes or {}).get(name)
+        is_offered = entry.phase is Phase.SERVING or (
+            entry.phase is Phase.FAILED and node is not None and not node.is_cordoned
+        )
+        if is_offered and node is not None and draft.facts.is_in_service(name):
             draft.errors.append(
                 f"{name} is offered to Slurm and to Kubernetes at once: drain it in Slurm now "
                 f"(scontrol update nodename={name} state=drain reason=...)"

@@ -56,7 +56,7 @@ class Quota:
         """A node of this size serves the queue."""
         for path in ancestors(queue, self._queues):
             limit = self.limits[path]
-            for resource in limit:
+            for resource in limit.keys() - self._queues[path].fixed:
                 limit[resource] += size.get(resource, 0)
 
     def use(self, groups: Groups) -> None:
@@ -103,7 +103,11 @@ class Quota:
                 for path in ancestors(group.queue, self._queues)
                 for resource in self.limits[path]
                 if group.request.get(resource)
-                and (path.startswith(f"{queue}.") or resource not in brought)
+                and (
+                    path.startswith(f"{queue}.")
+                    or resource not in brought
+                    or resource in self._queues[path].fixed
+                )
             ]
             for path, resource in walls:
                 left = self.limits[path][resource] - self._used[path].get(resource, 0)
@@ -128,6 +132,9 @@ class Quota:
         marked: set[str] = set()
         for path in ancestors(queue, self._queues):
             for resource, limit in self.limits[path].items():
+                if resource in self._queues[path].fixed:
+                    marked.add(resource)
+                    continue
                 wants = asked.get(resource, 0)
                 used = self._used[path].get(resource, 0)
                 has_demand = wants > 0 or self._own[queue].get(resource, 0) > 0

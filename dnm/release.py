@@ -218,7 +218,7 @@ class _Trial:
         for name in names:
             entry = self._fleet.lent[name]
             for path in ancestors(entry.queue, self._queues):
-                for resource in limits[path]:
+                for resource in limits[path].keys() - self._queues[path].fixed:
                     limits[path][resource] -= entry.counted.get(resource, 0)
         return {
             path: msgspec.structs.replace(one, max=limits[path])

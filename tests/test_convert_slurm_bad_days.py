@@ -127,6 +127,89 @@ def test_a_resume_that_is_repeated_across_a_restart_has_been_carried_out(site: S
     site.assert_in_service("a001")
 
 
+def test_a_node_that_was_opened_again_is_drained_before_its_reset(site: SlurmSite) -> None:
+    """What an open journal says of an earlier call is not so any more: pods have come since."""
+    sandbox = site.sandbox
+    assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
+    reset = site.hooks / "reset"
+    good = reset.read_text()
+    reset.write_text("#!/bin/sh\necho the BMC does not answer\nexit 1\n")
+    assert site.run("--set", "batch", "--node-name", "a001").returncode == 1
+    sandbox.cordon("a001", on=False)
+    sandbox.add_namespace("dev")
+    sandbox.create(bound_pod("served"))
+    assert sandbox.get("pods", "served", "dev") is not None
+    reset.write_text(good)
+    answer = site.run("--resume")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr.index("a001: drain: begins") < answer.stderr.index("a001: reset: begins")
+    assert sandbox.get("pods", "served", "dev") is None  # evicted
+    site.assert_in_service("a001")
+
+
+def bound_pod(name: str) -> dict[str, object]:
+    """A controller's, so that it is replaced elsewhere when it is evicted."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "u"}
+    metadata = {"name": name, "namespace": "dev", "labels": {"app": name},
+                "ownerReferences": [{**owner, "controller": True}]}  # fmt: skip
+    spec = {"nodeName": "a001", "containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def give_back_by_hand(site: SlurmSite, node: str) -> None:
+    lab = site.lab
+    if not lab.has_slurmd(node):
+        lab.start_slurmd(node)
+    lab.run("scontrol", "update", f"nodename={node}", "state=resume", "comment=")
+    lab.run("scontrol", "delete", f"ReservationName=k8s-{node}")
+    lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE", 10)
+
+
+def test_a_journal_that_a_person_has_overtaken_touches_nobody_s_node(site: SlurmSite) -> None:
+    """He gave the node back, it worked, and then he drained it for himself."""
+    lab, reset = site.lab, site.hooks / "reset"
+    good = reset.read_text()
+    for hook in ("join", "reset"):
+        (site.hooks / hook).write_text("#!/bin/sh\nexit 1\n")
+    lending = site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+    assert lending.returncode == 1
+    give_back_by_hand(site, "a001")
+    reason = "admin: disk swap, hands inside"
+    lab.run("scontrol", "update", "nodename=a001", "state=drain", f"reason={reason}")
+    reset.write_text(good)
+    begun = len(site.hook_calls)
+    answer = site.run("--resume")
+    assert "left as it is" in answer.stderr and len(site.hook_calls) == begun, answer.stderr
+    assert lab.client.read_node("a001").reason.startswith(reason)
+
+
+def test_a_node_that_slurm_got_back_before_it_was_ready_is_not_lent(site: SlurmSite) -> None:
+    lab = site.lab
+    arguments = ("--set", "k8s", "--node-name", "a002", "--namespace", "dev")
+    assert site.run(*arguments, DNM_FAULT="convert.ready:before:kill").returncode < 0
+    give_back_by_hand(site, "a002")
+    job = lab.submit("-w", "a002", "-n1", "--mem=100", "--uid=nobody")
+    lab.wait_for(lambda: is_running(lab, job), 10)
+    answer = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--namespace", "dev")
+    assert "a002" not in answer.stdout.split() or answer.returncode == 1, answer
+    assert "Kubernetes has it too" in answer.stderr, answer.stderr
+    assert is_running(lab, job)
+
+
+def test_a_node_is_named_before_it_is_touched(site: SlurmSite) -> None:
+    """So that dnm knows of it although the call is ended in the middle."""
+    (site.hooks / "join").write_text("#!/bin/sh\nexec sleep 60\n")
+    lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+    assert lending.stdout is not None
+    assert lending.stdout.readline() == "a001\n"
+    lending.send_signal(signal.SIGTERM)
+    lending.send_signal(signal.SIGTERM)
+    finished(lending)
+    (site.hooks / "join").write_text("#!/bin/sh\n")
+    assert site.run("--set", "batch", "--node-name", "a001").returncode == 0
+    site.assert_in_service("a001")
+
+
 def test_a_crash_of_slurmctld_that_forgets_the_claim_is_noticed(site: SlurmSite) -> None:
     """Acknowledged is not durable: the second look, after Slurm has saved its state, finds out."""
     slow = SlurmSite(site.lab, site.sandbox, site.directory / "slow", verify_seconds=4)

@@ -15,6 +15,8 @@ from dnm.model import (
     Breaker,
     Config,
     ConfigMap,
+    ConverterProcess,
+    Ended,
     Fence,
     Mark,
     MarkNode,
@@ -489,6 +491,88 @@ def test_another_instance_s_mark_is_not_ours() -> None:
 def test_a_node_offered_to_both_is_shouted_about() -> None:
     plan = serving().set(batch={"a001": a_batch_node(in_service=True)}).plan()
     assert any("at once" in error for error in plan.errors)
+
+
+def test_a_failed_node_offered_to_both_is_shouted_about() -> None:
+    world = World().lent("a001", Phase.FAILED, error="late").node("a001")
+    world.set(batch={"a001": a_batch_node(in_service=True)})
+    assert any("at once" in error for error in world.plan().errors)
+    world.nodes.clear()
+    plan = world.node("a001", is_cordoned=True).plan()
+    assert not any("at once" in error for error in plan.errors)
+
+
+def _with_invalid_other_queue() -> ConfigMap:
+    good = queue_map({"a001": dict(COUNTED)})
+    text = good.data["queues.yaml"].replace("vcore: 128}", "vcore: 1280}")  # guaranteed > max
+    assert text != good.data["queues.yaml"]
+    return msgspec.structs.replace(good, data={"queues.yaml": text})
+
+
+def _with_ledger(text: str) -> ConfigMap:
+    return msgspec.structs.replace(
+        queue_map({"a001": dict(COUNTED)}), annotations={LEDGER_ANNOTATION: text}
+    )
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(_with_invalid_other_queue(), id="another queue breaks a rule"),
+        pytest.param(_with_ledger('{"version": 2}'), id="a newer ledger"),
+        pytest.param(_with_ledger("{not json"), id="an unreadable ledger"),
+    ],
+)
+def test_where_no_limit_can_be_changed_nobody_is_fenced_and_others_go_on(
+    document: ConfigMap,
+) -> None:
+    idle = serving(idle_since=LONG_AGO, was_used=True).set(maps=(document, None))
+    plan = idle.plan()
+    assert plan.registry.nodes["a001"].phase is Phase.SERVING and not plan.actions
+    assert plan.nodes[0].reason is Reason.QUEUE_UNREADABLE and plan.errors
+    for phase in (Phase.RELEASING, Phase.RETURNING):
+        world = World().lent("a001", phase, was_used=True, since=NOW)
+        world.node("a001", is_cordoned=True, mark=FENCED).lent("a002", Phase.JOINING, since=NOW)
+        world.node("a002", mark=None).set(maps=(document, None))
+        plan = world.plan()
+        assert plan.registry.nodes["a002"].phase is Phase.SERVING, phase
+        assert not any(isinstance(action, ReturnNode | Fence) for action in plan.actions)
+        if phase is Phase.RELEASING:
+            assert Unfence(node="a001") in plan.actions
+
+
+def test_a_queue_outside_the_prefixes_keeps_its_nodes_and_says_why() -> None:
+    idle = serving(idle_since=LONG_AGO, was_used=True)
+    plan = idle.configured(allowed_queue_prefixes=("root.other",)).plan()
+    assert not plan.actions and "outside allowed_queue_prefixes" in plan.nodes[0].sentence
+    fenced_before = World().lent("a001", Phase.RELEASING, was_used=True, since=LONG_AGO)
+    fenced_before.node("a001", is_cordoned=True, mark=FENCED)
+    fenced_before.set(maps=(queue_map({"a001": dict(COUNTED)}), None))
+    fenced_before.set(batch={"a001": a_batch_node(in_service=False)})
+    plan = fenced_before.configured(allowed_queue_prefixes=("root.other",)).plan()
+    assert Unfence(node="a001") in plan.actions
+
+
+def test_a_breaker_that_tripped_in_the_future_waits_no_longer_than_one_that_trips_now() -> None:
+    verdicts = [
+        wanting(1)
+        .recorded(breakers={QUEUE: Breaker(strikes=3, tripped_at=tripped_at, demand="other")})
+        .plan()
+        .queues
+        for tripped_at in (NOW, NOW + timedelta(days=3650))
+    ]
+    assert verdicts[0] == verdicts[1]
+
+
+def test_names_that_a_run_has_heard_before_it_left_are_not_all() -> None:
+    process = ConverterProcess(pid=1, start_ticks=1)
+    request = a_request(count=2, names=("a001",), ended=False, converter=process)
+    world = World().recorded(requests=(request,))
+    world.set(batch={name: a_batch_node(name, in_service=False) for name in ("a001", "a002")})
+    ended = {request.id: Ended(exit_code=0, names=("a001", "a002"))}
+    snapshot = msgspec.structs.replace(world.snapshot(), ended=ended)
+    plan = make_plan(world.config, world.registry, snapshot)
+    assert sorted(plan.registry.nodes) == ["a001", "a002"]
 
 
 def test_an_unreadable_namespace_stops_only_its_own_queue() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dnm.model import StartConversion
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -63,6 +64,61 @@ def test_seventy_five_pods_get_the_least_number_of_nodes_and_all_go_back(
 def state_files(site: Site) -> dict[Path, bytes]:
     found = (site.directory / "state").rglob("*")
     return {path: path.read_bytes() for path in found if path.is_file()}
+
+
+def test_a_write_that_fails_once_costs_one_run(
+    sandbox: Sandbox, site: Site, tmp_path: Path
+) -> None:
+    """The conversions that were to follow it are asked for anew, not waited for."""
+    site = Site(sandbox, tmp_path / "hasty", max_converted_nodes=6, max_conversions_per_run=2)
+    sandbox.add_pods(75, "dev", queue=QUEUE, cpu="4", memory="16G")
+    site.run()
+    sandbox.tick(60)
+    begun = len(conversions(sandbox))
+    sandbox.fault("status", path="configmaps", methods=("PATCH", "PUT"), code=500, times=1)
+    failed = site.run()
+    assert failed.outcome and any("500" in error for error in failed.outcome.errors)
+    assert any(isinstance(action, StartConversion) for action in failed.plan.actions)
+    assert len(conversions(sandbox)) == begun and not site.registry.requests
+    sandbox.tick(60)
+    outcome = site.run().outcome
+    assert outcome and any("action=convert" in line for line in outcome.actions)
+    assert not site.registry.backoffs
+
+
+def conversions(sandbox: Sandbox) -> list[tuple[str, ...]]:
+    return [call.arguments for call in sandbox.conversion.calls if "--set" in call.arguments]
+
+
+@pytest.mark.parametrize("waiting", [0, 4])
+def test_a_limit_that_a_person_set_below_what_is_lent_is_a_wall(
+    sandbox: Sandbox, tmp_path: Path, waiting: int
+) -> None:
+    """No node raises it, so none is lent for it, and what is idle goes back."""
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_node("k001", cpu="64", memory="256G")
+    sandbox.add_machines(12)
+    site = Site(sandbox, tmp_path / "site", max_converted_nodes=8, adjust_guaranteed="false")
+    people = sandbox.add_pods(24, "dev", queue=QUEUE, cpu="4", memory="4G")
+    for _ in range(6):
+        site.run()
+        sandbox.tick(60)
+    assert len(site.lent()) == 1 and "vcore: 208" in sandbox.queues_text()
+    sandbox.set_queues(sandbox.queues_text().replace("vcore: 208", "vcore: 100"))
+    sandbox.add_pods(waiting, "dev", name="more", queue=QUEUE, cpu="4", memory="4G")
+    for _ in range(14):
+        site.run()
+        sandbox.tick(60)
+        assert len(site.lent()) <= 1
+    assert "vcore: 100" in sandbox.queues_text()
+    verdict = site.registry.last_run.queues[QUEUE]
+    assert verdict.verdict == "keep" and "was set to 100" in verdict.reason
+    assert ("no new node" in verdict.reason) == bool(waiting), verdict
+    sandbox.finish_pods([*people, *(n for n in site.pods() if n.startswith("more"))], "dev")
+    for _ in range(14):
+        site.run()
+        sandbox.tick(60)
+    assert site.lent() == [] and not sandbox.violations
 
 
 def test_a_run_after_rest_writes_nothing(sandbox: Sandbox, site: Site) -> None:

@@ -207,14 +207,23 @@ class Call:
 
     def _workshop(self) -> Workshop:
         store = JournalStore(self.settings.state_dir)
-        return Workshop(self.settings, store, self.control, self._say, self._on_result)
+        return Workshop(
+            self.settings, store, self.control, self._say, self._on_result, self._on_claimed
+        )
+
+    def _on_claimed(self, node: str) -> None:
+        """dnm must know the node if this call ends before the node has come."""
+        if self.options.output == "text":
+            with self._lock:
+                print(node, flush=True)
 
     def _say(self, text: str) -> None:
         with self._lock:
             print(printable(text), file=sys.stderr, flush=True)
 
     def _on_result(self, result: NodeResult) -> None:
-        if result.result == "ok" and self.options.output == "text":
+        is_lending = self.options.direction == Direction.K8S.value  # has named it already
+        if result.result == "ok" and self.options.output == "text" and not is_lending:
             with self._lock:
                 print(result.node, flush=True)
         if result.error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum
@@ -197,6 +197,12 @@ class Book:
     def write(self, stage: str, mark: Mark, note: str = "") -> None:
         line = Line(stage=stage, mark=mark, at=datetime.now(UTC), note=note)
         self.change(lines=(*self.journal.lines, line)[-_MOST_LINES:])
+
+    def reopen(self, stages: Collection[str]) -> None:
+        """These are to be run again, whatever was written of them."""
+        for stage in stages:
+            if self.journal.is_done(stage):
+                self.write(stage, Mark.FAILED, "to be done again")
 
     def remember(self, facts: Mapping[str, str]) -> None:
         self.change(facts={**self.journal.facts, **facts})

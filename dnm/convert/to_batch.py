@@ -66,7 +66,8 @@ def check(conversion: Conversion) -> str:
             f"whether Slurm has {node.name} in service can't be told ({node.state.text}): nothing "
             "is done; look at the node and try again"
         )
-    if not (reservations or _is_our_drain(conversion, node) or _is_resumed(conversion)):
+    is_resumed = _is_resumed(conversion) and "DRAIN" not in node.state.flags
+    if not (reservations or _is_our_drain(conversion, node) or is_resumed):
         held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
         if conversion.kube.read_node(conversion.node) is None:
             raise AlreadyBack(f"it is not lent, and Slurm has it {held}; that is left as it is")
@@ -263,6 +264,18 @@ STAGES = (
     Stage("health", health),
     Stage("return", hand_over),
 )
+
+
+def forget_what_is_undone(conversion: Conversion) -> None:
+    """What an open journal says of an earlier call is no news of now: pods may have come since. A
+    Node that is open to them again, or Ready after its reset, is drained and reset anew."""
+    node = conversion.kube.read_node(conversion.node)
+    if node is None:
+        return
+    if not node.is_cordoned or (node.is_ready and conversion.journal.is_done("reset")):
+        conversion.book.reopen(tuple(stage.name for stage in STAGES))
+    else:
+        conversion.book.reopen(("drain",))
 
 
 def was_touched(conversion: Conversion) -> bool:

@@ -114,8 +114,11 @@ STAGES = (
     Stage("reach", reach),
     Stage("prepare", prepare, is_still_ours),
     Stage("join", join, is_still_ours),
-    Stage("ready", ready),
+    Stage("ready", ready, is_still_ours),
 )
+
+
+STAGES_BEFORE = STAGES[: [stage.name for stage in STAGES].index(FIRST_IRREVERSIBLE)]
 
 
 def check_hooks(settings: Settings) -> None:

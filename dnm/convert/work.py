@@ -67,12 +67,14 @@ class Workshop:
         control: Control,
         say: Callable[[str], None],
         on_result: Callable[[NodeResult], None],
+        on_claimed: Callable[[str], None] = lambda node: None,
     ) -> None:
         self.settings = settings
         self.store = store
         self.control = control
         self.say = say
         self.on_result = on_result
+        self.on_claimed = on_claimed
         self._lock = threading.Lock()
 
     # --- batch -> Kubernetes ------------------------------------------------------------------
@@ -217,6 +219,8 @@ class Workshop:
         if not conversion.journal.is_done("select"):
             conversion.book.write("select", Mark.DONE, conversion.journal.facts.get(_VERDICT, ""))
         try:
+            run_stages(conversion, to_k8s.STAGES_BEFORE)
+            self.on_claimed(conversion.node)  # from here on only a reset brings it back
             run_stages(conversion, to_k8s.STAGES)
         except Interrupted:
             raise
@@ -247,6 +251,7 @@ class Workshop:
             else:
                 # Whether it is back already is looked up every time, never remembered.
                 run_stage(conversion, to_batch.CHECK)
+                to_batch.forget_what_is_undone(conversion)
                 run_stages(conversion, to_batch.STAGES)
         except to_batch.AlreadyBack as known:
             conversion.book.close()
