@@ -23,7 +23,7 @@ OTHER_QUEUE = "root.anvil.services.notebook"
 SCRIPT = """#!/bin/sh
 [ "$1" = --list ] && exec @REAL@ "$@"
 echo "begins $2"
-while ! [ -e @DIR@/go-$2 ]; do sleep 0.02; done
+for _ in $(seq 1500); do [ -e @DIR@/go-$2 ] && break; sleep 0.02; done
 @REAL@ "$@" || exit
 echo "ends $2"
 """
