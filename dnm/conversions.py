@@ -26,6 +26,8 @@ def plan_conversions(draft: Draft) -> None:
         if queue not in draft.limits:
             _wait(draft, queue, Reason.QUEUE_UNREADABLE, _no_such_queue(draft, queue))
             draft.errors.append(draft.queue_verdicts[queue].detail)
+        elif unread := draft.unreadable_namespaces(queue):
+            _wait(draft, queue, Reason.DEMAND_UNREADABLE, f"namespace {', '.join(unread)}")
     left = draft.config.max_conversions_per_run
     may_start = {need.node_type: _why_not(draft, need.node_type) for need in sizing.needs}
     for need in sizing.needs:

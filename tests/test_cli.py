@@ -250,6 +250,14 @@ def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site)
     assert document["queues"][0]["lent"]["vcore"] == 256_000
 
 
+def test_pods_that_can_not_be_read_are_not_said_to_have_room(sandbox: Sandbox, site: Site) -> None:
+    sandbox.fault("status", path="/pods", code=403)
+    done = site.command("plan")
+    assert done.returncode == 1 and "has room and quota" not in done.stdout
+    assert f"queue {QUEUE}: wait: its pods could not be read: namespace dev" in done.stdout
+    assert "error: the pods of namespace dev could not be read" in done.stdout
+
+
 def test_status_warns_of_a_timer_that_is_off(site: Site) -> None:
     site.command("run")
     long_ago = time.time() - 3600

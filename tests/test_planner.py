@@ -173,6 +173,13 @@ def wanting(count: int = 1) -> World:
     return World().with_pods(*pods(count))
 
 
+def two_namespaces() -> World:
+    """Two namespaces that share the queue."""
+    world = World()
+    more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))
+    return world.configured(namespaces={**world.config.namespaces, "two": more})
+
+
 def namespace_policy(config: Config, **changes: Any) -> dict[str, NamespacePolicy]:
     return {"dev": msgspec.structs.replace(config.namespaces["dev"], **changes)}
 
@@ -290,6 +297,26 @@ QUEUE_CASES: dict[str, tuple[Callable[[], World], Reason, Verdict, int]] = {
     ),
     "pods unreadable": (
         lambda: World().set(pods=UNREAD), Reason.DEMAND_UNREADABLE, Verdict.WAIT, 0
+    ),
+    "pods of the namespace unreadable": (
+        lambda: World().set(pods=PodList(pods=(), unreadable={"dev": "403"})),
+        Reason.DEMAND_UNREADABLE,
+        Verdict.WAIT,
+        0,
+    ),
+    "pods of one of its namespaces unreadable": (
+        lambda: two_namespaces().set(pods=PodList(pods=pods(3), unreadable={"two": "403"})),
+        Reason.DEMAND_UNREADABLE,
+        Verdict.WAIT,
+        0,
+    ),
+    "pods of one of its namespaces unreadable, and no node left": (
+        lambda: two_namespaces().set(
+            pods=PodList(pods=pods(3), unreadable={"two": "403"}), batch={}
+        ),
+        Reason.DEMAND_UNREADABLE,
+        Verdict.WAIT,
+        0,
     ),
 }
 
@@ -619,10 +646,8 @@ def test_a_conversion_waits_a_run_for_the_batch_side_that_was_not_asked() -> Non
 
 def test_a_queue_that_gets_a_node_is_not_said_to_wait() -> None:
     """Two namespaces share a queue; what the run can't start for one is started for the other."""
-    world = wanting(3).configured(max_conversions_per_run=3)
-    more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))
-    world.configured(namespaces={**world.config.namespaces, "two": more})
-    world.with_pods(*pods(3, namespace="two", app_id="b"))
+    world = two_namespaces().configured(max_conversions_per_run=3)
+    world.with_pods(*pods(3), *pods(3, namespace="two", app_id="b"))
     plan = world.plan()
     assert any(isinstance(action, StartConversion) for action in plan.actions)
     assert plan.queues[0].verdict is Verdict.CONVERT
