@@ -188,10 +188,10 @@ def status(
     if live:
         from dnm.runner import live_registry
 
-        registry, exit_code = live_registry(config, os.environ)
+        registry, exit_code, errors = live_registry(config, os.environ)
     else:
-        registry, exit_code = load_registry(config, now), int(ExitCode.OK)
-    document = status_document(config, registry, now)
+        registry, exit_code, errors = load_registry(config, now), int(ExitCode.OK), ()
+    document = status_document(config, registry, now, errors)
     if output is Output.json:
         print_json(document)
     else:

@@ -177,8 +177,11 @@ def last_run_times(config: Config) -> tuple[datetime | None, datetime | None]:
     return changed(config.lock_path), changed(config.converted_nodes_path)
 
 
-def status_document(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
-    """`dnm status --output json`, schema dnm.status/1: instants in RFC 3339, spans in seconds."""
+def status_document(
+    config: Config, registry: Registry, now: datetime, errors: Sequence[str] = ()
+) -> dict[str, Any]:
+    """`dnm status --output json`, schema dnm.status/1: instants in RFC 3339, spans in seconds.
+    `errors` are those of asking the cluster now."""
     began, ended = last_run_times(config)
     run = registry.last_run
     return {
@@ -211,6 +214,7 @@ def status_document(config: Config, registry: Registry, now: datetime) -> dict[s
             "errors": list(run.errors),
         },
         "warnings": _warnings(config, began, ended, now),
+        "errors": list(errors),
     }
 
 
@@ -334,6 +338,8 @@ def print_status(document: Mapping[str, Any], now: datetime) -> None:
         _say(line, "  ")
     for warning in document["warnings"]:
         _say(f"warning: {warning}")
+    for error in document["errors"]:
+        _say(f"error: {error}")
 
 
 def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -120,8 +120,11 @@ def plan_pass(config: Config, environ: Mapping[str, str], clock: Clock = wall_cl
     return Pass(plan=plan, exit_code=_exit_code(plan, None))
 
 
-def live_registry(config: Config, environ: Mapping[str, str]) -> tuple[Registry, int]:
-    """`dnm status --live`: the registry as a run would find it now, and the exit code."""
+def live_registry(
+    config: Config, environ: Mapping[str, str]
+) -> tuple[Registry, int, tuple[str, ...]]:
+    """`dnm status --live`: the registry as a run would find it now, the exit code and the errors
+    that it stands for."""
     result = plan_pass(config, environ)
     plan = result.plan
     seen = msgspec.structs.replace(
@@ -129,7 +132,7 @@ def live_registry(config: Config, environ: Mapping[str, str]) -> tuple[Registry,
         queues=dict(plan.status),
         nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
     )
-    return msgspec.structs.replace(plan.registry, last_run=seen), result.exit_code
+    return msgspec.structs.replace(plan.registry, last_run=seen), result.exit_code, plan.errors
 
 
 def run_pass(

@@ -258,6 +258,21 @@ def test_pods_that_can_not_be_read_are_not_said_to_have_room(sandbox: Sandbox, s
     assert "error: the pods of namespace dev could not be read" in done.stdout
 
 
+def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> None:
+    site.command("run")
+    sandbox.fault("status", path="/pods", code=403)
+    refused = "the pods of namespace dev could not be read"
+    shown = site.command("status", "--live", COLUMNS="200")
+    assert shown.returncode == 1 and f"\nerror: {refused}" in shown.stdout
+    document = json.loads(site.command("status", "--live", "-o", "json").stdout)
+    (error,) = document["errors"]
+    assert refused in error and document["last_run"]["exit_code"] == 0
+    sandbox.stop()
+    shown = site.command("status", "--live", COLUMNS="200")
+    assert shown.returncode == 1 and "\nerror: " in shown.stdout and "refused" in shown.stdout
+    assert json.loads(site.command("status", "-o", "json").stdout)["errors"] == []
+
+
 def test_status_warns_of_a_timer_that_is_off(site: Site) -> None:
     site.command("run")
     long_ago = time.time() - 3600
