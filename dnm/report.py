@@ -276,7 +276,7 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             queue: {"strikes": max(b.strikes, 0), "tripped_at": b.tripped_at}
             for queue, b in registry.breakers.items()
         },
-        "pause": msgspec.to_builtins(registry.pause) if registry.pause else None,
+        "pause": msgspec.structs.asdict(registry.pause) if registry.pause else None,
         "held": list(registry.held),
     }
 
@@ -426,9 +426,10 @@ def _brake_lines(brakes: Mapping[str, Any], now: datetime) -> list[str]:
     for queue, breaker in brakes["breakers"].items():
         if breaker["tripped_at"]:
             lines.append(f"breaker of {queue} is open: `dnm reset {queue}` closes it")
-    if brakes["pause"]:
-        until = brakes["pause"]["until"]
-        lines.append(f"paused {'until ' + str(until) if until else 'until `dnm resume`'}")
+    if pause := brakes["pause"]:
+        until = f"{pause['until']:%Y-%m-%d %H:%M:%S} UTC" if pause["until"] else "`dnm resume`"
+        reason = f": {pause['reason']}" if pause["reason"] else ""
+        lines.append(f"paused until {until}{reason}")
     if brakes["held"]:
         lines.append("held: " + ", ".join(brakes["held"]))
     return lines

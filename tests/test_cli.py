@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -284,7 +285,13 @@ def test_status_warns_of_a_timer_that_is_off(site: Site) -> None:
 def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) -> None:
     assert "paused" in site.command("pause", "--reason", "maintenance").stdout
     assert "maintenance" in site.command("plan").stdout
+    assert "paused until `dnm resume`: maintenance" in site.command("status").stdout
     assert site.command("run").returncode == 0 and not site.registry.requests
+    site.command("pause", "--for", "30", "--reason", "rack 7")
+    status = site.command("status").stdout
+    assert re.search(r"paused until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: rack 7\n", status), status
+    pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]
+    assert pause["reason"] == "rack 7" and pause["until"].endswith("Z")
     site.command("resume")
     site.command("run")
     sandbox.tick(1)
