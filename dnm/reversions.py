@@ -42,7 +42,7 @@ def _may_leave(draft: Draft, name: str) -> bool:
     if name in draft.before.held:
         draft.say(name, Reason.HELD, Verdict.KEEP, f"dnm unhold {name}")
     elif is_paused(draft.before, draft.now):
-        draft.say(name, Reason.PAUSED, Verdict.WAIT)
+        _say_paused(draft, name)
     elif draft.refusal or draft.source is None:
         draft.say(name, Reason.QUEUE_UNREADABLE, Verdict.WAIT, draft.refusal)
     elif not _may_edit(draft.config, entry.queue):
@@ -58,6 +58,11 @@ def _may_leave(draft: Draft, name: str) -> bool:
 def _may_edit(config: Config, queue: str) -> bool:
     prefixes = config.allowed_queue_prefixes
     return not prefixes or any(is_under(queue, prefix) for prefix in prefixes)
+
+
+def _say_paused(draft: Draft, name: str) -> None:
+    assert draft.before.pause is not None
+    draft.say(name, Reason.PAUSED, Verdict.WAIT, draft.before.pause.reason)
 
 
 def _lift_fences(draft: Draft) -> None:
@@ -88,7 +93,7 @@ def plan_returns(draft: Draft) -> None:
     ready = [name for name in draft.wants_return if _is_ready(draft, name)]
     for name in sorted(ready, key=lambda name: (draft.entries[name].since, name)):
         if is_paused(draft.before, draft.now):
-            draft.say(name, Reason.PAUSED, Verdict.WAIT)
+            _say_paused(draft, name)
         elif left <= 0:
             most = draft.config.max_reversions_per_run
             draft.say(name, Reason.BUDGET, Verdict.WAIT, f"max_reversions_per_run = {most}")

@@ -501,6 +501,12 @@ def test_every_reason_is_shown_by_a_case() -> None:
     assert set(Reason) == shown | ELSEWHERE
 
 
+def test_a_pause_says_why_to_every_node_that_it_keeps() -> None:
+    why = Pause(since=LONG_AGO, reason="rack 7")
+    for world in (serving(idle_since=LONG_AGO), fenced()):
+        assert world.recorded(pause=why).plan().nodes[0].sentence == "dnm is paused: rack 7"
+
+
 def test_a_lost_registry_is_rebuilt_from_the_marks() -> None:
     world = World().node("a001").set(maps=(queue_map({"a001": COUNTED}), None))
     plan = world.plan()
