@@ -348,7 +348,9 @@ class Actuator:
         registry = _with_request(self.registry, ended)
         if ended.is_given_up:
             before = registry.backoffs.get(request.node_type)
-            backoff = with_failure(self.config, before, request.count, self.clock())
+            backoff = with_failure(
+                self.config, before, request.count, self.clock(), ended.error
+            )
             backoffs = {**registry.backoffs, request.node_type: backoff}
             registry = _replace(registry, backoffs=backoffs)
         self._save(registry)

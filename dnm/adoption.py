@@ -17,7 +17,8 @@ def take_up_requests(draft: Draft) -> None:
         if step.request is not None:
             left.append(step.request)
         if step.conversion_failed:
-            draft.fail_conversion(request.node_type, request.count)
+            error = (step.request and step.request.error) or step.note
+            draft.fail_conversion(request.node_type, request.count, error)
         if step.note:
             draft.errors.append(step.note)
     draft.requests = left

@@ -79,7 +79,8 @@ def why_not_convert(
     backoff = registry.backoffs.get(node_type)
     if backoff is not None and now < backoff.until:
         detail = f"{backoff.failures} of type {node_type}, until {backoff.until:%H:%M:%S} UTC"
-        return Reason.BACKOFF, detail
+        error = f"{backoff.last_error}; " if backoff.last_error else ""
+        return Reason.BACKOFF, f"{detail}; {error}`dnm reset {node_type}` ends it"
     return None
 
 

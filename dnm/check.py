@@ -21,7 +21,7 @@ from dnm.errors import DnmError, ExitCode
 from dnm.model import BatchNode, Config, Phase, Registry, Unreadable, Value
 from dnm.printable import printable
 from dnm.registry import load_registry
-from dnm.report import print_json, status_document
+from dnm.report import count_of, print_json, status_document
 from dnm.trust import find_distrust
 
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
@@ -187,6 +187,15 @@ def check_registry(config: Config, registry: Registry, now: datetime) -> Iterato
                 "it is given back when it is idle; monitor the namespace to keep it",
             )
     document = status_document(config, registry, now)
+    for name, backoff in document["brakes"]["backoffs"].items():
+        failed = count_of(backoff["failures"], "failed conversion")
+        error = f": {backoff['last_error']}" if backoff["last_error"] else ""
+        yield doubtful(
+            "back-off",
+            f"the type {name} gets no conversion until {backoff['until']:%Y-%m-%d %H:%M:%S} UTC, "
+            f"after {failed}{error}",
+            f"mend it, then 'dnm reset {name}'",
+        )
     run = document["last_run"]
     for warning in document["warnings"]:
         yield doubtful("last run", warning)

@@ -153,7 +153,7 @@ class Draft:
         if step.verdict.reason is Reason.JOINED:
             self.backoffs.pop(before.node_type, None)
         if step.conversion_failed:
-            self.fail_conversion(before.node_type, 1)
+            self.fail_conversion(before.node_type, 1, f"{name} {step.verdict.sentence}")
         if step.note:
             self.errors.append(step.note)
         if step.wants_release:
@@ -181,13 +181,13 @@ class Draft:
             self.waiting |= waiting
             self.demand = self._gather_demand()
 
-    def fail_conversion(self, node_type: str, count: int) -> None:
+    def fail_conversion(self, node_type: str, count: int, error: str) -> None:
         """A conversion of this type failed: it backs off, once however many nodes it was."""
         if node_type in self.failed_types:
             return
         self.failed_types.add(node_type)
         self.backoffs[node_type] = with_failure(
-            self.config, self.backoffs.get(node_type), count, self.now
+            self.config, self.backoffs.get(node_type), count, self.now, error
         )
 
     def change(self, name: str, reason: Reason, verdict: Verdict, **changes: object) -> None:

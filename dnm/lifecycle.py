@@ -101,7 +101,9 @@ def backoff_delay(config: Config, failures: int) -> timedelta:
     return min(config.check_interval * doubled, _LONGEST_BACKOFF)
 
 
-def with_failure(config: Config, before: Backoff | None, asked: int, now: datetime) -> Backoff:
+def with_failure(
+    config: Config, before: Backoff | None, asked: int, now: datetime, error: str
+) -> Backoff:
     """After a failed conversion: the next one waits longer and asks for fewer."""
     failures = (before.failures if before else 0) + 1
     most = min(asked, before.ask_at_most) if before else asked
@@ -109,6 +111,7 @@ def with_failure(config: Config, before: Backoff | None, asked: int, now: dateti
         failures=failures,
         until=now + backoff_delay(config, failures),
         ask_at_most=max(1, most // 2),
+        last_error=error,
     )
 
 
@@ -507,7 +510,11 @@ def _adopt(
     if left == 0 and rest.ended:
         return RequestStep(request=None, joined=joined)
     if rest.ended and facts.now > rest.since + config.join_timeout:
-        note = f"request={request.id} type={request.node_type} missing={left} did not join in time"
+        note = (
+            f"request={request.id} type={request.node_type} missing={left} did not join in time: "
+            f"{request.error or 'its converter reported no error'}; the log has what it said "
+            f"(converter={request.id}), `dnm nodes` how Slurm has the nodes now"
+        )
         return RequestStep(
             request=None, joined=joined, conversion_failed=not request.is_given_up, note=note
         )

@@ -377,6 +377,7 @@ class Backoff(Value):
     failures: int
     until: datetime
     ask_at_most: int
+    last_error: str = ""
 
 
 class Breaker(Value):

@@ -45,6 +45,11 @@ def _say(text: str = "", indent: str = "") -> None:
         print(line)
 
 
+def count_of(number: int, thing: str) -> str:
+    """`1 action`, `2 actions`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 # --- run and plan ----------------------------------------------------------------------------
 
 
@@ -268,9 +273,9 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             if limit is not None
         ],
         "backoffs": {
-            name: {"failures": b.failures, "until": b.until, "ask_at_most": b.ask_at_most}
-            for name, b in registry.backoffs.items()
-            if b.until > now
+            name: msgspec.structs.asdict(backoff)
+            for name, backoff in registry.backoffs.items()
+            if backoff.until > now
         },
         "breakers": {
             queue: {"strikes": max(b.strikes, 0), "tripped_at": b.tripped_at}
@@ -419,9 +424,10 @@ def _brake_lines(brakes: Mapping[str, Any], now: datetime) -> list[str]:
         lines.append(f"cooldown: {brakes['cooldown_seconds']:.0f} s left")
     for name, backoff in brakes["backoffs"].items():
         left = duration(backoff["until"] - now)
+        error = f": {backoff['last_error']}" if backoff["last_error"] else ""
         lines.append(
-            f"type {name} backs off after {backoff['failures']} failed conversions: {left} left, "
-            f"then {backoff['ask_at_most']} at most"
+            f"type {name} backs off after {count_of(backoff['failures'], 'failed conversion')}: "
+            f"{left} left, then {backoff['ask_at_most']} at most{error}; `dnm reset {name}` ends it"
         )
     for queue, breaker in brakes["breakers"].items():
         if breaker["tripped_at"]:

@@ -274,6 +274,22 @@ def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> Non
     assert json.loads(site.command("status", "-o", "json").stdout)["errors"] == []
 
 
+def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
+    converter("echo puppet: catalog failed on a002 >&2; exit 3")(site)
+    assert site.command("run").returncode == 1
+    why = "the converter ended with exit code 3: puppet: catalog failed on a002"
+    for verb in ("status", "plan", "check"):
+        (line,) = [
+            line
+            for line in site.command(verb, COLUMNS="500").stdout.splitlines()
+            if why in line and "dnm reset a" in line
+        ]
+        assert "type a" in line
+    assert "after 1 failed conversion:" in site.command("status", COLUMNS="500").stdout
+    backoff = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["backoffs"]["a"]
+    assert backoff["last_error"] == why
+
+
 def test_status_warns_of_a_timer_that_is_off(site: Site) -> None:
     site.command("run")
     long_ago = time.time() - 3600

@@ -60,6 +60,7 @@ from tests.site import WORKSHOP_QUEUES
 BIG = PodShape(request={"vcore": 100_000, "memory": 10**9, "pods": 1})
 SMALL = PodShape(request={"vcore": 1000, "memory": 10**9, "pods": 1})
 OLD = "2026-03-02T10:00:00Z"
+CONVERTER = ConverterProcess(pid=77, start_ticks=5)
 LONG_AGO = NOW - timedelta(hours=2)
 UNREAD = Unreadable(what="x", error="the API did not answer")
 
@@ -642,6 +643,30 @@ def test_several_late_nodes_are_one_failed_conversion() -> None:
         world.lent(f"a00{number}", Phase.JOINING, since=LONG_AGO)
     backoff = world.plan().registry.backoffs["a"]
     assert backoff.failures == 1
+    assert backoff.last_error.startswith("a000 did not join in time: a000 is not in Kubernetes")
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        pytest.param("puppet failed", "puppet failed", id="after-an-error"),
+        pytest.param("", "its converter reported no error", id="without-an-error"),
+    ],
+)
+def test_nodes_that_did_not_join_are_said_to_with_the_cause(error: str, why: str) -> None:
+    late = a_request(ended=True, since=LONG_AGO, error=error)
+    plan = World().recorded(requests=(late,)).plan()
+    (line,) = [line for line in plan.errors if f"did not join in time: {why}; " in line]
+    assert f"converter={late.id}" in line and "`dnm nodes`" in line
+    assert plan.registry.backoffs["a"].last_error == line
+
+
+def test_a_killed_run_s_converter_that_failed_is_the_cause_of_the_back_off() -> None:
+    world = World().recorded(requests=(a_request(converter=CONVERTER),))
+    end = Ended(exit_code=3, last_lines=("puppet failed",))
+    ended = msgspec.structs.replace(world.snapshot(), ended={a_request().id: end})
+    backoff = make_plan(world.config, world.registry, ended).registry.backoffs["a"]
+    assert backoff.last_error == end.error
 
 
 def test_a_conversion_waits_a_run_for_the_batch_side_that_was_not_asked() -> None:
