@@ -163,8 +163,12 @@ def print_run(result: Pass) -> None:
     for error in errors:
         print(f"error: {printable(error)}", file=sys.stderr)
     if actions or sys.stdout.isatty():
-        lent = len(result.plan.registry.nodes)
-        print(f"{len(actions)} actions, {len(errors)} errors, {lent} lent nodes")
+        registry = outcome.registry if outcome else result.plan.registry
+        counts = [(len(actions), "action"), (len(errors), "error"),
+                  (len(registry.nodes), "lent node")]  # fmt: skip
+        coming = sum(request.count for request in registry.requests if not request.is_given_up)
+        said = [*(count_of(*one) for one in counts), *([f"{coming} coming"] if coming else [])]
+        print(", ".join(said))
 
 
 # --- status ----------------------------------------------------------------------------------

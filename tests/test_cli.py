@@ -167,6 +167,15 @@ def test_one_that_fails_but_converted_is_found_out_too(sandbox: Sandbox, site: S
     assert site.registry.nodes["a001"].phase is Phase.SERVING
 
 
+def test_a_run_counts_what_it_did_and_what_is_coming(sandbox: Sandbox, site: Site) -> None:
+    sums = []
+    for _ in range(2):
+        sums.append(site.command("run").stdout.splitlines()[-1])
+        sandbox.tick(1)
+    assert sums[0] == "1 action, 0 errors, 0 lent nodes, 2 coming"
+    assert sums[1].endswith(" actions, 0 errors, 2 lent nodes")
+
+
 def test_two_at_once(sandbox: Sandbox, site: Site) -> None:
     slow(site, 2)
     first = subprocess.Popen(
