@@ -450,6 +450,7 @@ def list_batch_nodes(
     speaks it, else the table of the site's script. Anything else is Unreadable."""
     what = f"{config.node_convert_path} --list"
     answers: list[str] = []
+    secrets = _secrets(environment)
     chosen = ["--node-name", _checked(node)] if node else []
     for options in (["--output", "json"], []):
         command = [str(config.node_convert_path), "--list", *chosen, *options]
@@ -469,10 +470,11 @@ def list_batch_nodes(
             if nodes is not None:
                 return nodes
         heard = answer.stderr.decode("utf-8", "replace").strip().splitlines()
-        last = without_secrets(printable(heard[-1]), _secrets(environment)) if heard else ""
-        answers.append(f"exit {answer.returncode} {last}".strip())
-    said = "; ".join(dict.fromkeys(answers)) or "no table in its output"
-    return Unreadable(what=what, error=f"{what}: {said}")
+        own = [line for line in heard if line.startswith("node-convert:")]
+        said = without_secrets(printable([*heard, *own][-1]), secrets) if heard else ""
+        answers.append(f"exit {answer.returncode} {said}".strip())
+    both = "; ".join(dict.fromkeys(answers)) or "no table in its output"
+    return Unreadable(what=what, error=f"{what}: {both}")
 
 
 def _ask(

@@ -118,9 +118,9 @@ class SlurmClient:
         except SlurmOutcomeUnknown as error:
             raise SlurmError(f"Slurm's controller does not answer: {error}") from error
         if " is UP" not in answer.stdout:
-            said = " ".join(answer.stdout.split("\n")[:1]) or answer.stderr.strip()
+            said = " ".join(answer.stdout.split("\n")[:1]) or _said(answer)
             raise SlurmError(
-                f"Slurm's controller does not answer ('scontrol ping': {said or 'nothing'}): "
+                f"Slurm's controller does not answer ('scontrol ping': {said}): "
                 "nothing is done; look at slurmctld and try again"
             )
 

@@ -206,6 +206,14 @@ def test_both_forms_of_a_list_are_read(tmp_path: Path) -> None:
     assert nodes["a003"].verdict == "PREEMPT" and nodes["a002"].reason == "state flag DRAIN"
 
 
+def test_of_a_list_that_fails_the_converter_s_own_sentence_is_kept(tmp_path: Path) -> None:
+    own = "node-convert: no slurmctld: look at it"
+    body = f"echo warming up >&2; echo '{own}' >&2; echo scontrol: fatal: source >&2; exit 1"
+    config = a_config(node_convert_path=script(tmp_path, body))
+    listed = list_batch_nodes(config, dict(os.environ))
+    assert isinstance(listed, Unreadable) and listed.error.endswith(f"--list: exit 1 {own}")
+
+
 @pytest.mark.parametrize("body", ["exit 3", "echo hello", "echo '[]'", "echo '{\"nodes\": 3}'"])
 def test_any_other_answer_is_unreadable_not_empty(tmp_path: Path, body: str) -> None:
     config = a_config(node_convert_path=script(tmp_path, body))

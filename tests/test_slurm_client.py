@@ -48,6 +48,14 @@ def test_only_what_does_not_change_an_answer_is_inherited(tmp_path: Path) -> Non
     }  # fmt: skip
 
 
+def test_a_controller_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    scontrol = "echo scontrol: error: no config >&2; echo scontrol: fatal: no source >&2; exit 1"
+    with pytest.raises(SlurmError) as caught:
+        client_with(tmp_path, scontrol=scontrol).check_controller()
+    assert "fatal: no source): nothing is done; look at slurmctld" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_commands_are_lists_of_one_node() -> None:
     end = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     assert reserve_command("k8s-a001", "a001", None, False)[-3:] == [
