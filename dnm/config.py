@@ -102,7 +102,9 @@ def _check_section_names(sections: Sections, problems: list[str]) -> None:
             hint = f"; write [{kind}:NAME]"
         else:
             known = NAMED_SECTIONS if colon else PLAIN_SECTIONS[:2]
-            hint = values.suggest(kind, known) or (
+            close = values.suggest(kind, known)  # , did you mean 'node_type'?
+            shown = f"{colon}{printable(rest)}]?"
+            hint = close.replace("'?", shown).replace("'", "[") or (
                 "; there are [settings], [namespace:NAME], [node_type:NAME] and [node_convert]"
             )
         problems.append(f"[{printable(name)}]: unknown section{hint}")

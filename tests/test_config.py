@@ -240,9 +240,10 @@ taints = dedicated={namespace}:NoSchedule, nvidia.com/gpu:PreferNoSchedule
 BAD = [
     pytest.param("max_converted_node = 3", "did you mean 'max_converted_nodes'?", id="unknown-key"),
     pytest.param("zzz = 3", "[settings] zzz = 3: unknown key", id="unknown-key-no-guess"),
-    pytest.param("[setings]\n", "[setings]: unknown section, did you mean 'settings'?", id="sec"),
+    pytest.param("[setings]\n", "[setings]: unknown section, did you mean [settings]?", id="sec"),
     pytest.param("[qqq]\n", "there are [settings], [namespace:NAME]", id="section-no-guess"),
-    pytest.param("[namespaces:dev]\n", "did you mean 'namespace'?", id="named-section"),
+    pytest.param("[namespaces:dev]\n", "did you mean [namespace:dev]?", id="named-section"),
+    pytest.param("[nodetype:b]\n", "did you mean [node_type:b]?", id="named-section-type"),
     pytest.param("[namespace]\n", "write [namespace:NAME]", id="section-without-name"),
     pytest.param("[namespace:dex]\n", "did you mean 'dev'?", id="namespace-not-monitored"),
     pytest.param("[namespace:qq]\n", "name it in monitored_namespaces", id="namespace-no-guess"),
