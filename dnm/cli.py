@@ -474,8 +474,10 @@ def main() -> None:
         if error.exit_code is not ExitCode.LOCKED or sys.stderr.isatty():
             # cron mails what is printed, and a long conversion locks out many runs.
             print(f"dnm: {error}", file=sys.stderr)
-        if "logging" in sys.modules:  # set up by `run` alone
-            sys.modules["logging"].getLogger("dnm").error("error=%r", str(error))
+        if "logging" in sys.modules:
+            logger = sys.modules["logging"].getLogger("dnm")
+            if logger.handlers:  # set up by `run` alone; without any, stderr would have it twice
+                logger.error("error=%r", str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("dnm: interrupted; the next run finds out what was under way", file=sys.stderr)

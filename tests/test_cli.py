@@ -322,7 +322,8 @@ def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) ->
     sandbox.tick(1)
     site.command("run")
     assert site.command("hold", "a001").returncode == 0 and site.registry.held == ("a001",)
-    assert site.command("hold", "x001").returncode == 2
+    refused = site.command("hold", "x001")
+    assert refused.returncode == 2 and refused.stderr.count("is not a lent node") == 1
     site.command("unhold", "a001")
     assert "may convert again" in site.command("reset", QUEUE).stdout
     assert "backs off no more" in site.command("reset", "a").stdout
