@@ -76,7 +76,7 @@ def _why_not(draft: Draft, node_type: str) -> tuple[Reason, str] | None:
     if isinstance(draft.snapshot.batch, Unreadable):
         return Reason.NO_BATCH_NODE, draft.snapshot.batch.error
     if draft.snapshot.batch is None:
-        return Reason.NO_BATCH_NODE, "the next run asks which there are"
+        return Reason.BATCH_NOT_ASKED, "the next run asks"
     return why_not_convert(draft.config, draft.registry(), node_type, draft.now)
 
 

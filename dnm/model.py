@@ -520,6 +520,7 @@ class Reason(Enum):
     TOO_YOUNG = "its pods have not been pending for pending_grace_seconds yet"
     CAPPED = "a cap is reached"
     NO_BATCH_NODE = "no batch node can be lent now"
+    BATCH_NOT_ASKED = "which batch nodes can be lent has not been asked yet"
     COOLDOWN = "the cooldown after the last conversion is not over"
     BACKOFF = "conversions of this node type failed and are backing off"
     BREAKER = "nodes that it got went unused; it waits for changed demand or `dnm reset`"

@@ -234,6 +234,9 @@ QUEUE_CASES: dict[str, tuple[Callable[[], World], Reason, Verdict, int]] = {
     "batch side mute": (
         lambda: wanting(1).set(batch=UNREAD), Reason.NO_BATCH_NODE, Verdict.WAIT, 0
     ),
+    "batch side not asked": (
+        lambda: wanting(1).set(batch=None), Reason.BATCH_NOT_ASKED, Verdict.WAIT, 0
+    ),
     "cooldown": (
         lambda: wanting(1).recorded(last_conversion=NOW - timedelta(seconds=10)),
         Reason.COOLDOWN,
@@ -671,7 +674,7 @@ def test_a_killed_run_s_converter_that_failed_is_the_cause_of_the_back_off() -> 
 
 def test_a_conversion_waits_a_run_for_the_batch_side_that_was_not_asked() -> None:
     plan = wanting(1).set(batch=None).plan()
-    assert not plan.actions and plan.queues[0].reason is Reason.NO_BATCH_NODE
+    assert not plan.actions and plan.queues[0].reason is Reason.BATCH_NOT_ASKED
     assert plan.status[QUEUE].verdict == "wait"  # so the next snapshot asks
 
 
