@@ -46,7 +46,8 @@ from dnm.yunikorn import YunikornClient, checksum_of
 
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
 _SKEW_WRONG = timedelta(seconds=60)
-_MOST_SHOWN = 5  # violations or pods, of many
+_MOST_SHOWN = 5  # violations, of many
+_MOST_KINDS = 50  # of pods, a line each
 
 
 class Permission(Value, frozen=True):
@@ -332,13 +333,13 @@ def _check_fit(
     sizing = size_queues(config, demand, document.queues, Fleet(nodes=nodes))
     unhelped = [one for queue in sizing.queues.values() for one in queue.unhelped]
     pending = sum(len(group.created) for group in demand.groups)
-    for one in unhelped[:_MOST_SHOWN]:
+    for one in unhelped[:_MOST_KINDS]:
         yield doubtful(
             "node types",
             f"{one.count} pending pods of {one.namespace} ({', '.join(one.names)}): {one.why}",
             "they never bring a node; mend the pods, or the type's size, labels, taints",
         )
-    for left_out in demand.uncounted[:_MOST_SHOWN]:
+    for left_out in demand.uncounted[:_MOST_KINDS]:
         if left_out.namespace in config.namespaces:
             yield doubtful(
                 "pods",

@@ -13,6 +13,8 @@ from dnm.handout import BATCH_NODES, Answer, Case
 from dnm.model import QueueVerdict, Reason, Verdict
 from dnm.quota import Shortage
 
+_MOST_KINDS = 3  # of pods that no node helps, one named of each
+
 
 def queue_verdict(
     demand: Demand, case: Case, want: Answer, grant: Answer, bounds: Mapping[str, int]
@@ -80,21 +82,25 @@ def _why_nothing(demand: Demand, case: Case, want: Answer) -> tuple[Verdict, Rea
 
 
 def _beyond_text(want: Answer) -> str:
-    """The pods that no node helps: one kind of them in full."""
-    if not want.beyond:
-        return ""
-    group, count, why = want.beyond[0]
-    more = f" (and {len(want.beyond) - 1} more kinds)" if len(want.beyond) > 1 else ""
-    return f"no node helps {count} like {group.namespace}/{group.names[0]}: {why}{more}"
+    """The pods that no node helps: one of each kind, of a few kinds."""
+    kinds = [
+        f"no node helps {count} like {group.namespace}/{group.names[0]}: {why}"
+        for group, count, why in want.beyond[:_MOST_KINDS]
+    ]
+    if len(want.beyond) > _MOST_KINDS:
+        kinds.append("nor others: `dnm check` names them")
+    return "; ".join(kinds)
 
 
 def _left_out(demand: Demand, queue: str) -> list[str]:
-    """The pods that are not counted, by reason."""
+    """The pods that are not counted, by reason, with one of them."""
     counts: Counter[str] = Counter()
+    like: dict[str, str] = {}
     for one in demand.uncounted:
         if _is_of(one.queue, queue):
             counts[one.why.value] += one.count
-    return [f"{count} not counted, {why}" for why, count in sorted(counts.items())]
+            like.setdefault(one.why.value, f"{one.namespace}/{one.names[0]}")
+    return [f"{count} not counted, {why}: {like[why]}" for why, count in sorted(counts.items())]
 
 
 def _is_of(queue: str, monitored: str) -> bool:

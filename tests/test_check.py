@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -245,6 +246,14 @@ def test_broken(
     shown = [" ".join(found.values()) for found in document["checks"]]
     matching = [line for line in shown if line.startswith(f"{check} {result} ") and text in line]
     assert matching, "\n".join(shown)
+
+
+def test_every_kind_of_pod_that_no_node_helps_is_named(site: Site) -> None:
+    for number in range(8):
+        site.sandbox.add_pods(1, "dev", queue="root.dev", cpu=str(200 + number))
+    found = [finding.text for finding in site.bad() if finding.check == "node types"]
+    named = [name for text in found for name in re.findall(r"\((pod-\d+)\)", text)]
+    assert sorted(named) == [f"pod-{number}" for number in range(8)], found
 
 
 def test_what_comes_from_elsewhere_can_not_paint_the_terminal(

@@ -75,6 +75,12 @@ def row(name: str, *expected: Any, **scene: Any) -> Any:
     return pytest.param(expected, scene, id=name)
 
 
+TOO_BIG = [
+    *pods(2, size(200, 1), name="w", ago=900),
+    *pods(1, size(201, 1), name="x", ago=800),
+    *pods(1, size(202, 1), name="y", ago=700),
+    *pods(1, size(203, 1), name="z", ago=600),
+]
 WORKSHOP = tree(anvil=size(1000, 4000), dev=size(80, 320))
 TABLE = [
     # --- quota
@@ -339,7 +345,7 @@ TABLE = [
     ),
     row(
         "defect 14: held back by a scheduling gate",
-        KEEP, Reason.ENOUGH, 0, "9 not counted, held back by a scheduling gate",
+        KEEP, Reason.ENOUGH, 0, "9 not counted, held back by a scheduling gate: dev/p0",
         pods=pods(9, SMALL, is_gated=True), limits=ROOMY,
     ),
     row(
@@ -468,6 +474,19 @@ TABLE = [
         CONVERT, Reason.LACKS_ROOM, 1, "",
         pods=pods(1, SMALL, shape={"node_affinity": (
             term("arch", "In", "arm64"), term("dev", "Exists"))}), limits=ROOMY,
+    ),
+    row(
+        "of three kinds that no node helps one each is named",
+        KEEP, Reason.NOTHING_HELPS, 0, "no node helps 2 like dev/w0: asks for 200 vcore, an empty "
+        "node of type a has 128 vcore; no node helps 1 like dev/x0: asks for 201 vcore, an empty "
+        "node of type a has 128 vcore; no node helps 1 like dev/y0: asks for 202 vcore, an empty "
+        "node of type a has 128 vcore; 1 not counted",
+        pods=[*TOO_BIG[:4], *pods(1, SMALL, name="g", is_gated=True)], limits=ROOMY,
+    ),
+    row(
+        "of more kinds the verb that names them",
+        KEEP, Reason.NOTHING_HELPS, 0, "vcore; nor others: `dnm check` names them",
+        pods=TOO_BIG, limits=ROOMY,
     ),
     row(
         "pinned to a node by its name",
