@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
 
+import msgspec
+
 from dnm import config_values as values
 from dnm.check import Finding, doubtful, fine, guarded, skipped, wrong
 from dnm.converter import NodeConvert
@@ -38,7 +40,7 @@ from dnm.queues import (
     parse_document,
     resolve_document,
 )
-from dnm.report import amounts, duration
+from dnm.report import amounts, count_of, duration
 from dnm.sizing import counting_young, size_queues
 from dnm.snapshot import take_snapshot
 from dnm.trust import find_distrust
@@ -48,6 +50,9 @@ _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and th
 _SKEW_WRONG = timedelta(seconds=60)
 _MOST_SHOWN = 5  # violations, of many
 _MOST_KINDS = 50  # of pods, a line each
+_IF_IT_STAYS = (
+    "look again in a minute; if it stays, a reload failed, or pods got their queue label too late"
+)
 
 
 class Permission(Value, frozen=True):
@@ -302,7 +307,9 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
     yield from _warn_of_queues(config, document, own)
     yield from _check_fit(config, document, own, nodes)
     if isinstance(snapshot.yunikorn, YunikornView):
-        yield from _compare_sums(config, document, own, snapshot.yunikorn)
+        plain = msgspec.structs.replace(config, default_request={}, pending_grace=timedelta(0))
+        asked = _own_demand(plain, document, snapshot, pods)
+        yield from _compare_sums(config, document, asked, snapshot.yunikorn)
 
 
 def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Iterator[Finding]:
@@ -358,7 +365,8 @@ def _check_fit(
 def _compare_sums(
     config: Config, document: QueueDocument, own: Demand, view: YunikornView
 ) -> Iterator[Finding]:
-    """The scheduler's own sums and limits against dnm's, for each monitored queue."""
+    """The scheduler's own sums and limits against dnm's, for each monitored queue; `own` as the
+    scheduler counts: young pods too, and none with a default request."""
     for path in config.queues:
         counted = own.queues.get(path)
         if counted is None or path not in document.queues:
@@ -373,13 +381,15 @@ def _compare_sums(
             )
             if _differs(theirs.get(path, {}), mine)
         ]
+        left_out = sum(
+            one.count for one in own.uncounted if f"{one.queue}.".startswith(f"{path}.")
+        )
         for text in differing:
-            yield doubtful(
-                "YuniKorn",
-                f"{path}: {text}",
-                "look again in a minute; if it stays, a "
-                "reload failed, or pods got their queue label too late",
-            )
+            remedy = _IF_IT_STAYS
+            if left_out and text.startswith("it has pending"):
+                uncounted = count_of(left_out, "pod")
+                remedy = f"perhaps {uncounted} of those that don't count (see 'pods'); or {remedy}"
+            yield doubtful("YuniKorn", f"{path}: {text}", remedy)
         if not differing:
             yield fine("YuniKorn", f"{path}: in use, pending and limit are what dnm makes of them")
 

@@ -355,6 +355,23 @@ def test_the_scheduler_counts_otherwise(scheduled: Site) -> None:
     ]
 
 
+def test_what_dnm_adds_to_a_request_is_no_difference(scheduled: Site) -> None:
+    scheduled.sandbox.cordon("k1")
+    scheduled.sandbox.add_pods(1, "dev", queue="root.dev", cpu="4", memory="0")
+    scheduled.sandbox.tick()
+    assert [finding.text for finding in scheduled.bad()] == []
+
+
+def test_pods_that_are_not_counted_are_the_first_guess(scheduled: Site) -> None:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "nothing"}}
+    scheduled.sandbox.add_pods(1, "dev", queue="root.dev", cpu="4", spec={"volumes": [volume]})
+    scheduled.sandbox.tick()
+    found = {finding.check: finding for finding in scheduled.bad()}
+    assert "dnm counts nothing" in found["YuniKorn"].text
+    assert found["YuniKorn"].remedy.startswith("perhaps 1 pod of those that don't count")
+    assert "missing" in found["pods"].text
+
+
 def _name_another_queue(pod: dict[str, dict[str, dict[str, str]]]) -> None:
     for place in ("labels", "annotations"):
         for key in pod["metadata"].get(place, {}):
