@@ -14,11 +14,12 @@ from dnm.brakes import close_breaker
 from dnm.draft import Draft, queue_wants
 from dnm.errors import DnmError, ExitCode
 from dnm.kube import KubeClient
-from dnm.ledger import plan_rebase
+from dnm.ledger import QueueEdit, plan_rebase
 from dnm.ledger_compare import Reading
 from dnm.lifecycle import enter_phase
 from dnm.model import Config, Pause, Phase, Registry, Resources, SetQueueLimits
 from dnm.queue_verbs import rebase_queues
+from dnm.queues import SourceDocument
 from dnm.registry import load_registry
 from dnm.runner import change_registry, connect, run_lock
 from dnm.snapshot import take_snapshot
@@ -154,24 +155,28 @@ def used_by_queue(config: Config, environ: Mapping[str, str]) -> dict[str, Resou
     return None if demand is None else {path: q.used for path, q in demand.queues.items()}
 
 
-def rebase(config: Config, reading: str, queues: Sequence[str], forgotten: str) -> int:
+def rebase(
+    config: Config,
+    reading: str,
+    queues: Sequence[str],
+    forgotten: str,
+    is_sure: Callable[[str], bool],
+) -> int:
     """Writes down, under the lock, what a person says of the limits, with the nodes that serve."""
     kube, place, yunikorn = queue_edges(config)
-    with run_lock(config, _say_wait):
+    said = Reading(reading) if reading else None
+    paths = [queue.lower() for queue in queues]
+
+    def change(source: SourceDocument) -> QueueEdit:
         registry = load_registry(config, datetime.now(UTC))
         serving: dict[str, dict[str, dict[str, int]]] = {}
         for name, entry in sorted(registry.nodes.items()):
             if entry.phase is Phase.SERVING and entry.owner == config.instance_id:
                 serving.setdefault(entry.queue, {})[name] = entry.counted
         wants = queue_wants(config, registry, SetQueueLimits(queues=serving))
-        said = Reading(reading) if reading else None
-        paths = [queue.lower() for queue in queues]
-        return rebase_queues(
-            kube,
-            place,
-            lambda source: plan_rebase(source, wants, said, paths, forgotten),
-            yunikorn,
-        )
+        return plan_rebase(source, wants, said, paths, forgotten)
+
+    return rebase_queues(kube, place, change, is_sure, run_lock(config, _say_wait), yunikorn)
 
 
 def _known(registry: Registry, node: str) -> None:

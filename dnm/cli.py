@@ -331,15 +331,24 @@ def queues_rebase(
         str, typer.Option("--forget", help="Drop the ledger of an instance that is no more.")
     ] = "",
     config_path: ConfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Answer dnm's question about limits that it can't explain; writes the ledger anew."""
+    """Answer dnm's question about limits that it can't explain; shows first what comes of it.
+
+    Limits that stand as dnm last wrote them are left alone: it knows what they contain.
+    """
     from dnm import admin
 
     if reading not in ("", "baseline", "total"):
         raise typer.BadParameter("baseline or total", param_hint="--as")
     if not (reading or forget_instance):
         raise typer.BadParameter("say --as baseline, --as total, or --forget INSTANCE")
-    raise typer.Exit(admin.rebase(_config(config_path), reading, queue or [], forget_instance))
+    config = _config(config_path)
+    raise typer.Exit(
+        admin.rebase(
+            config, reading, queue or [], forget_instance, lambda text: yes or typer.confirm(text)
+        )
+    )
 
 
 # --- test-load -------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from dnm.ledger_text import (
 )
 from dnm.limits import settle
 from dnm.model import QueueStatus, Resources, Value
-from dnm.quantity import QuantityError, format_yunikorn, parse_yunikorn
+from dnm.quantity import INT64_MAX, QuantityError, format_yunikorn, parse_yunikorn
 from dnm.queues import (
     LEDGER_ANNOTATION,
     LimitPlace,
@@ -124,7 +124,9 @@ def plan_rebase(
     forget: str = "",
 ) -> QueueEdit:
     """The same after a person has said what the limits of these queues (none: of all) contain, if
-    he has. `forget` drops the section of an instance that is no more."""
+    he has. With this instance's part of the ledger there, that is said only of limits that somebody
+    has changed: of one that stands as it was written, it is known. `forget` drops the section of an
+    instance that is no more."""
     try:
         document = parse_document(source.text)
         refusal = source.refusal or document.refusal or _why_invalid(document)
@@ -146,8 +148,10 @@ def plan_rebase(
             known = _recover(document, known, wants)
         own = {wants.instance_id: _own_section(ledger, wants)}
         contained = lent_amounts({**sections, **own}.values())
-        for place in known:
-            if reading and (not chosen or place.queue in chosen):
+        is_lost = bool(own[wants.instance_id].queues) and wants.instance_id not in ledger.sections
+        for place, baseline in known.items():
+            is_asked = is_lost or baseline.news or baseline.is_frozen
+            if reading and is_asked and (not chosen or place.queue in chosen):
                 known[place] = declared(document, place, reading, contained.at(place))
         kept: Ledger = msgspec.structs.replace(ledger, sections=sections)
         return _edit(source, document, kept, known, wants)
@@ -235,7 +239,7 @@ def _edit(
             )
             for place, text in sorted(texts.items())
         ),
-        notes=_notes(document, known),
+        notes=_notes(document, known, lent),
         held=_held(document, held, frozen, wants),
         frozen=frozen,
         numbers=_numbers(document, known, texts, sections, wants.instance_id),
@@ -331,7 +335,9 @@ def _check_size(source: SourceDocument, text: str, ledger: str) -> None:
 # --- what is reported ------------------------------------------------------------------------
 
 
-def _notes(document: QueueDocument, known: Mapping[LimitPlace, Baseline]) -> tuple[str, ...]:
+def _notes(
+    document: QueueDocument, known: Mapping[LimitPlace, Baseline], lent: Lent
+) -> tuple[str, ...]:
     reapplied: dict[str, list[str]] = {}
     notes = []
     for place, baseline in sorted(known.items()):
@@ -339,12 +345,21 @@ def _notes(document: QueueDocument, known: Mapping[LimitPlace, Baseline]) -> tup
         if baseline.news == "reapplied":
             reapplied.setdefault(place.queue, []).append(what)
         elif baseline.news == "changed" and not baseline.is_frozen:
-            total = document.places[place].text.strip()
-            notes.append(
+            text, amount = current(document, place)
+            total = text.strip()
+            note = (
                 f"{place.queue}: {what} was changed to {total}, which is its new total; without "
-                f"lent nodes that is {baseline.text.strip()}. If {total} was meant without them: "
-                f"`dnm queues rebase --queue {place.queue} --as baseline`"
+                f"lent nodes that is {baseline.text.strip()}"
             )
+            meant = amount + lent.at(place)
+            if meant <= INT64_MAX:
+                added = format_yunikorn(place.resource, lent.at(place), text).strip()
+                meant_text = format_yunikorn(place.resource, meant, text).strip()
+                note += (
+                    f". If {total} was meant without them, write {meant_text}: with the {added} "
+                    "that is lent now"
+                )
+            notes.append(note)
     return tuple(
         [
             f"{queue}: back at its baseline ({', '.join(what)}), as after a manifest was applied "

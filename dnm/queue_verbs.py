@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dnm.errors import ExitCode, YunikornError
+from dnm.errors import ExitCode, QueueError, YunikornError
 from dnm.ledger import QueueEdit
 from dnm.ledger_text import Ledger, decode_ledger, lent_amounts
 from dnm.model import QueueLimits, Resources
@@ -210,26 +211,64 @@ def rebase_queues(
     kube: ConfigMaps,
     place: tuple[str, str],
     change: Callable[[SourceDocument], QueueEdit],
+    is_sure: Callable[[str], bool],
+    lock: AbstractContextManager[None],
     yunikorn: YunikornClient | None = None,
 ) -> int:
-    """Writes down what a person says of the limits that stand there. `change` is `plan_rebase` with
-    the nodes that serve now, under the lock of a run."""
-    outcome = apply_queue_edit(kube, place, change, yunikorn)
-    for limit in outcome.edit.changes:
-        print(
-            printable(
-                f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
+    """Writes down what a person says of the limits that stand there, after he has seen what that
+    makes of them. `change` is `plan_rebase` with the nodes that serve when it is called. Asked
+    before the lock is taken, for runs to go on meanwhile; and again only if that changed a limit.
+    """
+    shown: list[str] = []
+
+    def ask(source: SourceDocument) -> QueueEdit:
+        nonlocal shown
+        edit = change(source)
+        if edit.refusal:
+            raise QueueError(edit.refusal)
+        lines = _rebase_lines(edit)
+        if edit.is_changed and lines != shown:
+            shown = lines
+            print("\n".join(lines))
+            if not is_sure("Is that what the limits should be?"):
+                raise _DeclinedError
+        return edit
+
+    try:
+        if not ask(read_source(kube, *place)).is_changed:
+            print(
+                "these limits stand as dnm knows them, and the ledger says what they contain "
+                "(`dnm queues show`): nothing was written"
             )
-        )
-    for queue, reason in outcome.edit.held.items():
-        print(printable(f"{queue}: {reason}"))
+            return ExitCode.OK
+        with lock:
+            outcome = apply_queue_edit(kube, place, ask, yunikorn)
+    except _DeclinedError:
+        print("nothing was written")
+        return ExitCode.OK
     for note in outcome.notes:
         print(printable(note))
-    if not outcome.is_written:
-        print("the ledger says so already; nothing was written")
-    elif not outcome.edit.changes:
-        print("the ledger is written anew; no limit changed")
+    print("the ledger is written" if outcome.is_written else "somebody else has written it")
     return ExitCode.OK
+
+
+class _DeclinedError(Exception):
+    """The person said no."""
+
+
+def _rebase_lines(edit: QueueEdit) -> list[str]:
+    """Each limit before and after, and what is left of it once nothing is lent."""
+    lines = [
+        f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
+        for limit in edit.changes
+    ] or ["no limit changes"]
+    lines += [
+        f"{queue}: max without lent nodes: {amounts(numbers.baseline)}"
+        for queue, numbers in edit.numbers.items()
+        if numbers.baseline != numbers.limit
+    ]
+    lines += [f"{queue}: {reason}" for queue, reason in edit.held.items()]
+    return [printable(line) for line in lines]
 
 
 def _print_json(document: object) -> None:

@@ -374,7 +374,8 @@ def test_queues_are_shown_checked_and_rebased(sandbox: Sandbox, site: Site, tmp_
     (entry,) = json.loads(checked.stdout)
     assert not entry["ok"] and entry["violations"][0]["line"]
     assert site.command("queues", "rebase").returncode == 2
-    assert site.command("queues", "rebase", "--as", "total").returncode == 0
+    said = site.command("queues", "rebase", "--as", "baseline", "--yes")
+    assert said.returncode == 0 and "nothing was written" in said.stdout
 
 
 def test_a_ledger_that_is_lost_beyond_doubt_asks_a_person(sandbox: Sandbox, site: Site) -> None:
@@ -385,10 +386,12 @@ def test_a_ledger_that_is_lost_beyond_doubt_asks_a_person(sandbox: Sandbox, site
                  lambda item: item["metadata"].pop("annotations"), "yunikorn")  # fmt: skip
     forgetful = Registry(nodes=site.registry.nodes)
     site.config.converted_nodes_path.write_bytes(encode_registry(forgetful))
+    text = sandbox.queues_text()
     asked = site.command("run")
     assert asked.returncode == 2 and "dnm queues rebase" in asked.stderr
-    text = sandbox.queues_text()
-    assert site.command("queues", "rebase", "--as", "total").returncode == 0
+    unanswered = site.command("queues", "rebase", "--as", "total")
+    assert unanswered.returncode == 1 and "[y/N]" in unanswered.stdout
+    assert site.command("queues", "rebase", "--as", "total", "--yes").returncode == 0
     assert sandbox.queues_text() == text and site.command("run").returncode == 0
 
 

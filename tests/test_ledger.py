@@ -234,7 +234,7 @@ def test_any_other_value_is_a_persons_new_total() -> None:
     assert seen.numbers[A].baseline["vcore"] == 44_000
     assert "max vcore was changed to 300" in seen.notes[0]
     assert "without lent nodes that is 44" in seen.notes[0]
-    assert "dnm queues rebase --queue root.science.a --as baseline" in seen.notes[0]
+    assert "write 556: with the 256 that is lent now" in seen.notes[0]
     assert not edit(seen.text, seen.ledger, TWO).notes
     one = edit(seen.text, seen.ledger, ONE)
     assert limit(one, A) == "172" and limit(one, A, "memory") == "576G"
@@ -415,8 +415,66 @@ def test_rebase_takes_a_number_for_the_baseline() -> None:
     made = lend(TREE, TWO)
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 300,")
     answered = plan_rebase(source(edited, made.ledger), wants(TWO), Reading.BASELINE, [A])
-    assert limit(answered, A) == "556" and limit(answered, A, "memory") == "1344G"
-    assert limit(answered, "root.science") == limit(made, "root.science")
+    assert [(one.queue, one.kind, one.resource, one.after) for one in answered.changes] == [
+        (A, "max", "vcore", "556")
+    ]
+    assert edit(answered.text, answered.ledger, {}).text == change(TREE, "max: {vcore: 80,",
+                                                                   "max: {vcore: 300,")  # fmt: skip
+
+
+@pytest.mark.parametrize("reading", Reading)
+@pytest.mark.parametrize("queues", [(), (A,)], ids=["all", "one"])
+def test_a_limit_that_stands_as_it_was_written_is_not_declared(
+    reading: Reading, queues: tuple[str, ...]
+) -> None:
+    made = lend(TREE, TWO)
+    answered = plan_rebase(source(made.text, made.ledger), wants(TWO), reading, queues)
+    assert not answered.is_changed and not answered.refusal
+    other = plan_rebase(
+        source(made.text, made.ledger), QueueWants(instance_id="other"), reading, queues
+    )
+    assert not other.is_changed and not other.refusal  # it lends nothing, so it has lost nothing
+
+
+def test_a_second_call_of_rebase_does_nothing() -> None:
+    made = lend(TREE, TWO)
+    taken_over = plan_rebase(source(made.text), wants(TWO), Reading.BASELINE)
+    assert limit(taken_over, A) == "592"
+    again = plan_rebase(
+        source(taken_over.text, taken_over.ledger), wants(TWO), Reading.BASELINE
+    )
+    assert not again.is_changed
+
+
+@pytest.mark.parametrize("has_run", [True, False], ids=["after a run", "at once"])
+def test_the_advice_on_a_changed_limit_is_right_to_the_letter(has_run: bool) -> None:
+    made = lend(TREE, TWO)
+    edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 400,")
+    seen = edit(edited, made.ledger, TWO)
+    (note,) = seen.notes
+    meant = note.split("If 400 was meant without them, write ")[1].split(":")[0]
+    ledger = seen.ledger if has_run else made.ledger
+    advised = change(edited, "max: {vcore: 400,", f"max: {{vcore: {meant},")
+    followed = edit(advised, ledger, TWO)
+    assert followed.text == advised
+    assert [limit(followed, A, resource, kind) for kind in ("max", "guaranteed")
+            for resource in ("vcore", "memory")] == ["656", "832G", "264", "544G"]  # fmt: skip
+    back = edit(followed.text, followed.ledger, {})
+    assert back.text == change(TREE, "max: {vcore: 80,", "max: {vcore: 400,")
+
+
+def test_the_advice_on_a_limit_below_what_is_lent_is_right_to_the_letter() -> None:
+    made = lend(TREE, TWO)
+    edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 200,")
+    frozen = edit(change(edited, "vcore: 264,", "vcore: 9,"), made.ledger, TWO)
+    assert f"`dnm queues rebase --queue {A} --as baseline`" in frozen.held[A]
+    followed = plan_rebase(source(frozen.text, frozen.ledger), wants(TWO), Reading.BASELINE, [A])
+    assert [limit(followed, A, resource, kind) for kind in ("max", "guaranteed")
+            for resource in ("vcore", "memory")] == ["456", "832G", "265", "544G"]  # fmt: skip
+    assert not followed.held
+    back = edit(followed.text, followed.ledger, {})
+    text = change(TREE, "max: {vcore: 80,", "max: {vcore: 200,")
+    assert back.text == change(text, "guaranteed: {vcore: 8,", "guaranteed: {vcore: 9,")
 
 
 def test_rebase_after_the_emergency_is_over() -> None:

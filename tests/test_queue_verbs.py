@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from dnm.errors import QueueError
 from dnm.kube import KubeClient
-from dnm.ledger import QueueWants, plan_rebase
+from dnm.ledger import QueueEdit, QueueWants, plan_rebase
 from dnm.ledger_compare import Reading
 from dnm.model import Config, Resources
 from dnm.queue_advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queue_verbs import check_cluster, headroom, rebase_queues, show_queues
-from dnm.queues import parse_document
+from dnm.queues import SourceDocument, parse_document
 from dnm.sandbox.cluster import Sandbox
 from dnm.yunikorn import YunikornClient
 from tests.queue_kit import TREE, A, B, change, lend, nodes_of
@@ -118,15 +119,54 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
     with pytest.raises(QueueError, match="dnm queues rebase --as total"):
         write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered={})
 
-    def say(reading: Reading) -> int:
-        return rebase_queues(kube, PLACE, lambda source: plan_rebase(source, wants, reading))
+    def say(reading: Reading, is_sure: bool = True) -> str:
+        def change_it(source: SourceDocument) -> QueueEdit:
+            return plan_rebase(source, wants, reading)
 
-    assert say(Reading.TOTAL) == 0
-    assert "the ledger is written anew; no limit changed" in capsys.readouterr().out
-    assert say(Reading.TOTAL) == 0
-    assert "nothing was written" in capsys.readouterr().out
-    assert say(Reading.BASELINE) == 0
-    assert f"{A}: max vcore 208 -> 336" in capsys.readouterr().out
+        asked: list[str] = []
+
+        def answer(question: str) -> bool:
+            asked.append(capsys.readouterr().out)
+            return is_sure
+
+        assert rebase_queues(kube, PLACE, change_it, answer, nullcontext()) == 0
+        return "".join(asked) + "| " + capsys.readouterr().out
+
+    before = sandbox.queues_text()
+    said = say(Reading.BASELINE, is_sure=False)
+    assert f"{A}: max vcore 208 -> 336" in said and said.endswith("| nothing was written\n")
+    said = say(Reading.TOTAL, is_sure=False)
+    assert said.startswith("no limit changes\n")
+    assert f"{A}: max without lent nodes: 80 vcore, 320G memory" in said
+    with pytest.raises(QueueError, match="dnm queues rebase --as total"):
+        write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered={})
+    assert say(Reading.TOTAL).endswith("| the ledger is written\n")
+    for reading in Reading:
+        said = say(reading)
+        assert said.startswith("| these limits stand as dnm knows") and "nothing was wr" in said
+    assert sandbox.queues_text() == before
+
+
+def test_a_document_that_changes_while_a_person_thinks_is_asked_about_again(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    sandbox.set_queues(lend(TREE, nodes_of(A, "n1")).text)
+    wants = QueueWants(instance_id="prod", nodes=nodes_of(A, "n1"))
+    questions = 0
+
+    def answer(question: str) -> bool:
+        nonlocal questions
+        questions += 1
+        text = sandbox.queues_text()
+        if questions == 1:
+            sandbox.set_queues(change(text, "max: {vcore: 208,", "max: {vcore: 300,"))
+        return True
+
+    def change_it(source: SourceDocument) -> QueueEdit:
+        return plan_rebase(source, wants, Reading.BASELINE)
+
+    assert rebase_queues(kube, PLACE, change_it, answer, nullcontext()) == 0
+    assert questions == 2 and "max: {vcore: 428," in sandbox.queues_text()
 
 
 PREEMPTION = """\
