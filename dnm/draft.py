@@ -49,7 +49,9 @@ def queue_wants(config: Config, registry: Registry, action: SetQueueLimits) -> Q
         instance_id=config.instance_id,
         nodes=action.queues,
         floors=action.floors,
-        remembered=registry.last_run.queues,
+        remembered={
+            path: status for path, status in registry.last_run.queues.items() if status.is_judged
+        },
         adjust_guaranteed=config.adjust_guaranteed,
         allowed_prefixes=config.allowed_queue_prefixes,
     )

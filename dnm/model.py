@@ -414,6 +414,7 @@ class QueueStatus(Value):
     pending_pods: int
     verdict: str
     reason: str
+    is_judged: bool = True  # False: no run could tell yet what of the limit is lent
 
 
 class RunRecord(Value):

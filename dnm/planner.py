@@ -156,4 +156,5 @@ def _status(draft: Draft, queue: str) -> QueueStatus:
         pending_pods=demand.pending_pods if demand else 0,
         verdict=verdict.verdict.value if verdict else "",
         reason="; ".join(filter(None, sentences)),
+        is_judged=numbers is not None or (last is not None and last.is_judged),
     )
