@@ -13,7 +13,7 @@ from shlex import quote
 import msgspec
 
 from dnm import config_values as values
-from dnm.check import Finding, doubtful, fine, guarded, skipped, wrong
+from dnm.check import Finding, Result, doubtful, fine, guarded, skipped, wrong
 from dnm.converter import NodeConvert
 from dnm.demand import Demand, DemandFacts, gather_demand
 from dnm.errors import DnmError
@@ -97,7 +97,11 @@ def check_cluster(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Everything behind the API; where it does not answer, the one finding says so."""
-    yield from guarded("kubeconfig", lambda: check_kubeconfig(config))
+    found = list(guarded("kubeconfig", lambda: check_kubeconfig(config)))
+    yield from found
+    if any(finding.result is Result.FAILED for finding in found):
+        yield skipped("Kubernetes", "it needs a kubeconfig that can be used")
+        return
     with closing(KubeClient.connect(config)) as kube:
         try:
             yield fine("Kubernetes", f"{kube.server} answers, version {kube.version()}")

@@ -19,6 +19,7 @@ import msgspec
 from dnm.errors import KubeError
 from dnm.model import Config
 from dnm.touch import touch
+from dnm.trust import check_trust
 
 _HOME_KUBECONFIG = Path("~/.kube/config")
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
@@ -48,13 +49,16 @@ def load_access(config: Config) -> Access:
     """`kubeconfig_path`, else KUBECONFIG, else ~/.kube/config, else the pod's service account.
 
     Raises KubeError that names the file and what to do. A plug-in that hangs is given up after
-    `request_timeout`.
+    `request_timeout`. A file may name a plug-in to run, so one that others can write is not obeyed.
     """
     from dnm.kube_kubeconfig import read_plain
 
     source = find_kubeconfig(config)
     try:
         with touch("kube.load_access"):
+            for path in map(Path, filter(None, source.split(os.pathsep))):
+                if path.exists():
+                    check_trust(path, KubeError)
             plain = read_plain(Path(source)) if source and os.pathsep not in source else None
             return plain or _load_official(source, config.request_timeout.total_seconds())
     except OSError as error:

@@ -193,7 +193,7 @@ BROKEN: list[object] = [
                  "batch nodes", "failed", "exit 3 no", 1, id="list-fails"),
     pytest.param(lambda s: _say(s, "node_type = q\n"), "batch nodes", "warning",
                  "lists no node of the type q", 0, id="type-without-nodes"),
-    pytest.param(lambda s: (s.directory / "sandbox/kubeconfig").unlink(), "Kubernetes", "failed",
+    pytest.param(lambda s: (s.directory / "sandbox/kubeconfig").unlink(), "kubeconfig", "failed",
                  "there is no such file", 1, id="no-kubeconfig"),
     pytest.param(lambda s: (s.directory / "sandbox/kubeconfig").chmod(0o644), "kubeconfig",
                  "warning", "chmod 600", 0, id="kubeconfig-readable"),

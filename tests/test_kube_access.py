@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from dnm.convert.kube_side import KubeConnection
+from dnm.convert.settings import Settings
 from dnm.errors import KubeError
 from dnm.kube_access import Access, _load_official, load_access
 from dnm.kube_kubeconfig import read_plain
@@ -316,6 +318,35 @@ def test_a_plugin_that_gives_nothing_is_an_error(tmp_path: Path, script: str, wh
     path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, script)})
     with pytest.raises(KubeError, match=why):
         load_access(a_config(kubeconfig_path=path))
+
+
+OF_OTHERS = ("kubeconfig_path", "KUBECONFIG", "KUBECONFIG of several", "home", "node-convert")
+
+
+@pytest.mark.parametrize("named", OF_OTHERS)
+def test_a_kubeconfig_that_others_can_write_runs_no_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    home = tmp_path / "home" / ".kube"
+    home.mkdir(parents=True)
+    script = f"open({str(tmp_path / 'ran')!r}, 'w'); print('''{credential('x')}''')"
+    path = a_kubeconfig(home, user={"exec": a_plugin(tmp_path, script)}).rename(home / "config")
+    own = a_kubeconfig(tmp_path, {"server": "http://own"})
+    if named.startswith("KUBECONFIG"):
+        monkeypatch.setenv("KUBECONFIG", f"{own}:{path}" if "several" in named else str(path))
+    configured = path if named in ("kubeconfig_path", "node-convert") else None
+
+    def load() -> Access:
+        if named == "node-convert":
+            return KubeConnection(Settings(kubeconfig_path=configured)).access
+        return load_access(a_config(kubeconfig_path=configured))
+
+    path.chmod(0o666)
+    with pytest.raises(KubeError, match=f"{path} can be written by everybody .*'chmod go-w {path}"):
+        load()
+    assert not (tmp_path / "ran").exists()
+    path.chmod(0o600)
+    assert load().server
 
 
 def test_a_plugin_that_hangs_is_given_up(tmp_path: Path) -> None:
