@@ -16,9 +16,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -57,13 +57,40 @@ class Story(msgspec.Struct, kw_only=True):
     waits: list[float] = []  # seconds from a session's creation to its start
 
 
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and a terminal that is closed end a demo as Ctrl-C does; under nohup it goes on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    before = {
+        sent: handler
+        for sent in (signal.SIGTERM, signal.SIGHUP)
+        if (handler := signal.getsignal(sent)) is not signal.SIG_IGN
+    }
+
+    def interrupt(number: int, frame: object) -> None:
+        for sent in before:  # a shell and the kernel both tell of a closed terminal
+            signal.signal(sent, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for sent in before:
+        signal.signal(sent, interrupt)
+    try:
+        yield
+    finally:
+        for sent, handler in before.items():
+            signal.signal(sent, handler)
+
+
+@ended_by_signals()
 def demo(*, speed: float = 1.0) -> int:
     """Plays it: 0 if the books balance, 1 if they don't or it can't be played, 130 on Ctrl-C.
 
     `speed` shortens all waiting, but not the work of dnm itself.
     """
     place = Path(tempfile.mkdtemp(prefix="dnm-demo-"))
-    before = _let_term_interrupt()
     problems: list[str] = []
     try:
         server = start(place / "sandbox", ["--nodes", str(_MACHINES), "--speed", str(speed)])
@@ -71,15 +98,14 @@ def demo(*, speed: float = 1.0) -> int:
     except SandboxError as error:
         problems = [str(error)]
     except KeyboardInterrupt:
-        print("\ndnm: stopped; the sandbox is gone", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print("\ndnm: stopped; the sandbox is gone", file=sys.stderr)
         return 130
     finally:
         with contextlib.suppress(SandboxError):
             stop(place / "sandbox")
         if not problems:
             shutil.rmtree(place, ignore_errors=True)
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
     for problem in problems:
         print(f"dnm: the books don't balance: {problem}", file=sys.stderr)
     if problems:
@@ -104,13 +130,6 @@ def _play_and_check(story: Story) -> list[str]:
             f"document is the same byte for byte (sha256 {digest})."
         )
     return problems
-
-
-def _let_term_interrupt() -> Any:
-    """SIGTERM ends the demo as Ctrl-C does; what handled it before is returned."""
-    if threading.current_thread() is not threading.main_thread():
-        return None
-    return signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 # --- the play --------------------------------------------------------------------------------

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from dnm.convert.lab import SlurmLab
 from dnm.convert.lab_hooks import write_lab_hooks
+from dnm.demo import ended_by_signals
 from dnm.demo_view import State, View, lent_nodes, open_view, pods_of
 from dnm.errors import ExitCode, SandboxError, SlurmError
 from dnm.sandbox import manifests
@@ -200,16 +199,7 @@ def _place(node: SlurmNode) -> str:
     return "leaving" if "DRAIN" in node.state.flags else "batch"
 
 
-@contextlib.contextmanager
-def _term_interrupts() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does, so that no daemon is left behind."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
+@ended_by_signals()
 def demo_slurm(session_seconds: float = 8) -> int:
     """Plays it: 0 if the books balance, 1 if they don't or it can't be played, 130 on Ctrl-C."""
     place = Path(tempfile.mkdtemp(prefix="dnm-slurm-demo-"))
@@ -217,12 +207,12 @@ def demo_slurm(session_seconds: float = 8) -> int:
     demo = SlurmDemo(place, session_seconds)
     problems: list[str] = []
     try:
-        with _term_interrupts():
-            problems = _play_and_check(demo)
+        problems = _play_and_check(demo)
     except (SlurmError, SandboxError) as error:
         problems = [str(error)]
     except KeyboardInterrupt:
-        print("\ndnm: stopped; Slurm and the sandbox are gone", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print("\ndnm: stopped; Slurm and the sandbox are gone", file=sys.stderr)
         return 130
     finally:
         demo.end()

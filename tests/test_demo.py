@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PLAY = "import sys; from dnm.demo import demo; sys.exit(demo(speed=5))"
@@ -43,17 +46,46 @@ def test_the_demo_ends_with_balanced_books(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [] and servers(tmp_path) == []
 
 
-def test_the_demo_leaves_nothing_behind_when_it_is_stopped(tmp_path: Path) -> None:
+def assert_nothing_is_left(directory: Path) -> None:
+    deadline = time.monotonic() + 10
+    while servers(directory) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(directory.iterdir()) == [] and servers(directory) == []
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
+    tmp_path: Path, sent: signal.Signals
+) -> None:
     with start(tmp_path) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "A workshop begins" in line:
                 break
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, sent)
         said = process.stdout.read()
         process.wait(timeout=30)
     assert process.returncode == 130, said
-    deadline = time.monotonic() + 10
-    while servers(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert list(tmp_path.iterdir()) == [] and servers(tmp_path) == []
+    assert_nothing_is_left(tmp_path)
+
+
+def test_the_demo_leaves_nothing_behind_when_it_is_stopped_at_once(tmp_path: Path) -> None:
+    with start(tmp_path) as process:
+        while not servers(tmp_path):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=30) == 130
+    assert_nothing_is_left(tmp_path)
+
+
+def test_the_demo_leaves_nothing_behind_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path))
+        os.execv(sys.executable, [sys.executable, "-c", PLAY])
+    said = b""
+    while b"A workshop begins" not in said:
+        said += os.read(terminal, 65536)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
+    assert_nothing_is_left(tmp_path)

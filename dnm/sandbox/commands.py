@@ -96,11 +96,16 @@ def start(place: Path, arguments: Sequence[str]) -> Server:
             start_new_session=True,
         )
     deadline = time.monotonic() + _START_SECONDS
-    while child.poll() is None and time.monotonic() < deadline:
-        server = find_server(place)
-        if server is not None and server.pid == child.pid:
-            return server
-        time.sleep(0.03)
+    try:
+        while child.poll() is None and time.monotonic() < deadline:
+            server = find_server(place)
+            if server is not None and server.pid == child.pid:
+                return server
+            time.sleep(0.03)
+    except KeyboardInterrupt:
+        child.kill()
+        child.wait()
+        raise
     if child.poll() is None:
         child.kill()
         child.wait()
