@@ -115,7 +115,7 @@ def check_cluster(
             config, registry, kube, NodeConvert(config, environ), datetime.now(UTC)
         )
     document: list[QueueDocument] = []
-    yield from guarded("queue document", lambda: check_queue_document(snapshot, document))
+    yield from guarded("queue document", lambda: check_queue_document(config, snapshot, document))
     if document:
         yield from check_queues(config, document[0])
         if config.yunikorn_url:
@@ -191,13 +191,16 @@ def _pods_by_namespace(config: Config, kube: KubeClient) -> Iterator[Finding]:
 # --- queues ----------------------------------------------------------------------------------
 
 
-def check_queue_document(snapshot: Snapshot, found: list[QueueDocument]) -> Iterator[Finding]:
+def check_queue_document(
+    config: Config, snapshot: Snapshot, found: list[QueueDocument]
+) -> Iterator[Finding]:
     """Where it is, whether dnm may edit it there, and YuniKorn's rules; leaves it in `found`."""
     check = "queue document"
     if isinstance(snapshot.queue_maps, Unreadable):
         yield wrong(check, f"{snapshot.queue_maps.what}: {snapshot.queue_maps.error}")
         return
-    source = resolve_document(*snapshot.queue_maps)
+    asked = (config.yunikorn_cm_namespace, config.yunikorn_cm_name)
+    source = resolve_document(*snapshot.queue_maps, asked)
     for warning in source.warnings:
         yield doubtful(check, warning)
     document = parse_document(source.text)

@@ -97,7 +97,8 @@ class Draft:
             self.refusal = maps.error
             return
         try:
-            self.source = resolve_document(*maps)
+            asked = (self.config.yunikorn_cm_namespace, self.config.yunikorn_cm_name)
+            self.source = resolve_document(*maps, asked)
             self.limits = parse_document(self.source.text).queues
         except QueueError as error:
             self.source, self.refusal = None, str(error)

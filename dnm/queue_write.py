@@ -50,7 +50,7 @@ def read_source(kube: ConfigMaps, namespace: str, name: str) -> SourceDocument:
     """The document in force. Raises KubeError, and QueueError for a broken gzip."""
     configs = kube.read_config_map(namespace, name)
     defaults = None if name == DEFAULTS_NAME else kube.read_config_map(namespace, DEFAULTS_NAME)
-    return resolve_document(configs, defaults)
+    return resolve_document(configs, defaults, (namespace, name))
 
 
 def apply_queue_edit(

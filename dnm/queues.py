@@ -69,14 +69,20 @@ class SourceDocument(Value):
         return self.config_map.annotations.get(LEDGER_ANNOTATION, "") if self.config_map else ""
 
 
-def resolve_document(configs: ConfigMap | None, defaults: ConfigMap | None) -> SourceDocument:
+def resolve_document(
+    configs: ConfigMap | None,
+    defaults: ConfigMap | None,
+    asked: tuple[str, str] = ("yunikorn", "yunikorn-configs"),
+) -> SourceDocument:
     """What YuniKorn puts together from `yunikorn-configs` and `yunikorn-defaults`: key by key, the
-    former first, `binaryData` before `data`, the key after `service.policyGroup`.
+    former first, `binaryData` before `data`, the key after `service.policyGroup`. `asked`: where
+    the former was looked for.
 
     Raises QueueError for a compressed document that can't be unpacked: YuniKorn would then silently
     fall back on another one.
     """
     maps = [found for found in (configs, defaults) if found is not None]
+    missing = "" if configs else _no_config_map(*asked)
     settings = {key: text for found in reversed(maps) for key, text in found.data.items()}
     group = settings.get("service.policyGroup", "").strip() or "queues"
     is_hot = settings.get("service.enableConfigHotRefresh", "").strip() not in _FALSE
@@ -91,17 +97,24 @@ def resolve_document(configs: ConfigMap | None, defaults: ConfigMap | None) -> S
             config_map=found,
             key=key,
             is_gzip=is_gzip,
-            refusal=_why_not_there(found, key, text, found is configs),
+            refusal=missing + _why_not_there(found, key, text, found is configs),
             warnings=warnings,
             is_hot_refreshed=is_hot,
         )
     where = " or ".join(f"{found.namespace}/{found.name}" for found in maps) or "the cluster"
     return SourceDocument(
         text=_BUILT_IN,
-        refusal=f"there is no {group}.yaml in {where}: YuniKorn uses its built-in queues, which "
-        f"have no limits; write a {group}.yaml into the ConfigMap first",
+        refusal=f"{missing}there is no {group}.yaml in {where}: YuniKorn uses its built-in queues, "
+        f"which have no limits; write a {group}.yaml into the ConfigMap first",
         warnings=warnings,
         is_hot_refreshed=is_hot,
+    )
+
+
+def _no_config_map(namespace: str, name: str) -> str:
+    return (
+        f"there is no ConfigMap {namespace}/{name} (yunikorn_cm_namespace, yunikorn_cm_name): "
+        "correct the name; if YuniKorn really has none, "
     )
 
 

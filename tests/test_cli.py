@@ -378,6 +378,15 @@ def test_queues_are_shown_checked_and_rebased(sandbox: Sandbox, site: Site, tmp_
     assert said.returncode == 0 and "nothing was written" in said.stdout
 
 
+@pytest.mark.parametrize("command", ["plan", "check", "queues check", "queues rebase --as total"])
+def test_a_wrong_name_of_the_config_map_is_named(site: Site, command: str) -> None:
+    settings(site, yunikorn_cm_name="yunikorn-config")
+    done = site.command(*command.split())
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "no ConfigMap yunikorn/yunikorn-config (yunikorn_cm_namespace, yunikorn_cm_name)" in said
+    assert "correct the name" in said
+
+
 @pytest.mark.parametrize("is_mute", [False, True], ids=["", "the document out of reach at first"])
 def test_a_ledger_that_is_lost_beyond_doubt_asks_a_person(
     sandbox: Sandbox, site: Site, is_mute: bool

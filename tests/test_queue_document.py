@@ -109,10 +109,15 @@ def test_the_document_in_force(
 
 
 REFUSED_PLACES = [
-    pytest.param(None, None, "there is no queues.yaml in the cluster", id="no ConfigMap"),
+    pytest.param(
+        None, None, "if YuniKorn really has none, there is no queues.yaml in the cluster",
+        id="no ConfigMap",
+    ),
     pytest.param({"data": {}}, None, "no queues.yaml in yunikorn/yunikorn-configs", id="no key"),
     pytest.param({"data": {"queues.yaml": ""}}, None, "is empty", id="empty"),
     pytest.param(None, {"data": {"queues.yaml": TREE}}, "which Helm owns", id="only in defaults"),
+    pytest.param(None, {"data": {"queues.yaml": TREE}}, "no ConfigMap yunikorn/yunikorn-configs",
+                 id="only in defaults, by a wrong name"),
     pytest.param(
         {"data": {"queues.yaml": TREE}, "immutable": True}, None, "is immutable", id="immutable"
     ),
