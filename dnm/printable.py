@@ -62,11 +62,14 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
 
 
 def _blocks(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    indent = "  "
     for row in rows:
-        yield row[0]
+        if row[0]:  # else it goes on with the thing above
+            yield row[0]
+            indent = " " * (len(row[0]) - len(row[0].lstrip()) + 2)
         for name, cell in zip(header[1:], row[1:], strict=True):
             if cell:
-                yield from wrapped(f"{name}: {cell}", width, "  ")
+                yield from wrapped(f"{name}: {cell}", width, indent)
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:

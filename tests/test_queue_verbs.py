@@ -91,6 +91,27 @@ def test_show(
     assert "336 80 256 ? ?" in " ".join(capsys.readouterr().out.split())
 
 
+def test_show_on_a_narrow_terminal(
+    kube: KubeClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert show_queues(kube, PLACE, None, as_json=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = lines.index("    a")
+    assert lines[begin : begin + 9] == [
+        "    a",
+        "      resource: vcore",
+        "      limit: 80",
+        "      baseline: 80",
+        "      lent: 0",
+        "      used: ?",
+        "      headroom: ?",
+        "      resource: memory",
+        "      limit: 320G",
+    ]
+    assert lines.count("") == 1  # between the two tables
+
+
 def test_show_for_machines(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
