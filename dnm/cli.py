@@ -297,7 +297,10 @@ def queues_check(
     config_path: ConfigOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Judge queue documents as YuniKorn would: 0 if it takes them, 1 and every violation if not."""
+    """Judge queue documents as YuniKorn would: 0 if it takes them, 1 and every violation if not.
+
+    1 also for a document without the partition `default`: YuniKorn takes it and ends everything.
+    """
     from dnm import queue_verbs
 
     as_json = output is Output.json

@@ -18,12 +18,15 @@ from dnm.queues import SourceDocument, advise, check_rules, read_document, resol
 
 
 class Judgement(Value):
-    """Of one document: `violations` are what YuniKorn refuses, `advice` what it takes badly."""
+    """Of one document: `violations` are what YuniKorn refuses, `advice` what it takes badly.
+
+    `is_deadly`: it takes it, and ends every application with it."""
 
     file: str
     violations: tuple[Violation, ...] = ()
     advice: tuple[Violation, ...] = ()
     queues: int = 0
+    is_deadly: bool = False
 
     @property
     def is_ok(self) -> bool:
@@ -68,6 +71,7 @@ def judge_text(file: str, text: str) -> Judgement:
         violations=check_rules(document),
         advice=advise(document),
         queues=len(document.queues),
+        is_deadly=document.partition is None,
     )
 
 

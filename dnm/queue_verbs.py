@@ -30,7 +30,7 @@ SHOW_SCHEMA = "dnm.queues.show/1"
 
 
 def check_files(files: Sequence[Path], as_json: bool) -> int:
-    """Judges files as YuniKorn would; 0 where it takes all of them, 1 where not."""
+    """Judges files as YuniKorn would; 0 where it takes all of them and lives, 1 where not."""
     return _report([judged for path in files for judged in judge_file(path)], as_json)
 
 
@@ -60,6 +60,7 @@ def check_cluster(
         violations=tuple(violations),
         advice=(*advice, *judged.advice),
         queues=judged.queues,
+        is_deadly=judged.is_deadly,
     )
     return _report([whole], as_json)
 
@@ -77,7 +78,8 @@ def _report(judged: list[Judgement], as_json: bool) -> int:
     else:
         for one in judged:
             _print_judgement(one)
-    return ExitCode.OK if all(one.is_ok for one in judged) else ExitCode.FAILED
+    are_good = all(one.is_ok and not one.is_deadly for one in judged)
+    return ExitCode.OK if are_good else ExitCode.FAILED
 
 
 def _judgement_document(judged: Judgement) -> dict[str, Any]:
@@ -104,7 +106,14 @@ def _print_judgement(judged: Judgement) -> None:
         print(printable(f"{judged.file}:{found.line}: {found.message} [{found.rule}]"))
     for found in judged.advice:
         print(printable(f"{judged.file}:{found.line}: advice: {found.message} [{found.rule}]"))
-    if judged.is_ok:
+    if judged.is_ok and judged.is_deadly:
+        print(
+            printable(
+                f"{judged.file}: never apply it: YuniKorn takes it, but it has no partition "
+                "`default` and so no queue for Kubernetes"
+            )
+        )
+    elif judged.is_ok:
         print(printable(f"{judged.file}: YuniKorn takes it, {judged.queues} queues"))
 
 

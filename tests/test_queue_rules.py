@@ -174,10 +174,33 @@ def test_files_and_manifests(
     path.write_text(content)
     (judged,) = judge_file(path)
     assert [(one.rule, one.line) for one in judged.violations] == found
-    assert check_files([path], as_json=False) == (1 if found else 0)
+    assert check_files([path], as_json=False) == (1 if found or not content else 0)
     printed = capsys.readouterr().out
     for rule, line in found:
         assert f"{path}:{line}: " in printed and f"[{rule}]" in printed
+
+
+DEADLY = [
+    pytest.param("", id="an empty file"),
+    pytest.param("# emptied\n", id="a comment"),
+    pytest.param("partitions: []\n", id="no partitions"),
+    pytest.param("partitions: [{name: other, queues: []}]\n", id="no default"),
+    pytest.param(manifest("partitions: []\n"), id="in a manifest"),
+]
+
+
+@pytest.mark.parametrize("content", DEADLY)
+def test_what_yunikorn_takes_and_nobody_should_apply_does_not_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(content)
+    assert check_files([path], as_json=False) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"{path}: never apply it: YuniKorn takes it, but")
+    assert check_files([path], as_json=True) == 1
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["ok"] and not entry["violations"] and entry["advice"]  # YuniKorn's own verdict
 
 
 def test_json_for_pipelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
