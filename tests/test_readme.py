@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dnm.model import Reason
+from dnm.sandbox.client import ask
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -100,6 +101,29 @@ def test_every_dependency_is_given_its_reason() -> None:
     table = README.split("## Dependencies")[1]
     for name in re.findall(r'^\s+"([a-z-]+)', listed, flags=re.M):
         assert f"| {name}" in table, name
+
+
+def test_what_is_tried_by_hand_finds_the_commands_that_make_has_installed() -> None:
+    by_hand = next(block for block in BLOCKS if "dnm sandbox up" in block)
+    assert by_hand.startswith("export PATH=$PWD/.venv/bin:$PATH\n")
+    assert "VENV := .venv\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    before = README.split(by_hand)[0].split("## Two commands")[1]
+    assert set(re.findall(r"`dnm ([^`]+)`", before)) == {"run"}  # what it tells of, not what to do
+
+
+def test_every_way_to_make_things_go_wrong_is_taken(sandbox: Sandbox) -> None:
+    sandbox.add_machines(3)
+    sandbox.join_by_hand("a003", "dev")
+    lines = re.findall(r"^curl (.*)\$URL(/sandbox/.*)$", README, flags=re.M)
+    assert len(lines) == 6
+    kept = []
+    for options, path in lines:
+        words = shlex.split(options)
+        body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
+        method = "DELETE" if "DELETE" in words else "POST" if body else "GET"
+        ask(sandbox.url, method, path, body)
+        kept.append((len(sandbox.faults._faults), len(sandbox.conversion.behaviours)))
+    assert kept == [(1, 0), (0, 0), (0, 1), (0, 0), (0, 0), (0, 0)]
 
 
 @pytest.fixture

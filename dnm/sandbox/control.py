@@ -74,6 +74,9 @@ class Control:
             return json_answer(sandbox.faults.add(msgspec.convert(asked, Fault)))
         if route == "behaviours":
             with sandbox.lock:
+                if request.method == "DELETE":
+                    sandbox.conversion.behaviours.clear()
+                    return json_answer([])
                 sandbox.conversion.behaviours.append(msgspec.convert(asked, Behaviour))
             return json_answer({})
         if route == "timing":
