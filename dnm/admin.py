@@ -96,7 +96,8 @@ def reset(config: Config, name: str) -> str:
             breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
             return _with(registry, breakers=breakers, waiting={})
         if name in config.node_types:
-            said = f"node type {name} backs off no more"
+            was = "backs off no more" if name in registry.backoffs else "was not backing off"
+            said = f"node type {name} {was}"
             return _with(registry, backoffs=_without(registry.backoffs, name))
         known = sorted([*registry.nodes, *config.queues, *config.node_types])
         raise NotKnownError(
@@ -127,6 +128,7 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool]) -> str:
         _known(registry, node)
         return _with(registry, nodes=_without(registry.nodes, node))
 
+    _known(load_registry(config, datetime.now(UTC)), node)
     if not is_sure(
         f"{node} leaves the registry: dnm will not return it any more, and its queue shrinks. "
         "Is it back in Slurm and gone from Kubernetes? (While its Node is there with dnm's mark, "

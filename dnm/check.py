@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from shlex import quote
 
-from dnm.config import load_config
+from dnm.config import find_config_path, load_config
 from dnm.config_file import read_ini
 from dnm.converter import converter_environment, list_batch_nodes
 from dnm.errors import DnmError, ExitCode
@@ -62,8 +62,9 @@ def wrong(check: str, text: str, remedy: str = "") -> Finding:
 
 
 def all_wrong(check: str, error: DnmError) -> Iterator[Finding]:
-    """An error may list several problems, a line each."""
-    return (wrong(check, line.strip()) for line in str(error).splitlines())
+    """An error may list several problems, a line each behind one that says how many."""
+    head, *problems = str(error).splitlines()
+    return (wrong(check, line.strip()) for line in problems or [head])
 
 
 def skipped(check: str, text: str) -> Finding:
@@ -90,7 +91,8 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
         config = load_config(path, environ)
     except DnmError as error:
         yield from all_wrong("configuration", error)
-        yield skipped("all others", "they need a configuration that is right")
+        file = find_config_path(path, environ)
+        yield skipped("all others", f"they need a configuration that is right: {file}")
         return
     now = datetime.now(UTC)
     yield fine(

@@ -150,7 +150,7 @@ def show_queues(
         for line in columns(["queue", "instance", "node", "adds"], lent, terminal_width()):
             print(line)
     else:
-        print("no node is lent")
+        print("no node serves a queue yet")
     return ExitCode.OK
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dnm import admin
 from dnm.lifecycle import advance_node
-from dnm.model import Config, ConverterProcess, LentNode, Phase, Reason, Registry
+from dnm.model import Backoff, Config, ConverterProcess, LentNode, Phase, Reason, Registry
 from dnm.registry import load_registry, save_registry
 from dnm.report import status_document
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, facts
@@ -71,6 +71,14 @@ def test_a_person_waits_for_the_run_that_is_at_work(
     assert pause is not None and pause.reason == "it burns"
     assert holder.wait() == 0
     holder.stdout.close()
+
+
+def test_a_back_off_is_ended_once(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    backoff = Backoff(failures=1, until=NOW, ask_at_most=1)
+    save_registry(config.converted_nodes_path, Registry(backoffs={"a": backoff}))
+    assert admin.reset(config, "a") == "node type a backs off no more"
+    assert admin.reset(config, "a") == "node type a was not backing off"
 
 
 def test_the_end_of_the_last_run_stays_where_it_was(tmp_path: Path) -> None:

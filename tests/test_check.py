@@ -104,6 +104,16 @@ def _method_and_path(request: object) -> tuple[str, str]:
     return request.method, request.path  # type: ignore[attr-defined]
 
 
+def test_each_problem_is_one_that_is_wrong(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.write("dnm.ini", INI + "chek_interval_seconds = 1\nmax_converted_nodes = x\n")
+    assert run_checks(site.ini, os.environ) == 2
+    *_, last_but_one, last = capsys.readouterr().out.splitlines()
+    assert last == "2 wrong, 1 not looked at" and str(site.ini) in last_but_one
+    site.write("dnm.ini", INI + "[node_convert]\nroll_bck = no\n")
+    assert run_checks(site.ini, os.environ) == 1
+    assert ", 1 wrong" in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_json(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     (site.directory / "sandbox" / "node-convert").unlink()
     assert run_checks(site.ini, os.environ, "json") == 1

@@ -326,7 +326,10 @@ def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) ->
     assert refused.returncode == 2 and refused.stderr.count("is not a lent node") == 1
     site.command("unhold", "a001")
     assert "may convert again" in site.command("reset", QUEUE).stdout
-    assert "backs off no more" in site.command("reset", "a").stdout
+    assert "was not backing off" in site.command("reset", "a").stdout
+    asked = site.command("forget", "a099")
+    assert asked.returncode == 2 and "'a099' is not a lent node" in asked.stderr
+    assert "[y/N]" not in asked.stdout
     assert "nothing to reset" in site.command("reset", "a001").stderr
     assert site.command("reset", "nothing").returncode == 2
     assert site.command("forget", "a002", "--yes").returncode == 0

@@ -116,7 +116,7 @@ def test_show_for_machines(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show_queues(kube, PLACE, None, as_json=False)
-    assert "no node is lent" in capsys.readouterr().out
+    assert "no node serves a queue yet" in capsys.readouterr().out
     write(sandbox.kubeconfig, None, "prod", nodes_of(A, "n1"))
     show_queues(kube, PLACE, {}, as_json=True)
     shown = json.loads(capsys.readouterr().out)
