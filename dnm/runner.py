@@ -26,7 +26,7 @@ from dnm.snapshot import nothing_readable, take_snapshot
 from dnm.touch import touch
 from dnm.trust import check_trust
 
-_LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside its converters
+_LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside listening to its converters
 
 
 class Kube(snapshot.Kube, actuator.Kube, Protocol):
@@ -65,7 +65,7 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
                 if on_wait is None:
                     raise
                 on_wait()
-                lock.acquire(timeout=(config.convert_timeout + _LONGEST_LOOK).total_seconds())
+                lock.acquire(timeout=(config.check_interval + _LONGEST_LOOK).total_seconds())
     except Timeout as error:
         raise LockedError(f"another run holds the lock {path}; it is left to finish") from error
     except OSError as error:

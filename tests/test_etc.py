@@ -172,7 +172,7 @@ def test_the_service_outlasts_what_dnm_waits_for() -> None:
     assert service["KillMode"] == "process"
     assert service["SuccessExitStatus"] == "75"
     assert int(service["TimeoutStopSec"]) > defaults.shutdown_grace.total_seconds()
-    assert int(service["TimeoutStartSec"]) > 2 * defaults.convert_timeout.total_seconds()
+    assert int(service["TimeoutStartSec"]) > 10 * defaults.check_interval.total_seconds()
     assert service["ReadWritePaths"] == str(defaults.state_dir)
 
 

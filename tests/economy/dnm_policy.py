@@ -1,7 +1,6 @@
 """dnm itself: the real `make_plan`, fed with snapshots of the world, carried out there.
 
-Runs follow one another as cron starts them. `waits`: a run listens to its converters until they
-end, and meanwhile the next one finds the lock taken; without, every minute is a run.
+Every minute is a run: one leaves converters at work that take longer than half an interval.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ _TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 class DnmPolicy:
     """One installation of dnm, over a week."""
 
-    def __init__(self, workload: Workload, waits: bool = True, **changes: Any) -> None:
-        self._waits = waits
+    def __init__(self, workload: Workload, **changes: Any) -> None:
         self._config = make_config(workload, **changes)
         self._registry = Registry()
         self._queue_map = ConfigMap(
@@ -78,9 +76,9 @@ class DnmPolicy:
             self.acted_at.append(world.now)
         assert not plan.errors, plan.errors
         self._registry = plan.registry
-        busy_until = self._apply(world, plan)
+        self._apply(world, plan)
         self._record(last_run=RunRecord(queues=dict(plan.status)))
-        return busy_until if self._waits else world.now
+        return world.now
 
     # --- the world as values -----------------------------------------------------------------
 
@@ -148,8 +146,7 @@ class DnmPolicy:
 
     # --- the plan, carried out ---------------------------------------------------------------
 
-    def _apply(self, world: World, plan: Plan) -> float:
-        busy_until = world.now
+    def _apply(self, world: World, plan: Plan) -> None:
         for action in plan.actions:
             match action:
                 case MarkNode(node=name, mark=mark):
@@ -163,10 +160,9 @@ class DnmPolicy:
                 case SetQueueLimits():
                     self._set_limits(world, action)
                 case StartConversion(request=request):
-                    busy_until = max(busy_until, self._convert(world, request))
+                    self._convert(world, request)
                 case ReturnNode(node=name):
-                    busy_until = max(busy_until, self._return(world, name))
-        return busy_until if self._waits else world.now
+                    self._return(world, name)
 
     def _set_limits(self, world: World, action: SetQueueLimits) -> None:
         source = resolve_document(self._queue_map, None)
@@ -177,7 +173,7 @@ class DnmPolicy:
             if path in world.limits:
                 world.limits[path] = dict(limits.max)
 
-    def _convert(self, world: World, request: ConversionRequest) -> float:
+    def _convert(self, world: World, request: ConversionRequest) -> None:
         names = world.convert(self, request.node_type, request.namespace, request.count)
         ready = max((world.ready_at(name) for name in names), default=world.now)
         ended = msgspec.structs.replace(
@@ -187,9 +183,8 @@ class DnmPolicy:
             since=MONDAY + timedelta(seconds=ready),
         )
         self._record(requests=(*(r for r in self._registry.requests if r.id != request.id), ended))
-        return ready
 
-    def _return(self, world: World, name: str) -> float:
+    def _return(self, world: World, name: str) -> None:
         world.revert(name)
         self._fenced.discard(name)
         self._marks.pop(name, None)
@@ -201,7 +196,6 @@ class DnmPolicy:
             retry_after=MONDAY + timedelta(seconds=ended) + self._config.join_timeout,
         )
         self._record(nodes={**self._registry.nodes, name: called})
-        return ended
 
     def _record(self, **changes: object) -> None:
         self._registry = msgspec.structs.replace(self._registry, **changes)

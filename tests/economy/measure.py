@@ -15,7 +15,6 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
     "dnm": lambda workload: DnmPolicy(workload, headroom=1.0),
     "predecessor": lambda workload: PredecessorPolicy(headroom=1.0),
     "node per pod": lambda workload: NodePerPodPolicy(),
-    "dnm, never waiting": lambda workload: DnmPolicy(workload, headroom=1.0, waits=False),
     "dnm, headroom 0.95": lambda workload: DnmPolicy(workload, headroom=0.95),
     "predecessor, 0.95": lambda workload: PredecessorPolicy(headroom=0.95),
 }
