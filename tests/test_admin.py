@@ -48,7 +48,7 @@ HOLDER = (
 def test_a_person_waits_for_the_run_that_is_at_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that waits for its converter holds the lock for half an hour, and at 3 a.m. that is
+    """A run that listens to its converter holds the lock for a while, and at 3 a.m. that is
     just when somebody wants to pause dnm."""
     config = site(tmp_path)
     holder = subprocess.Popen(

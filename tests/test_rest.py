@@ -75,15 +75,15 @@ def workloads(draw: st.DrawFn) -> Workload:
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking a history takes too long
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(workloads(), st.sampled_from((1.0, 0.95, 0.8)), st.sampled_from((0, 1)), st.booleans())
+@given(workloads(), st.sampled_from((1.0, 0.95, 0.8)), st.sampled_from((0, 1)))
 def test_an_unchanged_demand_leads_to_no_action(
-    workload: Workload, headroom: float, min_nodes: int, waits: bool
+    workload: Workload, headroom: float, min_nodes: int
 ) -> None:
     policies = {
         name: NamespacePolicy(name=name, queue=queue, node_types=("a",), min_nodes=min_nodes)
         for name, (queue, _) in workload.namespaces.items()
     }
-    policy = DnmPolicy(workload, waits=waits, headroom=headroom, namespaces=policies)
+    policy = DnmPolicy(workload, headroom=headroom, namespaces=policies)
     world = World(workload)
     world.play(policy)
     late = [when for when in policy.acted_at if when >= SETTLED]
