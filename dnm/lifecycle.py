@@ -49,7 +49,7 @@ class Facts(Value):
     working_pods: Mapping[str, int] | None  # node -> pods that count; a node without: 0
     running: frozenset[ConverterProcess]
     sees_all_pods: bool = True  # False: some namespaces could not be read
-    ended: Mapping[str, Ended] = {}  # request or node -> how its converter ended since
+    ended: Mapping[str, Ended] = {}  # request or node -> how its converter ended, or goes on
 
     def is_in_service(self, name: str) -> bool | None:
         """Whether Slurm has the node in service; None is unknown."""
@@ -476,14 +476,19 @@ def advance_request(
 
     A node is the request's if it did not exist before and either the converter named it or it has
     the type's name and carries the namespace's label. `taken` are nodes that are recorded already.
-    A converter that is still at work may name more than are missing.
+    While the converter is at work only what it has named is taken up: another host's look alike,
+    and those that it is still to bring would then be more than were asked for.
     """
     if facts.nodes is None:
         return RequestStep(request=request)
+    said = facts.ended.get(request.id, Ended())
     ended_now = not request.ended and not facts.is_running(request.converter)
     if ended_now:
         # After the run that started it, or that run was killed.
-        request = request_ended(request, facts.ended.get(request.id, Ended()), facts.now)
+        request = request_ended(request, said, facts.now)
+    elif not request.ended:
+        names = tuple(dict.fromkeys((*request.names, *said.names)))
+        request = msgspec.structs.replace(request, names=names)
     step = _adopt(config, request, taken, facts)
     if ended_now and request.error:
         step = msgspec.structs.replace(
@@ -503,7 +508,8 @@ def _adopt(
     came = [name for name in named if _is_brought_by(config, request, name, facts)]
     # Of those that nobody named no more than are missing: another host may have brought some.
     arrived = [name for name in others if _is_brought_by(config, request, name, facts)]
-    came += arrived[: max(request.count - len(came), 0)]
+    if request.ended:
+        came += arrived[: max(request.count - len(came), 0)]
     joined = {name: _newly_lent(request, name, facts.now) for name in came}
     left = max(request.count - len(joined), 0)
     rest = msgspec.structs.replace(request, count=left)

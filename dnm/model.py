@@ -493,7 +493,7 @@ class Snapshot(Value):
     claims: tuple[Claim, ...] | Unreadable = ()
     yunikorn: YunikornView | Unreadable | None = None
     running_converters: frozenset[ConverterProcess] = frozenset()
-    ended: Mapping[str, Ended] = {}  # by key (request or node): since the run that started it
+    ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone
 
 
 class Verdict(Enum):

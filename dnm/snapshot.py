@@ -79,11 +79,7 @@ def take_snapshot(
         claims=_read_claims(kube, pods),
         yunikorn=_read_yunikorn(config),
         running_converters=running,
-        ended={
-            key: converter.read_end(key)
-            for key, process in registry.open_calls.items()
-            if process not in running
-        },
+        ended={key: converter.read_end(key) for key in registry.open_calls},
     )
 
 

@@ -17,7 +17,7 @@ from dnm.lifecycle import (
     backoff_delay,
     without_future,
 )
-from dnm.model import Backoff, ConverterProcess, Mark, NodeType, Phase, Reason, Registry
+from dnm.model import Backoff, ConverterProcess, Ended, Mark, NodeType, Phase, Reason, Registry
 from tests.builders import (
     FENCED,
     NOW,
@@ -370,9 +370,18 @@ NEW = a_node("a002", mark=None)
         pytest.param(
             a_request(converter=CONVERTER, count=2),
             facts([NEW], running=frozenset([CONVERTER])),
+            set(),
+            2,
+            id="converter at work: it may be another host's",
+        ),
+        pytest.param(
+            a_request(converter=CONVERTER, count=2),
+            facts(
+                [NEW], running=frozenset([CONVERTER]), ended={"r1": Ended(names=("a002", "a003"))}
+            ),
             {"a002"},
             1,
-            id="converter at work",
+            id="converter at work that has named it",
         ),
         pytest.param(
             a_request(ended=True, since=LONG_AGO), facts([]), set(), None, id="never came"
