@@ -257,7 +257,7 @@ def _queue_of(
         problems.append(f'{file}: "{namespace}": "{printable(queues[namespace])}": {error}')
         return ""
     prefixes = settings.get("allowed_queue_prefixes") or ()
-    if prefixes and not any(values.is_under(queue, prefix) for prefix in prefixes):
+    if not values.may_edit(queue, prefixes):
         problems.append(
             _problem(
                 "settings",

@@ -9,7 +9,7 @@ API paths and annotations: RFC 1123 and the label grammar for Kubernetes, Slurm'
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -213,6 +213,11 @@ def queue_prefixes(text: str) -> tuple[str, ...]:
 def is_under(queue: str, prefix: str) -> bool:
     """Whether the queue is the prefix itself or below it: root.dev does not cover root.devel."""
     return queue == prefix or queue.startswith(f"{prefix}.")
+
+
+def may_edit(queue: str, prefixes: Sequence[str]) -> bool:
+    """`prefixes` as of allowed_queue_prefixes: none allow every queue."""
+    return not prefixes or any(is_under(queue, prefix) for prefix in prefixes)
 
 
 def url(text: str) -> str:

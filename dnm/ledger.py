@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from dnm.config_values import is_under
+from dnm.config_values import may_edit
 from dnm.errors import QueueError
 from dnm.ledger_compare import Baseline, Reading, compare, current, declared, recover
 from dnm.ledger_text import (
@@ -186,9 +186,7 @@ def _own_section(ledger: Ledger, wants: QueueWants) -> Section:
     before = ledger.sections.get(wants.instance_id, Section()).queues
     queues: dict[str, dict[str, Resources]] = {}
     for queue in {*before, *wants.nodes}:
-        is_ours = not wants.allowed_prefixes or any(
-            is_under(queue, prefix) for prefix in wants.allowed_prefixes
-        )
+        is_ours = may_edit(queue, wants.allowed_prefixes)
         nodes = (wants.nodes if is_ours else before).get(queue, {})
         if nodes:
             queues[queue] = {node: sum_resources([size]) for node, size in nodes.items()}
@@ -390,9 +388,7 @@ def _held(
             reasons.setdefault(queue, []).append(
                 "is not in the queue document: only the limits of queues above it grow"
             )
-        elif wants.allowed_prefixes and not any(
-            is_under(queue, prefix) for prefix in wants.allowed_prefixes
-        ):
+        elif not may_edit(queue, wants.allowed_prefixes):
             reasons.setdefault(queue, []).append("is outside allowed_queue_prefixes: left alone")
     return {queue: "; ".join(sentences) for queue, sentences in reasons.items()}
 

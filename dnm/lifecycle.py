@@ -118,15 +118,20 @@ def with_failure(
 def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> ConversionRequest:
     """With what its converter named; the time to join counts from now. Where it failed and named
     none, late nodes are adopted, but nobody counts on them."""
-    names = tuple(dict.fromkeys((*request.names, *end.names)))
+    request = _named(request, end)
     return msgspec.structs.replace(
         request,
-        names=names,
         ended=True,
-        is_given_up=bool(end.error and not names),
+        is_given_up=bool(end.error and not request.names),
         since=now,
         error=end.error,
     )
+
+
+def _named(request: ConversionRequest, end: Ended) -> ConversionRequest:
+    """With the names that were heard before and those that stand there now."""
+    names = tuple(dict.fromkeys((*request.names, *end.names)))
+    return msgspec.structs.replace(request, names=names)
 
 
 def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> LentNode:
@@ -487,8 +492,7 @@ def advance_request(
         # After the run that started it, or that run was killed.
         request = request_ended(request, said, facts.now)
     elif not request.ended:
-        names = tuple(dict.fromkeys((*request.names, *said.names)))
-        request = msgspec.structs.replace(request, names=names)
+        request = _named(request, said)
     step = _adopt(config, request, taken, facts)
     if ended_now and request.error:
         step = msgspec.structs.replace(

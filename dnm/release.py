@@ -22,6 +22,7 @@ from datetime import datetime
 
 import msgspec
 
+from dnm.config_values import is_under
 from dnm.demand import NO_USE, Demand, ancestors
 from dnm.fleet import Fleet, Supply
 from dnm.model import (
@@ -303,7 +304,7 @@ def _idle_bound(
 
 
 def _is_of(group: PendingGroup, queue: str) -> bool:
-    return group.queue == queue or group.queue.startswith(f"{queue}.")
+    return is_under(group.queue, queue)
 
 
 def _asks_for_nothing(group: PendingGroup, queue: str, base: Sizing) -> bool:

@@ -8,11 +8,11 @@ return. Demand that comes back in between takes the fence off again.
 from __future__ import annotations
 
 from dnm.brakes import is_paused
-from dnm.config_values import is_under
+from dnm.config_values import may_edit
 from dnm.conversions import supply
 from dnm.draft import Draft
 from dnm.lifecycle import enter_phase
-from dnm.model import Config, Phase, Reason, Verdict
+from dnm.model import Phase, Reason, Verdict
 from dnm.release import Candidates, choose_releases, recall
 
 
@@ -45,7 +45,7 @@ def _may_leave(draft: Draft, name: str) -> bool:
         _say_paused(draft, name)
     elif draft.refusal or draft.source is None:
         draft.say(name, Reason.QUEUE_UNREADABLE, Verdict.WAIT, draft.refusal)
-    elif not _may_edit(draft.config, entry.queue):
+    elif not may_edit(entry.queue, draft.config.allowed_queue_prefixes):
         detail = f"{entry.queue} is outside allowed_queue_prefixes, so it can't be shrunk"
         draft.say(name, Reason.QUEUE_UNREADABLE, Verdict.WAIT, detail)
     elif draft.unreadable_namespaces(entry.queue):
@@ -53,11 +53,6 @@ def _may_leave(draft: Draft, name: str) -> bool:
     else:
         return True
     return False
-
-
-def _may_edit(config: Config, queue: str) -> bool:
-    prefixes = config.allowed_queue_prefixes
-    return not prefixes or any(is_under(queue, prefix) for prefix in prefixes)
 
 
 def _say_paused(draft: Draft, name: str) -> None:
@@ -72,10 +67,11 @@ def _lift_fences(draft: Draft) -> None:
         return
     fleet = draft.fleet()
     wanted = recall(draft.config, draft.demand, draft.limits, fleet, fenced, supply(draft))
+    prefixes = draft.config.allowed_queue_prefixes
     for name in fenced:
         if name in draft.before.held:
             draft.say(name, Reason.HELD, Verdict.KEEP, f"dnm unhold {name}")
-        elif draft.refusal or not _may_edit(draft.config, fenced[name].queue):
+        elif draft.refusal or not may_edit(fenced[name].queue, prefixes):
             detail = "its queue can't be shrunk, so it serves on"
             draft.say(name, Reason.QUEUE_UNREADABLE, Verdict.KEEP, detail)
         elif wanted[name].verdict is not Verdict.REVERT:

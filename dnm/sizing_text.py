@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from dnm.config_values import is_under
 from dnm.demand import Demand
 from dnm.handout import BATCH_NODES, Answer, Case
 from dnm.model import QueueVerdict, Reason, Verdict
@@ -75,7 +76,7 @@ def _why_nothing(demand: Demand, case: Case, want: Answer) -> tuple[Verdict, Rea
         return Verdict.WAIT, Reason.ON_THE_WAY, ""
     if want.beyond:
         return Verdict.KEEP, Reason.NOTHING_HELPS, _beyond_text(want)
-    young = sum(group.young for group in demand.groups if _is_of(group.queue, case.queue))
+    young = sum(group.young for group in demand.groups if is_under(group.queue, case.queue))
     if young:
         return Verdict.WAIT, Reason.TOO_YOUNG, f"{young} pods"
     return Verdict.KEEP, Reason.ENOUGH, ""
@@ -97,14 +98,10 @@ def _left_out(demand: Demand, queue: str) -> list[str]:
     counts: Counter[str] = Counter()
     like: dict[str, str] = {}
     for one in demand.uncounted:
-        if _is_of(one.queue, queue):
+        if is_under(one.queue, queue):
             counts[one.why.value] += one.count
             like.setdefault(one.why.value, f"{one.namespace}/{one.names[0]}")
     return [f"{count} not counted, {why}: {like[why]}" for why, count in sorted(counts.items())]
-
-
-def _is_of(queue: str, monitored: str) -> bool:
-    return queue == monitored or queue.startswith(f"{monitored}.")
 
 
 def amount_text(resource: str, amount: int) -> str:
