@@ -27,6 +27,7 @@ packages:
 	@sh tests/packages.sh
 
 lint: $(STAMP)
+	$(BIN)/ruff format --check dnm tests
 	$(BIN)/ruff check dnm tests
 	$(BIN)/mypy
 

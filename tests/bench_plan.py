@@ -13,31 +13,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from dnm.demand import DemandFacts, gather_demand
-from dnm.fleet import Fleet, Supply
-from dnm.ledger import QueueWants, plan_queue_edit
-from dnm.model import (
-    BatchNode,
-    Config,
-    ConfigMap,
-    LentNode,
-    Mark,
-    NamespacePolicy,
-    Node,
-    NodeType,
-    Phase,
-    Pod,
-    PodList,
-    PodShape,
-    QueueStatus,
-    Registry,
-    Snapshot,
-    Taint,
-    Toleration,
-)
-from dnm.planner import make_plan
-from dnm.queues import parse_document, resolve_document, with_document
-from dnm.sizing import size_queues
+from dnm.demand.demand import DemandFacts, gather_demand
+from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod, PodList, PodShape, Toleration
+from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
+from dnm.model.plan import Snapshot
+from dnm.model.registry import LentNode, Phase, QueueStatus, Registry
+from dnm.plan.planner import make_plan
+from dnm.queues.document import parse_document, resolve_document, with_document
+from dnm.queues.edit import QueueWants, plan_queue_edit
+from dnm.sizing.node_supply import Fleet, Supply
+from dnm.sizing.sizing import size_queues
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 G = 10**9

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from dnm.ledger import QueueEdit, QueueWants, plan_queue_edit
-from dnm.ledger_text import decode_ledger
-from dnm.model import Resources
-from dnm.queues import parse_document
+from dnm.model.value import Resources
+from dnm.queues.document import parse_document
+from dnm.queues.edit import QueueEdit, QueueWants, plan_queue_edit
+from dnm.queues.ledger import decode_ledger
 from tests.queue_kit import NODE, remember, source
-from tests.test_queue_document import large_document
+from tests.queues.test_document import large_document
 
 
 def main() -> None:

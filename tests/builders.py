@@ -8,18 +8,10 @@ from typing import Any
 
 import msgspec
 
-from dnm.lifecycle import Facts
-from dnm.model import (
-    BatchNode,
-    Config,
-    ConversionRequest,
-    LentNode,
-    Mark,
-    NamespacePolicy,
-    Node,
-    NodeType,
-    Phase,
-)
+from dnm.model.cluster import BatchNode, Mark, Node
+from dnm.model.config import Config, NamespacePolicy, NodeType
+from dnm.model.registry import ConversionRequest, LentNode, Phase
+from dnm.plan.phases import Facts
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 SIZE = {"vcore": 128_000, "memory": 256 * 10**9}

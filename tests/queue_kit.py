@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from dnm.ledger import QueueEdit, QueueWants, plan_queue_edit
-from dnm.model import ConfigMap, QueueStatus, Resources
-from dnm.queues import LEDGER_ANNOTATION, SourceDocument, parse_document, resolve_document
+from dnm.model.cluster import ConfigMap
+from dnm.model.registry import QueueStatus
+from dnm.model.value import Resources
+from dnm.queues.document import LEDGER_ANNOTATION, SourceDocument, parse_document, resolve_document
+from dnm.queues.edit import QueueEdit, QueueWants, plan_queue_edit
 
 DATA = Path(__file__).parent / "data" / "queues"
 CORPUS = {

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from dnm.kube import KubeClient
-from dnm.ledger import QueueWants, plan_queue_edit
-from dnm.model import Config, QueueStatus, Resources
-from dnm.queue_write import QueueOutcome, apply_queue_edit
-from dnm.yunikorn import YunikornClient
+from dnm.kube.client import KubeClient
+from dnm.model.config import Config
+from dnm.model.registry import QueueStatus
+from dnm.model.value import Resources
+from dnm.queues.edit import QueueWants, plan_queue_edit
+from dnm.queues.writer import QueueOutcome, apply_queue_edit
+from dnm.queues.yunikorn_rest import YunikornClient
 from tests.queue_kit import TREE, remember
 
 PLACE = ("yunikorn", "yunikorn-configs")

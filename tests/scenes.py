@@ -11,24 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from dnm.demand import Demand, DemandFacts, gather_demand
-from dnm.fleet import Fleet, Incoming
-from dnm.model import (
-    Claim,
-    Config,
-    LentNode,
-    Mark,
-    NamespacePolicy,
-    Node,
-    NodeType,
-    Phase,
-    Pod,
-    PodShape,
-    QueueLimits,
-    Resources,
-    Taint,
-    Toleration,
-)
+from dnm.demand.demand import Demand, DemandFacts, gather_demand
+from dnm.model.cluster import Claim, Mark, Node, Pod, PodShape, QueueLimits, Toleration
+from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
+from dnm.model.registry import LentNode, Phase
+from dnm.model.value import Resources
+from dnm.sizing.node_supply import Fleet, Incoming
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 GB = 10**9

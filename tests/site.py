@@ -10,10 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from dnm.config import load_config
-from dnm.model import Config, Pass, Registry
-from dnm.registry import load_registry
-from dnm.runner import plan_pass, run_pass
+from dnm.config.load import load_config
+from dnm.model.config import Config
+from dnm.model.plan import Pass
+from dnm.model.registry import Registry
+from dnm.run.registry import load_registry
+from dnm.run.runner import plan_pass, run_pass
 from dnm.sandbox.cluster import Sandbox
 
 QUEUE = "root.anvil.services.dev"

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 import yaml
 
-from dnm.check_cluster import permissions
-from dnm.config import load_config
-from dnm.config_file import read_ini
-from dnm.config_keys import DEFAULT_QUEUE_MAP, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
+from dnm.cli.check_cluster import permissions
+from dnm.config.files import read_ini
+from dnm.config.keys import DEFAULT_QUEUE_MAP, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
+from dnm.config.load import load_config
 from dnm.convert import settings
 from dnm.convert.settings import load_settings
-from dnm.model import Config
+from dnm.model.config import Config
 
 ROOT = Path(__file__).parent.parent
 OFF = re.compile(r"^#(?=\[\w|[a-z][A-Za-z0-9_./-]* = )", re.MULTILINE)

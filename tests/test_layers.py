@@ -1,10 +1,18 @@
-"""The shape of the code, read from its imports: a pure core, and edges that few reach."""
+"""The walls of the house, read from the imports: one rule a package, whole packages compared.
+
+`HOUSE` says for every package what of dnm it may import and what of the outside it may not. A name
+in it is a package, or one module of it. What only types need (under TYPE_CHECKING) counts too: who
+needs a type knows the place.
+"""
 
 from __future__ import annotations
 
 import ast
-from functools import cache
+import re
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,105 +20,248 @@ import dnm
 
 PACKAGE = Path(dnm.__file__).parent
 
-PURE = (
-    "adoption", "brakes", "constraints", "conversions", "demand", "draft", "errors", "fleet",
-    "gang", "handout", "hostlist", "ledger", "ledger_compare", "ledger_text", "lifecycle",
-    "limits", "model", "pending", "placement", "planner", "quantity", "queue_decode", "quota",
-    "queue_advice", "queue_placement", "queue_rules", "queue_schema", "queue_yaml", "queues",
-    "release", "request", "reversions", "sizing", "sizing_text", "slurm_text", "survey",
-)  # fmt: skip
-OUTSIDE = {
-    "os", "subprocess", "socket", "http", "urllib", "time", "logging", "signal", "threading",
-    "selectors", "shutil", "tempfile", "filelock", "kubernetes", "typer", "rich", "random",
-    "secrets", "fcntl",
-}  # fmt: skip
-EDGES_OF = {  # what each part may reach of dnm's own edges; absent: none of them
-    "kube": {"snapshot", "runner", "check", "check_cluster", "testload", "admin", "convert"},
-    "slurm": {"convert"},
-    "yunikorn": {
-        "snapshot", "actuator", "queue_write", "queue_verbs", "check_cluster", "admin",
-    },
-    "converter": {
-        "snapshot", "actuator", "runner", "report", "check", "check_cluster", "convert",
-        "sandbox",
-    },
-}  # fmt: skip
+PROCESSES = frozenset({"subprocess", "signal", "multiprocessing"})
+NETWORK = frozenset({"socket", "ssl", "http", "urllib", "kubernetes", "selectors"})
+FILES = frozenset({"os", "shutil", "tempfile", "fcntl", "filelock", "pathlib", "io"})
+MOMENT = frozenset({"time", "random", "secrets", "threading", "logging"})
+SCREEN = frozenset({"typer", "rich", "click", "sys"})
+TEXT = frozenset({"configparser", "yaml"})
+EVERYTHING = PROCESSES | NETWORK | FILES | MOMENT | SCREEN | TEXT
 
 
-@cache
-def imports(path: Path) -> frozenset[str]:
-    """Every module a file imports, in functions too; those under TYPE_CHECKING left out."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
+class Rule(NamedTuple):
+    may: frozenset[str]  # packages of dnm, or single modules of them
+    not_outside: frozenset[str] = frozenset()
+    except_in: Mapping[str, frozenset[str]] = {}  # module -> what it alone takes from outside
+
+
+def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) -> Rule:
+    return Rule(frozenset(may.split()), not_outside, except_in)
+
+
+PURE_QUEUES = (
+    "queues.document queues.edit queues.ledger queues.baselines queues.validation queues.new_limits"
+)
+HOUSE: dict[str, Rule] = {
+    "model": _rule(
+        "",
+        EVERYTHING,
+        trust=FILES | {"sys"},
+        fault_points=FILES | MOMENT | PROCESSES,
+        config=frozenset({"pathlib"}),
+        printable=frozenset({"os", "shutil", "sys"}),  # the width of the terminal
+    ),
+    "config": _rule(
+        "model",
+        PROCESSES | NETWORK | MOMENT | SCREEN,
+        load=frozenset({"sys"}),  # where its own converter is installed
+        values=frozenset({"urllib"}),  # taking an address apart
+    ),
+    "kube": _rule("model demand.pod_request", PROCESSES | SCREEN | {"configparser"}),
+    "slurm": _rule("model", NETWORK | SCREEN | TEXT),
+    "converter": _rule("model", NETWORK | (SCREEN - {"sys"}) | TEXT),
+    "queues": _rule(
+        "model",
+        EVERYTHING,
+        yaml_nodes=frozenset({"yaml"}),
+        decode=frozenset({"yaml"}),
+        files=frozenset({"pathlib", "yaml"}),
+        document=frozenset({"io"}),
+        yunikorn_rest=NETWORK,
+        writer=frozenset({"time"}),
+    ),
+    "demand": _rule("model", EVERYTHING),
+    "sizing": _rule("model demand", EVERYTHING),
+    "plan": _rule(f"model demand sizing {PURE_QUEUES}", EVERYTHING),
+    "run": _rule("model config kube converter queues demand sizing plan", SCREEN | TEXT),
+    "cli": _rule(
+        "model config kube converter queues demand sizing plan run convert.settings "
+        "demo.workshop demo.slurm_workshop sandbox.commands",
+        frozenset(),
+    ),
+    "convert": _rule("model config kube slurm converter", TEXT),
+    "sandbox": _rule("model", frozenset({"kubernetes"})),
+    "demo": _rule(
+        "model config slurm.text sandbox convert.lab convert.lab_hooks", frozenset({"kubernetes"})
+    ),
+}
+
+
+class Import(NamedTuple):
+    by: str  # module below dnm, e.g. "run.actuator"
+    of: str  # what is imported, e.g. "dnm.kube.session", "os.path"
+    line: int
+
+
+def imports(root: Path) -> Iterator[Import]:
+    """Every import of every file, in functions too; of `from a import b` both `a` and `a.b`."""
+    for path in sorted(root.rglob("*.py")):
+        by = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (Import(by, alias.name, node.lineno) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+                base = node.module or ""
+                yield from (Import(by, f"{base}.{one.name}", node.lineno) for one in node.names)
+
+
+def is_allowed(one: Import) -> bool:
+    package, _, module = one.by.partition(".")
+    if package not in HOUSE:
+        return False
+    rule = HOUSE[package]
+    root, _, rest = one.of.partition(".")
+    if root != "dnm":
+        return root not in rule.not_outside - rule.except_in.get(module, frozenset())
+    target = rest.split(".")
+    return target[0] in (package, "") or bool({target[0], ".".join(target[:2])} & rule.may)
+
+
+# Walls that are still to be built, by (package or module, what it imports).
+TO_MEND = {
+    ("converter.calls", "dnm.slurm.text"),
+    ("plan.phases", "dnm.slurm.text"),
+    ("sandbox", "dnm.converter.calls"),
+    ("sandbox", "dnm.demand.pod_request"),
+    ("sandbox", "dnm.queues"),
+}
+
+
+def is_to_mend(one: Import) -> bool:
+    return any(f"{one.by}.".startswith(f"{by}.") and one.of.startswith(of) for by, of in TO_MEND)
+
+
+def trespasses(root: Path) -> list[str]:
+    return [f"{one.by}:{one.line}: {one.of}" for one in imports(root) if not is_allowed(one)]
+
+
+def test_every_package_keeps_to_its_rule() -> None:
+    assert not [one for one in imports(PACKAGE) if not is_allowed(one) and not is_to_mend(one)]
+
+
+def test_every_package_has_a_rule() -> None:
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms == set(HOUSE)
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py"}, "a file in no room"
+
+
+PLANTED = [
+    pytest.param("model", "from dnm.config import values", id="model-config"),
+    pytest.param("config", "from dnm.kube.client import KubeClient", id="config-kube"),
+    pytest.param("kube", "from dnm.run import registry", id="kube-run"),
+    pytest.param("slurm", "import dnm.kube.session", id="slurm-kube"),
+    pytest.param("converter", "from dnm.slurm import client", id="converter-slurm"),
+    pytest.param("queues", "from dnm.kube import client", id="queues-kube"),
+    pytest.param("queues", "import http.client", id="queues-network"),
+    pytest.param("demand", "from dnm.queues.document import QueueDocument", id="demand-queues"),
+    pytest.param("sizing", "import time", id="sizing-clock"),
+    pytest.param("plan", "from dnm.queues import writer", id="plan-writer"),
+    pytest.param("plan", "from dnm.queues.yunikorn_rest import YunikornClient", id="plan-rest"),
+    pytest.param("plan", "from dnm.slurm import text", id="plan-slurm"),
+    pytest.param("plan", "import configparser", id="plan-ini"),
+    pytest.param("run", "from dnm.cli import report", id="run-cli"),
+    pytest.param("run", "import rich", id="run-screen"),
+    pytest.param("cli", "from dnm.sandbox.store import Store", id="cli-sandbox"),
+    pytest.param("convert", "from dnm.run import snapshot", id="convert-run"),
+    pytest.param("sandbox", "from dnm.queues import document", id="sandbox-queues"),
+    pytest.param("demo", "from dnm.plan.planner import make_plan", id="demo-plan"),
+]
+
+
+@pytest.mark.parametrize("in_function", [False, True], ids=["top", "in-a-function"])
+@pytest.mark.parametrize(("package", "line"), PLANTED)
+def test_an_import_planted_in_the_wrong_room_is_found(
+    tmp_path: Path, package: str, line: str, in_function: bool
+) -> None:
+    root = tmp_path / "dnm"
+    shutil.copytree(PACKAGE / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    planted = f"def f():\n    {line}\n" if in_function else f"{line}\n"
+    (root / package / "planted.py").write_text(planted)
+    assert [found for found in trespasses(root) if found.startswith(f"{package}.planted:")]
+
+
+def test_something_is_planted_in_every_package() -> None:
+    assert {param.values[0] for param in PLANTED} == set(HOUSE)
+
+
+# --- circles ---------------------------------------------------------------------------------
+
+CIRCLES: dict[frozenset[str], str] = {
+    frozenset({"kube.access", "kube.kubeconfig"}): "to mend",
+    frozenset({"cli.check", "cli.check_cluster"}): "to mend",
+    frozenset({"sandbox.cluster", "sandbox.control", "sandbox.files"}): "to mend",
+}  # modules of one package that need each other -> why
+
+
+def _graph(of: str = "") -> dict[str, set[str]]:
+    """Module -> modules of dnm that it imports; with `of` empty, package -> packages."""
+    modules = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")
     }
-    found = set()
-    for node in ast.walk(tree):
-        if id(node) in skipped:
+    graph: dict[str, set[str]] = {}
+    for one in imports(PACKAGE):
+        if not one.of.startswith("dnm."):
             continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(found)
+        parts = one.of.split(".")[1:]
+        names = (".".join(parts[:length]) for length in (2, 1))
+        target = next((name for name in names if name in modules), "")
+        if of:
+            graph.setdefault(one.by, set()).add(target)
+        else:
+            graph.setdefault(one.by.split(".")[0], set()).add(parts[0])
+    return graph
 
 
-def part_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def _in_a_circle(graph: Mapping[str, set[str]]) -> list[frozenset[str]]:
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            for name in graph.get(todo.pop(), set()) - seen:
+                seen.add(name)
+                todo.append(name)
+        return seen
 
-
-FILES = sorted(PACKAGE.rglob("*.py"))
-
-
-@pytest.mark.parametrize("name", PURE)
-def test_the_core_touches_nothing(name: str) -> None:
-    path = PACKAGE / f"{name}.py"
-    roots = {module.split(".")[0] for module in imports(path)}
-    assert not roots & OUTSIDE
-    own = {m.split(".")[1] for m in imports(path) if m.startswith("dnm.")}
-    pure_or_values = {*PURE, "config_values", "printable"}
-    assert own <= pure_or_values, own - pure_or_values
-
-
-@pytest.mark.parametrize("name", PURE)
-def test_the_core_has_no_clock(name: str) -> None:
-    tree = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
-    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    assert not {call for call in called if call.endswith((".now", ".today", ".utcnow"))}
-    assert "open" not in called and "print" not in called
-
-
-@pytest.mark.parametrize("edge", EDGES_OF)
-def test_an_edge_is_only_reached_by_its_consumers(edge: str) -> None:
-    """The kube_* files and slurm.py's own are one edge each."""
-    users = {
-        part_of(path)
-        for path in FILES
-        if any(module == f"dnm.{edge}" for module in imports(path))
-        and not part_of(path).startswith(edge)
+    beyond = {name: reached(name) for name in graph}
+    groups = {
+        frozenset({name, *(other for other in beyond[name] if name in beyond.get(other, set()))})
+        for name in graph
+        if name in beyond[name]
     }
-    assert users <= EDGES_OF[edge], users - EDGES_OF[edge]
+    return sorted(groups, key=sorted)
 
 
-def test_the_sandbox_is_nothing_that_dnm_knows() -> None:
-    """dnm meets it over HTTP alone; only the verbs that start it import it."""
-    users = {
-        part_of(path)
-        for path in FILES
-        if any(module.startswith("dnm.sandbox") for module in imports(path))
-    }
-    assert users <= {"sandbox", "cli", "demo", "demo_slurm", "demo_view"}, users
+def test_no_two_packages_need_each_other() -> None:
+    graph = {name: others - {name} for name, others in _graph().items()}
+    assert not _in_a_circle(graph)
+
+
+def test_no_modules_need_each_other_without_a_reason() -> None:
+    assert set(_in_a_circle(_graph(of="modules"))) == set(CIRCLES)
+
+
+# --- the core, and habits --------------------------------------------------------------------
+
+CORE = ("demand", "sizing", "plan", "queues")
+FILES_OF_DNM = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", CORE)
+def test_the_core_has_no_clock(package: str) -> None:
+    for path in sorted((PACKAGE / package).glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        clocks = {call for call in called if call.endswith((".now", ".today", ".utcnow"))}
+        assert not clocks, (path, clocks)
+        assert not called & {"open", "print"}, path
 
 
 def test_nobody_swallows_what_he_does_not_know() -> None:
     """Catching everything is for tidying up: it ends in a raise. The sandbox is no part of a run:
     its time must go on whatever a test does to it."""
-    for path in FILES:
-        if part_of(path) == "sandbox":
+    for path in FILES_OF_DNM:
+        if path.is_relative_to(PACKAGE / "sandbox"):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
@@ -124,15 +275,23 @@ def test_nobody_swallows_what_he_does_not_know() -> None:
 
 
 def test_every_module_opens_with_its_rule() -> None:
-    for path in FILES:
+    for path in FILES_OF_DNM:
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        if tree.body:
+        if path != PACKAGE / "__init__.py":
             assert ast.get_docstring(tree), path
+
+
+@pytest.mark.parametrize("package", HOUSE)
+def test_every_package_says_what_lives_there_and_who_may_come(package: str) -> None:
+    text = (PACKAGE / package / "__init__.py").read_text(encoding="utf-8")
+    rule = ast.get_docstring(ast.parse(text)) or ""
+    assert len(rule.splitlines()) <= 5
+    assert re.search(r"import", rule), rule
 
 
 def test_there_is_never_a_shell() -> None:
     """What reaches a command line is a list of checked words."""
-    for path in FILES:
+    for path in FILES_OF_DNM:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue

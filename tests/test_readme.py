@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.model import Reason
+from dnm.model.plan import Reason
 from dnm.sandbox.client import ask
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.model import StartConversion
+from dnm.model.plan import StartConversion
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 

@@ -31,10 +31,10 @@ from dnm.convert.select import (
 )
 from dnm.convert.settings import Settings
 from dnm.convert.work import SCHEMA, Candidate, NodeResult, Workshop
-from dnm.errors import ConverterError, ExitCode
-from dnm.printable import printable
-from dnm.slurm import SlurmClient
-from dnm.slurm_text import SlurmNode
+from dnm.model.errors import ConverterError, ExitCode
+from dnm.model.printable import printable
+from dnm.slurm.client import SlurmClient
+from dnm.slurm.text import SlurmNode
 
 
 class Call:

@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from dnm.convert.conversion import Conversion, NotClaimed
 from dnm.convert.select import is_own_reservation
 from dnm.convert.settings import Settings
-from dnm.errors import SlurmError
-from dnm.slurm import SlurmOutcomeUnknown, SlurmRefused
-from dnm.slurm_text import Reservation, SlurmNode
+from dnm.model.errors import SlurmError
+from dnm.slurm.client import SlurmOutcomeUnknown, SlurmRefused
+from dnm.slurm.text import Reservation, SlurmNode
 
 RESERVING = (
     "reserving"  # key of the journal's facts: the name of the reservation we set out to make

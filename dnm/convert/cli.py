@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dnm import config_values as values
+from dnm.config import values
 from dnm.convert.listing import is_of_type, list_as_json, list_as_text, read_facts
 from dnm.convert.select import judge_nodes
 from dnm.convert.settings import Settings, load_settings
-from dnm.errors import DnmError, ExitCode
-from dnm.slurm import SlurmClient
+from dnm.model.errors import DnmError, ExitCode
+from dnm.slurm.client import SlurmClient
 
 _EPILOG = """\
 Settings come from [node_convert] in dnm's configuration file, then from the environment (the key in

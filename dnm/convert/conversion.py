@@ -20,10 +20,10 @@ from dnm.convert.hooks import HookCall, find_hook, hook_environment, outlive
 from dnm.convert.journal import Book, Journal, Mark
 from dnm.convert.kube_side import KubeConnection, KubeSide
 from dnm.convert.settings import Settings
-from dnm.errors import ConverterError, DnmError, SlurmError
-from dnm.slurm import SlurmClient, SlurmOutcomeUnknown, SlurmRefused
-from dnm.slurm_text import SlurmNode
-from dnm.touch import touch
+from dnm.model.errors import ConverterError, DnmError, SlurmError
+from dnm.model.fault_points import fault_point
+from dnm.slurm.client import SlurmClient, SlurmOutcomeUnknown, SlurmRefused
+from dnm.slurm.text import SlurmNode
 
 Found = TypeVar("Found")
 
@@ -236,7 +236,7 @@ def run_stage(conversion: Conversion, stage: Stage) -> None:
             stage.require(conversion)
         conversion.book.write(stage.name, Mark.BEGUN)
         conversion.say(f"{stage.name}: begins")
-        with touch(f"convert.{stage.name}"):
+        with fault_point(f"convert.{stage.name}"):
             note = stage.act(conversion)
     except Interrupted:
         raise

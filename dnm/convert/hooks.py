@@ -21,12 +21,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.convert.settings import Settings
-from dnm.converter import process_of
-from dnm.errors import ConverterError
-from dnm.model import ConverterProcess
-from dnm.printable import printable, without_secrets
-from dnm.touch import touch
-from dnm.trust import check_trust
+from dnm.converter.calls import process_of
+from dnm.model.errors import ConverterError
+from dnm.model.fault_points import fault_point
+from dnm.model.printable import printable, without_secrets
+from dnm.model.registry import ConverterProcess
+from dnm.model.trust import check_trust
 
 # The child waits for a byte before it becomes the hook; without one it ends. `-I` keeps it fast.
 _GATE = "import os,sys; os.read(0,1) or sys.exit(1); os.execv(sys.argv[1], sys.argv[1:])"
@@ -91,7 +91,7 @@ class HookCall:
         self.secrets = secrets
         self.last_lines: list[str] = []
         try:
-            with touch("hook.start"):
+            with fault_point("hook.start"):
                 self.child = subprocess.Popen(
                     [sys.executable, "-ISc", _GATE, *self.command],
                     stdin=subprocess.PIPE,
@@ -111,7 +111,7 @@ class HookCall:
     def let_go(self) -> None:
         """The hook begins; its standard input is empty."""
         assert self.child.stdin is not None
-        with touch("hook.let_go"), suppress(BrokenPipeError):
+        with fault_point("hook.let_go"), suppress(BrokenPipeError):
             self.child.stdin.write(b"\n")
             self.child.stdin.close()
 
@@ -139,7 +139,7 @@ class HookCall:
             rest = self._listen(selector, rest, 0)
             self._hear(rest)
         self.child.stdout.close()
-        with touch("hook.end"):
+        with fault_point("hook.end"):
             code = self.child.wait()
         if why or code:
             last = f": {' / '.join(self.last_lines)}" if self.last_lines else ""
@@ -169,7 +169,7 @@ class HookCall:
 def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
     """TERM to a hook and its children, KILL ten seconds later; the children too."""
     for sent, patience in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
-        with touch("hook.signal"):
+        with fault_point("hook.signal"):
             try:
                 os.killpg(leader, sent)
             except ProcessLookupError:

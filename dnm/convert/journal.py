@@ -19,10 +19,11 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.errors import ConverterError
-from dnm.model import ConverterProcess, Value
-from dnm.touch import touch
-from dnm.trust import check_trust
+from dnm.model.errors import ConverterError
+from dnm.model.fault_points import fault_point
+from dnm.model.registry import ConverterProcess
+from dnm.model.trust import check_trust
+from dnm.model.value import Value
 
 VERSION = 1
 _MOST_LINES = 400  # a journal of endless repetition stays readable
@@ -87,7 +88,7 @@ class JournalStore:
         """Makes the directory; raises ConverterError where it can't be used or trusted."""
         self.directory = directory
         try:
-            with touch("journal.make_directory"):
+            with fault_point("journal.make_directory"):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_trust(directory, ConverterError)
         except OSError as error:
@@ -105,7 +106,7 @@ class JournalStore:
 
     def _load(self, path: Path) -> Journal | None:
         try:
-            with touch("journal.read"):
+            with fault_point("journal.read"):
                 content = path.read_bytes()
             journal = msgspec.json.decode(content, type=Journal)
         except FileNotFoundError:
@@ -137,14 +138,14 @@ class JournalStore:
         temporary = path.with_suffix(".new")
         content = msgspec.json.format(msgspec.json.encode(journal), indent=1) + b"\n"
         try:
-            with touch("journal.write"), open(temporary, "wb") as file:
+            with fault_point("journal.write"), open(temporary, "wb") as file:
                 file.write(content)
                 file.flush()
-                with touch("journal.fsync"):
+                with fault_point("journal.fsync"):
                     os.fsync(file.fileno())
-            with touch("journal.rename"):
+            with fault_point("journal.rename"):
                 os.replace(temporary, path)
-            with touch("journal.fsync_directory"):
+            with fault_point("journal.fsync_directory"):
                 descriptor = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     os.fsync(descriptor)
@@ -161,7 +162,7 @@ class JournalStore:
         """Whether the node is ours for the block; never waited for. Ends with the process."""
         path = self.directory / f"{node}.lock"
         try:
-            with touch("journal.lock"):
+            with fault_point("journal.lock"):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 is_ours = _try_lock(descriptor)
         except OSError as error:

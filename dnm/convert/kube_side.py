@@ -14,12 +14,14 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from dnm.convert.settings import Settings
-from dnm.kube import KubeClient
-from dnm.kube_access import load_access
-from dnm.kube_errors import asking
-from dnm.kube_http import MERGE_PATCH, Session
-from dnm.model import Config, Node, Pod, PodShape, Taint, Value
-from dnm.touch import touch
+from dnm.kube.access import load_access
+from dnm.kube.client import KubeClient
+from dnm.kube.errors import asking
+from dnm.kube.session import MERGE_PATCH, Session
+from dnm.model.cluster import Node, Pod, PodShape
+from dnm.model.config import Config, Taint
+from dnm.model.fault_points import fault_point
+from dnm.model.value import Value
 
 _MIRROR = "kubernetes.io/config.mirror"
 _FINISHED = ("Succeeded", "Failed")
@@ -112,7 +114,7 @@ class KubeConnection:
         query = urlencode({"fieldSelector": f"spec.nodeName={node}"})
         with (
             asking(self.access, f"list the pods on node {node}", "list pods"),
-            touch("kube.list_pods"),
+            fault_point("kube.list_pods"),
         ):
             body = self.session.read(f"/api/v1/pods?{query}").body
             found = msgspec.json.decode(body, type=_PodList).items or []
@@ -141,7 +143,7 @@ class KubeConnection:
             patch["spec"] = {"taints": [_taint(one) for one in (*node.taints, *taints)]}
         with (
             asking(self.access, f"label node {node.name}", "patch nodes", is_write=True),
-            touch("kube.dress_node"),
+            fault_point("kube.dress_node"),
         ):
             path = f"/api/v1/nodes/{quote(node.name, safe='')}"
             self.session.write("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)

@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dnm.errors import SlurmError
-from dnm.slurm import SlurmClient, SlurmOutcomeUnknown
-from dnm.slurm_text import SlurmNode
-from dnm.touch import touch
+from dnm.model.errors import SlurmError
+from dnm.model.fault_points import fault_point
+from dnm.slurm.client import SlurmClient, SlurmOutcomeUnknown
+from dnm.slurm.text import SlurmNode
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "scontrol", "squeue", "sbatch", "scancel")
 PACKAGES = "slurmctld slurmd slurm-client munge"
@@ -181,7 +181,7 @@ class SlurmLab:
         """Daemons that put themselves into the background; their pid files name them."""
         path = _program(program)
         assert path is not None, program
-        with touch("lab.start"):
+        with fault_point("lab.start"):
             answer = subprocess.run(
                 [path, *options],
                 stdin=subprocess.DEVNULL,

@@ -9,9 +9,9 @@ import msgspec
 
 from dnm.convert.select import Facts, Judged, Verdict, format_duration
 from dnm.convert.settings import Settings
-from dnm.printable import printable
-from dnm.slurm import SlurmClient
-from dnm.slurm_text import SlurmJob
+from dnm.model.printable import printable
+from dnm.slurm.client import SlurmClient
+from dnm.slurm.text import SlurmJob
 
 SCHEMA = "node-convert.list/1"
 _HEADER = ("NODE", "STATE", "IDLE", "VERDICT", "REASON")

@@ -13,9 +13,9 @@ from datetime import timedelta
 
 from dnm.convert.claim import drain, reserve
 from dnm.convert.conversion import Conversion, Interrupted, NotClaimed
-from dnm.errors import ConverterError, SlurmError
-from dnm.slurm import SlurmRefused
-from dnm.slurm_text import JobRecord
+from dnm.model.errors import ConverterError, SlurmError
+from dnm.slurm.client import SlurmRefused
+from dnm.slurm.text import JobRecord
 
 JOBS = "preempt"  # key of the journal's facts: ids of the jobs that were judged preemptible
 _TOUCHED = "touched."  # prefix of a key: something was done to this job

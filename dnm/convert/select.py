@@ -16,8 +16,9 @@ from enum import Enum
 
 import msgspec
 
-from dnm.model import BatchNode, Value
-from dnm.slurm_text import Reservation, SlurmJob, SlurmNode, in_service_of
+from dnm.model.cluster import BatchNode
+from dnm.model.value import Value
+from dnm.slurm.text import Reservation, SlurmJob, SlurmNode, in_service_of
 
 NOT_OWN = frozenset(("CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL"))
 """Nodes that come and go by other means than a power switch."""

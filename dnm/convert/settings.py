@@ -15,13 +15,14 @@ from typing import Any
 
 import msgspec
 
-from dnm import config_values as values
-from dnm.config import DEFAULT_PATH
-from dnm.config_file import Sections, expand_path, printable, read_ini
+from dnm.config import values
+from dnm.config.files import Sections, expand_path, printable, read_ini
+from dnm.config.load import DEFAULT_PATH
 from dnm.convert.select import Rules
-from dnm.errors import ConfigError
-from dnm.hostlist import expand_hostlist
-from dnm.model import NodeType, Taint, Value
+from dnm.model.config import NodeType, Taint
+from dnm.model.errors import ConfigError
+from dnm.model.hostlist import expand_hostlist
+from dnm.model.value import Value
 
 _YEAR = 31_536_000  # seconds
 

@@ -28,9 +28,9 @@ from dnm.convert.preempt import make_good
 from dnm.convert.select import service_of
 from dnm.convert.settings import Settings
 from dnm.convert.to_k8s import FIRST_IRREVERSIBLE
-from dnm.errors import ConverterError, DnmError, KubeError, SlurmError
-from dnm.slurm import resume_command
-from dnm.slurm_text import SlurmNode
+from dnm.model.errors import ConverterError, DnmError, KubeError, SlurmError
+from dnm.slurm.client import resume_command
+from dnm.slurm.text import SlurmNode
 
 _CORDONED = "cordoned"  # keys of the journal's facts
 _SLURMD_BEFORE = "slurmd started before"

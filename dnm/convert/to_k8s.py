@@ -15,9 +15,9 @@ from dnm.convert.conversion import Conversion, Stage, missing_hook
 from dnm.convert.hooks import find_hook
 from dnm.convert.preempt import JOBS, claim_from_jobs
 from dnm.convert.settings import Settings
-from dnm.errors import ConverterError, KubeError
-from dnm.slurm import drain_command, reserve_command
-from dnm.touch import touch
+from dnm.model.errors import ConverterError, KubeError
+from dnm.model.fault_points import fault_point
+from dnm.slurm.client import drain_command, reserve_command
 
 FIRST_IRREVERSIBLE = "prepare"
 
@@ -63,7 +63,7 @@ def _answers_ping(name: str, timeout: float) -> bool:
     if program is None:
         raise ConverterError("ping is not installed: install it, or write a hook 'reach'")
     command = [program, "-c1", "-W1", "-q", name]
-    with touch("convert.ping"):
+    with fault_point("convert.ping"):
         try:
             answer = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
         except subprocess.TimeoutExpired:

@@ -26,8 +26,8 @@ from dnm.convert.conversion import (
 from dnm.convert.journal import Book, Direction, Journal, JournalStore, Mark, new_operation
 from dnm.convert.preempt import JOBS
 from dnm.convert.settings import Settings
-from dnm.errors import DnmError
-from dnm.model import Value
+from dnm.model.errors import DnmError
+from dnm.model.value import Value
 
 SCHEMA = "node-convert.result/1"
 _VERDICT = "verdict"  # key of the journal's facts: why the node was chosen

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dnm.quantity import QuantityError, kube_resources
+from dnm.model.quantity import QuantityError, kube_resources
 from dnm.sandbox.kinds import Kind
 from dnm.sandbox.store import ApiError, Object, Store
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dnm.errors import SandboxError
+from dnm.model.errors import SandboxError
 
 
 def ask(url: str, method: str, path: str, body: Any = None) -> Any:

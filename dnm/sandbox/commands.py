@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 import dnm
-from dnm.converter import process_of
-from dnm.errors import ExitCode, SandboxError
+from dnm.converter.calls import process_of
+from dnm.model.errors import ExitCode, SandboxError
 from dnm.sandbox.client import ask
 from dnm.sandbox.files import KEPT_STATE
 from dnm.sandbox.server import SERVER_FILE, Server

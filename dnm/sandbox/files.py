@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dnm.errors import SandboxError
+from dnm.model.errors import SandboxError
 from dnm.sandbox import manifests
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from dnm.errors import SandboxError
+from dnm.model.errors import SandboxError
 from dnm.sandbox.clock import Clock
 from dnm.sandbox.faults import Fault, Faults
 from dnm.sandbox.http_values import Answer, Request

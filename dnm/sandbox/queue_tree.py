@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dnm.model import Resources
-from dnm.queue_rules import amounts_of
-from dnm.queue_schema import PlacementRule
+from dnm.model.value import Resources
+from dnm.queues.schema import PlacementRule
+from dnm.queues.validation import amounts_of
 from dnm.sandbox.yunikorn_config import YunikornConfig
 
 _FALLBACK = "root.default"

@@ -12,9 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.model import Resources
-from dnm.quantity import kube_resources
-from dnm.request import (
+from dnm.demand.pod_request import (
     QUEUE_KEY,
     ContainerRequest,
     ContainerState,
@@ -24,6 +22,8 @@ from dnm.request import (
     requested_queue,
     task_groups,
 )
+from dnm.model.quantity import kube_resources
+from dnm.model.value import Resources
 from dnm.sandbox import manifests
 from dnm.sandbox.deletion import FINISHED
 from dnm.sandbox.matching import fits_beside, fits_node, volumes_allow

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.converter import process_of
-from dnm.errors import SandboxError
+from dnm.converter.calls import process_of
+from dnm.model.errors import SandboxError
 from dnm.sandbox.cluster import Sandbox
 from dnm.sandbox.files import KEPT_STATE, load_state, write_file
 from dnm.sandbox.site import add_workshop, build_site, write_configuration

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dnm.model import QueueLimits
-from dnm.quantity import kube_resources
-from dnm.queues import check_text
+from dnm.model.cluster import QueueLimits
+from dnm.model.quantity import kube_resources
+from dnm.queues.document import check_text
 from dnm.sandbox.http_values import Answer, Request, json_answer
 from dnm.sandbox.scheduler import Scheduler
 from dnm.sandbox.store import Object, Store

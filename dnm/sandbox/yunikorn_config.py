@@ -10,10 +10,9 @@ import hashlib
 
 import msgspec
 
-from dnm.errors import QueueError
-from dnm.model import ConfigMap, QueueLimits
-from dnm.queue_schema import PlacementRule
-from dnm.queues import (
+from dnm.model.cluster import ConfigMap, QueueLimits
+from dnm.model.errors import QueueError
+from dnm.queues.document import (
     DEFAULTS_NAME,
     QueueDocument,
     SourceDocument,
@@ -21,6 +20,7 @@ from dnm.queues import (
     parse_document,
     resolve_document,
 )
+from dnm.queues.schema import PlacementRule
 from dnm.sandbox.store import ApiError, Object, Store
 from dnm.sandbox.timing import Timing
 

@@ -36,7 +36,7 @@ from tests.bench.site import write_site
 
 SIZES = (Size(20, 500), Size(500, 15_000), Size(5_000, 150_000))
 ROOT = Path(__file__).resolve().parents[2]
-DNM = (sys.executable, "-c", "from dnm.cli import main; main()")
+DNM = (sys.executable, "-c", "from dnm.cli.app import main; main()")
 SELECTOR = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 KUBECTL_UP_TO = 100_000  # pods; above that it runs out of memory
 PLAIN_BYTES_A_POD = 90_000  # of memory, with version 37 of the client

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dnm.model import LentNode, Phase, Registry
-from dnm.registry import save_registry
+from dnm.model.registry import LentNode, Phase, Registry
+from dnm.run.registry import save_registry
 from tests.bench.cluster import NAMESPACES
 
 

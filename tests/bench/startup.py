@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 
 import dnm
-from dnm.model import Registry, RunRecord
-from dnm.registry import save_registry
+from dnm.model.registry import Registry, RunRecord
+from dnm.run.registry import save_registry
 from tests.builders import QUEUE, a_lent_node
 
 LENT = 1000

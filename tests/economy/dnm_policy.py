@@ -11,35 +11,23 @@ from typing import Any
 
 import msgspec
 
-from dnm.draft import queue_wants
-from dnm.ledger import plan_queue_edit
-from dnm.model import (
-    BatchNode,
-    Config,
-    ConfigMap,
-    ConversionRequest,
+from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod, PodList, PodShape, Toleration
+from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
+from dnm.model.plan import (
     Fence,
-    Mark,
     MarkNode,
-    NamespacePolicy,
-    Node,
-    NodeType,
     Plan,
-    Pod,
-    PodList,
-    PodShape,
-    Registry,
     ReturnNode,
-    RunRecord,
     SetQueueLimits,
     Snapshot,
     StartConversion,
-    Taint,
-    Toleration,
     Unfence,
 )
-from dnm.planner import make_plan
-from dnm.queues import parse_document, resolve_document, with_document
+from dnm.model.registry import ConversionRequest, Registry, RunRecord
+from dnm.plan.draft import queue_wants
+from dnm.plan.planner import make_plan
+from dnm.queues.document import parse_document, resolve_document, with_document
+from dnm.queues.edit import plan_queue_edit
 from tests.economy.policies import MOST_NODES
 from tests.economy.world import REVERT_CALL, NodeState, PodState, Workload, World
 

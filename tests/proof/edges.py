@@ -15,25 +15,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dnm.errors import ConverterError, DnmError, KubeConflict, KubeError
-from dnm.ledger_text import decode_ledger
-from dnm.model import (
-    BatchNode,
-    Claim,
-    Config,
-    ConfigMap,
-    ConverterProcess,
-    Ended,
-    Mark,
-    Node,
-    Phase,
-    Pod,
-    PodList,
-    Registry,
-    Unreadable,
-)
-from dnm.queues import LEDGER_ANNOTATION
-from dnm.touch import touch
+from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
+from dnm.model.config import Config
+from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
+from dnm.model.fault_points import fault_point
+from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
+from dnm.model.value import Unreadable
+from dnm.queues.document import LEDGER_ANNOTATION
+from dnm.queues.ledger import decode_ledger
 from tests.proof.invariants import over_cap
 from tests.proof.world import Machine, World
 
@@ -123,7 +112,7 @@ class ModelKube:
             self.weather.failed.add(fact)
             raise KubeError(f"{point}: {fault}")
         try:
-            with touch(point):
+            with fault_point(point):
                 yield
         except OSError as error:
             self.weather.failed.add(fact)
@@ -327,7 +316,7 @@ class ModelConverter:
     def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable:
         fault = self.weather.next_fault()
         try:
-            with touch("converter.list"):
+            with fault_point("converter.list"):
                 if fault not in ("", "late", "unknown"):
                     raise OSError(5, fault)
         except OSError as error:
@@ -350,7 +339,7 @@ class ModelConverter:
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
         options = dict(zip(command[1::2], command[2::2], strict=True))
         try:
-            with touch("converter.start"):
+            with fault_point("converter.start"):
                 if options["--set"] == "k8s":
                     operation = self._lend(options)
                 else:
@@ -362,7 +351,7 @@ class ModelConverter:
         return ConverterProcess(pid=operation.pid, start_ticks=1)
 
     def end(self, process: ConverterProcess) -> bool:
-        with suppress(OSError), touch("converter.signal"):
+        with suppress(OSError), fault_point("converter.signal"):
             self.world.processes[process.pid].kill()
             self.weather.effects.append("end converter")
         return process.pid not in self.world.processes
@@ -382,31 +371,31 @@ class ModelConverter:
                 call.kill()
             for line in call.lines:
                 on_line(key, line)
-            with suppress(OSError), touch("converter.end"):
+            with suppress(OSError), fault_point("converter.end"):
                 pass
             ended[key] = msgspec.structs.replace(call.ended, left_running=left_running)
         return ended
 
     def hear(self, on_line: Callable[[str, str], None]) -> None:
         for key, call in self.outputs.items():
-            with suppress(OSError), touch("converter.heard"):
+            with suppress(OSError), fault_point("converter.heard"):
                 for line in call.lines:
                     on_line(key, line)
 
     def find(self, key: str) -> ConverterProcess | None:
-        with suppress(OSError), touch("converter.read_output"):
+        with suppress(OSError), fault_point("converter.read_output"):
             found = self.outputs.get(key)
             return ConverterProcess(pid=found.pid, start_ticks=1) if found else None
         return None
 
     def read_end(self, key: str) -> Ended:
-        with suppress(OSError), touch("converter.read_output"):
+        with suppress(OSError), fault_point("converter.read_output"):
             return self.outputs[key].ended if key in self.outputs else Ended()
         return Ended()
 
     def forget_output(self, kept: Container[str]) -> None:
         for key in [key for key in self.outputs if key not in kept]:
-            with suppress(OSError), touch("converter.forget_output"):
+            with suppress(OSError), fault_point("converter.forget_output"):
                 del self.outputs[key]
 
     # --- --set k8s ----------------------------------------------------------------------------

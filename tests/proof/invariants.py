@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dnm.errors import DnmError, RegistryError
-from dnm.ledger_text import Ledger, decode_ledger
-from dnm.model import Config, Phase, Registry
-from dnm.quantity import parse_yunikorn
-from dnm.queues import LEDGER_ANNOTATION, parse_document
+from dnm.model.config import Config
+from dnm.model.errors import DnmError, RegistryError
+from dnm.model.quantity import parse_yunikorn
+from dnm.model.registry import Phase, Registry
+from dnm.queues.document import LEDGER_ANNOTATION, parse_document
+from dnm.queues.ledger import Ledger, decode_ledger
 from tests.proof.world import World, lineage, read_limits
 
 if TYPE_CHECKING:

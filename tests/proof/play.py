@@ -16,27 +16,20 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.draft import queue_wants
-from dnm.errors import DnmError, RegistryError
-from dnm.ledger import plan_rebase
-from dnm.ledger_compare import Reading
-from dnm.lifecycle import enter_phase
-from dnm.model import (
-    Config,
-    NamespacePolicy,
-    NodeType,
-    Pass,
-    Pause,
-    Phase,
-    Registry,
-    SetQueueLimits,
-)
-from dnm.quantity import format_yunikorn
-from dnm.queue_write import apply_queue_edit
-from dnm.queues import LimitPlace, parse_document, replace_limits
-from dnm.registry import previous_path
-from dnm.runner import change_registry, run_pass
-from dnm.touch import struck_by
+from dnm.model.config import Config, NamespacePolicy, NodeType
+from dnm.model.errors import DnmError, RegistryError
+from dnm.model.fault_points import struck_by
+from dnm.model.plan import Pass, SetQueueLimits
+from dnm.model.quantity import format_yunikorn
+from dnm.model.registry import Pause, Phase, Registry
+from dnm.plan.draft import queue_wants
+from dnm.plan.phases import enter_phase
+from dnm.queues.baselines import Reading
+from dnm.queues.document import LimitPlace, parse_document, replace_limits
+from dnm.queues.edit import plan_rebase
+from dnm.queues.writer import apply_queue_edit
+from dnm.run.registry import previous_path
+from dnm.run.runner import change_registry, run_pass
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
 from tests.proof.world import BROKEN_DOCUMENTS, PLACE, QUEUES, SIZES, World, read_limits

@@ -11,9 +11,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from dnm.model import Phase
-from dnm.quantity import parse_yunikorn
-from dnm.queues import parse_document
+from dnm.model.quantity import parse_yunikorn
+from dnm.model.registry import Phase
+from dnm.queues.document import parse_document
 from tests.proof.harness import Ended, World
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 

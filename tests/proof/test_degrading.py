@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from dnm.model import Phase
+from dnm.model.registry import Phase
 from tests.proof import story
 from tests.proof.harness import Checkpoint, Ended, Warm, World, note_figures
 from tests.site import QUEUE, Site
 
-HURRY = {"dnm.kube_http._FIRST_PAUSE": 0.001, "dnm.kube_http._LONGEST_PAUSE": 0.01}
+HURRY = {"dnm.kube.session._FIRST_PAUSE": 0.001, "dnm.kube.session._LONGEST_PAUSE": 0.01}
 LAB = "root.anvil.services.notebook"
 PLAYED = (0, 1, 4, 5)  # minutes in which the story acts: convert, join, release, return
 
@@ -150,7 +150,7 @@ def test_a_namespace_that_cannot_be_read_does_not_stop_the_others(world: World) 
 
 # --- the converter -----------------------------------------------------------------------------
 
-IMPATIENT = {"dnm.converter._TERM_GRACE": 0.1, "dnm.converter._LIST_TIMEOUT": 0.5}
+IMPATIENT = {"dnm.converter.calls._TERM_GRACE": 0.1, "dnm.converter.calls._LIST_TIMEOUT": 0.5}
 
 
 def hung_processes(world: World) -> list[str]:
@@ -233,7 +233,7 @@ def test_a_converter_that_babbles_fills_no_disk(world: World, what: str) -> None
     story.build(world)
     world.sandbox.behave(direction="k8s", stderr="what it is doing\n" * 500)
     ended = world.run(
-        constants={"dnm.converter._OUTPUT_LIMIT": 2000},
+        constants={"dnm.converter.calls._OUTPUT_LIMIT": 2000},
         fault=f"converter.cut_output:before:{what}" if what else "",
     )
     assert ended.was_killed if what == "kill" else ended.code == 0, ended

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from dnm.errors import DnmError
+from dnm.model.errors import DnmError
 from tests.proof import story
 from tests.proof.harness import Checkpoint, Warm, World, note_figures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dnm.model import Phase
+from dnm.model.registry import Phase
 from tests.proof.play import Play
 
 DEV, LAB, TRAIN = 0, 1, 2

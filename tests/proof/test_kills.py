@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.model import Phase
+from dnm.model.registry import Phase
 from tests.proof import story
 from tests.proof.harness import Warm, World
 

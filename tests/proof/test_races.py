@@ -12,8 +12,8 @@ import random
 
 import pytest
 
-from dnm.model import Phase
-from dnm.queues import parse_document
+from dnm.model.registry import Phase
+from dnm.queues.document import parse_document
 from tests.proof import story
 from tests.proof.harness import Ended, World, note_figures, wait_for_any
 from tests.site import QUEUE, Site

@@ -2,7 +2,7 @@
 
 Once by reading the source: every call that changes something outside (opens a file for writing,
 replaces, removes, syncs, starts or signals a process, talks to a server, takes a lock) must lie in
-a `with touch(...)`, or in a function that is only called within one. Once by listening: the
+a `with fault_point(...)`, or in a function that is only called within one. Once by listening: the
 interpreter itself reports what a run does (sys.addaudithook), and none of it may happen outside of
 a touch.
 """
@@ -10,6 +10,7 @@ a touch.
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,37 +27,36 @@ PACKAGE = Path(dnm.__file__).parent
 NOT_A_RUN = {
     "sandbox": "the embedded cluster is the outside",
     "demo": "plays on a sandbox of its own",
-    "demo_slurm": "plays on a Slurm of its own",
     "convert.lab": "a Slurm for trials and tests",
     "convert.lab_hooks": "writes the trial site's hooks, once",
-    "touch": "the fault points themselves",
+    "model.fault_points": "the fault points themselves",
 }
 # Effects without a fault point, each with the reason.
 EXCUSED = {
-    ("cli:main", "os.open"): "/dev/null, after the reader of stdout has gone",
+    ("cli.app:main", "os.open"): "/dev/null, after the reader of stdout has gone",
 }
 # Points that the story does not come by, by name or family, each with what walks it instead.
 WALKED_ELSEWHERE: dict[str, str] = {
-    "convert.": "node-convert: every stage killed, test_convert_slurm.py",
-    "hook.": "node-convert: test_convert_hooks.py",
-    "journal.": "node-convert: test_convert_journal.py",
-    "kube.can_i": "dnm check: test_check.py",
-    "kube.version": "dnm check: test_check.py",
-    "kube.server_time": "dnm check: test_check.py",
-    "kube.create_deployment": "dnm test-load: test_testload.py",
-    "kube.list_deployments": "dnm test-load: test_testload.py",
-    "kube.scale_deployment": "dnm test-load: test_testload.py",
-    "kube.delete_deployment": "dnm test-load: test_testload.py",
-    "kube.delete_node": "node-convert: test_convert_slurm.py",
-    "kube.dress_node": "node-convert: test_convert_slurm.py",
-    "kube.evict": "node-convert: test_convert_slurm.py",
+    "convert.": "node-convert: every stage killed, convert/test_slurm.py",
+    "hook.": "node-convert: convert/test_hooks.py",
+    "journal.": "node-convert: convert/test_journal.py",
+    "kube.can_i": "dnm check: cli/test_check.py",
+    "kube.version": "dnm check: cli/test_check.py",
+    "kube.server_time": "dnm check: cli/test_check.py",
+    "kube.create_deployment": "dnm test-load: cli/test_test_load.py",
+    "kube.list_deployments": "dnm test-load: cli/test_test_load.py",
+    "kube.scale_deployment": "dnm test-load: cli/test_test_load.py",
+    "kube.delete_deployment": "dnm test-load: cli/test_test_load.py",
+    "kube.delete_node": "node-convert: convert/test_slurm.py",
+    "kube.dress_node": "node-convert: convert/test_slurm.py",
+    "kube.evict": "node-convert: convert/test_slurm.py",
     "converter.signal": "a converter that hangs: test_degrading.py",
     "converter.cut_output": "a converter that babbles: test_degrading.py",
 }
 
 # Touches whose name is a parameter, by module: those of runner.py are walked by the story, those of
-# slurm.py by test_slurm_client.py.
-PARAMETERS = {"runner", "slurm"}
+# slurm.py by slurm/test_client.py.
+PARAMETERS = {"run.runner", "slurm.client"}
 # Touches that may be taken away without another effect coming to light: reads, waiting for a
 # process's last words, and what is within another touch too (a sync, a stage's own steps).
 UNMISSED = (
@@ -215,7 +215,7 @@ def _last_word(node: ast.AST) -> str:
 
 
 def _is_touch(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _last_word(node.func) == "touch" and bool(node.args)
+    return isinstance(node, ast.Call) and _last_word(node.func) == "fault_point" and bool(node.args)
 
 
 def _point_of(node: ast.AST) -> str:
@@ -265,7 +265,9 @@ class Uses:
         if name == "__init__":
             return self.sites.get(classes[-1], [])
         if not classes or not classes[-1][:1].strip("_").isupper():
-            return [site for site in sites if not site.on or site.on == function.module]
+            return [
+                site for site in sites if not site.on or site.on == function.module.split(".")[-1]
+            ]
         words = self.words.get(classes[-1], set())
         own = f"{'.'.join(classes)}."
         return [
@@ -302,7 +304,7 @@ def test_every_effect_in_the_source_has_a_fault_point() -> None:
     missing = [f"{by}, line {line}: {to}" for (by, to), line in found.items()]
     excused = [f"{by}, line {found[by, to]}: {to}" for by, to in found.keys() & EXCUSED.keys()]
     problems = sorted(set(missing) - set(excused))
-    assert not problems, "put these in a `with touch(...)`:\n" + "\n".join(problems)
+    assert not problems, "put these in a `with fault_point(...)`:\n" + "\n".join(problems)
     assert not EXCUSED.keys() - found.keys(), "an excuse that nobody needs any more"
     effects = sum(len(reader.effects) for reader in readers)
     note_figures("fault points in the source", effects=effects, points=len(points_of(readers)))
@@ -320,27 +322,27 @@ def test_a_touch_that_is_taken_away_is_missed() -> None:
     ("source", "is_found"),
     [
         pytest.param("def f():\n os.replace(a, b)", True, id="plain"),
-        pytest.param("def f():\n with touch('x'):\n  os.replace(a, b)", False, id="touched"),
-        pytest.param("def f():\n with touch('x'), open(a, 'wb') as b: pass", False, id="one-with"),
-        pytest.param("def f():\n with open(a, 'wb') as b, touch('x'): pass", True, id="too-late"),
+        pytest.param("def f():\n with @'x':\n  os.replace(a, b)", False, id="touched"),
+        pytest.param("def f():\n with @'x', open(a, 'wb') as b: pass", False, id="one-with"),
+        pytest.param("def f():\n with open(a, 'wb') as b, @'x': pass", True, id="too-late"),
         pytest.param("def f():\n with open(a) as b: pass", False, id="reading"),
         pytest.param("def f():\n with open(a, mode) as b: pass", True, id="unknown-mode"),
         pytest.param("def f():\n path.write_text(a)", True, id="path"),
         pytest.param("def f():\n subprocess.Popen(a)", True, id="process"),
         pytest.param(
-            "def f():\n os.kill(a, b)\ndef g():\n with touch('x'):\n  f()", False, id="helper"
+            "def f():\n os.kill(a, b)\ndef g():\n with @'x':\n  f()", False, id="helper"
         ),
         pytest.param(
-            "def f():\n os.kill(a, b)\ndef g():\n with touch('x'):\n  f()\n f()", True,
+            "def f():\n os.kill(a, b)\ndef g():\n with @'x':\n  f()\n f()", True,
             id="helper-used-outside-too",
         ),
         pytest.param(
-            "def f():\n os.kill(a, b)\ndef g():\n with touch('x'):\n  h(f)", False,
+            "def f():\n os.kill(a, b)\ndef g():\n with @'x':\n  h(f)", False,
             id="handed-on-within",
         ),
         pytest.param(
             "class A:\n def f(self):\n  os.kill(a, b)\n"
-            "def g(a: A):\n with touch('x'):\n  a.f()\ndef h(b: B):\n b.f()", False, id="method",
+            "def g(a: A):\n with @'x':\n  a.f()\ndef h(b: B):\n b.f()", False, id="method",
         ),
         pytest.param(
             "class A:\n def f(self):\n  os.kill(a, b)\n def g(self):\n  self.f()", True,
@@ -350,7 +352,7 @@ def test_a_touch_that_is_taken_away_is_missed() -> None:
 )  # fmt: skip
 def test_the_reader_of_the_source(source: str, is_found: bool) -> None:
     reader = Reader("m")
-    reader.visit(ast.parse(source))
+    reader.visit(ast.parse(re.sub("@('x')", r"fault_point(\1)", source)))
     assert bool(untouched([reader])[""]) == is_found
 
 

@@ -27,12 +27,13 @@ from typing import Any
 
 import typer.main
 
-import dnm.cli
-import dnm.runner
-import dnm.touch
+from dnm.cli import app as cli
+from dnm.model import fault_points
+from dnm.run import runner
 
 _LOADED_LATE = (
-    "dnm.actuator", "dnm.check", "dnm.kube_kubeconfig", "dnm.report", "dnm.yunikorn",
+    "dnm.run.actuator", "dnm.cli.check", "dnm.kube.kubeconfig", "dnm.cli.report",
+    "dnm.queues.yunikorn_rest",
     "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers",
 )  # fmt: skip
 _PR_SET_CHILD_SUBREAPER = 36
@@ -63,10 +64,10 @@ def _load_the_rest() -> None:
     """What a run imports late; a configuration that is missing ends this one early."""
     for name in _LOADED_LATE:
         importlib.import_module(name)
-    dnm.cli.app = typer.main.get_command(dnm.cli.app)  # type: ignore[assignment]
+    cli.app = typer.main.get_command(cli.app)  # type: ignore[assignment]
     sys.argv = ["dnm", "status", "--config", "/nonexistent/dnm.ini"]
     with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere), suppress(SystemExit):
-        dnm.cli.main()
+        cli.main()
 
 
 def start(jobs: list[dict[str, Any]]) -> list[int]:
@@ -151,7 +152,7 @@ def become(job: dict[str, Any]) -> None:
     try:
         _set_up(job)
         sys.argv = ["dnm", *job["arguments"]]
-        dnm.cli.main()
+        cli.main()
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(bool(error.code))
@@ -174,7 +175,7 @@ def _set_up(job: dict[str, Any]) -> None:
     if job["now"]:
         now = datetime.fromisoformat(job["now"])
         for name in ("run_pass", "plan_pass"):
-            setattr(dnm.runner, name, partial(getattr(dnm.runner, name), clock=lambda: now))
+            setattr(runner, name, partial(getattr(runner, name), clock=lambda: now))
     for name, value in job["constants"].items():
         place, _, constant = name.rpartition(".")
         module = importlib.import_module(place)
@@ -183,7 +184,7 @@ def _set_up(job: dict[str, Any]) -> None:
     if job["largest_file"]:
         limits = (job["largest_file"], resource.RLIM_INFINITY)
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    dnm.touch.arm(job["fault"], job["log"])
+    fault_points.arm(job["fault"], job["log"])
     if job["strays"]:
         _audit(job["strays"])
 
@@ -194,7 +195,7 @@ def _audit(path: str) -> None:
     strays = fcntl.fcntl(strays, fcntl.F_DUPFD_CLOEXEC, 100)
 
     def hear(event: str, arguments: tuple[Any, ...]) -> None:
-        if dnm.touch.inside:
+        if fault_points.inside:
             return
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
         if (not writes and event not in _EFFECTS) or arguments[0] == job_log:
@@ -205,7 +206,7 @@ def _audit(path: str) -> None:
         place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_code.co_name}"
         os.write(strays, f"{place} {event} {str(arguments)[:160]}\n".encode())
 
-    job_log = dnm.touch._log
+    job_log = fault_points._log
     sys.addaudithook(hear)
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dnm.model import ConfigMap, Node, Pod, PodShape, QueueLimits
-from dnm.queues import check_text, parse_document
+from dnm.model.cluster import ConfigMap, Node, Pod, PodShape, QueueLimits
+from dnm.queues.document import check_text, parse_document
 
 if TYPE_CHECKING:
     from tests.proof.edges import Operation

@@ -1,0 +1,5 @@
+"""`python -m dnm.cli` is `dnm`."""
+
+from dnm.cli.app import main
+
+main()

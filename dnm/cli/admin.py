@@ -1,0 +1,198 @@
+"""The verbs of a person: pause, hold, reset, forget. Each changes the registry under the lock, for
+which it waits, and says what it did; the next run acts on it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import msgspec
+
+from dnm.cli.queue_verbs import rebase_queues
+from dnm.kube.client import KubeClient
+from dnm.model.config import Config
+from dnm.model.errors import DnmError, ExitCode
+from dnm.model.plan import SetQueueLimits
+from dnm.model.registry import Pause, Phase, Registry
+from dnm.model.value import Resources
+from dnm.plan.brakes import close_breaker
+from dnm.plan.draft import Draft, queue_wants
+from dnm.plan.phases import enter_phase
+from dnm.queues.baselines import Reading
+from dnm.queues.document import SourceDocument
+from dnm.queues.edit import QueueEdit, plan_rebase
+from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.run.registry import load_registry
+from dnm.run.runner import change_registry, connect, run_lock
+from dnm.run.snapshot import take_snapshot
+
+V = TypeVar("V")
+
+
+def _say_wait() -> None:
+    print("a run is at work: waits for it to end, Ctrl-C gives up", file=sys.stderr, flush=True)
+
+
+def _change(config: Config, change: Callable[[Registry], Registry]) -> bool:
+    return change_registry(config, change, _say_wait)
+
+
+class NotKnownError(DnmError):
+    """The node or queue is not one that the registry knows."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
+def pause(config: Config, length: timedelta | None, reason: str) -> str:
+    """Stops conversions and reversions until `resume`, or for a time."""
+    now = datetime.now(UTC)
+    until = now + length if length else None
+    paused = Pause(since=now, until=until, reason=reason)
+    _change(config, lambda registry: _with(registry, pause=paused))
+    return f"paused {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
+
+
+def resume(config: Config) -> str:
+    """Takes the pause off."""
+    changed = _change(config, lambda registry: _with(registry, pause=None))
+    return "conversions and reversions go on" if changed else "dnm was not paused"
+
+
+def hold(config: Config, node: str) -> str:
+    """Keeps a lent node from going back, however idle it is."""
+
+    def change(registry: Registry) -> Registry:
+        _known(registry, node)
+        return _with(registry, held=tuple(sorted({*registry.held, node})))
+
+    changed = _change(config, change)
+    return f"{node} is held until `dnm unhold {node}`" if changed else f"{node} was held already"
+
+
+def unhold(config: Config, node: str) -> str:
+    """Lets a held node go back when it is idle."""
+
+    def change(registry: Registry) -> Registry:
+        return _with(registry, held=tuple(name for name in registry.held if name != node))
+
+    changed = _change(config, change)
+    return f"{node} is not held any more" if changed else f"{node} was not held"
+
+
+def reset(config: Config, name: str) -> str:
+    """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
+    to give it back again."""
+    said = ""
+
+    def change(registry: Registry) -> Registry:
+        nonlocal said
+        queue = name.lower()
+        if name in registry.nodes:
+            said = f"{name} will be given back to Slurm by the next run"
+            return _returning_again(registry, name)
+        if queue in registry.breakers or queue in config.queues:
+            said = f"the breaker of {queue} is closed; it may convert again"
+            # Pods found to wait for something else are looked at afresh too, whatever their queue:
+            # the record has no queue, and they are soon found out again.
+            breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
+            return _with(registry, breakers=breakers, waiting={})
+        if name in config.node_types:
+            was = "backs off no more" if name in registry.backoffs else "was not backing off"
+            said = f"node type {name} {was}"
+            return _with(registry, backoffs=_without(registry.backoffs, name))
+        known = sorted([*registry.nodes, *config.queues, *config.node_types])
+        raise NotKnownError(
+            f"{name!r} is no lent node, monitored queue or node type; known are {', '.join(known)}"
+        )
+
+    _change(config, change)
+    return said
+
+
+def _returning_again(registry: Registry, name: str) -> Registry:
+    entry = registry.nodes[name]
+    if entry.phase not in (Phase.FAILED, Phase.RETURNING):
+        raise NotKnownError(
+            f"{name} is {entry.phase.value}, not failed: there is nothing to reset; "
+            "`dnm status` shows what it waits for"
+        )
+    # A converter that a run has left at work is still waited for: two of them on one node would
+    # power-cycle it under each other.
+    again = enter_phase(entry, Phase.RETURNING, datetime.now(UTC), converter=entry.converter)
+    return _with(registry, nodes={**registry.nodes, name: again})
+
+
+def forget(config: Config, node: str, is_sure: Callable[[str], bool]) -> str:
+    """Takes a node out of the registry, which a person has found to be back in Slurm."""
+
+    def change(registry: Registry) -> Registry:
+        _known(registry, node)
+        return _with(registry, nodes=_without(registry.nodes, node))
+
+    _known(load_registry(config, datetime.now(UTC)), node)
+    if not is_sure(
+        f"{node} leaves the registry: dnm will not return it any more, and its queue shrinks. "
+        "Is it back in Slurm and gone from Kubernetes? (While its Node is there with dnm's mark, "
+        "the next run records it again.)"
+    ):
+        return f"{node} stays as it is"
+    _change(config, change)
+    return f"{node} is forgotten; the next run takes its part out of the queue"
+
+
+# --- the queue document ----------------------------------------------------------------------
+
+
+def queue_edges(config: Config) -> tuple[KubeClient, tuple[str, str], YunikornClient | None]:
+    """Where the queue document is, and who can be asked about it."""
+    place = (config.yunikorn_cm_namespace, config.yunikorn_cm_name)
+    yunikorn = YunikornClient(config.yunikorn_url) if config.yunikorn_url else None
+    return KubeClient.connect(config), place, yunikorn
+
+
+def used_by_queue(config: Config, environ: Mapping[str, str]) -> dict[str, Resources] | None:
+    """What the pods of every queue use now; None: they could not be read."""
+    registry = load_registry(config, datetime.now(UTC))
+    facts = take_snapshot(config, registry, *connect(config, environ), datetime.now(UTC))
+    demand = Draft(config, registry, facts).demand
+    return None if demand is None else {path: q.used for path, q in demand.queues.items()}
+
+
+def rebase(
+    config: Config,
+    reading: str,
+    queues: Sequence[str],
+    forgotten: str,
+    is_sure: Callable[[str], bool],
+) -> int:
+    """Writes down, under the lock, what a person says of the limits, with the nodes that serve."""
+    kube, place, yunikorn = queue_edges(config)
+    said = Reading(reading) if reading else None
+    paths = [queue.lower() for queue in queues]
+
+    def change(source: SourceDocument) -> QueueEdit:
+        registry = load_registry(config, datetime.now(UTC))
+        serving: dict[str, dict[str, dict[str, int]]] = {}
+        for name, entry in sorted(registry.nodes.items()):
+            if entry.phase is Phase.SERVING and entry.owner == config.instance_id:
+                serving.setdefault(entry.queue, {})[name] = entry.counted
+        wants = queue_wants(config, registry, SetQueueLimits(queues=serving))
+        return plan_rebase(source, wants, said, paths, forgotten)
+
+    return rebase_queues(kube, place, change, is_sure, run_lock(config, _say_wait), yunikorn)
+
+
+def _known(registry: Registry, node: str) -> None:
+    if node not in registry.nodes:
+        known = ", ".join(sorted(registry.nodes)) or "none"
+        raise NotKnownError(f"{node!r} is not a lent node; lent are: {known}")
+
+
+def _without(mapping: Mapping[str, V], key: str) -> dict[str, V]:
+    return {name: value for name, value in mapping.items() if name != key}
+
+
+def _with(registry: Registry, **changes: object) -> Registry:
+    return msgspec.structs.replace(registry, **changes)

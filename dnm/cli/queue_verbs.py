@@ -1,0 +1,285 @@
+"""`dnm queues check`, `show` and `rebase`: what they read and print, and what they exit with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dnm.cli.report import amounts
+from dnm.model.cluster import QueueLimits
+from dnm.model.errors import ExitCode, QueueError, YunikornError
+from dnm.model.printable import columns, printable, terminal_width
+from dnm.model.quantity import format_yunikorn, parse_yunikorn
+from dnm.model.value import Resources
+from dnm.queues.decode import Violation
+from dnm.queues.document import LimitPlace, QueueDocument, SourceDocument, parse_document
+from dnm.queues.edit import QueueEdit
+from dnm.queues.files import Judgement, judge_file, judge_text
+from dnm.queues.ledger import Ledger, decode_ledger, lent_amounts
+from dnm.queues.writer import ConfigMaps, apply_queue_edit, read_source
+from dnm.queues.yunikorn_rest import YunikornClient
+
+CHECK_SCHEMA = "dnm.queues.check/1"
+SHOW_SCHEMA = "dnm.queues.show/1"
+
+
+# --- check -----------------------------------------------------------------------------------
+
+
+def check_files(files: Sequence[Path], as_json: bool) -> int:
+    """Judges files as YuniKorn would; 0 where it takes all of them and lives, 1 where not."""
+    return _report([judged for path in files for judged in judge_file(path)], as_json)
+
+
+def check_cluster(
+    kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, as_json: bool
+) -> int:
+    """Judges the document in force; also asks the scheduler where it can be reached."""
+    source = read_source(kube, *place)
+    judged = judge_text(_name_of(source), source.text)
+    advice = [
+        Violation(rule="document", queue="", line=0, message=message)
+        for message in (source.refusal, *source.warnings)
+        if message
+    ]
+    violations = list(judged.violations)
+    if yunikorn is not None:
+        try:
+            reason = yunikorn.validate(source.text)
+        except YunikornError as error:
+            advice.append(Violation(rule="yunikorn", queue="", line=0, message=str(error)))
+        else:
+            if reason and not violations:
+                message = f"YuniKorn itself refuses it: {reason}"
+                violations.append(Violation(rule="yunikorn", queue="", line=0, message=message))
+    whole = Judgement(
+        file=judged.file,
+        violations=tuple(violations),
+        advice=(*advice, *judged.advice),
+        queues=judged.queues,
+        is_deadly=judged.is_deadly,
+    )
+    return _report([whole], as_json)
+
+
+def _name_of(source: SourceDocument) -> str:
+    config_map = source.config_map
+    if config_map is None:
+        return "built-in"
+    return f"configmap/{config_map.namespace}/{config_map.name}/{source.key}"
+
+
+def _report(judged: list[Judgement], as_json: bool) -> int:
+    if as_json:
+        _print_json([_judgement_document(one) for one in judged])
+    else:
+        for one in judged:
+            _print_judgement(one)
+    are_good = all(one.is_ok and not one.is_deadly for one in judged)
+    return ExitCode.OK if are_good else ExitCode.FAILED
+
+
+def _judgement_document(judged: Judgement) -> dict[str, Any]:
+    def plain(found: Violation) -> dict[str, Any]:
+        return {
+            "rule": found.rule,
+            "queue": found.queue,
+            "line": found.line,
+            "message": found.message,
+        }
+
+    return {
+        "schema": CHECK_SCHEMA,
+        "file": judged.file,
+        "ok": judged.is_ok,
+        "violations": [plain(found) for found in judged.violations],
+        "advice": [plain(found) for found in judged.advice],
+    }
+
+
+def _print_judgement(judged: Judgement) -> None:
+    """A line each, as compilers print them, so that editors and pipelines find the place."""
+    for found in judged.violations:
+        print(printable(f"{judged.file}:{found.line}: {found.message} [{found.rule}]"))
+    for found in judged.advice:
+        print(printable(f"{judged.file}:{found.line}: advice: {found.message} [{found.rule}]"))
+    if judged.is_ok and judged.is_deadly:
+        print(
+            printable(
+                f"{judged.file}: never apply it: YuniKorn takes it, but it has no partition "
+                "`default` and so no queue for Kubernetes"
+            )
+        )
+    elif judged.is_ok:
+        print(printable(f"{judged.file}: YuniKorn takes it, {judged.queues} queues"))
+
+
+# --- show ------------------------------------------------------------------------------------
+
+
+def show_queues(
+    kube: ConfigMaps,
+    place: tuple[str, str],
+    used: Mapping[str, Resources] | None,
+    as_json: bool,
+) -> int:
+    """The tree with its limits. `used`: what is allocated, by queue path (None: not known)."""
+    source = read_source(kube, *place)
+    document = parse_document(source.text)
+    ledger = decode_ledger(source.ledger_text)
+    rows = list(_queue_rows(document, ledger, used))
+    if as_json:
+        _print_json({"schema": SHOW_SCHEMA, "document": _name_of(source), "queues": rows})
+        return ExitCode.OK
+    print(printable(_name_of(source)))
+    header = ["queue", "resource", "limit", "baseline", "lent", "used", "headroom"]
+    cells = [line for row in rows for line in _limit_lines(document, row)]
+    for line in columns(header, cells, terminal_width()):
+        print(line)
+    lent = [
+        [row["queue"], instance, node, amounts(size)]
+        for row in rows
+        for instance, nodes in row["nodes"].items()
+        for node, size in nodes.items()
+    ]
+    print()
+    if lent:
+        for line in columns(["queue", "instance", "node", "adds"], lent, terminal_width()):
+            print(line)
+    else:
+        print("no node serves a queue yet")
+    return ExitCode.OK
+
+
+def _queue_rows(
+    document: QueueDocument, ledger: Ledger, used: Mapping[str, Resources] | None
+) -> Iterator[dict[str, Any]]:
+    lent = lent_amounts(ledger.sections.values())
+    for path, queue in document.queues.items():
+        places = {resource: LimitPlace(path, "max", resource) for resource in queue.max}
+        yield {
+            "queue": path,
+            "limit": dict(queue.max),
+            "guaranteed": dict(queue.guaranteed),
+            "baseline": {
+                resource: parse_yunikorn(resource, ledger.entries[place].baseline)
+                if place in ledger.entries
+                else queue.max[resource]
+                for resource, place in places.items()
+            },
+            "lent": {resource: lent.at(place) for resource, place in places.items()},
+            "used": None if used is None else dict(used.get(path, {})),
+            "headroom": None if used is None else headroom(document.queues, used, path),
+            "nodes": {
+                instance: {node: dict(size) for node, size in section.queues[path].items()}
+                for instance, section in ledger.sections.items()
+                if path in section.queues
+            },
+        }
+
+
+def headroom(
+    queues: Mapping[str, QueueLimits], used: Mapping[str, Resources], path: str
+) -> dict[str, int]:
+    """What a queue may still use of each resource that it or a queue above it limits; root's size
+    is the cluster's and not among them."""
+    room: dict[str, int] = {}
+    current: str | None = path
+    while current is not None:
+        for resource, amount in queues[current].max.items():
+            rest = max(amount - used.get(current, {}).get(resource, 0), 0)
+            room[resource] = min(rest, room.get(resource, rest))
+        current = queues[current].parent
+    return room
+
+
+def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[list[str]]:
+    """A line a limit, in the style in which the limit is written."""
+    path: str = row["queue"]
+    name = "  " * path.count(".") + path.rpartition(".")[2]
+    if not row["limit"]:
+        yield [name, "", "the cluster's size" if path == "root" else "none", "", "", "", ""]
+    for resource in row["limit"]:
+        style = document.places[LimitPlace(path, "max", resource)].text.strip()
+        cells = [name, resource]
+        for column in ("limit", "baseline", "lent", "used", "headroom"):
+            known = row[column]
+            amount = None if known is None else known.get(resource, 0)
+            cells.append("?" if amount is None else format_yunikorn(resource, amount, style))
+        yield cells
+        name = ""
+
+
+# --- rebase ----------------------------------------------------------------------------------
+
+
+def rebase_queues(
+    kube: ConfigMaps,
+    place: tuple[str, str],
+    change: Callable[[SourceDocument], QueueEdit],
+    is_sure: Callable[[str], bool],
+    lock: AbstractContextManager[None],
+    yunikorn: YunikornClient | None = None,
+) -> int:
+    """Writes down what a person says of the limits that stand there, after he has seen what that
+    makes of them. `change` is `plan_rebase` with the nodes that serve when it is called. Asked
+    before the lock is taken, for runs to go on meanwhile; and again only if that changed a limit.
+    """
+    shown: list[str] = []
+
+    def ask(source: SourceDocument) -> QueueEdit:
+        nonlocal shown
+        edit = change(source)
+        if edit.refusal:
+            raise QueueError(edit.refusal)
+        lines = _rebase_lines(edit)
+        if edit.is_changed and lines != shown:
+            shown = lines
+            print("\n".join(lines))
+            if not is_sure("Is that what the limits should be?"):
+                raise _DeclinedError
+        return edit
+
+    try:
+        if not ask(read_source(kube, *place)).is_changed:
+            print(
+                "these limits stand as dnm knows them, and the ledger says what they contain "
+                "(`dnm queues show`): nothing was written"
+            )
+            return ExitCode.OK
+        with lock:
+            outcome = apply_queue_edit(kube, place, ask, yunikorn)
+    except _DeclinedError:
+        print("nothing was written")
+        return ExitCode.OK
+    for note in outcome.notes:
+        print(printable(note))
+    print("the ledger is written" if outcome.is_written else "somebody else has written it")
+    return ExitCode.OK
+
+
+class _DeclinedError(Exception):
+    """The person said no."""
+
+
+def _rebase_lines(edit: QueueEdit) -> list[str]:
+    """Each limit before and after, and what is left of it once nothing is lent."""
+    lines = [
+        f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
+        for limit in edit.changes
+    ] or ["no limit changes"]
+    lines += [
+        f"{queue}: max without lent nodes: {amounts(numbers.baseline)}"
+        for queue, numbers in edit.numbers.items()
+        if numbers.baseline != numbers.limit
+    ]
+    lines += [f"{queue}: {reason}" for queue, reason in edit.held.items()]
+    return [printable(line) for line in lines]
+
+
+def _print_json(document: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

@@ -1,0 +1,271 @@
+"""One configuration value at a time: text -> value. Pure; every refusal is a ValueError whose
+sentence says what is wrong and what would be right.
+
+Names are held to the alphabet of whoever reads them in the end, because they reach command lines,
+API paths and annotations: RFC 1123 and the label grammar for Kubernetes, Slurm's for its own, and
+`^[a-zA-Z0-9_:#/@-]{1,64}$` for a YuniKorn queue (configvalidator.go, 1.6 to 1.9).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from dnm.model.config import Taint
+from dnm.model.errors import DnmError
+from dnm.model.quantity import parse_kubernetes, parse_yunikorn
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_SLURM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NODE_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61})")
+_QUEUE_NAME = re.compile(r"[a-z0-9_:#/@-]{1,64}")
+_URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+NAMESPACE = "{namespace}"  # stands for the lending namespace in labels and taints
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`, did you mean 'x'?` for the closest known word, or nothing."""
+    import difflib  # 5 ms that only a wrong file has to pay
+
+    folded = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word[:100].lower(), folded, n=1, cutoff=0.6)
+    return f", did you mean '{folded[close[0]]}'?" if close else ""
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """A parser of decimal integers from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+            raise ValueError(f"is not a whole number; write one from {least} to {most}")
+        if not least <= int(text) <= most:
+            raise ValueError(f"is out of range; write a number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def seconds(least: float, most: int) -> Callable[[str], timedelta]:
+    """A parser of durations in seconds, with a fraction where somebody likes one."""
+
+    def parse(text: str) -> timedelta:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text):
+            raise ValueError(f"is not a number of seconds; write one from {least:g} to {most}")
+        if not least <= float(text) <= most:
+            raise ValueError(f"is out of range; write seconds from {least:g} to {most}")
+        return timedelta(seconds=float(text))
+
+    return parse
+
+
+def share(text: str) -> float:
+    """More than 0, at most 1."""
+    if not re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text) or not text:
+        raise ValueError("is not a share; write a number above 0 and up to 1, e.g. 0.95")
+    if not 0 < float(text) <= 1:
+        raise ValueError("is out of range; write a number above 0 and up to 1, e.g. 0.95")
+    return float(text)
+
+
+def boolean(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError("is neither true nor false; write true or false")
+
+
+def quantity(resource: str) -> Callable[[str], int]:
+    """A parser of positive amounts, in Kubernetes' or YuniKorn's grammar and model.py's units."""
+
+    def parse(text: str) -> int:
+        for grammar in (parse_kubernetes, parse_yunikorn):
+            try:
+                amount = grammar(resource, text)
+            except (ValueError, DnmError):
+                continue
+            if amount > 0:
+                return amount
+            raise ValueError("is not more than nothing; write how much there is")
+        example = {"vcore": "128 or 127500m", "memory": "256G or 251Gi"}.get(resource, "4")
+        raise ValueError(f"is not a quantity; write e.g. {example}")
+
+    return parse
+
+
+def names(text: str) -> tuple[str, ...]:
+    """A list split at commas and line ends; empty entries fall out, repeated ones are refused."""
+    entries = tuple(entry.strip() for entry in re.split(r"[,\n]", text) if entry.strip())
+    seen: set[str] = set()
+    for entry in entries:
+        if entry in seen:
+            raise ValueError(f"names {entry} more than once; name it once")
+        seen.add(entry)
+    return entries
+
+
+def namespace(text: str) -> str:
+    if not _DNS_LABEL.fullmatch(text):
+        raise ValueError(
+            f"'{text}' is not a namespace name; RFC 1123 allows up to 63 of a-z, 0-9 and '-', "
+            "with a letter or digit at both ends"
+        )
+    return text
+
+
+def namespaces(text: str) -> tuple[str, ...]:
+    found = names(text)
+    if not found:
+        raise ValueError("is empty; name the namespaces that may be given nodes, e.g. dev, test")
+    return tuple(namespace(name) for name in found)
+
+
+def object_name(text: str) -> str:
+    """The name of a Kubernetes object, e.g. a ConfigMap."""
+    if len(text) > 253 or not _DNS_SUBDOMAIN.fullmatch(text):
+        raise ValueError(
+            "is not the name of a Kubernetes object; RFC 1123 allows a-z, 0-9, '-' and '.', "
+            "with a letter or digit at both ends"
+        )
+    return text
+
+
+def label_value(text: str) -> str:
+    """What stands in annotations and labels and in Slurm's reason of a drain."""
+    if not _LABEL_VALUE.fullmatch(text):
+        raise ValueError(
+            "is not usable as a name; write up to 63 letters, digits, '-', '_' and '.', "
+            "with a letter or digit at both ends"
+        )
+    return text
+
+
+def label_key(text: str) -> str:
+    prefix, slash, name = text.rpartition("/")
+    is_prefix = len(prefix) <= 253 and bool(_DNS_SUBDOMAIN.fullmatch(prefix))
+    if not _LABEL_VALUE.fullmatch(name) or (slash and not is_prefix):
+        raise ValueError(f"'{text}' is not a label key; write e.g. example.org/name")
+    return text
+
+
+def slurm_name(text: str) -> str:
+    """Of a reservation: it reaches a command line and a comma-separated list."""
+    if text and not _SLURM_NAME.fullmatch(text):
+        raise ValueError(
+            "is not a name that Slurm takes; write up to 64 letters, digits, '-', '_' and '.', "
+            "beginning with a letter or digit"
+        )
+    return text
+
+
+def node_type_name(text: str) -> str:
+    """It begins the names of its nodes, which are the same in Slurm and in Kubernetes."""
+    if len(text) > 63 or not _DNS_SUBDOMAIN.fullmatch(text):
+        raise ValueError(
+            f"'{text}' is not a node type; write a-z, 0-9, '-' and '.', "
+            "with a letter or digit at both ends, e.g. a"
+        )
+    return text
+
+
+def node_type_names(text: str) -> tuple[str, ...]:
+    """In order of preference."""
+    found = names(text)
+    if not found:
+        raise ValueError("is empty; name a node type, e.g. a")
+    return tuple(node_type_name(name) for name in found)
+
+
+def node_prefix(text: str) -> str:
+    """Of node names, followed by digits: RFC 1123, but it may end in '-' or '.'."""
+    if not _NODE_PREFIX.fullmatch(text):
+        raise ValueError(
+            f"'{text}' is not the beginning of a Kubernetes node name; "
+            "write a-z, 0-9, '-' and '.', e.g. gpu-"
+        )
+    return text
+
+
+def queue_path(text: str) -> str:
+    """Lower case, from root: YuniKorn itself folds the case, and a path may leave root out."""
+    path = text.strip().lower()
+    path = path if path == "root" or path.startswith("root.") else f"root.{path}"
+    for name in path.split("."):
+        if not _QUEUE_NAME.fullmatch(name):
+            raise ValueError(
+                f"'{text}' is not a queue path; write names of up to 64 letters, digits and "
+                "_:#/@- with dots between them, e.g. root.services.dev"
+            )
+    return path
+
+
+def queue_prefixes(text: str) -> tuple[str, ...]:
+    return tuple(queue_path(name) for name in names(text))
+
+
+def url(text: str) -> str:
+    """Without a name and password in it: it is logged."""
+    if text and not (_URL.fullmatch(text) and _has_usable_host(text)):
+        raise ValueError(
+            "is not the address of YuniKorn's REST service; write e.g. "
+            "http://yunikorn-service.yunikorn:9080, without user name, password or query"
+        )
+    return text.rstrip("/")
+
+
+def _has_usable_host(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.port != 0 and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def labels(text: str) -> dict[str, str]:
+    """`key=value, key=value`; `{namespace}` may stand in both."""
+    found: dict[str, str] = {}
+    for entry in names(text):
+        key, equals, value = (part.strip() for part in entry.partition("="))
+        if not equals:
+            raise ValueError(f"'{entry}' is not a label; write key=value, key=value")
+        if key in found:
+            raise ValueError(f"gives the label {key} two values; give it one")
+        _check_template(key, value)
+        found[key] = value
+    return found
+
+
+def taints(text: str) -> tuple[Taint, ...]:
+    """`key=value:NoSchedule, key:NoExecute`; `{namespace}` may stand in key and value."""
+    found: list[Taint] = []
+    for entry in names(text):
+        pair, colon, effect = (part.strip() for part in entry.rpartition(":"))
+        if not colon or effect not in _EFFECTS:
+            hint = suggest(effect, _EFFECTS) if colon else ""
+            raise ValueError(
+                f"'{entry}' is not a taint{hint or ';'} write key=value:EFFECT "
+                f"with EFFECT one of {', '.join(_EFFECTS)}"
+            )
+        key, _, value = (part.strip() for part in pair.partition("="))
+        if any((taint.key, taint.effect) == (key, effect) for taint in found):
+            raise ValueError(f"gives the taint {key} twice with the effect {effect}; give it once")
+        _check_template(key, value)
+        found.append(Taint(key=key, value=value, effect=effect))
+    return tuple(found)
+
+
+def _check_template(key: str, value: str) -> None:
+    """A namespace is a valid name at any place of a key or a value, so a short one stands in."""
+    label_key(key.replace(NAMESPACE, "x"))
+    if value and not _LABEL_VALUE.fullmatch(value.replace(NAMESPACE, "x")):
+        raise ValueError(
+            f"'{value}' is not a label value; write up to 63 letters, digits, '-', '_' and '.', "
+            "with a letter or digit at both ends"
+        )

@@ -1,0 +1,138 @@
+"""May a pod of this shape be on a node with these labels and taints? As kube-scheduler decides.
+
+Room is not asked here. Where a snapshot knows too little, the answer errs as each docstring says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dnm.model.cluster import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
+from dnm.model.config import Taint
+from dnm.model.value import Value
+
+HOSTNAME = "kubernetes.io/hostname"
+_REPELLING = ("NoSchedule", "NoExecute")
+
+
+class Place(Value):
+    """What of a node decides whether a pod may be there. An empty `name`: a node to come."""
+
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    name: str = ""
+
+
+def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
+    """Whether a taint does not keep a pod off; PreferNoSchedule never does."""
+    if taint.effect not in _REPELLING:
+        return True
+    return any(_matches_taint(toleration, taint) for toleration in tolerations)
+
+
+def _matches_taint(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """One expression of a selector, as apimachinery's labels.Requirement.Matches decides."""
+    key, operator, values = requirement.key, requirement.operator, requirement.values
+    value = labels.get(key)
+    if operator == "In":
+        return value is not None and value in values
+    if operator == "NotIn":
+        return value is None or value not in values
+    if operator == "Exists":
+        return value is not None
+    if operator == "DoesNotExist":
+        return value is None
+    if operator in ("Gt", "Lt") and value is not None and len(values) == 1:
+        try:
+            left, right = int(value), int(values[0])
+        except ValueError:
+            return False
+        return left > right if operator == "Gt" else left < right
+    return False
+
+
+def _meets_term(term: NodeSelectorTerm, place: Place) -> bool:
+    if not (term.expressions or term.fields):
+        return False  # an empty term selects nothing
+    fields = {"metadata.name": place.name}
+    return all(meets(one, place.labels) for one in term.expressions) and all(
+        meets(one, fields) for one in term.fields
+    )
+
+
+def why_not(shape: PodShape, volumes: Sequence[Sequence[NodeSelectorTerm]], place: Place) -> str:
+    """Why a pod can't be on a node; empty: it can. The text follows "the pod ".
+
+    Topology spread and affinity ask for a node that carries their topology key; beyond that, spread
+    is not looked at (errs towards "it fits"). Affinity to other pods than its like is refused on a
+    node to come and granted on one that is there: it errs towards no conversion.
+    """
+    for key, value in shape.node_selector:
+        if place.labels.get(key) != value:
+            return f"selects {key}={value}"
+    if shape.node_affinity and not any(_meets_term(term, place) for term in shape.node_affinity):
+        return "has a node affinity that asks for another node"
+    for taint in place.taints:
+        if not tolerates(shape.tolerations, taint):
+            return f"does not tolerate the taint {describe_taint(taint)}"
+    if any(not any(_meets_term(term, place) for term in terms) for terms in volumes):
+        return "has a volume that is bound to other nodes"
+    for key in shape.spread_keys:
+        if key != HOSTNAME and key not in place.labels:
+            return f"spreads over {key}, a label that such a node lacks"
+    for affinity in shape.pod_affinity:
+        if affinity.anti:
+            continue
+        if affinity.topology_key != HOSTNAME and affinity.topology_key not in place.labels:
+            return f"has a pod affinity over {affinity.topology_key}, a label such a node lacks"
+        if not place.name and not _is_like_itself(shape, affinity):
+            return "must be beside other pods"
+    return ""
+
+
+def describe_taint(taint: Taint) -> str:
+    """As kubectl writes it."""
+    return (
+        f"{taint.key}={taint.value}:{taint.effect}"
+        if taint.value
+        else (f"{taint.key}:{taint.effect}")
+    )
+
+
+def _is_like_itself(shape: PodShape, affinity: PodAffinityTerm) -> bool:
+    """Whether a term selects the pod's own labels; a term without expressions selects every pod."""
+    labels = dict(shape.labels)
+    return all(meets(one, labels) for one in affinity.expressions)
+
+
+def keeps_apart(shape: PodShape, namespace: str) -> bool:
+    """Whether two pods of this shape can't share a node: a host port, or they repel their like."""
+    return bool(shape.host_ports) or any(
+        affinity.anti
+        and (not affinity.namespaces or namespace in affinity.namespaces)
+        and _is_like_itself(shape, affinity)
+        for affinity in shape.pod_affinity
+    )
+
+
+def needs_one_domain(shape: PodShape, namespace: str) -> bool:
+    """Whether more than one new node can't help: all must be together on one host, or all apart in
+    wider domains (zones, racks), of which new nodes are taken to be one."""
+    for affinity in shape.pod_affinity:
+        if affinity.namespaces and namespace not in affinity.namespaces:
+            continue
+        if not _is_like_itself(shape, affinity):
+            continue
+        if (affinity.topology_key == HOSTNAME) != affinity.anti:
+            return True
+    return False

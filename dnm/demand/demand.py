@@ -1,0 +1,352 @@
+"""What all pods ask for, by queue, by node, and by group of equal pending pods.
+
+The rule: a pod is counted as YuniKorn counts it, and a pending pod that can't be counted is named
+with the reason, never dropped in silence. Bound pods are `used`, whatever their phase; unbound pods
+that the scheduler would place are pending. What one pod asks for is in `request.py`.
+
+    gather_demand(pods, config, queues, DemandFacts(now=..., ...)) -> Demand
+    pending_fingerprint(demand, queue) -> str       for the breaker: changes when the demand does
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from dnm.demand.gangs import GangApp, gang_apps, gang_demand, largest_gangs
+from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted, with_siblings
+from dnm.model.cluster import Claim, Pod, PodShape, QueueLimits, YunikornView
+from dnm.model.config import Config
+from dnm.model.registry import Waiting
+from dnm.model.value import Resources, Unreadable, Value
+
+
+class DemandFacts(Value):
+    """What is known besides the pods. `waiting` is the registry's: pods already found out to wait
+    for something else. Claims that could not be read leave their pods uncounted."""
+
+    now: datetime
+    yunikorn: YunikornView | None = None
+    claims: tuple[Claim, ...] | Unreadable = ()
+    waiting: Mapping[str, Waiting] = {}
+
+
+class QueueDemand(Value):
+    """Of one configured queue, everything below it included. `pending` and `pending_pods` count the
+    pods that are old enough, `young_pods` the others. `largest_gang`: a limit below it makes
+    YuniKorn reject a gang application; resource by resource the largest."""
+
+    queue: str
+    used: Mapping[str, int] = {}
+    pending: Mapping[str, int] = {}
+    pending_pods: int = 0
+    young_pods: int = 0
+    oldest: str = ""
+    largest_gang: Mapping[str, int] = {}
+
+
+class NodeUse(Value):
+    """Of one node: all its pods, those of DaemonSets (and mirror pods) among them, and how many
+    pods keep it from being idle."""
+
+    used: Resources
+    daemonsets: Resources
+    work_pods: int
+
+
+class Demand(Value):
+    """All pods of the cluster, summed up. A configured queue without pods is in `queues`, a node
+    without pods is not in `nodes`. `waiting`: the entries of `DemandFacts.waiting` that still
+    hold; the others have seen their pods change and are forgotten."""
+
+    queues: Mapping[str, QueueDemand]
+    groups: tuple[PendingGroup, ...]
+    nodes: Mapping[str, NodeUse]
+    uncounted: tuple[Uncounted, ...] = ()
+    waiting: Mapping[str, Waiting] = {}
+
+
+NO_USE = NodeUse(used={}, daemonsets={}, work_pods=0)
+
+
+def gather_demand(
+    pods: Sequence[Pod],
+    config: Config,
+    queues: Mapping[str, QueueLimits],
+    facts: DemandFacts,
+) -> Demand:
+    """Sum up all unfinished pods.
+
+    One pass learns where each application is (its first pod decides, or the scheduler says), one
+    counts; the rest is over distinct shapes, so the time is that of two passes.
+    """
+    finder = _QueueFinder(pods, config, queues, facts.yunikorn)
+    sums = _sum_bound(pods, finder)
+    apps = gang_apps(sums.gang_members)
+    collector = Collector(config, facts.now, facts.claims, facts.waiting)
+    for pod, why in _asking(sums.unbound, apps, facts.now):
+        queue = finder.find(pod) if pod.is_yunikorn else ""
+        collector.add(pod, queue, why)
+    groups, waiting = collector.groups()
+    groups = with_siblings(groups, pods)
+    return Demand(
+        queues=_by_queue(queues, sums.in_queue, groups, largest_gangs(apps, finder.find)),
+        groups=groups,
+        nodes=sums.nodes,
+        uncounted=collector.left_out(),
+        waiting=waiting,
+    )
+
+
+def pending_fingerprint(demand: Demand, queue: str) -> str:
+    """Changes when a pod of the queue, or below it, starts or stops to be pending."""
+    inside = f"{queue}."
+    parts = sorted(
+        (group.fingerprint, len(group.created), group.created[-1])
+        for group in demand.groups
+        if group.queue == queue or group.queue.startswith(inside)
+    )
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16] if parts else ""
+
+
+# --- which queue -----------------------------------------------------------------------------
+
+
+class _QueueFinder:
+    """Where YuniKorn has, or will put, a pod.
+
+    The scheduler's own answer comes first. Else the first pod of the application decides for all
+    (k8shim context.go, ensureAppAndTaskCreated); a queue that is not configured is booked on its
+    nearest configured ancestor; a pod that asks for none goes by the namespace map.
+    """
+
+    def __init__(
+        self,
+        pods: Sequence[Pod],
+        config: Config,
+        queues: Mapping[str, QueueLimits],
+        yunikorn: YunikornView | None,
+    ) -> None:
+        self._policies = config.namespaces
+        self._queues = queues
+        self._told = yunikorn.queue_of_pod if yunikorn else {}
+        self._by_app: dict[str, str] = {}
+        self._managed: dict[str, str] = {}
+        self._first: dict[str, Pod] = {}
+        first = self._first
+        for pod in pods:
+            if pod.is_yunikorn:
+                app = pod.app_id
+                known = first.get(app)
+                if known is None or (pod.created <= known.created and _is_before(pod, known)):
+                    first[app] = pod
+        for pod in pods if self._told else ():
+            if pod.uid in self._told:
+                self._by_app[pod.app_id] = self._booked(self._told[pod.uid])
+
+    def find(self, pod: Pod) -> str:
+        """The configured queue that a pod of YuniKorn is booked on; empty: not known."""
+        if self._told and pod.uid in self._told:
+            return self._booked(self._told[pod.uid])
+        queue = self._by_app.get(pod.app_id)
+        if queue is None:
+            queue = self._asked(self._first.get(pod.app_id, pod))
+            self._by_app[pod.app_id] = queue
+        return queue
+
+    def _asked(self, pod: Pod) -> str:
+        if pod.queue:
+            path = pod.queue.lower()
+            if path != "root" and not path.startswith("root."):
+                path = "root." + path.replace(".", "_dot_")
+            return self._booked(path)
+        policy = self._policies.get(pod.namespace)
+        return self._booked(policy.queue) if policy else ""
+
+    def _booked(self, path: str) -> str:
+        """The nearest configured queue at or above a path, root excepted: it has no limit."""
+        booked = self._managed.get(path)
+        if booked is None:
+            booked = path.lower()
+            while booked and booked not in self._queues:
+                booked = booked.rpartition(".")[0]
+            booked = "" if booked == "root" else booked
+            self._managed[path] = booked
+        return booked
+
+
+def _is_before(pod: Pod, other: Pod) -> bool:
+    return (pod.created, pod.name) < (other.created, other.name)
+
+
+# --- bound pods ------------------------------------------------------------------------------
+
+
+class _Bound(Value):
+    nodes: dict[str, NodeUse]
+    in_queue: dict[str, dict[str, int]]  # booked queue -> used, children not included
+    unbound: list[Pod]
+    gang_members: list[Pod]
+
+
+def _sum_bound(pods: Sequence[Pod], finder: _QueueFinder) -> _Bound:
+    """The loop over every pod of the cluster: sums are lists over the resource names, so that no
+    object is made for a pod."""
+    shapes = {id(shape): shape for shape in (pod.shape for pod in pods)}
+    axes = list(dict.fromkeys(name for shape in shapes.values() for name in shape.request))
+    asked = {
+        key: [(axes.index(name), amount) for name, amount in shape.request.items()]
+        for key, shape in shapes.items()
+    }
+    on_node: dict[str, _OnNode] = {}
+    in_queue: dict[str, dict[int, int]] = {}
+    unbound: list[Pod] = []
+    gang_members: list[Pod] = []
+    find = finder.find
+    for pod in pods:
+        if pod.node:
+            key = id(pod.shape)
+            place = on_node.get(pod.node)
+            if place is None:
+                place = on_node[pod.node] = _OnNode(len(axes))
+            used = place.used
+            for axis, amount in asked[key]:
+                used[axis] += amount
+            if pod.is_daemonset or pod.is_mirror:
+                for axis, amount in asked[key]:
+                    place.overhead[axis] += amount
+            else:
+                place.work_pods += 1
+            if pod.is_yunikorn:
+                queue = find(pod)
+                counts = in_queue.get(queue)
+                if counts is None:
+                    counts = in_queue[queue] = {}
+                counts[key] = counts.get(key, 0) + 1
+        elif not (pod.is_daemonset or pod.is_mirror):
+            unbound.append(pod)
+        if pod.is_placeholder or pod.task_group or pod.task_groups:
+            gang_members.append(pod)
+    return _Bound(
+        nodes={name: place.as_value(axes) for name, place in on_node.items()},
+        in_queue={queue: _total(shapes, counts) for queue, counts in in_queue.items()},
+        unbound=unbound,
+        gang_members=gang_members,
+    )
+
+
+class _OnNode:
+    """What is bound to one node, while it is summed up."""
+
+    __slots__ = ("overhead", "used", "work_pods")
+
+    def __init__(self, axes: int) -> None:
+        self.used = [0] * axes
+        self.overhead = [0] * axes
+        self.work_pods = 0
+
+    def as_value(self, axes: Sequence[str]) -> NodeUse:
+        return NodeUse(
+            used={name: amount for name, amount in zip(axes, self.used, strict=True) if amount},
+            daemonsets={
+                name: amount for name, amount in zip(axes, self.overhead, strict=True) if amount
+            },
+            work_pods=self.work_pods,
+        )
+
+
+def _total(shapes: Mapping[int, PodShape], counts: Mapping[int, int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for key, count in counts.items():
+        _add(total, shapes[key].request, count)
+    return total
+
+
+def _add(total: dict[str, int], request: Resources, count: int) -> None:
+    for name, amount in request.items():
+        total[name] = total.get(name, 0) + amount * count
+
+
+# --- pending pods ----------------------------------------------------------------------------
+
+
+def _asking(
+    unbound: Sequence[Pod], apps: Iterable[GangApp], now: datetime
+) -> Iterable[tuple[Pod, NotCounted | None]]:
+    """The pending pods, those that a gang will still create among them, and why one is left out."""
+    taken_over: set[int] = set()
+    to_come: list[Pod] = []
+    for app in apps:
+        gang = gang_demand(app, now)
+        taken_over.update(id(pod) for pod in gang.taken_over)
+        to_come += gang.to_come
+    for pod in unbound:
+        yield pod, _why_not_counted(pod, id(pod) in taken_over)
+    for pod in to_come:
+        yield pod, _why_not_counted(pod, False)
+
+
+def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
+    if not pod.is_yunikorn:
+        return NotCounted.FOREIGN
+    if pod.is_terminating:
+        return NotCounted.TERMINATING
+    if pod.is_rejected:
+        return NotCounted.REJECTED
+    if pod.is_gated:
+        return NotCounted.GATED
+    return NotCounted.PLACEHOLDER if is_taken_over else None
+
+
+# --- up the tree -----------------------------------------------------------------------------
+
+
+def ancestors(queue: str, queues: Mapping[str, QueueLimits]) -> Iterable[str]:
+    """A queue and all above it, root excepted."""
+    path: str | None = queue
+    while path and path != "root" and path in queues:
+        yield path
+        path = queues[path].parent
+
+
+def _by_queue(
+    queues: Mapping[str, QueueLimits],
+    used: Mapping[str, Resources],
+    groups: Iterable[PendingGroup],
+    largest: Mapping[str, Resources],
+) -> dict[str, QueueDemand]:
+    totals: dict[str, dict[str, int]] = {path: {} for path in queues}
+    pending: dict[str, dict[str, int]] = {path: {} for path in queues}
+    gangs: dict[str, dict[str, int]] = {path: {} for path in queues}
+    counted: Counter[str] = Counter()
+    young: Counter[str] = Counter()
+    oldest: dict[str, str] = {}
+    for queue, request in used.items():
+        for path in ancestors(queue, queues):
+            _add(totals[path], request, 1)
+    for group in groups:
+        for path in ancestors(group.queue, queues):
+            _add(pending[path], group.request, group.count)
+            counted[path] += group.count
+            young[path] += group.young
+            oldest[path] = min(oldest.get(path, group.oldest), group.oldest)
+    for queue, request in largest.items():
+        for path in ancestors(queue, queues):
+            for name, amount in request.items():
+                gangs[path][name] = max(gangs[path].get(name, 0), amount)
+    return {
+        path: QueueDemand(
+            queue=path,
+            used=totals[path],
+            pending=pending[path],
+            pending_pods=counted[path],
+            young_pods=young[path],
+            oldest=oldest.get(path, ""),
+            largest_gang=gangs[path],
+        )
+        for path in queues
+    }

@@ -1,0 +1,148 @@
+"""What one pod asks for: its request, its application, its queue, as YuniKorn reads them.
+
+The rules are those of apache/yunikorn-k8shim, pkg/common/resource.go and pkg/common/utils/utils.go,
+releases 1.6 to 1.9. Called by `kube.py` once for every distinct kind of pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dnm.model.cluster import TaskGroup
+from dnm.model.quantity import QuantityError, kube_resources
+from dnm.model.value import Resources, Value
+
+QUEUE_KEY = "yunikorn.apache.org/queue"
+APP_ID_KEY = "yunikorn.apache.org/app-id"
+_UNIQUE_SUFFIX = "-uniqueautogen"
+_LONGEST_APP_ID = 63
+
+
+class ContainerRequest(Value):
+    """A container of the spec; `requests` as the API prints them. `is_sidecar`: an init container
+    with restartPolicy Always."""
+
+    name: str
+    requests: Mapping[str, str] = {}
+    is_sidecar: bool = False
+
+
+class ContainerState(Value):
+    """A container's status: `allocatedResources` and `resources.requests` (None: not reported)."""
+
+    allocated: Mapping[str, str] = {}
+    requests: Mapping[str, str] | None = None
+
+
+class PodRequest(Value):
+    """What of a pod decides its request. `states` by container name, init containers included."""
+
+    containers: tuple[ContainerRequest, ...]
+    init_containers: tuple[ContainerRequest, ...] = ()
+    pod_level: Mapping[str, str] = {}  # spec.resources.requests
+    overhead: Mapping[str, str] = {}
+    states: Mapping[str, ContainerState] = {}
+    resize_infeasible: bool = False
+
+
+def effective_request(pod: PodRequest) -> dict[str, int]:
+    """A pod's request as YuniKorn 1.9 sums it up, with `pods: 1`, in YuniKorn's names and units."""
+    sidecars: dict[str, int] = {}
+    init_peak: dict[str, int] = {}
+    for container in pod.init_containers:
+        request = _container_request(container, pod)
+        step = _plus(request, sidecars)
+        if container.is_sidecar:
+            sidecars = _plus(sidecars, request)
+        init_peak = _most(init_peak, step)
+    total = _plus({"pods": 1}, sidecars)
+    for container in pod.containers:
+        total = _plus(total, _container_request(container, pod))
+    total = _most(total, init_peak)
+    for name, amount in kube_resources(pod.pod_level).items():
+        if name in ("vcore", "memory") or name.startswith("hugepages-"):
+            total[name] = amount
+    return _plus(total, kube_resources(pod.overhead))
+
+
+def _container_request(container: ContainerRequest, pod: PodRequest) -> dict[str, int]:
+    state = pod.states.get(container.name, ContainerState())
+    if pod.resize_infeasible and state.requests is not None:
+        return kube_resources(state.requests)
+    request = _most(kube_resources(container.requests), kube_resources(state.allocated))
+    return _most(request, kube_resources(state.requests or {}))
+
+
+def _plus(left: Resources, right: Resources) -> dict[str, int]:
+    total = dict(left)
+    for name, amount in right.items():
+        total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _most(left: Resources, right: Resources) -> dict[str, int]:
+    most = dict(left)
+    for name, amount in right.items():
+        most[name] = max(most.get(name, 0), amount)
+    return most
+
+
+def application_id(
+    labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str, uid: str
+) -> str:
+    """The application a pod of schedulerName yunikorn belongs to (k8shim 1.6, utils.go)."""
+    asked = (
+        labels.get(APP_ID_KEY)
+        or annotations.get(APP_ID_KEY)
+        or labels.get("applicationId")
+        or labels.get("spark-app-selector")
+        or ""
+    )
+    if asked.endswith(_UNIQUE_SUFFIX):
+        return f"{asked.removesuffix(_UNIQUE_SUFFIX)}-{uid}"
+    return asked or f"yunikorn-{namespace}-autogen"[:_LONGEST_APP_ID]
+
+
+def requested_queue(
+    labels: Mapping[str, str], annotations: Mapping[str, str], annotation_key: str = QUEUE_KEY
+) -> str:
+    """The queue a pod asks for, as written; empty: none. `annotation_key` is the configured name of
+    the annotation, for sites whose admission rewrites it."""
+    return (
+        labels.get(QUEUE_KEY)
+        or annotations.get(annotation_key)
+        or annotations.get(QUEUE_KEY)
+        or labels.get("queue")
+        or ""
+    )
+
+
+def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
+    """The task groups of a gang application; unreadable text is no gang, as for the scheduler."""
+    if not annotation_text:
+        return ()
+    try:
+        entries = msgspec.json.decode(annotation_text, type=list[_TaskGroupEntry])
+        return tuple(
+            TaskGroup(
+                name=entry.name,
+                min_member=entry.minMember,
+                min_resource=_plus(
+                    kube_resources({key: str(amount) for key, amount in entry.minResource.items()}),
+                    {"pods": 1},
+                ),
+            )
+            for entry in entries
+        )
+    except (msgspec.DecodeError, QuantityError):
+        return ()
+
+
+class _TaskGroupEntry(msgspec.Struct):
+    """As the annotation spells it."""
+
+    name: str
+    minMember: int = 0
+    minResource: dict[str, str | int | float] = {}

@@ -1,0 +1,93 @@
+"""What can go wrong at the Kubernetes API, each as one sentence that names the next step.
+
+Texts of the cluster are cut and stripped of control characters before they are told to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+
+import msgspec
+
+from dnm.kube.access import Access
+from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.quantity import QuantityError
+
+
+class ApiRefused(KubeError):
+    """The server answered with an error: the status of HTTP, reason and message of its `Status`."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(f"{message or 'no message'} ({status} {reason})".replace(" )", ")"))
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after  # seconds the server asks to wait, bounded
+
+
+class LostAnswer(KubeError):
+    """A write was sent and its outcome is not known."""
+
+
+def clean(text: str, limit: int = 600) -> str:
+    """One printable line of a text that came from the cluster, cut at `limit` characters."""
+    line = "".join(character if character.isprintable() else " " for character in text[: 4 * limit])
+    line = " ".join(line.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong on the way, as the end of a sentence."""
+    if isinstance(error, KubeError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "no complete answer within request_timeout_seconds"
+    if isinstance(error, OSError):
+        detail = getattr(error, "verify_message", "") or error.strerror or str(error)
+        return clean(detail) or type(error).__name__
+    return f"the answer can't be understood: {clean(str(error)) or type(error).__name__}"
+
+
+@contextmanager
+def asking(access: Access, what: str, rule: str, is_write: bool = False) -> Iterator[None]:
+    """Turns every failure into a KubeError. `what` completes "can't", `rule` "permission to".
+
+    Raises KubeConflict on 409, ApiRefused for the statuses that a caller may want to tell apart.
+    """
+    try:
+        yield
+    except ApiRefused as error:
+        raise _explain_refusal(access, what, rule, error) from error
+    except LostAnswer as error:
+        raise KubeError(_unknown_outcome(what, str(error))) from error
+    except KubeError:
+        raise
+    except (OSError, HTTPException) as error:  # first: a refused certificate is a ValueError too
+        raise KubeError(
+            f"can't {what}: {access.server}: {describe(error)}: is the server right that "
+            f"{access.source} names, and is it up?"
+        ) from error
+    except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
+        detail = f"the answer can't be understood: {clean(str(error))}"
+        raise KubeError(
+            _unknown_outcome(what, detail) if is_write else f"can't {what}: {detail}"
+        ) from error
+
+
+def _unknown_outcome(what: str, detail: str) -> str:
+    return f"it is not known whether dnm could {what}: {detail}: look there before a second try"
+
+
+def _explain_refusal(access: Access, what: str, rule: str, error: ApiRefused) -> KubeError:
+    sentence = f"can't {what}: {error}"
+    if error.status == 409:
+        return KubeConflict(f"{sentence}: somebody wrote in between, read it again")
+    if error.status == 401:
+        sentence += f": renew the credentials of {access.source}"
+    elif error.status == 403:
+        sentence += f": give the account of {access.source} the permission to {rule}"
+    refusal = ApiRefused(error.status, error.reason, error.message)
+    refusal.args = (sentence,)
+    return refusal

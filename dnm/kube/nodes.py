@@ -1,0 +1,125 @@
+"""Nodes as the API prints them, reduced to `model.Node`.
+
+A node whose allocatable can't be read spoils the whole list: its room is neither known nor zero.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dnm.model.cluster import Mark, Node
+from dnm.model.config import Taint
+from dnm.model.quantity import QuantityError, kube_resources
+
+MARK_PREFIX = "dynamic-node-manager/"
+
+
+class _Annotations(
+    msgspec.Struct,
+    frozen=True,
+    rename={
+        "instance": f"{MARK_PREFIX}instance",
+        "node_type": f"{MARK_PREFIX}node-type",
+        "namespace": f"{MARK_PREFIX}namespace",
+        "queue": f"{MARK_PREFIX}queue",
+        "fenced": f"{MARK_PREFIX}fenced",
+    },
+):
+    instance: str | None = None
+    node_type: str | None = None
+    namespace: str | None = None
+    queue: str | None = None
+    fenced: str | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: _Annotations | None = None
+
+
+class _Taint(msgspec.Struct, frozen=True):
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    unschedulable: bool | None = None
+    taints: list[_Taint] | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+
+
+class _Status(msgspec.Struct, frozen=True):
+    allocatable: dict[str, str] | None = None
+    conditions: list[_Condition] | None = None
+
+
+class _Node(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _NodePage(msgspec.Struct, frozen=True):
+    items: list[_Node] | None = None
+
+
+_decode_page = msgspec.json.Decoder(_NodePage).decode
+_decode_node = msgspec.json.Decoder(_Node).decode
+
+
+def read_node_page(page: memoryview | bytes) -> list[Node]:
+    """Raises msgspec.MsgspecError, or QuantityError that names the node."""
+    return [_reduce(node) for node in _decode_page(page).items or ()]
+
+
+def read_one_node(body: memoryview | bytes) -> Node:
+    """Raises msgspec.MsgspecError, or QuantityError that names the node."""
+    return _reduce(_decode_node(body))
+
+
+def _reduce(node: _Node) -> Node:
+    metadata, spec, status = node.metadata, node.spec, node.status
+    try:
+        allocatable = kube_resources(status.allocatable or {})
+    except QuantityError as error:
+        raise QuantityError(f"allocatable of node {metadata.name}: {error}") from error
+    return Node(
+        name=metadata.name,
+        allocatable=allocatable,
+        labels=metadata.labels or {},
+        taints=tuple(
+            Taint(key=taint.key, effect=taint.effect, value=taint.value or "")
+            for taint in spec.taints or ()
+        ),
+        created=metadata.creation_timestamp or "",
+        resource_version=metadata.resource_version or "",
+        is_ready=any(
+            condition.type == "Ready" and condition.status == "True"
+            for condition in status.conditions or ()
+        ),
+        is_cordoned=bool(spec.unschedulable),
+        is_deleting=metadata.deletion_timestamp is not None,
+        mark=_mark(metadata.annotations),
+    )
+
+
+def _mark(annotations: _Annotations | None) -> Mark | None:
+    """Any of dnm's annotations makes a mark, so that no marked node goes uncounted."""
+    if annotations is None or annotations == _Annotations():
+        return None
+    return Mark(
+        instance=annotations.instance or "",
+        node_type=annotations.node_type or "",
+        namespace=annotations.namespace or "",
+        queue=annotations.queue or "",
+        fenced=annotations.fenced == "true",
+    )

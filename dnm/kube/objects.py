@@ -1,0 +1,199 @@
+"""ConfigMaps, volume claims, Deployments and small answers: their JSON in, values of dnm out.
+
+A ConfigMap that is written back keeps every field that dnm does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from dnm.kube.constraints import read_volume_affinity
+from dnm.model.cluster import Claim, ConfigMap, Deployment, NodeSelectorTerm
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    namespace: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _ConfigMap(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: _Metadata
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+    immutable: bool | None = None
+
+
+class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
+    volume_name: str = ""
+
+
+class _Phase(msgspec.Struct, frozen=True):
+    phase: str = "Pending"
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _ClaimSpec = _ClaimSpec()
+    status: _Phase = _Phase()
+
+
+class _ClaimPage(msgspec.Struct, frozen=True):
+    items: list[_Claim] | None = None
+
+
+class _VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_affinity: msgspec.Raw = msgspec.Raw()
+
+
+class _Volume(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _VolumeSpec = _VolumeSpec()
+
+
+class _VolumePage(msgspec.Struct, frozen=True):
+    items: list[_Volume] | None = None
+
+
+class _DeploymentSpec(msgspec.Struct, frozen=True):
+    replicas: int | None = None
+
+
+class _DeploymentStatus(msgspec.Struct, frozen=True, rename="camel"):
+    ready_replicas: int | None = None
+
+
+class _Deployment(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _DeploymentSpec = _DeploymentSpec()
+    status: _DeploymentStatus = _DeploymentStatus()
+
+
+class _DeploymentPage(msgspec.Struct, frozen=True):
+    items: list[_Deployment] | None = None
+
+
+class _Allowed(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Allowed = _Allowed()
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str = ""
+
+
+_decode_config_map = msgspec.json.Decoder(_ConfigMap).decode
+_decode_claims = msgspec.json.Decoder(_ClaimPage).decode
+_decode_volumes = msgspec.json.Decoder(_VolumePage).decode
+_decode_deployment = msgspec.json.Decoder(_Deployment).decode
+_decode_deployments = msgspec.json.Decoder(_DeploymentPage).decode
+_decode_review = msgspec.json.Decoder(_Review).decode
+_decode_version = msgspec.json.Decoder(_Version).decode
+
+
+def read_config_map(body: memoryview | bytes) -> ConfigMap:
+    """Raises msgspec.MsgspecError, as all functions here that read."""
+    found = _decode_config_map(body)
+    return ConfigMap(
+        namespace=found.metadata.namespace,
+        name=found.metadata.name,
+        resource_version=found.metadata.resource_version,
+        data=found.data or {},
+        binary_data=found.binary_data or {},
+        annotations=found.metadata.annotations or {},
+        immutable=bool(found.immutable),
+    )
+
+
+def write_config_map(original: bytes, config_map: ConfigMap) -> bytes:
+    """The object as it was read, with exactly the data, annotations and version of `config_map`."""
+    document: dict[str, Any] = msgspec.json.decode(original, type=dict)
+    metadata = document["metadata"]
+    metadata["resourceVersion"] = config_map.resource_version
+    _put(metadata, "annotations", config_map.annotations)
+    _put(document, "data", config_map.data)
+    _put(document, "binaryData", config_map.binary_data)
+    return msgspec.json.encode(document)
+
+
+def _put(target: dict[str, Any], key: str, value: Mapping[str, str]) -> None:
+    """An empty mapping is not written, as the API server itself leaves it out."""
+    if value:
+        target[key] = dict(value)
+    else:
+        target.pop(key, None)
+
+
+class ClaimReader:
+    """Collects the wanted claims of several lists, then the affinities of their volumes."""
+
+    def __init__(self, wanted: Iterable[tuple[str, str]]) -> None:
+        self._wanted = frozenset(wanted)
+        self._claims: dict[tuple[str, str], _Claim] = {}
+        self._affinities: dict[str, tuple[NodeSelectorTerm, ...]] = {}
+
+    def add_claims(self, page: memoryview | bytes) -> None:
+        for claim in _decode_claims(page).items or ():
+            key = (claim.metadata.namespace, claim.metadata.name)
+            if key in self._wanted:
+                self._claims[key] = claim
+
+    @property
+    def needs_volumes(self) -> bool:
+        return any(claim.spec.volume_name for claim in self._claims.values())
+
+    def add_volumes(self, page: memoryview | bytes) -> None:
+        needed = {claim.spec.volume_name for claim in self._claims.values()}
+        for volume in _decode_volumes(page).items or ():
+            if volume.metadata.name in needed:
+                raw = bytes(volume.spec.node_affinity)
+                self._affinities[volume.metadata.name] = read_volume_affinity(raw)
+
+    def result(self) -> tuple[Claim, ...]:
+        return tuple(
+            Claim(
+                namespace=claim.metadata.namespace,
+                name=claim.metadata.name,
+                phase=claim.status.phase,
+                node_affinity=self._affinities.get(claim.spec.volume_name, ()),
+            )
+            for claim in self._claims.values()
+        )
+
+
+def read_deployment(body: memoryview | bytes) -> Deployment:
+    return _reduce(_decode_deployment(body))
+
+
+def read_deployments(page: memoryview | bytes) -> list[Deployment]:
+    return [_reduce(item) for item in _decode_deployments(page).items or ()]
+
+
+def _reduce(item: _Deployment) -> Deployment:
+    return Deployment(
+        namespace=item.metadata.namespace,
+        name=item.metadata.name,
+        replicas=1 if item.spec.replicas is None else item.spec.replicas,
+        ready=item.status.ready_replicas or 0,
+        created=item.metadata.creation_timestamp or "",
+        labels=item.metadata.labels or {},
+    )
+
+
+def read_review(body: memoryview | bytes) -> bool:
+    """Whether a SelfSubjectAccessReview was answered with yes."""
+    return _decode_review(body).status.allowed
+
+
+def read_version(body: memoryview | bytes) -> str:
+    """The server's version, e.g. v1.33.1."""
+    return _decode_version(body).git_version

@@ -1,0 +1,145 @@
+"""The fields of a Pod that dnm decodes, and no others.
+
+What is needed of few pods only, or is equal among many, stays a slice of the page (`msgspec.Raw`):
+it is decoded when it is wanted, or its bytes are the key under which it was decoded before. A slice
+must not outlive its page, for the buffer of a page is used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dnm.demand.pod_request import APP_ID_KEY, QUEUE_KEY
+
+EMPTY = msgspec.Raw()
+LABELS = {
+    "queue_path": QUEUE_KEY,
+    "app_id": APP_ID_KEY,
+    "application": "applicationId",
+    "spark": "spark-app-selector",
+    "queue": "queue",
+    "placeholder": "placeholder",
+}
+ANNOTATIONS = {
+    "queue_path": QUEUE_KEY,
+    "app_id": APP_ID_KEY,
+    "task_group": "yunikorn.apache.org/task-group-name",
+    "task_groups": "yunikorn.apache.org/task-groups",
+    "placeholder": "internal.yunikorn.apache.org/placeholder",
+    "placeholder_before_1_6": "yunikorn.apache.org/placeholder",
+    "mirror": "kubernetes.io/config.mirror",
+}
+
+
+class _Lean(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+    """Parent of what is decoded; nothing in it can be part of a cycle."""
+
+
+class Owner(_Lean, frozen=True):
+    kind: str = ""
+
+
+class Labels(_Lean, frozen=True, rename=LABELS):
+    """Those that say whose a pod is."""
+
+    queue_path: str | None = None
+    app_id: str | None = None
+    application: str | None = None
+    spark: str | None = None
+    queue: str | None = None
+    placeholder: str | None = None
+
+
+class Container(_Lean, frozen=True):
+    name: str = ""
+    resources: msgspec.Raw = EMPTY
+    ports: msgspec.Raw = EMPTY
+    restart_policy: str | None = None
+
+
+class ContainerStatus(_Lean, frozen=True):
+    name: str = ""
+    allocated_resources: msgspec.Raw = EMPTY
+    resources: msgspec.Raw = EMPTY
+
+
+class Spec(_Lean, frozen=True):
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
+    overhead: msgspec.Raw = EMPTY
+    resources: msgspec.Raw = EMPTY
+    node_selector: msgspec.Raw = EMPTY
+    tolerations: msgspec.Raw = EMPTY
+    affinity: msgspec.Raw = EMPTY
+    topology_spread_constraints: msgspec.Raw = EMPTY
+    volumes: msgspec.Raw = EMPTY
+    scheduling_gates: msgspec.Raw = EMPTY
+
+
+class Status(_Lean, frozen=True):
+    phase: str | None = None
+    reason: str | None = None
+    resize: str | None = None
+    conditions: msgspec.Raw = EMPTY
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class _AllLabels(_Lean, frozen=True):
+    labels: dict[str, str] | None = None
+
+
+class _LabelledPod(_Lean, frozen=True):
+    metadata: _AllLabels
+
+
+class _LabelledPage(_Lean, frozen=True):
+    items: list[_LabelledPod]
+
+
+_decode_labels = msgspec.json.Decoder(_LabelledPage).decode
+
+
+def is_given(raw: msgspec.Raw) -> bool:
+    """Whether a field is there with a value."""
+    return raw is not EMPTY and bytes(raw) not in (b"null", b"[]", b"{}")
+
+
+def decode_all_labels(page: memoryview | bytes) -> list[dict[str, str]]:
+    """All labels of every pod of a page, for the few pages that have peers to keep apart."""
+    return [item.metadata.labels or {} for item in _decode_labels(page).items]
+
+
+def make_page_decoder(queue_annotation: str) -> Callable[[memoryview | bytes], Any]:
+    """The decoder of a PodList that also knows the site's own name of the queue annotation."""
+    names = dict(ANNOTATIONS)
+    if queue_annotation not in names.values():
+        names["site_queue"] = queue_annotation
+    annotations = _define("_Annotations", [(name, str | None, None) for name in names], names)
+    metadata = _define(
+        "_Metadata",
+        [
+            ("name", str),
+            ("namespace", str, ""),
+            ("uid", str, ""),
+            ("creation_timestamp", str | None, None),
+            ("deletion_timestamp", str | None, None),
+            ("labels", Labels | None, None),
+            ("annotations", annotations | None, None),
+            ("owner_references", list[Owner] | None, None),
+        ],
+    )
+    pod = _define("_Pod", [("metadata", metadata), ("spec", Spec), ("status", Status, Status())])
+    items: Any = list[pod] | None  # type: ignore[valid-type]
+    page = _define("_PodPage", [("items", items, None)])
+    return msgspec.json.Decoder(page).decode
+
+
+def _define(name: str, fields: list[Any], rename: Any = "camel") -> Any:
+    return msgspec.defstruct(name, fields, frozen=True, gc=False, rename=rename)

@@ -1,0 +1,185 @@
+"""A pod's request and constraints, computed once for all pods whose bytes agree.
+
+Equal shapes are one object, so that a later group-by may go by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dnm.demand.pod_request import ContainerRequest, ContainerState, PodRequest, effective_request
+from dnm.kube.constraints import read_constraints, read_host_ports
+from dnm.kube.pod_fields import EMPTY, Container, ContainerStatus, Spec, Status, is_given
+from dnm.model.cluster import PodShape
+from dnm.model.quantity import QuantityError
+
+
+class _Requests(msgspec.Struct, frozen=True):
+    requests: dict[str, str] | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    reason: str | None = None
+
+
+_decode_requests = msgspec.json.Decoder(_Requests).decode
+_decode_strings = msgspec.json.Decoder(dict[str, str]).decode
+_decode_conditions = msgspec.json.Decoder(list[_Condition]).decode
+
+
+class ShapeBook:
+    """The shapes seen so far. Its methods raise msgspec.MsgspecError or QuantityError."""
+
+    def __init__(self) -> None:
+        self._requested: dict[object, tuple[PodShape, bool]] = {}
+        self._constrained: dict[object, PodShape] = {}
+        self._shapes: dict[bytes, PodShape] = {}
+
+    def find_request(self, spec: Spec, status: Status) -> PodShape:
+        """The shape without constraints: all that matters of a bound pod."""
+        key = _request_key(spec, status)
+        shape, is_resized = self._requested.get(key) or self._learn(key, spec, status, False)
+        if is_resized and _is_infeasible(status):
+            key = ("infeasible", key)
+            shape, _ = self._requested.get(key) or self._learn(key, spec, status, True)
+        return shape
+
+    def _learn(
+        self, key: object, spec: Spec, status: Status, infeasible: bool
+    ) -> tuple[PodShape, bool]:
+        """The shape, and whether its containers' status says something else than their spec."""
+        request = _read_request(spec, status, infeasible)
+        amounts = effective_request(request)
+        for name, amount in amounts.items():
+            if amount < 0:
+                raise QuantityError(f"it asks for {amount} of {name}")
+        learnt = self._intern(PodShape(request=amounts)), bool(request.states)
+        self._requested[key] = learnt
+        return learnt
+
+    def find_constrained(self, spec: Spec, shape: PodShape, labels: dict[str, str]) -> PodShape:
+        """The shape of an unbound pod; `labels` are all it has where `has_peers` says so."""
+        parts = (
+            bytes(spec.node_selector),
+            bytes(spec.tolerations),
+            bytes(spec.affinity),
+            bytes(spec.topology_spread_constraints),
+        )
+        ports = tuple(bytes(container.ports) for container in spec.containers)
+        own = tuple(sorted(labels.items()))
+        key = (id(shape), parts, ports, own)
+        known = self._constrained.get(key)
+        if known is None:
+            limits = read_constraints(*parts)
+            known = self._intern(
+                PodShape(
+                    request=shape.request,
+                    node_selector=limits.node_selector,
+                    tolerations=limits.tolerations,
+                    node_affinity=limits.node_affinity,
+                    pod_affinity=limits.pod_affinity,
+                    spread_keys=limits.spread_keys,
+                    host_ports=read_host_ports(ports),
+                    labels=own if limits.pod_affinity or limits.spread_keys else (),
+                )
+            )
+            self._constrained[key] = known
+        return known
+
+    def _intern(self, shape: PodShape) -> PodShape:
+        """Keyed by the text, for a mapping can't be a key."""
+        return self._shapes.setdefault(msgspec.json.encode(shape, order="sorted"), shape)
+
+
+def has_peers(spec: Spec) -> bool:
+    """Whether other pods may keep this one from a node, so that its own labels matter."""
+    return spec.affinity is not EMPTY or spec.topology_spread_constraints is not EMPTY
+
+
+def _request_key(spec: Spec, status: Status) -> object:
+    """All bytes that decide the request. Most pods have one container and nothing else."""
+    containers, states = spec.containers, status.container_statuses
+    is_plain = (
+        len(containers) == 1
+        and spec.init_containers is None
+        and spec.overhead is EMPTY
+        and spec.resources is EMPTY
+    )
+    if is_plain and not states:
+        return bytes(containers[0].resources)
+    if is_plain and states and len(states) == 1 and states[0].name == containers[0].name:
+        return (
+            bytes(containers[0].resources),
+            bytes(states[0].allocated_resources),
+            bytes(states[0].resources),
+        )
+    return (
+        bytes(spec.overhead),
+        bytes(spec.resources),
+        tuple(_container_key(container) for container in containers),
+        tuple(_container_key(container) for container in spec.init_containers or ()),
+        tuple(
+            (state.name, bytes(state.allocated_resources), bytes(state.resources))
+            for state in _all_states(status)
+        ),
+    )
+
+
+def _container_key(container: Container) -> object:
+    return container.name, bytes(container.resources), container.restart_policy
+
+
+def _all_states(status: Status) -> Sequence[ContainerStatus]:
+    return [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
+
+
+def _read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
+    """`states` holds only the containers whose status says something else than their spec."""
+    containers = tuple(_container_request(container) for container in spec.containers)
+    init_containers = tuple(_container_request(item) for item in spec.init_containers or ())
+    wanted = {container.name: container.requests for container in (*containers, *init_containers)}
+    states: dict[str, ContainerState] = {}
+    for state in _all_states(status):
+        allocated = _strings(state.allocated_resources)
+        requests = _requests(state.resources) if is_given(state.resources) else None
+        wish = wanted.get(state.name, {})
+        if allocated not in ({}, wish) or requests not in (None, {}, wish):
+            states[state.name] = ContainerState(allocated=allocated, requests=requests)
+    return PodRequest(
+        containers=containers,
+        init_containers=init_containers,
+        pod_level=_requests(spec.resources),
+        overhead=_strings(spec.overhead),
+        states=states,
+        resize_infeasible=infeasible,
+    )
+
+
+def _container_request(container: Container) -> ContainerRequest:
+    return ContainerRequest(
+        name=container.name,
+        requests=_requests(container.resources),
+        is_sidecar=container.restart_policy == "Always",
+    )
+
+
+def _requests(raw: msgspec.Raw) -> dict[str, str]:
+    return (_decode_requests(raw).requests or {}) if is_given(raw) else {}
+
+
+def _strings(raw: msgspec.Raw) -> dict[str, str]:
+    return _decode_strings(raw) if is_given(raw) else {}
+
+
+def _is_infeasible(status: Status) -> bool:
+    """A resize that the node can't grant: `status.resize`, since Kubernetes 1.33 a condition."""
+    if status.resize == "Infeasible":
+        return True
+    conditions = _decode_conditions(status.conditions) if is_given(status.conditions) else ()
+    return any(
+        condition.type == "PodResizePending" and condition.reason == "Infeasible"
+        for condition in conditions
+    )

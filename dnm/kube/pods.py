@@ -1,0 +1,184 @@
+"""Reduces lists of pods to `model.Pod`, page by page, sharing what pods have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dnm.demand.pod_request import QUEUE_KEY, application_id, requested_queue, task_groups
+from dnm.kube.errors import clean
+from dnm.kube.pod_fields import (
+    ANNOTATIONS,
+    EMPTY,
+    LABELS,
+    decode_all_labels,
+    is_given,
+    make_page_decoder,
+)
+from dnm.kube.pod_shapes import ShapeBook, has_peers
+from dnm.model.cluster import Pod, PodShape, TaskGroup
+from dnm.model.quantity import QuantityError
+
+_YUNIKORN = "yunikorn"
+_SITE_KEY = "/"  # stands for the configured annotation; none can be called that
+_UNKNOWN_SHAPE = PodShape(request={"pods": 1})
+_NO_LABELS: dict[str, str] = {}
+
+
+class _ClaimName(msgspec.Struct, frozen=True, rename={"name": "claimName"}):
+    name: str = ""
+
+
+class _Volume(msgspec.Struct, frozen=True, rename={"claim": "persistentVolumeClaim"}):
+    name: str = ""
+    claim: _ClaimName | None = None
+    ephemeral: msgspec.Raw = EMPTY
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """What labels and annotations say of a pod. `rare` are fields of a Pod that few pods have."""
+
+    app_id: str
+    queue: str
+    rare: dict[str, Any] = {}
+
+
+_decode_volumes = msgspec.json.Decoder(list[_Volume]).decode
+
+
+class PodReducer:
+    """Collects the pods of a LIST.
+
+    `unreadable` has the namespaces in which a pod's request or constraints could not be read; the
+    pod itself stays in `pods`, for it may be at work on its node.
+    """
+
+    def __init__(self, queue_annotation: str = QUEUE_KEY) -> None:
+        self.pods: list[Pod] = []
+        self.unreadable: dict[str, str] = {}
+        self._decode = make_page_decoder(queue_annotation)
+        self._book = ShapeBook()
+        self._strings: dict[str, str] = {}
+        self._identities: dict[object, _Identity] = {}
+        self._labels: list[dict[str, str]] = []  # of the page, once somebody has asked
+
+    def clear(self) -> None:
+        """Forgets the pods, for a LIST that starts over; what was computed stays."""
+        self.pods.clear()
+        self.unreadable.clear()
+
+    def add(self, page: memoryview | bytes) -> None:
+        """One page; raises msgspec.MsgspecError, ValueError or RecursionError if it is none."""
+        share = self._strings.setdefault
+        self._labels = []
+        for position, item in enumerate(self._decode(page).items or ()):
+            metadata, spec = item.metadata, item.spec
+            is_yunikorn = spec.scheduler_name == _YUNIKORN
+            identity = self._identify(metadata, is_yunikorn)
+            node = spec.node_name or ""
+            rare = identity.rare
+            if not node or metadata.deletion_timestamp is not None or spec.priority:
+                rare = {**rare, **_rare_fields(metadata, spec, item.status)}
+            for owner in metadata.owner_references or ():
+                if owner.kind == "DaemonSet":
+                    rare = {**rare, "is_daemonset": True}
+            shape, claims = self._place(item, page, position)
+            if claims:
+                rare = {**rare, "claims": claims}
+            self.pods.append(
+                Pod(
+                    namespace=share(metadata.namespace, metadata.namespace),
+                    name=metadata.name,
+                    shape=shape,
+                    uid=metadata.uid,
+                    created=metadata.creation_timestamp or "",
+                    node=share(node, node),
+                    running=item.status.phase == "Running",
+                    app_id=identity.app_id,
+                    queue=identity.queue,
+                    is_yunikorn=is_yunikorn,
+                    **rare,
+                )
+            )
+
+    def _identify(self, metadata: Any, is_yunikorn: bool) -> _Identity:
+        key = (metadata.namespace, metadata.labels, metadata.annotations, is_yunikorn)
+        known = self._identities.get(key)
+        if known is None:
+            known = _read_identity(metadata, is_yunikorn)
+            if not (known.app_id and known.app_id.endswith(metadata.uid)):
+                self._identities[key] = known  # else it is made of the uid: nobody else's
+        return known
+
+    def _place(
+        self, item: Any, page: memoryview | bytes, position: int
+    ) -> tuple[PodShape, tuple[str, ...]]:
+        """The shape, and the claims of an unbound pod. What can't be read spoils the namespace, and
+        only that."""
+        spec = item.spec
+        try:
+            shape = self._book.find_request(spec, item.status)
+            if spec.node_name:
+                return shape, ()
+            labels = _NO_LABELS
+            if has_peers(spec):
+                self._labels = self._labels or decode_all_labels(page)
+                labels = self._labels[position]
+            return self._book.find_constrained(spec, shape, labels), _read_claims(item)
+        except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
+            why = clean(f"pod {item.metadata.name} can't be read: {error}")
+            self.unreadable.setdefault(item.metadata.namespace, why)
+            return _UNKNOWN_SHAPE, ()
+
+
+def _read_identity(metadata: Any, is_yunikorn: bool) -> _Identity:
+    notes = _by_key(metadata.annotations, {**ANNOTATIONS, "site_queue": _SITE_KEY})
+    labels = _by_key(metadata.labels, LABELS)
+    placeholder = (
+        notes.get(ANNOTATIONS["placeholder"]),
+        notes.get(ANNOTATIONS["placeholder_before_1_6"]),
+        labels.get(LABELS["placeholder"]),
+    )
+    groups: tuple[TaskGroup, ...] = task_groups(notes.get(ANNOTATIONS["task_groups"], ""))
+    rare = {
+        "task_group": notes.get(ANNOTATIONS["task_group"], ""),
+        "task_groups": groups,
+        "is_placeholder": "true" in placeholder,
+        "is_mirror": ANNOTATIONS["mirror"] in notes,
+    }
+    app_id = ""
+    if is_yunikorn:
+        app_id = application_id(labels, notes, metadata.namespace, metadata.uid)
+    return _Identity(
+        app_id=app_id,
+        queue=requested_queue(labels, notes, _SITE_KEY),
+        rare={field: value for field, value in rare.items() if value},
+    )
+
+
+def _by_key(known: Any, keys: dict[str, str]) -> dict[str, str]:
+    """The labels or annotations that are there, under their real keys."""
+    found = {key: getattr(known, field, None) for field, key in keys.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
+    """Of pods that are not simply bound and alive."""
+    return {
+        "is_terminating": metadata.deletion_timestamp is not None,
+        "priority": spec.priority or 0,
+        "is_gated": is_given(spec.scheduling_gates),
+        "is_rejected": status.reason == "ApplicationRejected",
+    }
+
+
+def _read_claims(item: Any) -> tuple[str, ...]:
+    """Names of the pod's claims; that of a generic ephemeral volume is made of pod and volume."""
+    names = []
+    for volume in _decode_volumes(item.spec.volumes) if is_given(item.spec.volumes) else ():
+        if volume.claim is not None:
+            names.append(volume.claim.name)
+        elif volume.ephemeral is not EMPTY:
+            names.append(f"{item.metadata.name}-{volume.name}")
+    return tuple(sorted(names))

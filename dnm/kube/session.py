@@ -1,0 +1,260 @@
+"""One keep-alive HTTP connection to the API server, pages, time limits and retries.
+
+A read is tried again where that can help, a write never once it may have happened. Everything here
+raises `ApiRefused`, `LostAnswer` or what the operating system raises; `kube_errors.py` makes
+sentences of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping
+from datetime import timedelta
+from http.client import HTTPException, HTTPResponse
+from ssl import SSLEOFError
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from dnm.kube.access import Access
+from dnm.kube.body import BodyBuffer
+from dnm.kube.connection import Connection, is_loopback
+from dnm.kube.errors import ApiRefused, LostAnswer, clean, describe
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+_PAGE_ITEMS = 500
+_ATTEMPTS = 4
+_FIRST_PAUSE = 0.25  # seconds, doubled from one attempt to the next
+_LONGEST_PAUSE = 10.0
+_LIST_TIMEOUTS = 10  # a LIST may take this many request time-outs
+_TRANSIENT = frozenset({429, 500, 502, 503, 504})
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A successful answer. `body` is valid until the next request."""
+
+    body: memoryview
+    date: str  # header Date
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """What of a `v1.Status` is told to people."""
+
+    message: str | None = None
+    reason: str | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename={"token": "continue"}):
+    token: str | None = None
+
+
+class _ListHead(msgspec.Struct, frozen=True):
+    metadata: _Metadata | None = None
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+_decode_head = msgspec.json.Decoder(_ListHead).decode
+
+
+def make_list_path(path: str, query: Mapping[str, str], token: str = "") -> str:
+    """Path and query of one page."""
+    fields = {**query, "limit": str(_PAGE_ITEMS)}
+    if token:
+        fields["continue"] = token
+    return f"{path}?{urlencode(fields)}"
+
+
+def find_continue(page: memoryview) -> str:
+    """The continue token of a list, found without looking at the items where they come last."""
+    start = bytes(page[:4096])
+    end = start.find(b'"items"')
+    if end > 0:
+        try:
+            head = _decode_head(start[:end].rstrip(b", \t\r\n") + b"}")
+            if head.metadata is not None:
+                return head.metadata.token or ""
+        except msgspec.MsgspecError:
+            pass  # "items" was part of something else
+    head = _decode_head(page)
+    return (head.metadata.token if head.metadata else None) or ""
+
+
+def _make_refusal(response: HTTPResponse, body: memoryview) -> ApiRefused:
+    raw = bytes(body[:65536])
+    try:
+        status = _decode_status(raw)
+    except msgspec.MsgspecError:
+        status = _Status(message=raw[:400].decode(errors="replace"))
+    try:
+        retry_after = min(float(response.headers.get("Retry-After", "0")), _LONGEST_PAUSE)
+    except ValueError:
+        retry_after = 0.0
+    reason = clean(status.reason or response.reason or "", 60)
+    return ApiRefused(response.status, reason, clean(status.message or ""), max(retry_after, 0.0))
+
+
+def _pause(attempt: int) -> float:
+    return _FIRST_PAUSE * 2.0**attempt
+
+
+class Session:
+    """The requests of one run, one after another. Not for several threads."""
+
+    def __init__(self, access: Access, timeout: timedelta) -> None:
+        self._access = access
+        self._timeout = timeout.total_seconds()
+        self._connection = Connection(access)
+        self._body = BodyBuffer()
+        self._ahead = ""  # path of a request that was sent and not yet answered
+        host = urlsplit(access.server).hostname or ""
+        self._encoding = "identity" if is_loopback(host) else "gzip"
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def read(self, path: str) -> Answer:
+        """GET, tried again on throttling, server errors and broken connections."""
+        return self._retry("GET", path, b"")
+
+    def ask(self, path: str, body: bytes) -> Answer:
+        """POST of a question that changes nothing; tried again like a read."""
+        return self._retry("POST", path, body)
+
+    def pages(self, path: str, query: Mapping[str, str], then: str = "") -> Generator[memoryview]:
+        """The pages of a LIST, each valid until the next is asked for.
+
+        While the caller looks at a page, the server already works on the next one, and after the
+        last on the list at path `then`. Raises ApiRefused with status 410 where the list must be
+        started anew.
+        """
+        give_up = time.monotonic() + _LIST_TIMEOUTS * self._timeout
+        token = ""
+        while True:
+            page = self.read(make_list_path(path, query, token)).body
+            last, token = token, find_continue(page)
+            if token and token == last:
+                raise ValueError("the server gives the same page again and again")
+            if token or then:
+                self.expect(make_list_path(path if token else then, query, token))
+            yield page
+            if not token:
+                return
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"the list took longer than {_LIST_TIMEOUTS} request time-outs")
+
+    def expect(self, path: str) -> None:
+        """Sends a GET ahead; the next `read` of the same path takes its answer."""
+        try:
+            self._open()
+            self._send("GET", path, b"", JSON)
+            self._ahead = path
+        except (OSError, HTTPException):
+            self._connection.close()  # the read itself finds out and says why
+
+    def _take_ahead(self, method: str, path: str) -> bool:
+        """Whether the answer to this very request is on its way; any other is thrown away."""
+        ahead, self._ahead = self._ahead, ""
+        if ahead and not (method == "GET" and ahead == path):
+            self._connection.close()
+            return False
+        return bool(ahead) and self._connection.sock is not None
+
+    def write(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        is_throttled: bool = True,
+    ) -> Answer:
+        """Sent once; again only where the server refused it unread (429 means that, unless
+        `is_throttled` says otherwise).
+
+        Raises LostAnswer where it may have happened, ApiRefused, or OSError where it can't have.
+        """
+        for attempt in range(_ATTEMPTS):
+            self._take_ahead(method, path)
+            self._open()
+            try:
+                self._send(method, path, body, content_type)
+                return self._receive()
+            except ApiRefused as error:
+                if error.status >= 500:
+                    raise LostAnswer(str(error)) from error
+                if error.status != 429 or not is_throttled or attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(max(_pause(attempt), error.retry_after))
+            except (OSError, HTTPException, ValueError) as error:
+                raise LostAnswer(describe(error)) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def _open(self) -> None:
+        """A connection that is up: what fails here has not reached the server."""
+        self._connection.deadline = time.monotonic() + self._timeout
+        if self._connection.is_stale():
+            self._connection.close()
+        if self._connection.sock is None:
+            try:
+                self._connection.connect()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _send(self, method: str, path: str, body: bytes, content_type: str) -> None:
+        connection = self._connection
+        headers = {
+            "Accept": JSON,
+            "Accept-Encoding": self._encoding,
+            "User-Agent": "dnm",
+            **({} if connection.tunnels else connection.proxy_headers),
+        }
+        authorization = self._access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        if body:
+            headers["Content-Type"] = content_type
+        connection.sock.settimeout(connection.seconds_left())
+        try:
+            connection.request(method, connection.prefix + path, body or None, headers)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _receive(self) -> Answer:
+        """The answer to the request that was sent; unless all goes well, it is closed."""
+        try:
+            response = self._connection.getresponse()
+            body = self._body.read(response)
+            response.close()
+        except BaseException:
+            self._connection.close()
+            raise
+        if response.status >= 300:
+            raise _make_refusal(response, body)
+        return Answer(body, response.headers.get("Date") or "")
+
+    def _retry(self, method: str, path: str, body: bytes) -> Answer:
+        """At most `_ATTEMPTS` times, and none begins after one request time-out has passed."""
+        give_up = time.monotonic() + self._timeout
+        for attempt in range(_ATTEMPTS):
+            pause = _pause(attempt)
+            try:
+                if not self._take_ahead(method, path):
+                    self._open()
+                    self._send(method, path, body, JSON)
+                return self._receive()
+            except ApiRefused as error:
+                if error.status not in _TRANSIENT:
+                    raise
+                pause = max(pause, error.retry_after)
+                failure: Exception = error
+            except (ConnectionError, SSLEOFError, HTTPException) as error:
+                if isinstance(error, ConnectionRefusedError):
+                    raise
+                failure = error
+            if attempt == _ATTEMPTS - 1 or time.monotonic() + pause > give_up:
+                raise failure
+            time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")

@@ -1,0 +1,188 @@
+"""What a run sees: pods, nodes, queues and the batch side, reduced to what decisions need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dnm.model.config import Taint
+from dnm.model.value import Resources, Value
+
+
+class Toleration(Value):
+    key: str = ""  # empty with operator Exists: every taint
+    operator: str = "Equal"  # Equal | Exists
+    value: str = ""
+    effect: str = ""  # empty: every effect
+
+
+class Requirement(Value):
+    """One matchExpression of a node selector or label selector."""
+
+    key: str
+    operator: str  # In | NotIn | Exists | DoesNotExist | Gt | Lt
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Value):
+    """Requirements that all hold; terms are alternatives."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+class PodAffinityTerm(Value):
+    """A required inter-pod (anti-)affinity term."""
+
+    topology_key: str
+    anti: bool
+    expressions: tuple[Requirement, ...] = ()  # matchLabels as In with one value
+    namespaces: tuple[str, ...] = ()
+
+
+class PodShape(Value, gc=False):
+    """What is equal among pods of one kind and decides where they fit. Equal shapes are one object
+    (`kube.py` interns them), so a group-by may use the identity and fall back on equality.
+
+    The constraints are only filled for unbound pods: a bound pod needs none.
+    """
+
+    request: Resources  # effective, as YuniKorn computes it, with `pods: 1`; no default applied
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    node_affinity: tuple[NodeSelectorTerm, ...] = ()  # required; alternatives; empty: none
+    pod_affinity: tuple[PodAffinityTerm, ...] = ()
+    spread_keys: tuple[str, ...] = ()  # topology keys of DoNotSchedule spread constraints
+    host_ports: tuple[int, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()  # only where pod_affinity or spread_keys need them
+
+
+class TaskGroup(Value):
+    """One entry of the annotation yunikorn.apache.org/task-groups."""
+
+    name: str
+    min_member: int
+    min_resource: Resources  # per member, with `pods: 1`
+
+
+class Pod(Value, gc=False):
+    """An unfinished pod, reduced. `queue` is what it asks for, not where YuniKorn put it."""
+
+    namespace: str
+    name: str
+    shape: PodShape
+    uid: str = ""
+    created: str = ""  # RFC 3339 UTC as the API prints it; sorts as text
+    node: str = ""  # empty: not bound
+    running: bool = False  # phase Running; else Pending
+    app_id: str = ""  # resolved as the shim does, autogen included; empty: not YuniKorn's
+    queue: str = ""  # label > annotation > label `queue`; empty: none asked
+    is_yunikorn: bool = False  # spec.schedulerName == yunikorn
+    is_daemonset: bool = False
+    is_mirror: bool = False
+    is_terminating: bool = False
+    is_gated: bool = False  # has schedulingGates
+    is_placeholder: bool = False
+    is_rejected: bool = False  # status.reason ApplicationRejected
+    priority: int = 0
+    task_group: str = ""
+    task_groups: tuple[TaskGroup, ...] = ()
+    claims: tuple[str, ...] = ()  # names of PersistentVolumeClaims, unbound pods only
+
+    @property
+    def counts_as_work(self) -> bool:
+        """Whether it keeps a node from being idle: of no DaemonSet, no mirror pod."""
+        return not (self.is_daemonset or self.is_mirror)
+
+
+class Claim(Value):
+    """A PersistentVolumeClaim that a pending pod names; `node_affinity` of the bound volume."""
+
+    namespace: str
+    name: str
+    phase: str  # Pending | Bound | Lost
+    node_affinity: tuple[NodeSelectorTerm, ...] = ()
+
+
+class Mark(Value):
+    """dnm's annotations on a Node: whose it is and what it serves."""
+
+    instance: str
+    node_type: str
+    namespace: str
+    queue: str
+    fenced: bool = False  # the cordon is ours
+
+
+class Node(Value):
+    """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them."""
+
+    name: str
+    allocatable: Resources
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    created: str = ""
+    resource_version: str = ""
+    is_ready: bool = True
+    is_cordoned: bool = False
+    is_deleting: bool = False
+    mark: Mark | None = None
+
+
+class PodList(Value):
+    """All unfinished pods that could be read; `cluster_wide` is False where the permissions allow
+    only namespaces, and then room on nodes is not known exactly."""
+
+    pods: tuple[Pod, ...]
+    cluster_wide: bool = True
+    unreadable: Mapping[str, str] = {}  # namespace -> why
+
+
+class ConfigMap(Value):
+    namespace: str
+    name: str
+    resource_version: str
+    data: Mapping[str, str] = {}
+    binary_data: Mapping[str, str] = {}  # base64 text, as the API has it
+    annotations: Mapping[str, str] = {}
+    immutable: bool = False
+
+
+class Deployment(Value):
+    """A Deployment of the validation load. `ready` counts its replicas that are ready."""
+
+    namespace: str
+    name: str
+    replicas: int
+    ready: int = 0
+    created: str = ""
+    labels: Mapping[str, str] = {}
+
+
+class QueueLimits(Value):
+    """One configured queue; an all-zero limit is no limit (YuniKorn >= 1.5) and is empty here."""
+
+    path: str  # lower case, from root
+    parent: str | None  # None for root
+    is_leaf: bool
+    max: Resources = {}
+    guaranteed: Resources = {}
+    fixed: frozenset[str] = frozenset()  # of max: set below what is lent, so no node moves it
+
+
+class BatchNode(Value):
+    """A node as the batch side has it (`node-convert --list`). `in_service`: None is unknown."""
+
+    name: str
+    state: str  # Slurm's words, e.g. IDLE+DRAIN
+    verdict: str  # OK | PREEMPT | SKIP
+    reason: str = ""
+    in_service: bool | None = None
+
+
+class YunikornView(Value):
+    """What the scheduler itself says: pod UID -> queue path; allocated and pending by path."""
+
+    queue_of_pod: Mapping[str, str]
+    allocated: Mapping[str, Resources]
+    pending: Mapping[str, Resources]
+    max: Mapping[str, Resources] = {}

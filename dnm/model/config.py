@@ -1,0 +1,96 @@
+"""What a run is told: the configuration as values. Every default stands here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from dnm.model.value import Resources, Value
+
+
+class Taint(Value):
+    key: str
+    effect: str  # NoSchedule | PreferNoSchedule | NoExecute
+    value: str = ""
+
+
+class NodeType(Value):
+    """A class of equal machines. `{namespace}` in labels and taints is the namespace it serves."""
+
+    name: str
+    size: Resources  # expected, used before a node has joined
+    name_prefix: str = ""  # of node names, followed by digits; empty: the type's name
+    max_nodes: int | None = None
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+
+
+class NamespacePolicy(Value):
+    """One monitored namespace; `node_types` in order of preference."""
+
+    name: str
+    queue: str  # full path from root, lower case
+    node_types: tuple[str, ...]
+    max_nodes: int | None = None
+    min_nodes: int = 0
+    priority: int = 0
+    reversion_idle: timedelta = timedelta(seconds=600)
+
+
+class Config(Value):
+    """Everything a run is told. Every default stands here and nowhere else."""
+
+    path: Path
+    namespaces: Mapping[str, NamespacePolicy]
+    node_types: Mapping[str, NodeType]
+    kubeconfig_path: Path | None = None
+    check_interval: timedelta = timedelta(seconds=60)
+    max_converted_nodes: int = 30
+    max_conversions_per_run: int = 4
+    max_reversions_per_run: int = 4
+    headroom: float = 0.95
+    pending_grace: timedelta | None = None  # None: one check_interval
+    global_cooldown: timedelta = timedelta(seconds=30)
+    join_timeout: timedelta = timedelta(seconds=900)
+    convert_timeout: timedelta = timedelta(seconds=1800)
+    shutdown_grace: timedelta = timedelta(seconds=600)
+    request_timeout: timedelta = timedelta(seconds=30)
+    breaker_strikes: int = 3
+    adjust_guaranteed: bool = True
+    allow_preempt: bool = False
+    log_console: bool = False
+    yunikorn_cm_namespace: str = "yunikorn"
+    yunikorn_cm_name: str = "yunikorn-configs"
+    yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
+    yunikorn_url: str = ""
+    default_request: Resources = msgspec.field(
+        default_factory=lambda: {"vcore": 1000, "memory": 2 * 1024**3}
+    )
+    state_dir: Path = Path("/etc/dynamic-node")
+    converted_nodes_path: Path = Path("/etc/dynamic-node/converted_nodes.json")
+    node_convert_path: Path = Path("node-convert")
+    instance_id: str = "prod"
+    allowed_queue_prefixes: tuple[str, ...] = ()  # lower case; empty: every queue
+    slurm_reservation_name: str = ""
+
+    @property
+    def lock_path(self) -> Path:
+        """Beside the registry, so that two state directories never share a lock."""
+        return self.converted_nodes_path.with_suffix(".lock")
+
+    def type_of(self, node: str) -> str | None:
+        """The type whose prefix, followed by digits only, is the node's name; None if none is."""
+        for node_type in self.node_types.values():
+            prefix = node_type.name_prefix or node_type.name
+            number = node.removeprefix(prefix)
+            if node.startswith(prefix) and number.isascii() and number.isdigit():
+                return node_type.name
+        return None
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The monitored queues, sorted, each once."""
+        return tuple(sorted({policy.queue for policy in self.namespaces.values()}))

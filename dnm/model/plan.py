@@ -1,0 +1,186 @@
+"""What a run reads at once, what it decides, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import TypeAlias
+
+from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, PodList, YunikornView
+from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, QueueStatus, Registry
+from dnm.model.value import Unreadable, Value
+
+
+class Snapshot(Value):
+    """Everything a run looks at, read once. `now` is `taken_at`."""
+
+    taken_at: datetime
+    pods: PodList | Unreadable
+    nodes: tuple[Node, ...] | Unreadable
+    queue_maps: tuple[ConfigMap | None, ConfigMap | None] | Unreadable  # configs, then defaults
+    batch: Mapping[str, BatchNode] | Unreadable | None = None  # None: not asked
+    claims: tuple[Claim, ...] | Unreadable = ()
+    yunikorn: YunikornView | Unreadable | None = None
+    running_converters: frozenset[ConverterProcess] = frozenset()
+    ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone
+
+
+class Verdict(Enum):
+    """The answer for one node or queue in this run."""
+
+    KEEP = "keep"
+    WAIT = "wait"
+    CONVERT = "convert"
+    REVERT = "revert"
+    FAILED = "failed"
+
+
+class Reason(Enum):
+    """Why; the value is the sentence shown to people, details follow behind a colon."""
+
+    # queues
+    ENOUGH = "has room and quota for all its pods"
+    LACKS_QUOTA = "its pods need more quota than the queue has"
+    LACKS_ROOM = "its pods fit the quota but no node has room for them"
+    LACKS_BOTH = "its pods need more quota and more nodes"
+    NEARLY_FULL = "demand is above the headroom mark"
+    MIN_NODES = "fewer nodes are ready than min_nodes asks for"
+    NOTHING_HELPS = "no new node would help its pending pods"
+    ON_THE_WAY = "nodes that are on their way will be enough"
+    TOO_YOUNG = "its pods have not been pending for pending_grace_seconds yet"
+    CAPPED = "a cap is reached"
+    NO_BATCH_NODE = "no batch node can be lent now"
+    BATCH_NOT_ASKED = "which batch nodes can be lent has not been asked yet"
+    COOLDOWN = "the cooldown after the last conversion is not over"
+    BACKOFF = "conversions of this node type failed and are backing off"
+    BREAKER = "nodes that it got went unused; it waits for changed demand or `dnm reset`"
+    PAUSED = "dnm is paused"
+    QUEUE_UNREADABLE = "the queue document can't be used"
+    DEMAND_UNREADABLE = "its pods could not be read"
+    OTHERS_FIRST = "other queues come first for the nodes that can be lent"
+    # nodes
+    JOINING = "waits for the Node to be Ready"
+    JOINED = "has joined and serves its queue from now on"
+    IN_USE = "pods are running on it"
+    IDLE = "is idle and waits for its idle time to pass"
+    NEEDED = "is idle but its queue would need it again"
+    KEPT_READY = "is kept ready by min_nodes"
+    HELD = "is held by `dnm hold`"
+    HELD_BY_ADMIN = "is cordoned by an administrator"
+    IDLE_LONG_ENOUGH = "has been idle long enough and goes back"
+    BUDGET = "may go back, but this run's reversions are used up"
+    FENCED = "is fenced and looked at once more before it goes back"
+    DEMAND_RETURNED = "is wanted again and serves on"
+    RETURNING = "is on its way back to Slurm"
+    RETURNED = "is back in Slurm and gone from Kubernetes"
+    GONE = "has left Kubernetes without dnm"
+    LATE = "did not join in time"
+    RETRY = "will be tried again"
+    GAVE_UP = "needs a person"
+    NOT_OURS = "belongs to another instance"
+    UNKNOWN = "can't be judged: a fact about it could not be read"
+
+
+class NodeVerdict(Value):
+    node: str
+    verdict: Verdict
+    reason: Reason
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
+
+
+class QueueVerdict(Value):
+    queue: str
+    verdict: Verdict
+    reason: Reason
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
+
+
+class MarkNode(Value, tag=True):
+    """Write dnm's annotations on a Node that serves."""
+
+    node: str
+    mark: Mark
+
+
+class Fence(Value, tag=True):
+    """Cordon the Node with our mark; the queue has shrunk before."""
+
+    node: str
+
+
+class Unfence(Value, tag=True):
+    """Take our cordon off again."""
+
+    node: str
+
+
+class SetQueueLimits(Value, tag=True):
+    """Make every limit its baseline plus what serves now (queue -> node -> recorded size), but
+    none smaller than its floor (queue -> what is allocated, or a gang application asks for)."""
+
+    queues: dict[str, dict[str, dict[str, int]]]
+    floors: dict[str, dict[str, int]] = {}
+
+
+class StartConversion(Value, tag=True):
+    """Call the converter for a request that the registry holds already."""
+
+    request: ConversionRequest
+
+
+class ReturnNode(Value, tag=True):
+    """Call the converter to give the node back; checked once more just before."""
+
+    node: str
+
+
+class EndConverter(Value, tag=True):
+    """End a converter that hangs and whose run is gone; `key` is its request or node."""
+
+    key: str
+    process: ConverterProcess
+
+
+Action: TypeAlias = (
+    EndConverter | MarkNode | Fence | Unfence | SetQueueLimits | StartConversion | ReturnNode
+)
+
+
+class Plan(Value):
+    """What a run will do: if it is not here it does not happen. `registry` is saved before the
+    first action."""
+
+    registry: Registry
+    actions: tuple[Action, ...] = ()
+    nodes: tuple[NodeVerdict, ...] = ()
+    queues: tuple[QueueVerdict, ...] = ()
+    notes: tuple[str, ...] = ()  # reported, not failed: a re-applied manifest, a floor
+    errors: tuple[str, ...] = ()  # reads that failed, questions that wait for a person
+    status: dict[str, QueueStatus] = {}  # by monitored queue
+    diff: str = ""  # of the queue document, unified
+    needs_person: bool = False
+
+
+class Outcome(Value):
+    """What the actuator did, a line each, and what it could not do."""
+
+    registry: Registry
+    actions: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+class Pass(Value):
+    """One pass as it went; `outcome` None: it stopped before the actions."""
+
+    plan: Plan
+    exit_code: int
+    outcome: Outcome | None = None

@@ -1,0 +1,136 @@
+"""Exact integers from the two quantity grammars, and back into YuniKorn's.
+
+Amounts are in YuniKorn's units: `vcore` in millicores, everything else in bytes or plain counts.
+YuniKorn's grammar is `parse` of pkg/common/resources/quantity.go (the same since 1.0), Kubernetes'
+is resource.Quantity of apimachinery, rounded up as the scheduler's shim rounds it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from dnm.model.errors import DnmError
+
+INT64_MAX = 2**63 - 1
+
+_UNITS = {"": 1} | {
+    suffix: scale
+    for power, letter in enumerate("kMGTPE", start=1)
+    for suffix, scale in (
+        (letter, 1000**power),
+        ("Ki" if letter == "k" else f"{letter}i", 1024**power),
+    )
+}
+_GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    chr(point) for point in range(0x2000, 0x200B)
+)
+_YUNIKORN = re.compile(r"([0-9]+)([ \t\n\f\r]*)((?:[mkKMGTPE]i?)?)\Z")
+_KUBERNETES = re.compile(
+    r"([+-]?)([0-9]*)(?:\.([0-9]*))?((?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?)\Z"
+)
+_FRACTIONS = {"n": -9, "u": -6, "m": -3}
+_FAR_EXPONENT = 64  # beyond it every value but zero is above int64 or below one nano
+
+
+class QuantityError(DnmError):
+    """A text that is no quantity in its grammar."""
+
+
+@lru_cache(maxsize=65536)
+def parse_yunikorn(resource: str, text: str) -> int:
+    """The amount of a value in queues.yaml; raises QuantityError with YuniKorn's own words.
+
+    Only `vcore` knows the suffix `m`; a bare `vcore` counts cores.
+    """
+    match = _YUNIKORN.match(text.strip(_GO_SPACE))
+    if match is None:
+        raise QuantityError("invalid quantity")
+    number, _, suffix = match.groups()
+    if len(number.lstrip("0")) > 19 or int(number) > INT64_MAX:
+        raise QuantityError("invalid quantity: overflow")
+    unit = _unit(resource, suffix)
+    if unit is None:
+        raise QuantityError("invalid suffix")
+    amount = int(number) * unit
+    if amount > INT64_MAX:
+        raise QuantityError("invalid quantity: overflow")
+    return amount
+
+
+def _unit(resource: str, suffix: str) -> int | None:
+    """What one of this suffix is worth, None for a suffix that the resource does not know."""
+    if resource != "vcore":
+        return _UNITS.get(suffix)
+    if suffix == "m":
+        return 1
+    scale = _UNITS.get(suffix)
+    return None if scale is None else scale * 1000
+
+
+def format_yunikorn(resource: str, amount: int, like: str) -> str:
+    """`amount` in the unit and spacing of `like` where exact, else in the largest exact unit.
+
+    `like` is a legal value of the same resource. Depends on nothing else, so equal amounts always
+    read the same. Raises QuantityError for what YuniKorn can't hold.
+    """
+    if not 0 <= amount <= INT64_MAX:
+        raise QuantityError(f"{amount} of {resource} is outside what YuniKorn can count")
+    core = like.strip(_GO_SPACE)
+    match = _YUNIKORN.match(core)
+    unit = _unit(resource, match.group(3)) if match else None
+    if match is None or unit is None:
+        raise QuantityError(f"{like!r} is no quantity of {resource}")
+    if amount % unit == 0:
+        before, after = like.split(core, 1)
+        return f"{before}{amount // unit}{match.group(2)}{match.group(3)}{after}"
+    return format_amount(resource, amount)
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """In the largest unit that is exact; `vcore` in cores or millicores. Also for people."""
+    if resource == "vcore":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    best = max((s for s, unit in _UNITS.items() if amount % unit == 0), key=lambda s: _UNITS[s])
+    return f"{amount // _UNITS[best]}{best}" if amount else "0"
+
+
+@lru_cache(maxsize=65536)
+def parse_kubernetes(resource: str, text: str) -> int:
+    """The amount of a Kubernetes quantity, rounded up (away from zero), at most 2^63 - 1.
+
+    `resource` in either system's name: `cpu` and `vcore` give millicores, all others whole units.
+    """
+    match = _KUBERNETES.match(text)
+    if match is None or not (match.group(2) or match.group(3)):
+        raise QuantityError(f"{text!r} is no Kubernetes quantity")
+    sign, whole, fraction, suffix = match.groups(default="")
+    number = int(whole + fraction)
+    exponent = -len(fraction) + (3 if resource in ("cpu", "vcore") else 0)
+    if suffix in _UNITS:
+        number *= _UNITS[suffix]
+    elif suffix in _FRACTIONS:
+        exponent += _FRACTIONS[suffix]
+    else:
+        exponent += int(suffix[1:])
+    amount = min(_scale_up(number, exponent), INT64_MAX)
+    return -amount if sign == "-" else amount
+
+
+def _scale_up(number: int, exponent: int) -> int:
+    """number x 10^exponent, rounded up; far exponents are cut off where the answer is known."""
+    if number == 0:
+        return 0
+    if -exponent > len(str(number)) + _FAR_EXPONENT:
+        return 1
+    power: int = 10 ** min(abs(exponent), len(str(number)) + _FAR_EXPONENT)
+    return number * power if exponent >= 0 else -(-number // power)
+
+
+def kube_resources(quantities: Mapping[str, str]) -> dict[str, int]:
+    """A Kubernetes resource list as amounts under YuniKorn's names (`cpu` becomes `vcore`)."""
+    return {
+        "vcore" if name == "cpu" else name: parse_kubernetes(name, text)
+        for name, text in quantities.items()
+    }

@@ -1,0 +1,182 @@
+"""What dnm remembers between runs: the registry, the one state file, and all that is in it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+
+from dnm.model.cluster import Mark
+from dnm.model.value import Value
+
+
+class Phase(Enum):
+    """The recorded, durable state of a lent node."""
+
+    JOINING = "joining"
+    SERVING = "serving"
+    RELEASING = "releasing"
+    RETURNING = "returning"
+    FAILED = "failed"
+
+
+class ConverterProcess(Value):
+    """A converter that was started; the start time tells it from a later process of the same id."""
+
+    pid: int
+    start_ticks: int
+
+
+class LentNode(Value):
+    """A node that dnm converted and has not yet forgotten."""
+
+    node_type: str
+    namespace: str
+    queue: str
+    owner: str
+    phase: Phase
+    since: datetime
+    counted: dict[str, int] = {}  # what the queue grew by; empty before it serves
+    idle_since: datetime | None = None
+    was_used: bool = False
+    attempts: int = 0  # converter calls of this phase that did not end it
+    is_handed_over: bool = False  # the last of them ended with exit code 0
+    retry_after: datetime | None = None
+    error: str = ""
+    converter: ConverterProcess | None = None
+
+    @property
+    def mark(self) -> Mark:
+        """What its Node carries."""
+        return Mark(
+            instance=self.owner,
+            node_type=self.node_type,
+            namespace=self.namespace,
+            queue=self.queue,
+        )
+
+
+class ConversionRequest(Value):
+    """Phase `requested`: written before the converter is started, gone when all nodes are named or
+    the deadline has passed."""
+
+    id: str
+    node_type: str
+    namespace: str
+    queue: str
+    owner: str
+    count: int  # nodes that have not shown up yet
+    since: datetime
+    known_nodes: tuple[str, ...]  # Nodes of this type that existed before: never adopted
+    names: tuple[str, ...] = ()  # named by the converter
+    ended: bool = False  # the converter is known to have ended; `since` is that moment then
+    is_given_up: bool = False  # failed: late nodes are still adopted, but nobody counts on them
+    converter: ConverterProcess | None = None
+    error: str = ""
+
+
+class Backoff(Value):
+    """After failed conversions of a node type."""
+
+    failures: int
+    until: datetime
+    ask_at_most: int
+    last_error: str = ""
+
+
+class Breaker(Value):
+    """Of one queue: conversions in a row that went unused; tripped until its demand changes."""
+
+    strikes: int = 0  # less than none: so many unused nodes are forgiven (`dnm reset`)
+    tripped_at: datetime | None = None
+    demand: str = ""  # fingerprint of the pending pods when it tripped
+    trips: int = 0  # so far, without a node that was used in between
+
+
+class Waiting(Value):
+    """Equal pods that stayed pending beside an idle node with room and quota for them: they wait
+    for something else. They count for nothing while exactly these pods are still pending."""
+
+    count: int
+    until: str  # the youngest of them was created then, RFC 3339 as the API prints it
+
+
+class Pause(Value):
+    since: datetime
+    until: datetime | None = None
+    reason: str = ""
+
+
+class QueueStatus(Value):
+    """One queue as the last run saw it, for `dnm status`."""
+
+    limit: dict[str, int]
+    baseline: dict[str, int]
+    lent: dict[str, int]
+    used: dict[str, int]
+    pending: dict[str, int]
+    pending_pods: int
+    verdict: str
+    reason: str
+    is_judged: bool = True  # False: no run could tell yet what of the limit is lent
+
+
+class RunRecord(Value):
+    """What the last run saw and did. When it began and ended are the times of the lock file and of
+    the state file, so that a run without a change rewrites nothing."""
+
+    exit_code: int = 0
+    acted_at: datetime | None = None
+    actions: tuple[str, ...] = ()  # of the last run that did something, at `acted_at`
+    errors: tuple[str, ...] = ()
+    queues: dict[str, QueueStatus] = {}
+    nodes: dict[str, str] = {}  # lent node -> sentence
+
+
+class Registry(Value):
+    """dnm's own record; the one state file."""
+
+    version: int = 1
+    nodes: dict[str, LentNode] = {}
+    requests: tuple[ConversionRequest, ...] = ()
+    last_conversion: datetime | None = None
+    backoffs: dict[str, Backoff] = {}  # by node type
+    breakers: dict[str, Breaker] = {}  # by queue path
+    waiting: dict[str, Waiting] = {}  # by fingerprint of a group of equal pending pods
+    pause: Pause | None = None
+    held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
+    last_run: RunRecord = RunRecord()
+
+    @property
+    def open_calls(self) -> dict[str, ConverterProcess | None]:
+        """Calls of the converter whose end is not written down, by key: the request's id, or the
+        node that returns."""
+        calls = {request.id: request.converter for request in self.requests if not request.ended}
+        returning = {
+            name: entry.converter
+            for name, entry in self.nodes.items()
+            if entry.phase is Phase.RETURNING and entry.converter is not None
+        }
+        return {**calls, **returning}
+
+
+class Ended(Value):
+    """How a converter ended, as far as it can be told."""
+
+    exit_code: int | None = None  # None: it is still at work, was ended, or nobody wrote it down
+    names: tuple[str, ...] = ()  # nodes it named on stdout, a line each
+    last_lines: tuple[str, ...] = ()
+    timed_out: bool = False
+    left_running: bool = False
+    not_started: str = ""  # why
+
+    @property
+    def error(self) -> str:
+        """What went wrong; empty where it simply succeeded, or nothing is known."""
+        if self.not_started:
+            return self.not_started
+        last = f": {self.last_lines[-1]}" if self.last_lines else ""
+        if self.timed_out:
+            return f"the converter ran out of its time and was ended{last}"
+        if self.exit_code not in (0, None):
+            return f"the converter ended with exit code {self.exit_code}{last}"
+        return ""

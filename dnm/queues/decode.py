@@ -1,0 +1,362 @@
+"""YAML nodes -> values, as go-yaml v3 decodes them with KnownFields on.
+
+Unknown and repeated keys are errors, `null` leaves a field unset, text fields take any scalar as it
+is written, `<<` merges, list items that are null vanish, alias expansion is bounded. A reader turns
+one node into a value, or into UNSET where go-yaml leaves its target as it was.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dnm.model.value import Value
+from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, Node
+
+
+class Violation(Value):
+    """What YuniKorn would refuse or, as advice, what it takes but should not be given."""
+
+    rule: str
+    queue: str  # path, lower case; empty: not of one queue
+    line: int
+    message: str
+
+
+class Struct:
+    """A decoded mapping; fields that were not set keep the class's value."""
+
+    line = 0
+
+
+Reader = Callable[["Decoder", Node, Any], Any]
+Put = Callable[[str, Node, Node], None]
+UNSET: Final = object()
+
+_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+_TRUE = frozenset(("true", "True", "TRUE"))
+_FALSE = frozenset(("false", "False", "FALSE"))
+_YES = frozenset(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON"))
+_NO = frozenset(("n", "N", "no", "No", "NO", "off", "Off", "OFF"))
+_RESOLVED = frozenset(("", "!", "!!str", "!!bool", "!!int", "!!float", "!!null", "!!timestamp"))
+_INTEGER = re.compile(
+    r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]([0-7]+)|0([0-7]+)|(0|[1-9][0-9]*))\Z"
+)
+_BASES = (16, 2, 8, 8, 10)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_SPECIAL_FLOAT = re.compile(r"([+-]?)\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
+_DATE = re.compile(
+    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
+    r"(?:[Tt][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
+    r"| [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:[.,][0-9]+)?)?\Z"
+)
+
+
+class Abort(Exception):
+    """go-yaml reads no further."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.violation = Violation(rule="yaml", queue="", line=line, message=message)
+
+
+class Decoder:
+    """`problems` is empty if and only if YuniKorn reads the document."""
+
+    def __init__(self) -> None:
+        self.problems: list[Violation] = []
+        self.merged: set[str] | None = None  # keys that a merge may not set again
+        self._reads = 0
+        self._alias_reads = 0
+        self._alias_depth = 0
+        self._shared_depth = 0
+        self._open_aliases: set[int] = set()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the text being read is used in more than one place."""
+        return self._shared_depth > 0
+
+    def problem(self, node: Node, message: str) -> None:
+        self.problems.append(Violation(rule="yaml", queue="", line=node.line, message=message))
+
+    def mismatch(self, node: Node, wanted: str) -> object:
+        what = f"`{node.value[:40]}`" if node.kind is SCALAR else f"a {node.kind}"
+        self.problem(node, f"{what} stands where {wanted} belongs")
+        return UNSET
+
+    def read(self, node: Node, reader: Reader, target: Any = None) -> Any:
+        """What `reader` makes of the node, or of what the alias stands for."""
+        self._reads += 1
+        if self._alias_depth:
+            self._alias_reads += 1
+            self._stop_at_excess(node)
+        if node.kind is ALIAS:
+            return self._follow(node, reader, target)
+        if not node.is_aliased:
+            return reader(self, node, target)
+        self._shared_depth += 1
+        try:
+            return reader(self, node, target)
+        finally:
+            self._shared_depth -= 1
+
+    def _follow(self, node: Node, reader: Reader, target: Any) -> Any:
+        assert node.target is not None
+        if id(node) in self._open_aliases:
+            raise Abort(node.line, f"anchor '{node.value}' contains itself")
+        self._open_aliases.add(id(node))
+        self._alias_depth += 1
+        try:
+            return self.read(node.target, reader, target)
+        finally:
+            self._open_aliases.discard(id(node))
+            self._alias_depth -= 1
+
+    def _stop_at_excess(self, node: Node) -> None:
+        """go-yaml's bound: 99 % of the reads up to 400,000, falling to 10 % at 4,000,000."""
+        low, high = 400_000, 4_000_000
+        allowed = 0.99 - 0.89 * min(max(self._reads - low, 0) / (high - low), 1)
+        if self._reads > 1000 and self._alias_reads > max(100, allowed * self._reads):
+            raise Abort(node.line, "the document consists of aliases of aliases")
+
+
+# --- scalars ---------------------------------------------------------------------------------
+
+
+def _resolve(node: Node) -> Any:
+    """go-yaml's resolve(): None, bool, int, float or text; anything else as its text."""
+    tag, text = node.tag, node.value
+    is_text = tag == "!!str" or (tag in ("", "!") and node.style != "")
+    if is_text or tag not in _RESOLVED:
+        if tag != "!!binary":
+            return text
+        try:
+            return base64.b64decode(text, validate=True).decode("utf-8", "replace")
+        except (binascii.Error, ValueError) as error:
+            raise Abort(node.line, "!!binary value contains invalid base64 data") from error
+    found, value = _resolve_plain(text)
+    if tag in ("", "!", found):
+        return value
+    if (tag, found) == ("!!float", "!!int"):
+        return float(value)
+    raise Abort(node.line, f"cannot decode {found} `{text}` as a {tag}")
+
+
+def _resolve_plain(text: str) -> tuple[str, Any]:
+    if text in _NULLS:
+        return "!!null", None
+    if text in _TRUE or text in _FALSE:
+        return "!!bool", text in _TRUE
+    special = _SPECIAL_FLOAT.match(text)
+    if special:
+        return "!!float", math.nan if special[3] else float(f"{special[1]}inf")
+    if text[0] not in "+-.0123456789":
+        return "!!str", text
+    date = _DATE.match(text)
+    if date and 1 <= int(date[2]) <= 12 and 1 <= int(date[3]) <= 31:
+        return "!!timestamp", text
+    plain = text if text[0] == "." else text.replace("_", "")
+    integer = _INTEGER.match(plain)
+    if integer:
+        digits = next(at for at in range(2, 7) if integer[at] is not None)
+        value = int(integer[1] + integer[digits], _BASES[digits - 2])
+        if -(2**63) <= value < (2**63 if integer[1] else 2**64):
+            return "!!int", value
+    if _FLOAT.match(plain) and math.isfinite(float(plain)):
+        return "!!float", float(plain)
+    return "!!str", text
+
+
+def read_text(decoder: Decoder, node: Node, target: Any = None) -> Any:
+    """Any scalar, as it is written."""
+    if node.kind is not SCALAR:
+        return decoder.mismatch(node, "a text")
+    if not node.tag:
+        return UNSET if node.style == "" and node.value in _NULLS else node.value
+    resolved = _resolve(node)
+    if resolved is None:
+        return UNSET
+    return resolved if node.tag == "!!binary" else node.value
+
+
+def is_null(node: Node) -> bool:
+    node = node.target or node
+    return node.kind is SCALAR and _resolve(node) is None
+
+
+def _read_scalar(decoder: Decoder, node: Node, wanted: str) -> Any:
+    if node.kind is not SCALAR:
+        return decoder.mismatch(node, wanted)
+    resolved = _resolve(node)
+    return UNSET if resolved is None else resolved
+
+
+def read_bool(decoder: Decoder, node: Node, target: Any = None) -> Any:
+    """true and false, and YAML 1.1's yes, no, on, off, y, n."""
+    value = _read_scalar(decoder, node, "true or false")
+    if value is UNSET or isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in _YES | _NO:
+        return value in _YES
+    return decoder.mismatch(node, "true or false")
+
+
+def read_count(decoder: Decoder, node: Node, target: Any = None) -> Any:
+    """An unsigned integer; go-yaml cuts floats off."""
+    value = _read_scalar(decoder, node, "a whole number")
+    if value is UNSET:
+        return value
+    if isinstance(value, float) and value <= 2.0**64:
+        return int(value) % 2**64 if math.isfinite(value) else 2**63
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    return decoder.mismatch(node, "a whole number")
+
+
+def read_float(decoder: Decoder, node: Node, target: Any = None) -> Any:
+    value = _read_scalar(decoder, node, "a number")
+    if value is UNSET:
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return decoder.mismatch(node, "a number")
+
+
+# --- collections -----------------------------------------------------------------------------
+
+
+def list_of(reader: Reader) -> Reader:
+    def read(decoder: Decoder, node: Node, target: Any) -> Any:
+        if node.kind is not SEQUENCE:
+            return UNSET if is_null(node) else decoder.mismatch(node, "a list")
+        made = []
+        for item in node.items:  # a comprehension would deepen the stack with every queue level
+            value = decoder.read(item, reader)
+            if value is not UNSET:
+                made.append(value)
+        return made
+
+    return read
+
+
+def map_of(reader: Reader, zero: Callable[[Decoder, Node], Any]) -> Reader:
+    """A mapping of texts; a null value becomes `zero(decoder, node)`, the type's empty value."""
+
+    def read(decoder: Decoder, node: Node, target: Any) -> Any:
+        if node.kind is not MAPPING:
+            return None if is_null(node) else decoder.mismatch(node, "a mapping")
+        made: dict[str, Any] = {}
+
+        def put(key: str, key_node: Node, value_node: Node) -> None:
+            value = decoder.read(value_node, reader)
+            if value is not UNSET:
+                made[key] = value
+            elif key not in made and is_null(value_node):
+                made[key] = zero(decoder, value_node)
+
+        return made if _each_pair(decoder, node, put) else UNSET
+
+    return read
+
+
+def struct_of(cls: type[Struct], fields: Mapping[str, Reader], kind: str) -> Reader:
+    """A mapping with known keys; `kind` is what the thing is called in messages."""
+
+    def read(decoder: Decoder, node: Node, target: Any) -> Any:
+        if node.kind is not MAPPING:
+            return UNSET if is_null(node) else decoder.mismatch(node, kind)
+        made = cls()
+        made.line = node.line
+        done: set[str] = set()
+
+        def put(key: str, key_node: Node, value_node: Node) -> None:
+            reader = fields.get(key)
+            if reader is None:
+                decoder.problem(key_node, f"`{key}` is no key of {kind}{_near(key, fields)}")
+            elif key in done:
+                decoder.problem(key_node, f"`{key}` is set twice in {kind}")
+            else:
+                done.add(key)
+                value = decoder.read(value_node, reader)
+                if value is not UNSET:
+                    setattr(made, key, value)
+
+        return made if _each_pair(decoder, node, put) else UNSET
+
+    return read
+
+
+def _near(key: str, fields: Mapping[str, Reader]) -> str:
+    return f"; keys are written in lower case: `{key.lower()}`" if key.lower() in fields else ""
+
+
+def _each_pair(decoder: Decoder, node: Node, put: Put) -> bool:
+    """Every pair of a mapping, its merge last; False where keys are repeated."""
+    if not _keys_are_unique(decoder, node):
+        return False
+    masked, decoder.merged = decoder.merged, None
+    merge: Node | None = None
+    items = node.items
+    for at in range(0, len(items), 2):
+        key_node = items[at]
+        if key_node.value == "<<" and _is_merge(key_node):
+            merge = items[at + 1]
+            continue
+        key = decoder.read(key_node, read_text)
+        if key is UNSET:
+            continue  # go-yaml passes over null keys
+        if masked is not None:
+            if key in masked:
+                continue
+            masked.add(key)
+        put(key, key_node, items[at + 1])
+    decoder.merged = masked
+    if merge is not None:
+        _merge(decoder, node, merge, put)
+    return True
+
+
+def _is_merge(key: Node) -> bool:
+    return key.kind is SCALAR and (
+        key.tag == "!!merge" or (key.tag in ("", "!") and key.style == "")
+    )
+
+
+def _merge(decoder: Decoder, parent: Node, merge: Node, put: Put) -> None:
+    """`<<`: what the parent has itself, and what an earlier source had, stays."""
+    is_outermost = decoder.merged is None
+    if decoder.merged is None:
+        keys = (key.target or key for key in parent.items[::2])
+        decoder.merged = {key.value for key in keys if isinstance(_key_value(key), str)}
+
+    def read_pairs(inner: Decoder, node: Node, target: Any) -> Any:
+        _each_pair(inner, node, put)
+
+    for source in merge.items if merge.kind is SEQUENCE else [merge]:
+        if (source.target or source).kind is not MAPPING:
+            raise Abort(source.line, "`<<` takes a mapping or a list of mappings")
+        decoder.read(source, read_pairs)
+    if is_outermost:
+        decoder.merged = None
+
+
+def _key_value(key: Node) -> Any:
+    return _resolve(key) if key.kind is SCALAR else None
+
+
+def _keys_are_unique(decoder: Decoder, node: Node) -> bool:
+    """By kind and text alone, before anything is resolved: two list keys are equal too."""
+    keys = node.items[::2]
+    if len({(key.kind, key.value) for key in keys}) == len(keys):
+        return True
+    first: dict[tuple[str, str], Node] = {}
+    for key in keys:
+        known = first.setdefault((key.kind, key.value), key)
+        if known is not key:
+            decoder.problem(key, f"`{key.value}` stands in line {known.line} already")
+    return False

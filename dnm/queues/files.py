@@ -1,0 +1,144 @@
+"""Queue documents in files: a plain queues.yaml, or manifests with the ConfigMap that holds it.
+
+Violations in a manifest carry the manifest's own lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from dnm.model.cluster import ConfigMap
+from dnm.model.errors import QueueError
+from dnm.model.value import Value
+from dnm.queues.decode import Violation
+from dnm.queues.document import SourceDocument, advise, check_rules, read_document, resolve_document
+from dnm.queues.yaml_nodes import MAPPING, SCALAR, Node, YamlError, compose_all
+
+
+class Judgement(Value):
+    """Of one document: `violations` are what YuniKorn refuses, `advice` what it takes badly.
+
+    `is_deadly`: it takes it, and ends every application with it."""
+
+    file: str
+    violations: tuple[Violation, ...] = ()
+    advice: tuple[Violation, ...] = ()
+    queues: int = 0
+    is_deadly: bool = False
+
+    @property
+    def is_ok(self) -> bool:
+        return not self.violations
+
+
+def judge_file(path: Path) -> list[Judgement]:
+    """Every queue document of a file; a file that can't be read is a violation itself."""
+    try:
+        content = path.read_bytes()
+        text = content.decode()
+    except OSError as error:
+        return [_broken(str(path), "file", 0, f"can't be read: {error.strerror}")]
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return [_broken(str(path), "yaml", line, "this is no UTF-8 text")]
+    manifests = list(_config_maps(text))
+    if not manifests:
+        return [judge_text(str(path), text)]
+    judged = []
+    for data, config_map in manifests:
+        try:
+            source = resolve_document(config_map, None)
+        except QueueError as error:
+            judged.append(_broken(str(path), "gzip", data.line, str(error)))
+            continue
+        if source.config_map is None:
+            advice = Violation(rule="document", queue="", line=data.line, message=source.refusal)
+            judged.append(Judgement(file=str(path), advice=(advice,)))
+        else:
+            judged.append(_moved(judge_text(str(path), source.text), data, source))
+    return judged
+
+
+def judge_text(file: str, text: str) -> Judgement:
+    """`file` is only the name it is reported under."""
+    document, problems = read_document(text)
+    if document is None or problems:
+        return Judgement(file=file, violations=problems)
+    return Judgement(
+        file=file,
+        violations=check_rules(document),
+        advice=advise(document),
+        queues=len(document.queues),
+        is_deadly=document.partition is None,
+    )
+
+
+def _broken(file: str, rule: str, line: int, message: str) -> Judgement:
+    return Judgement(
+        file=file, violations=(Violation(rule=rule, queue="", line=line, message=message),)
+    )
+
+
+def _config_maps(text: str) -> Iterator[tuple[Node, ConfigMap]]:
+    """Each ConfigMap of a text with manifests, and the node it is made of."""
+    try:
+        documents = compose_all(text)
+    except YamlError:
+        return
+    for composed in documents:
+        root = composed.root
+        if root is None or _text(root, "kind") != "ConfigMap":
+            continue
+        metadata = _field(root, "metadata")
+        yield (
+            root,
+            ConfigMap(
+                namespace=_text(metadata, "namespace") or "yunikorn",
+                name=_text(metadata, "name"),
+                resource_version="",
+                data=_texts(_field(root, "data")),
+                binary_data=_texts(_field(root, "binaryData")),
+            ),
+        )
+
+
+def _field(node: Node | None, name: str) -> Node | None:
+    if node is None or node.kind is not MAPPING:
+        return None
+    keys, values = node.items[::2], node.items[1::2]
+    found = next((v for key, v in zip(keys, values, strict=True) if key.value == name), None)
+    return found.target or found if found is not None else None
+
+
+def _text(node: Node | None, name: str) -> str:
+    found = _field(node, name)
+    return found.value if found is not None and found.kind is SCALAR else ""
+
+
+def _texts(node: Node | None) -> dict[str, str]:
+    if node is None or node.kind is not MAPPING:
+        return {}
+    return {key.value: _text(node, key.value) for key in node.items[::2]}
+
+
+def _moved(judgement: Judgement, manifest: Node, source: SourceDocument) -> Judgement:
+    """With the manifest's lines: a block's text begins in the line after its `|`."""
+    kept = _field(_field(manifest, "binaryData" if source.is_gzip else "data"), source.key)
+    if kept is None:
+        return judgement
+    is_block = kept.style == "|"
+
+    def move(violation: Violation) -> Violation:
+        line = kept.line + violation.line if is_block else kept.line
+        moved: Violation = msgspec.structs.replace(violation, line=line)
+        return moved
+
+    moved: Judgement = msgspec.structs.replace(
+        judgement,
+        violations=tuple(map(move, judgement.violations)),
+        advice=tuple(map(move, judgement.advice)),
+    )
+    return moved

@@ -1,0 +1,206 @@
+"""The ledger as it stands in the annotation: what each instance lends to which queue, and for each
+limit that moves because of it the text without that (baseline) and the text last written.
+
+One JSON document shared by all instances; each writes its own section and leaves the others alone.
+Kubernetes allows 256 KiB for all annotations of an object, so it is terse: `sizes` are rows under
+`resources`, each once; a limit is its baseline alone where baseline plus what is lent was written,
+else `[baseline, written]`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from dnm.model.errors import QueueError
+from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
+from dnm.model.queue_path import lineage
+from dnm.model.value import Resources, Value
+from dnm.queues.document import KINDS, LEDGER_ANNOTATION, LimitPlace
+
+VERSION = 1
+
+
+class Section(Value):
+    """One instance's part: queue path -> node -> amounts. `guaranteed`: it moves guaranteed too."""
+
+    queues: Mapping[str, Mapping[str, Resources]] = {}
+    guaranteed: bool = True
+
+
+class Entry(NamedTuple):
+    """Two texts in YuniKorn's grammar."""
+
+    baseline: str
+    written: str
+
+
+class Ledger(Value):
+    """`frozen`: limits that a person set below what is lent; dnm leaves them as they are until
+    nothing is lent or the person says what was meant."""
+
+    sections: Mapping[str, Section] = {}
+    entries: Mapping[LimitPlace, Entry] = {}
+    frozen: frozenset[LimitPlace] = frozenset()
+
+
+class _StoredSection(Value):
+    queues: Mapping[str, dict[str, int]] = {}  # queue -> node -> row of sizes
+    guaranteed: bool = True
+
+
+class _Stored(Value, omit_defaults=True):
+    version: int
+    resources: tuple[str, ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
+    instances: Mapping[str, _StoredSection] = {}
+    limits: Mapping[str, dict[str, dict[str, str | tuple[str, str]]]] = {}
+    frozen: tuple[tuple[str, str, str], ...] = ()
+
+
+_decoder = msgspec.json.Decoder(_Stored)
+
+
+@lru_cache(maxsize=4)  # the planner, the edit and the report ask for the same one
+def decode_ledger(text: str) -> Ledger:
+    """Raises QueueError for what this version can't read; an absent ledger is an empty one."""
+    if not text:
+        return Ledger()
+    try:
+        stored = _decoder.decode(text)
+        if stored.version != VERSION:
+            raise ValueError(f"it is of version {stored.version}, this dnm knows {VERSION}")
+        return _from_stored(stored)
+    except (ValueError, IndexError, RecursionError, QuantityError) as error:
+        raise QueueError(
+            f"the annotation {LEDGER_ANNOTATION} can't be read: {error}; if no newer dnm uses this "
+            "ConfigMap, look at the limits and say with `dnm queues rebase --as total` or "
+            "`--as baseline` whether they contain what is lent"
+        ) from error
+
+
+def _from_stored(stored: _Stored) -> Ledger:
+    sizes = [dict(zip(stored.resources, row, strict=False)) for row in stored.sizes]
+    sections = {}
+    for instance, section in stored.instances.items():
+        queues = {
+            queue: {node: _size(sizes, row) for node, row in nodes.items()}
+            for queue, nodes in section.queues.items()
+        }
+        sections[instance] = Section(queues=queues, guaranteed=section.guaranteed)
+    lent = lent_amounts(sections.values())
+    entries = {}
+    for queue, kinds in stored.limits.items():
+        for kind, resources in kinds.items():
+            if kind not in KINDS:
+                raise ValueError(f"{kind!r} of {queue} is neither max nor guaranteed")
+            for resource, limit in resources.items():
+                place = LimitPlace(queue, kind, resource)
+                if isinstance(limit, str):
+                    limit = (limit, _written(place, limit, lent))
+                for text in limit:
+                    parse_yunikorn(resource, text)
+                entries[place] = Entry(*limit)
+    frozen = frozenset(LimitPlace(*place) for place in stored.frozen)
+    return Ledger(sections=sections, entries=entries, frozen=frozen)
+
+
+def _size(sizes: list[dict[str, int]], row: int) -> Resources:
+    if row < 0:
+        raise IndexError(f"there is no size {row}")
+    return {resource: amount for resource, amount in sizes[row].items() if amount > 0}
+
+
+def _written(place: LimitPlace, baseline: str, lent: Lent) -> str:
+    amount = parse_yunikorn(place.resource, baseline) + lent.at(place)
+    return format_yunikorn(place.resource, amount, baseline)
+
+
+def encode_ledger(ledger: Ledger) -> str:
+    """Equal ledgers give equal texts."""
+    amounts = [
+        size
+        for section in ledger.sections.values()
+        for nodes in section.queues.values()
+        for size in nodes.values()
+    ]
+    resources = sorted({resource for size in amounts for resource in size})
+    rows = sorted({tuple(size.get(name, 0) for name in resources) for size in amounts})
+    row_of = {row: index for index, row in enumerate(rows)}
+    instances = {
+        instance: {
+            "queues": {
+                queue: {
+                    node: row_of[tuple(size.get(name, 0) for name in resources)]
+                    for node, size in sorted(nodes.items())
+                }
+                for queue, nodes in sorted(section.queues.items())
+            },
+            "guaranteed": section.guaranteed,
+        }
+        for instance, section in sorted(ledger.sections.items())
+    }
+    lent = lent_amounts(ledger.sections.values())
+    limits: dict[str, dict[str, dict[str, object]]] = {}
+    for place, entry in sorted(ledger.entries.items()):
+        is_plain = entry.written == _written(place, entry.baseline, lent)
+        limits.setdefault(place.queue, {}).setdefault(place.kind, {})[place.resource] = (
+            entry.baseline if is_plain else entry
+        )
+    stored: dict[str, object] = {
+        "version": VERSION,
+        "resources": resources,
+        "sizes": rows,
+        "instances": instances,
+        "limits": limits,
+    }
+    if ledger.frozen:
+        stored["frozen"] = sorted(ledger.frozen)
+    return json.dumps(stored, separators=(",", ":"), ensure_ascii=False)
+
+
+class Lent(NamedTuple):
+    """What nodes add, by queue and resource: to each max, and to each guaranteed."""
+
+    max: Mapping[str, Resources]
+    guaranteed: Mapping[str, Resources]
+
+    def at(self, place: LimitPlace) -> int:
+        amounts = self.max if place.kind == "max" else self.guaranteed
+        return amounts.get(place.queue, {}).get(place.resource, 0)
+
+
+def lent_amounts(sections: Iterable[Section]) -> Lent:
+    """What the nodes of these sections add to the limits of their queue and of all queues above it
+    but root, where there are any."""
+    sections = list(sections)
+    maximum = _sum_up_the_tree(sections)
+    if all(section.guaranteed for section in sections):
+        return Lent(maximum, maximum)
+    return Lent(maximum, _sum_up_the_tree([one for one in sections if one.guaranteed]))
+
+
+def _sum_up_the_tree(sections: Iterable[Section]) -> dict[str, dict[str, int]]:
+    total: dict[str, dict[str, int]] = {}
+    for section in sections:
+        for queue, nodes in section.queues.items():
+            amounts = sum_resources(nodes.values())
+            for path in lineage(queue):
+                above = total.setdefault(path, {})
+                for resource, amount in amounts.items():
+                    above[resource] = above.get(resource, 0) + amount
+    return total
+
+
+def sum_resources(sizes: Iterable[Resources]) -> dict[str, int]:
+    """Per resource; what is not positive adds nothing."""
+    total: dict[str, int] = {}
+    for size in sizes:
+        for resource, amount in size.items():
+            if amount > 0:
+                total[resource] = total.get(resource, 0) + amount
+    return total

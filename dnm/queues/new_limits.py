@@ -1,0 +1,168 @@
+"""New amounts for limits, so that the whole tree stays valid and no running pod loses its quota.
+
+A shrink stops at what the queue needs: what is allocated, what it and its children are guaranteed,
+the limits of users in it, the limits of queues below it. A growth stops at the queues above. Never
+does a max become zero throughout, which YuniKorn would take for no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dnm.model.quantity import format_amount
+from dnm.model.value import Resources, Value
+from dnm.queues.document import LimitPlace, QueueDocument
+from dnm.queues.validation import amounts_of
+
+_SMALLEST_FIRST = ("memory", "vcore")  # one byte admits no pod, nor does a thousandth of a core
+
+
+class Settled(Value):
+    """`amounts`: only of limits that change. `held`: limit -> why it is not at its target."""
+
+    amounts: Mapping[LimitPlace, int]
+    held: Mapping[LimitPlace, str]
+
+
+def settle(
+    document: QueueDocument,
+    targets: Mapping[LimitPlace, int],
+    floors: Mapping[str, Resources],
+) -> Settled:
+    """As near to the targets as the tree and the floors allow; limits without target stay."""
+    work = _Settling(document, targets, floors)
+    paths = list(document.tree)  # parents come first
+    for path in reversed(paths):
+        work.settle_guaranteed(path)
+        work.shrink_max(path)
+    for path in paths:
+        work.cap_growth(path)
+    changed = {
+        LimitPlace(path, kind, resource): amount
+        for kind, new, old in (
+            ("guaranteed", work.guaranteed, work.old_guaranteed),
+            ("max", work.max, work.old_max),
+        )
+        for path, amounts in new.items()
+        for resource, amount in amounts.items()
+        if amount != old[path][resource]
+    }
+    return Settled(amounts=changed, held=work.held)
+
+
+class _Settling:
+    """The amounts of all queues on their way; children are settled before their parents."""
+
+    def __init__(
+        self,
+        document: QueueDocument,
+        targets: Mapping[LimitPlace, int],
+        floors: Mapping[str, Resources],
+    ) -> None:
+        self.document = document
+        self.targets = targets
+        self.floors = floors
+        self.held: dict[LimitPlace, str] = {}
+        tree = document.tree
+        self.old_max = {path: amounts_of(queue.resources.max) for path, queue in tree.items()}
+        self.old_guaranteed = {
+            path: amounts_of(queue.resources.guaranteed) for path, queue in tree.items()
+        }
+        self.max: dict[str, dict[str, int]] = {}
+        self.guaranteed: dict[str, dict[str, int]] = {}
+        self._sums: dict[str, dict[str, int]] = {path: {} for path in tree}
+        self._needs: dict[str, dict[str, int]] = {path: {} for path in tree}
+        self._bounds: dict[str, dict[str, int]] = {}
+
+    def settle_guaranteed(self, path: str) -> None:
+        """Down as far as the children's guarantees allow (R3); what is passed up joins the sums."""
+        new = self.guaranteed[path] = dict(self.old_guaranteed[path])
+        sums = self._sums[path]
+        for resource, before in new.items():
+            target = self.targets.get(LimitPlace(path, "guaranteed", resource), before)
+            reasons = [(sums.get(resource, 0), "guaranteed to the queues below it")]
+            new[resource] = self._stop(path, "guaranteed", resource, (before, target), reasons)
+        parent = self.document.queues[path].parent
+        if parent is not None:
+            for resource, amount in (new if any(new.values()) else sums).items():
+                above = self._sums[parent]
+                above[resource] = above.get(resource, 0) + amount
+
+    def shrink_max(self, path: str) -> None:
+        """R1, R2, R4 and L1 from below, and what the pods need."""
+        old = self.old_max[path]
+        new = self.max[path] = dict(old)
+        for resource, before in old.items():
+            target = self.targets.get(LimitPlace(path, "max", resource), before)
+            reasons = self._reasons(path, resource) if target < before else []
+            new[resource] = self._stop(path, "max", resource, (before, target), reasons)
+        if any(old.values()) and not any(new.values()):
+            self._keep_one(path, old, new)
+        parent = self.document.queues[path].parent
+        if parent is not None:
+            needs = self._needs[path] | new
+            above = self._needs[parent]
+            for resource, amount in needs.items():
+                above[resource] = max(amount, above.get(resource, 0))
+
+    def _reasons(self, path: str, resource: str) -> list[tuple[int, str]]:
+        users = [
+            (amounts_of(limit.maxresources).get(resource, 0), f"the limit {limit.limit!r} in it")
+            for limit in self.document.tree[path].limits or []
+        ]
+        return [
+            (self.floors.get(path, {}).get(resource, 0), "what its pods have or need"),
+            (self.guaranteed[path].get(resource, 0), "what it is guaranteed"),
+            (self._sums[path].get(resource, 0), "guaranteed to the queues below it"),
+            (self._needs[path].get(resource, 0), "the limit of a queue below it"),
+            *users,
+        ]
+
+    def _stop(
+        self,
+        path: str,
+        kind: str,
+        resource: str,
+        way: tuple[int, int],
+        reasons: list[tuple[int, str]],
+    ) -> int:
+        before, target = way
+        floor, reason = max(reasons, default=(0, ""))
+        if target >= before or floor <= target:
+            return target
+        stopped = min(before, floor)
+        self._hold(path, kind, resource, (stopped, target), f"{_show(resource, floor)} is {reason}")
+        return stopped
+
+    def _hold(self, path: str, kind: str, resource: str, way: tuple[int, int], reason: str) -> None:
+        amount, target = way
+        self.held[LimitPlace(path, kind, resource)] = (
+            f"{kind} {resource} stays at {_show(resource, amount)} instead of "
+            f"{_show(resource, target)}: {reason}"
+        )
+
+    def _keep_one(self, path: str, old: dict[str, int], new: dict[str, int]) -> None:
+        resources = [resource for resource in (*_SMALLEST_FIRST, *old) if old.get(resource)]
+        new[resources[0]] = 1
+        reason = "zero throughout would mean no limit"
+        self._hold(path, "max", resources[0], (1, 0), reason)
+
+    def cap_growth(self, path: str) -> None:
+        """R2 from above: where a queue above does not grow, growing here would be refused."""
+        parent = self.document.queues[path].parent
+        above = self._bounds[parent] if parent else {}
+        new, old = self.max[path], self.old_max[path]
+        for resource, amount in new.items():
+            bound = above.get(resource, amount)
+            if amount > old[resource] and amount > bound:
+                new[resource] = max(old[resource], bound)
+                reason = f"the max of a queue above it is {_show(resource, bound)}"
+                self._hold(path, "max", resource, (new[resource], amount), reason)
+        bounds = dict(above)
+        for resource, amount in new.items():
+            bounds[resource] = min(amount, bounds.get(resource, amount))
+        self._bounds[path] = bounds
+
+
+def _show(resource: str, amount: int) -> str:
+    return format_amount(resource, amount)

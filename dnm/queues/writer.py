@@ -1,0 +1,187 @@
+"""Reads the queue document, lets a plan decide, writes it with its ledger in one update, proves it.
+
+Exactly once by construction: text and ledger change together under the resourceVersion they were
+decided on, every number is absolute, and after a lost answer the object itself is asked. Nothing
+depends on a step having returned; the next call finds out by looking.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Protocol
+
+from dnm.model.cluster import ConfigMap
+from dnm.model.errors import KubeConflict, KubeError, QueueError, YunikornError
+from dnm.model.value import Value
+from dnm.queues.document import DEFAULTS_NAME, SourceDocument, resolve_document, with_document
+from dnm.queues.edit import QueueEdit
+from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
+
+_TRIES = 5  # against others who write at the same time
+_UPTAKE = timedelta(seconds=30)  # YuniKorn takes a changed ConfigMap up within a second
+_LOOK_EVERY = timedelta(milliseconds=200)
+
+
+class ConfigMaps(Protocol):
+    """What of the Kubernetes client is needed here."""
+
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        """None: there is none. Raises KubeError."""
+        ...
+
+    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
+        """Replaces it under its resource version. Raises KubeConflict where that is no longer the
+        one, KubeError where it failed or its outcome is unknown."""
+        ...
+
+
+class QueueOutcome(Value):
+    """`edit` is what stands there now. `is_confirmed`: the scheduler's checksum says so; None: it
+    was not asked, or could not be."""
+
+    edit: QueueEdit
+    is_written: bool = False
+    is_confirmed: bool | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_source(kube: ConfigMaps, namespace: str, name: str) -> SourceDocument:
+    """The document in force. Raises KubeError, and QueueError for a broken gzip."""
+    configs = kube.read_config_map(namespace, name)
+    defaults = None if name == DEFAULTS_NAME else kube.read_config_map(namespace, DEFAULTS_NAME)
+    return resolve_document(configs, defaults, (namespace, name))
+
+
+def apply_queue_edit(
+    kube: ConfigMaps,
+    place: tuple[str, str],
+    plan: Callable[[SourceDocument], QueueEdit],
+    yunikorn: YunikornClient | None = None,
+    uptake: timedelta = _UPTAKE,
+) -> QueueOutcome:
+    """Makes the document at `place` (namespace, name) what `plan` says, planned anew on what stands
+    there whenever somebody wrote in between.
+
+    Raises QueueError where the plan refuses, YuniKorn refuses, or it does not take the document up
+    in time (the old one is put back); KubeError where it can't be read or written.
+    """
+    for _ in range(_TRIES):
+        source = read_source(kube, *place)
+        edit = plan(source)
+        if edit.refusal:
+            raise QueueError(edit.refusal)
+        if not edit.is_changed:
+            return QueueOutcome(edit=edit)
+        has_new_text = edit.text != source.text
+        notes = _prove(yunikorn, edit) if yunikorn and has_new_text else ()
+        try:
+            kube.write_config_map(with_document(source, edit.text, edit.ledger))
+        except KubeConflict:
+            continue
+        except KubeError as error:
+            if not _stands_there(kube, place, edit):
+                raise
+            notes = (*notes, f"the write took effect although its answer was lost: {error}")
+        outcome = QueueOutcome(edit=edit, is_written=True, notes=notes)
+        if yunikorn is None or not has_new_text:
+            return outcome
+        return _confirm(kube, place, yunikorn, (source, outcome), uptake)
+    raise KubeConflict(
+        f"ConfigMap {place[0]}/{place[1]} was changed by others {_TRIES} times in a row while dnm "
+        "wanted to write; the next run tries again"
+    )
+
+
+def _prove(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
+    try:
+        reason = yunikorn.validate(edit.text)
+    except YunikornError as error:
+        return (f"{error}; the edit was checked by dnm's own rules only",)
+    if reason:
+        raise QueueError(
+            f"YuniKorn refuses the edited queue document: {reason}; nothing was changed, the old "
+            "document stands"
+        )
+    return ()
+
+
+def _stands_there(kube: ConfigMaps, place: tuple[str, str], edit: QueueEdit) -> bool:
+    found = read_source(kube, *place)
+    return found.text == edit.text and found.ledger_text == edit.ledger
+
+
+def _confirm(
+    kube: ConfigMaps,
+    place: tuple[str, str],
+    yunikorn: YunikornClient,
+    step: tuple[SourceDocument, QueueOutcome],
+    uptake: timedelta,
+) -> QueueOutcome:
+    before, outcome = step
+    edit = outcome.edit
+    if not before.is_hot_refreshed:
+        return _unconfirmed(outcome, before.warnings[0])
+    wanted, old = checksum_of(edit.text), checksum_of(before.text)
+
+    def is_over(seen: str) -> bool:
+        """Ours is taken up, or another one is, which somebody has written over ours."""
+        return seen == wanted or (seen != old and not _stands_there(kube, place, edit))
+
+    seen, problem = _wait_for(yunikorn, is_over, uptake)
+    if seen is None:
+        return _unconfirmed(outcome, problem)
+    if seen == wanted:
+        return QueueOutcome(edit=edit, is_written=True, is_confirmed=True, notes=outcome.notes)
+    if not _stands_there(kube, place, edit):
+        return _unconfirmed(outcome, "somebody changed the document before YuniKorn was asked")
+    _put_back(kube, place, before, edit)
+    raise QueueError(
+        f"YuniKorn did not take the edited queue document up within {uptake.total_seconds():.0f} s "
+        f"(it runs one with checksum {seen[:12] or 'none'}…): the old document was put back; its "
+        "log says why, under `reload configuration failed`"
+    )
+
+
+def _unconfirmed(outcome: QueueOutcome, why: str) -> QueueOutcome:
+    notes = (*outcome.notes, f"not confirmed by YuniKorn: {why}")
+    return QueueOutcome(edit=outcome.edit, is_written=True, notes=notes)
+
+
+def _wait_for(
+    yunikorn: YunikornClient, is_over: Callable[[str], bool], uptake: timedelta
+) -> tuple[str | None, str]:
+    """The checksum last seen (None: it never answered, and why)."""
+    deadline = time.monotonic() + uptake.total_seconds()
+    seen: str | None = None
+    problem = ""
+    while True:
+        try:
+            seen = yunikorn.read_checksum()
+            if is_over(seen):
+                return seen, problem
+        except (YunikornError, KubeError) as error:
+            problem = str(error)
+        if time.monotonic() >= deadline:
+            return seen, problem
+        time.sleep(min(_LOOK_EVERY.total_seconds(), max(deadline - time.monotonic(), 0)))
+
+
+def _put_back(
+    kube: ConfigMaps, place: tuple[str, str], before: SourceDocument, edit: QueueEdit
+) -> None:
+    """The document as it was, unless somebody else has changed it by now."""
+    for _ in range(_TRIES):
+        now = read_source(kube, *place)
+        if now.text != edit.text or now.ledger_text != edit.ledger:
+            return
+        try:
+            kube.write_config_map(with_document(now, before.text, before.ledger_text))
+        except KubeConflict:
+            continue
+        except KubeError:
+            if not _stands_there(kube, place, edit):
+                return
+            raise
+        return

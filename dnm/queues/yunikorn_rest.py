@@ -1,0 +1,159 @@
+"""The scheduler's own word: YuniKorn's REST API (port 9080 of its service, 1.5 and later).
+
+Amounts arrive in YuniKorn's units and names. Nothing here decides; whoever asks must do without,
+since the scheduler may not be reachable from where dnm runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from dnm.model.cluster import YunikornView
+from dnm.model.errors import YunikornError
+from dnm.model.fault_points import fault_point
+
+_LARGEST_ANSWER = 1 << 28  # bytes; /applications of 100,000 pods is some 50 MB
+_JSON = {"Accept": "application/json"}
+T = TypeVar("T")
+
+
+class _Verdict(msgspec.Struct):
+    allowed: bool
+    reason: str = ""
+
+
+class _ActiveConfig(msgspec.Struct):
+    checksum: str = msgspec.field(name="Checksum", default="")
+
+
+class _Queue(msgspec.Struct):
+    queuename: str
+    allocated: Mapping[str, int] = msgspec.field(name="allocatedResource", default={})
+    pending: Mapping[str, int] = msgspec.field(name="pendingResource", default={})
+    max: Mapping[str, int] = msgspec.field(name="maxResource", default={})
+    children: list[_Queue] | None = None
+
+
+class _Allocation(msgspec.Struct):
+    key: str = msgspec.field(name="allocationKey", default="")
+
+
+class _Application(msgspec.Struct):
+    queue: str = msgspec.field(name="queueName", default="")
+    requests: list[_Allocation] | None = None
+    allocations: list[_Allocation] | None = None
+
+
+_decode_verdict = msgspec.json.Decoder(_Verdict)
+_decode_config = msgspec.json.Decoder(_ActiveConfig)
+_decode_queues = msgspec.json.Decoder(_Queue)
+_decode_applications = msgspec.json.Decoder(list[_Application] | None)
+
+
+class YunikornClient:
+    """`url` is the scheduler's, e.g. http://yunikorn-service.yunikorn:9080; a path in it is kept.
+
+    Every method raises YunikornError with the address and the next step.
+    """
+
+    def __init__(self, url: str, timeout: timedelta = timedelta(seconds=10)) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise YunikornError(f"yunikorn_url {url!r} is no http:// or https:// address")
+        self.url = url.rstrip("/")
+        self._parts = parts
+        self._timeout = timeout.total_seconds()
+
+    def validate(self, text: str) -> str:
+        """Why the scheduler would refuse this queue document; empty: it would take it."""
+        with self._translated(), fault_point("yunikorn.validate_conf"):
+            body = self._ask("POST", "/ws/v1/validate-conf", text.encode())
+        verdict = self._decode(_decode_verdict, body, "validate-conf")
+        return "" if verdict.allowed else verdict.reason or "it gives no reason"
+
+    def read_checksum(self) -> str:
+        """Of the document in force, to be compared with `checksum_of`."""
+        with self._translated(), fault_point("yunikorn.read_config"):
+            body = self._ask("GET", "/ws/v1/config")
+        return self._decode(_decode_config, body, "config").checksum
+
+    def read_view(self) -> YunikornView:
+        """Use, waiting and limits of every queue, dynamic ones too, and where each pod is."""
+        with self._translated(), fault_point("yunikorn.read_queues"):
+            body = self._ask("GET", "/ws/v1/partition/default/queues")
+        queues = list(_flat(self._decode(_decode_queues, body, "queues")))
+        with self._translated(), fault_point("yunikorn.read_applications"):
+            body = self._ask("GET", "/ws/v1/partition/default/applications/active")
+        applications = self._decode(_decode_applications, body, "applications") or []
+        queue_of_pod = {
+            ask.key: application.queue.lower()
+            for application in applications
+            for asks in (application.requests, application.allocations)
+            for ask in asks or ()
+        }
+        return YunikornView(
+            queue_of_pod=queue_of_pod,
+            allocated={queue.queuename.lower(): queue.allocated for queue in queues},
+            pending={queue.queuename.lower(): queue.pending for queue in queues},
+            max={queue.queuename.lower(): queue.max for queue in queues},
+        )
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+        connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
+        with closing(connection):
+            connection.request(method, self._parts.path.rstrip("/") + path, body, _JSON)
+            answer: HTTPResponse = connection.getresponse()
+            content = answer.read(_LARGEST_ANSWER + 1)
+            if len(content) > _LARGEST_ANSWER:
+                raise YunikornError(f"YuniKorn at {self.url}{path} answers with more than 256 MiB")
+            if answer.status == 200:
+                return content
+        told = " ".join(content[:300].decode("utf-8", "replace").split())
+        hint = "; dnm needs YuniKorn 1.5 or later" if answer.status == 404 else ""
+        raise YunikornError(f"YuniKorn at {self.url}{path} answers {answer.status}: {told}{hint}")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, HTTPException, ValueError) as error:
+            raise YunikornError(
+                f"YuniKorn at {self.url} does not answer ({error or type(error).__name__}); check "
+                "yunikorn_url, or leave it empty to do without"
+            ) from error
+
+    def _decode(self, decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
+        try:
+            return decoder.decode(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise YunikornError(
+                f"YuniKorn at {self.url} answers for {what} what dnm can't read ({error}); is that "
+                "the scheduler's own address (port 9080)?"
+            ) from error
+
+
+def _flat(root: _Queue) -> Iterator[_Queue]:
+    stack = [root]
+    while stack:
+        queue = stack.pop()
+        yield queue
+        stack.extend(queue.children or ())
+
+
+def checksum_of(text: str) -> str:
+    """What the scheduler shows for a document in force: SHA-256 in upper-case hexadecimal, without
+    a `checksum: ` line in it (GetConfigurationString of yunikorn-core's config.go)."""
+    content, mark = text.encode(), b"checksum: "
+    if mark in content:
+        line = (mark + content.split(mark)[1]).rstrip(b"\n")
+        content = content.replace(line[: 64 + len(mark)], b"")
+    return hashlib.sha256(content).hexdigest().upper()

@@ -1,0 +1,404 @@
+"""Carries out a plan; decides nothing.
+
+The registry is saved before every step and after it, so that the run after a kill finds what was
+under way. Each action fails for itself, but for the queue edit: what comes after it relies on it.
+Just before a node is touched it is looked at again, and left alone if the world has moved.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from dnm.converter.calls import convert_command, return_command
+from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod
+from dnm.model.config import Config
+from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
+from dnm.model.plan import (
+    Action,
+    EndConverter,
+    Fence,
+    MarkNode,
+    Outcome,
+    Plan,
+    Reason,
+    ReturnNode,
+    SetQueueLimits,
+    StartConversion,
+    Unfence,
+)
+from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, LentNode, Registry
+from dnm.model.value import Unreadable, Value
+from dnm.plan.draft import queue_wants
+from dnm.plan.phases import (
+    conversion_error,
+    request_ended,
+    return_ended,
+    return_error,
+    with_failure,
+)
+from dnm.queues.edit import plan_queue_edit
+from dnm.queues.writer import apply_queue_edit
+from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.run.registry import save_registry
+
+log = logging.getLogger("dnm")
+
+PREFIX = "dynamic-node-manager/"
+_TRIES = 3
+_NEWS = (Reason.JOINED, Reason.RETURNED, Reason.GONE, Reason.DEMAND_RETURNED)
+V = TypeVar("V", bound=Value)
+Clock: TypeAlias = Callable[[], datetime]
+
+
+class Kube(Protocol):
+    """What the actuator needs of the Kubernetes edge."""
+
+    def read_node(self, name: str) -> Node | None: ...
+    def read_pods_on(self, node: str) -> tuple[Pod, ...]: ...
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
+    def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
+    def patch_node(
+        self,
+        name: str,
+        *,
+        resource_version: str | None = None,
+        cordon: bool | None = None,
+        annotations: Mapping[str, str | None] = ...,
+    ) -> None: ...
+
+
+class Converter(Protocol):
+    """What the actuator needs of the converter edge: a call is started under a key; listening ends
+    when all of this run have ended or been left, and `hear` tells what those of earlier runs have
+    said since."""
+
+    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
+    def start(self, key: str, command: Sequence[str]) -> ConverterProcess: ...
+    def end(self, process: ConverterProcess) -> bool: ...
+    def read_end(self, key: str) -> Ended: ...
+    def hear(self, on_line: Callable[[str, str], None]) -> None: ...
+    def listen(
+        self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
+    ) -> Mapping[str, Ended]: ...
+
+
+class Actuator:
+    """One plan being carried out: the registry as it is now on disk, and what was done so far."""
+
+    def __init__(
+        self,
+        config: Config,
+        kube: Kube,
+        converter: Converter,
+        should_stop: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.kube = kube
+        self.converter = converter
+        self.should_stop = should_stop
+        self.clock = clock
+        self.registry = Registry()
+        self.actions: list[str] = []
+        self.errors: list[str] = []
+        self.unmarked: set[str] = set()
+        self.tried: set[str] = set()  # requests whose converter was called for, or could not be
+
+    def apply_plan(self, plan: Plan) -> Outcome:
+        """Every action in order; a failed queue edit ends the run's actions, and so does a step
+        that could not be written down."""
+        self._save(plan.registry)
+        self.converter.hear(_log_line)
+        for verdict in plan.nodes:
+            if verdict.reason in _NEWS:
+                log.info("node=%s %s=%r", verdict.node, verdict.verdict.value, verdict.sentence)
+        for action in plan.actions:
+            if self.should_stop():
+                self.errors.append("ended by a signal: the next run goes on from here")
+                break
+            try:
+                self._apply(action)
+            except DnmError as error:
+                self._fail(f"action={_word(action)} {_target(action)} error={str(error)!r}")
+                if isinstance(action, SetQueueLimits) or isinstance(error, RegistryError):
+                    break
+        self._forget_unstarted(plan)
+        self._listen()
+        return Outcome(
+            registry=self.registry, actions=tuple(self.actions), errors=tuple(self.errors)
+        )
+
+    def _forget_unstarted(self, plan: Plan) -> None:
+        """Requests whose converter was not called, since the actions ended before: nothing will
+        come of them, and the next run asks anew."""
+        unstarted = {
+            action.request.id for action in plan.actions if isinstance(action, StartConversion)
+        } - self.tried
+        if unstarted:
+            requests = tuple(r for r in self.registry.requests if r.id not in unstarted)
+            with suppress(RegistryError):  # told already
+                self._save(_replace(self.registry, requests=requests))
+
+    def _save(self, registry: Registry) -> None:
+        save_registry(self.config.converted_nodes_path, registry)
+        self.registry = registry
+
+    def _done(self, line: str) -> None:
+        log.info("%s", line)
+        self.actions.append(line)
+
+    def _fail(self, line: str) -> None:
+        log.error("%s", line)
+        self.errors.append(line)
+
+    def _apply(self, action: Action) -> None:
+        match action:
+            case EndConverter(key=key, process=process):
+                self._end_converter(key, process)
+            case SetQueueLimits():
+                self._set_queue_limits(action)
+            case MarkNode(node=name, mark=mark):
+                self._mark(name, mark)
+            case Fence(node=name):
+                self._fence(name)
+            case Unfence(node=name):
+                self._unfence(name)
+            case StartConversion(request=request):
+                self._start_conversion(request)
+            case ReturnNode(node=name):
+                self._start_return(name)
+
+    def _set_queue_limits(self, action: SetQueueLimits) -> None:
+        config = self.config
+        queues = {
+            queue: {name: size for name, size in nodes.items() if name not in self.unmarked}
+            for queue, nodes in action.queues.items()
+        }
+        wants = queue_wants(config, self.registry, _replace(action, queues=queues))
+        outcome = apply_queue_edit(
+            self.kube,
+            (config.yunikorn_cm_namespace, config.yunikorn_cm_name),
+            lambda source: plan_queue_edit(source, wants),
+            YunikornClient(config.yunikorn_url) if config.yunikorn_url else None,
+        )
+        if outcome.is_written:
+            for change in outcome.edit.changes:
+                self._done(
+                    f"action=set-limit queue={change.queue} {change.kind}.{change.resource}="
+                    f"{change.after} was={change.before}"
+                )
+            if not outcome.edit.changes:
+                self._done("action=write-ledger")
+        for note in outcome.notes:
+            log.info("note=%r", note)
+
+    # --- Kubernetes ---------------------------------------------------------------------------
+
+    def _mark(self, name: str, mark: Mark) -> None:
+        """The first to mark a Node has it. One that could not be marked counts for no queue yet."""
+        self.unmarked.add(name)
+        is_free = self._patch(
+            name,
+            lambda node: node.mark is None or node.mark.instance in ("", mark.instance),
+            annotations=mark_annotations(mark),
+        )
+        if not is_free:
+            nodes = {key: node for key, node in self.registry.nodes.items() if key != name}
+            self._save(_replace(self.registry, nodes=nodes))
+            raise KubeError(f"Node {name} was marked by another instance first and is left to it")
+        self.unmarked.discard(name)
+        self._done(f"action=mark node={name} queue={mark.queue}")
+
+    def _fence(self, name: str) -> None:
+        entry = self.registry.nodes[name]
+        annotations = {**mark_annotations(entry.mark), PREFIX + "fenced": "true"}
+        is_open = self._patch(
+            name, lambda node: not node.is_cordoned, cordon=True, annotations=annotations
+        )
+        if is_open:
+            self._done(f"action=fence node={name} queue={entry.queue}")
+        else:
+            log.info("action=fence node=%s skipped='it is cordoned already'", name)
+
+    def _unfence(self, name: str) -> None:
+        ours: Mapping[str, str | None] = {PREFIX + "fenced": None}
+        if self._patch(name, _has_our_fence, cordon=False, annotations=ours):
+            self._done(f"action=unfence node={name}")
+
+    def _patch(
+        self,
+        name: str,
+        is_wanted: Callable[[Node], bool],
+        *,
+        cordon: bool | None = None,
+        annotations: Mapping[str, str | None],
+    ) -> bool:
+        """Patches the Node as it is now, under its resourceVersion; False if it is not wanted."""
+        for attempt in range(_TRIES):
+            node = self.kube.read_node(name)
+            if node is None:
+                raise KubeError(f"Node {name} is gone from Kubernetes")
+            if not is_wanted(node):
+                return False
+            try:
+                self.kube.patch_node(
+                    name,
+                    resource_version=node.resource_version,
+                    cordon=cordon,
+                    annotations=annotations,
+                )
+                return True
+            except KubeConflict:
+                if attempt == _TRIES - 1:
+                    raise
+        return False
+
+    # --- the converter ------------------------------------------------------------------------
+
+    def _start_conversion(self, request: ConversionRequest) -> None:
+        self.tried.add(request.id)
+        command = convert_command(self.config, request.node_type, request.count, request.namespace)
+        try:
+            process = self.converter.start(request.id, command)
+        except ConverterError as error:
+            self._conversion_ended(request, Ended(not_started=str(error)))
+            return
+        self._save(_with_request(self.registry, _replace(request, converter=process)))
+        self._done(
+            f"action=convert request={request.id} type={request.node_type} count={request.count} "
+            f"namespace={request.namespace} queue={request.queue}"
+        )
+
+    def _start_return(self, name: str) -> None:
+        entry = self.registry.nodes[name]
+        obstacle = self._why_not_return(name)
+        if obstacle:
+            log.info("action=return node=%s skipped=%r", name, obstacle)
+            return
+        now = self.clock()
+        attempt = entry.attempts + 1
+        entry = _replace(
+            entry,
+            attempts=attempt,
+            is_handed_over=False,
+            retry_after=now + self.config.convert_timeout + self.config.join_timeout,
+        )
+        self._save(_with_node(self.registry, name, entry))
+        process = self.converter.start(name, return_command(self.config, name))
+        self._save(_with_node(self.registry, name, _replace(entry, converter=process)))
+        self._done(f"action=return node={name} attempt={attempt} queue={entry.queue}")
+
+    def _why_not_return(self, name: str) -> str:
+        """The last look before the converter: empty if it may be called."""
+        node = self.kube.read_node(name)
+        if node is not None:
+            if not _is_fenced(node):
+                return "it is not fenced any more"
+            if any(pod.counts_as_work for pod in self.kube.read_pods_on(name)):
+                return "a pod landed on it"
+        batch = self.converter.list_nodes(name)
+        if isinstance(batch, Unreadable):
+            raise ConverterError(f"{batch.error}; {name} is left as it is")
+        known = batch.get(name)
+        if known is None or known.in_service is None:
+            return "Slurm's view of it is unknown"
+        return "Slurm has it in service" if known.in_service else ""
+
+    def _end_converter(self, key: str, process: ConverterProcess) -> None:
+        """One of an earlier run, whose time is up."""
+        if not self.converter.end(process):
+            raise ConverterError(f"the process {process.pid} can't be ended: look what holds it up")
+        self._done(f"action=end-converter of={key} pid={process.pid}")
+        self._book_end(key, _replace(self.converter.read_end(key), timed_out=True))
+
+    def _listen(self) -> None:
+        """Waits for all converters at once, for a while, and records how each ended."""
+        for key, end in self.converter.listen(_log_line, self.should_stop).items():
+            if not end.left_running:
+                self._book_end(key, end)
+            elif end.timed_out or self.should_stop():
+                self.errors.append(f"{key} is left to its converter, which is still at work")
+            else:
+                self._done(f"action=leave converter={key} sentence='it is still at work'")
+
+    def _book_end(self, key: str, end: Ended) -> None:
+        if key in self.registry.nodes:
+            self._return_ended(key, end)
+        else:
+            request = next(r for r in self.registry.requests if r.id == key)
+            self._conversion_ended(request, end)
+
+    def _conversion_ended(self, request: ConversionRequest, end: Ended) -> None:
+        ended = request_ended(request, end, self.clock())
+        registry = _with_request(self.registry, ended)
+        if ended.is_given_up:
+            before = registry.backoffs.get(request.node_type)
+            backoff = with_failure(self.config, before, request.count, self.clock(), ended.error)
+            backoffs = {**registry.backoffs, request.node_type: backoff}
+            registry = _replace(registry, backoffs=backoffs)
+        self._save(registry)
+        if ended.error:
+            self._fail(conversion_error(request.id, ended.error))
+
+    def _return_ended(self, name: str, end: Ended) -> None:
+        ended = return_ended(self.config, self.registry.nodes[name], end, self.clock())
+        self._save(_with_node(self.registry, name, ended))
+        if ended.error:
+            self._fail(return_error(name, ended.error))
+
+
+def _log_line(key: str, line: str) -> None:
+    log.info("converter=%s line=%r", key, line)
+
+
+def mark_annotations(mark: Mark) -> dict[str, str | None]:
+    """The mark as annotations; the fence is another's to set."""
+    return {
+        PREFIX + "instance": mark.instance,
+        PREFIX + "node-type": mark.node_type,
+        PREFIX + "namespace": mark.namespace,
+        PREFIX + "queue": mark.queue,
+    }
+
+
+def _is_fenced(node: Node) -> bool:
+    return node.is_cordoned and _has_our_fence(node)
+
+
+def _has_our_fence(node: Node) -> bool:
+    return node.mark is not None and node.mark.fenced
+
+
+def _with_request(registry: Registry, request: ConversionRequest) -> Registry:
+    others = tuple(r for r in registry.requests if r.id != request.id)
+    return _replace(registry, requests=(*others, request))
+
+
+def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
+    return _replace(registry, nodes={**registry.nodes, name: entry})
+
+
+def _replace(value: V, **changes: object) -> V:
+    return msgspec.structs.replace(value, **changes)
+
+
+def _word(action: Action) -> str:
+    return type(action).__name__
+
+
+def _target(action: Action) -> str:
+    match action:
+        case StartConversion(request=request):
+            return f"request={request.id}"
+        case EndConverter(key=key):
+            return f"of={key}"
+        case SetQueueLimits(queues=queues):
+            return f"queues={len(queues)}"
+        case _:
+            return f"node={action.node}"

@@ -1,0 +1,201 @@
+"""The nodes a decision counts with: those that are there, those on their way, those to be had.
+
+The rule: a node to come is expected to be like the nodes of its type that are there (allocatable,
+labels, taints, what DaemonSets take of it); only where there is none does the configuration speak.
+So a promise that the first node did not keep does not bring a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dnm.demand.constraints import HOSTNAME, Place
+from dnm.demand.demand import NO_USE, Demand
+from dnm.model.cluster import Node
+from dnm.model.config import Config, NodeType, Taint
+from dnm.model.registry import LentNode
+from dnm.model.value import Resources, Value
+
+_PODS_OF_A_KUBELET = 110  # --max-pods, the kubelet's default
+_PLENTY = 2**62
+_OWN_TAINTS = "node.kubernetes.io/"  # set and removed by Kubernetes itself, e.g. unschedulable
+_COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
+
+
+class Incoming(Value):
+    """One lent node on its way (requested or joining): counted as there, empty. `name` where the
+    converter has named it; its Node, if there is one yet, then gives no room of its own."""
+
+    node_type: str
+    namespace: str
+    queue: str
+    name: str = ""
+
+
+class Fleet(Value):
+    """`nodes`: all Nodes of the cluster. `lent`: the registry's entries that serve, whose `counted`
+    is in the limits. `leaving`: nodes that are fenced or on their way back: they have no room, and
+    the limits do not count them."""
+
+    nodes: tuple[Node, ...]
+    lent: Mapping[str, LentNode] = {}
+    incoming: tuple[Incoming, ...] = ()
+    leaving: frozenset[str] = frozenset()
+
+
+class Supply(Value):
+    """How many nodes may still be lent now: by `max_converted_nodes`, by the caps of types and of
+    namespaces, and by the batch nodes at hand of each type. None or absent: no such bound, or not
+    known."""
+
+    total: int | None = None
+    per_type: Mapping[str, int] = {}
+    per_namespace: Mapping[str, int] = {}
+    batch: Mapping[str, int | None] = {}
+
+
+class Expected(Value):
+    """A new node of a type, lent to a namespace: what its queue grows by (`size`), what pods can
+    use of it when it is empty (`room`), and what it carries."""
+
+    namespace: str
+    queue: str
+    node_type: str
+    size: Resources
+    room: Resources
+    place: Place
+
+
+def has_room(node: Node, fleet: Fleet) -> bool:
+    """Whether the scheduler may put pods on it, now."""
+    return (
+        node.is_ready
+        and not node.is_cordoned
+        and not node.is_deleting
+        and node.name not in fleet.leaving
+    )
+
+
+def place_of(node: Node) -> Place:
+    """What the node carries; a taint that Kubernetes sets by itself says nothing about pods."""
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
+    return Place(labels=node.labels, taints=taints, name=node.name)
+
+
+def expected_nodes(config: Config, demand: Demand, fleet: Fleet) -> dict[tuple[str, str], Expected]:
+    """What one more node of each (namespace, node type) would be."""
+    ready = [node for node in fleet.nodes if has_room(node, fleet)]
+    lent: dict[str, list[Node]] = {}
+    for node in ready:
+        type_name, _ = _lent_as(node, fleet)
+        lent.setdefault(type_name, []).append(node)
+    plain = _plain_labels(ready)
+    least = _least(demand.nodes.get(node.name, NO_USE).daemonsets for node in ready)
+    expected: dict[tuple[str, str], Expected] = {}
+    for node_type in config.node_types.values():
+        like_it = [
+            node
+            for node in lent.get(node_type.name, ())
+            if all(node.allocatable.get(name, 0) > 0 for name in node_type.size)
+        ]
+        size, room = _size_and_room(node_type, like_it, demand, least)
+        for policy in config.namespaces.values():
+            expected[policy.name, node_type.name] = Expected(
+                namespace=policy.name,
+                queue=policy.queue,
+                node_type=node_type.name,
+                size=size,
+                room=room,
+                place=_expected_place(
+                    node_type,
+                    policy.name,
+                    [node for node in like_it if _lent_as(node, fleet)[1] == policy.name],
+                    plain,
+                ),
+            )
+    return expected
+
+
+def _lent_as(node: Node, fleet: Fleet) -> tuple[str, str]:
+    """The type and namespace of a lent node, by the record or by the mark; empty for another."""
+    entry = fleet.lent.get(node.name)
+    if entry is not None:
+        return entry.node_type, entry.namespace
+    return (node.mark.node_type, node.mark.namespace) if node.mark else ("", "")
+
+
+def _size_and_room(
+    node_type: NodeType, like_it: Sequence[Node], demand: Demand, least_overhead: Resources
+) -> tuple[Resources, Resources]:
+    """What a queue grows by, and what is left of it for pods when DaemonSets have taken theirs: the
+    most they take on a node like it; where there is none, the least they take on any node. The
+    first errs towards a node that is too small, the second towards one that proves it."""
+    if not like_it:
+        size: Resources = {"pods": _PODS_OF_A_KUBELET, **node_type.size}
+        room = {"ephemeral-storage": _PLENTY, **size}
+        overhead = least_overhead
+    else:
+        size = _least(node.allocatable for node in like_it)
+        room = dict(size)
+        overhead = _most(demand.nodes.get(node.name, NO_USE).daemonsets for node in like_it)
+    for name, amount in overhead.items():
+        room[name] = room.get(name, 0) - amount
+    return size, room
+
+
+def _least(many: Iterable[Resources]) -> dict[str, int]:
+    """Resource by resource the least; what one of them lacks, none is expected to have."""
+    least: dict[str, int] | None = None
+    for one in many:
+        if least is None:
+            least = dict(one)
+        elif least:
+            least = {name: min(least[name], one[name]) for name in least if name in one}
+    return least or {}
+
+
+def _most(many: Iterable[Resources]) -> dict[str, int]:
+    most: dict[str, int] = {}
+    for one in many:
+        for name, amount in one.items():
+            most[name] = max(most.get(name, 0), amount)
+    return most
+
+
+def _plain_labels(ready: Sequence[Node]) -> dict[str, str]:
+    """Labels that every node carries, as far as they are the same on all that are there."""
+    labels = {"kubernetes.io/os": "linux", HOSTNAME: ""}
+    for key in _COMMON_LABELS:
+        values = {node.labels.get(key, "") for node in ready}
+        if len(values) == 1 and "" not in values:
+            labels[key] = values.pop()
+    return labels
+
+
+def _expected_place(
+    node_type: NodeType, namespace: str, same: Sequence[Node], plain: Mapping[str, str]
+) -> Place:
+    """Like `same`, the nodes of the type that are lent to the namespace; else as configured."""
+    if same:
+        common = set.intersection(*(set(node.labels.items()) for node in same))
+        taints = dict.fromkeys(taint for node in same for taint in place_of(node).taints)
+        return Place(labels={**dict(common), HOSTNAME: ""}, taints=tuple(taints))
+    labels = dict(plain)
+    for key, value in node_type.labels.items():
+        labels[_named(key, namespace)] = _named(value, namespace)
+    labels[namespace] = "true"
+    return Place(
+        labels=labels,
+        taints=tuple(
+            Taint(
+                key=_named(taint.key, namespace),
+                value=_named(taint.value, namespace),
+                effect=taint.effect,
+            )
+            for taint in node_type.taints
+        ),
+    )
+
+
+def _named(text: str, namespace: str) -> str:
+    return text.replace("{namespace}", namespace)

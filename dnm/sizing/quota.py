@@ -1,0 +1,158 @@
+"""Does the quota allow it: limits and use up the tree, while nodes are handed out.
+
+The rule: a pod needs quota at every level above it that limits something it asks for (yunikorn-core
+queue.go, getHeadRoom; root is the cluster itself and is not counted here). A node that serves a
+queue raises that queue and all its limited ancestors, nothing below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from fractions import Fraction
+from math import ceil
+from typing import TypeAlias
+
+from dnm.demand.demand import Demand, QueueDemand, ancestors
+from dnm.demand.pending import PendingGroup
+from dnm.model.cluster import QueueLimits
+from dnm.model.config import Config
+from dnm.model.value import Resources, Value
+
+Groups: TypeAlias = Sequence[tuple[PendingGroup, int]]
+"""Groups of pending pods, the longest waiting first, and how many pods of each are meant."""
+
+
+class Shortage(Value):
+    """A limit that is too low: what `path` has of a resource, what is used of it, what the pending
+    pods ask for, and by how much it must grow. `is_early`: only the headroom mark asks for it."""
+
+    path: str
+    resource: str
+    limit: int
+    used: int
+    asked: int
+    missing: int
+    is_early: bool
+
+
+class Quota:
+    """`now` is what stands, `limits` the same with the nodes on their way and those granted."""
+
+    def __init__(self, config: Config, demand: Demand, queues: Mapping[str, QueueLimits]) -> None:
+        self._headroom = Fraction(config.headroom).limit_denominator(10**6)
+        self._queues = queues
+        self._own = {path: demand.queues.get(path, QueueDemand(queue=path)).used for path in queues}
+        self._used = {path: dict(used) for path, used in self._own.items()}
+        self.now = {path: dict(one.max) for path, one in queues.items()}
+        self.limits = {path: dict(limit) for path, limit in self.now.items()}
+
+    def twin(self) -> Quota:
+        """A copy that can be used up without harm."""
+        twin = copy(self)
+        twin._used = {path: dict(used) for path, used in self._used.items()}
+        twin.limits = {path: dict(limit) for path, limit in self.limits.items()}
+        return twin
+
+    def grow(self, queue: str, size: Resources) -> None:
+        """A node of this size serves the queue."""
+        for path in ancestors(queue, self._queues):
+            limit = self.limits[path]
+            for resource in limit.keys() - self._queues[path].fixed:
+                limit[resource] += size.get(resource, 0)
+
+    def use(self, groups: Groups) -> None:
+        """These pods run."""
+        for group, count in groups:
+            for path in ancestors(group.queue, self._queues):
+                used = self._used[path]
+                for resource, amount in group.request.items():
+                    used[resource] = used.get(resource, 0) + amount * count
+
+    def admit(self, groups: Groups, limits: Mapping[str, Resources]) -> list[int]:
+        """How many pods of each group these limits (`now` or `limits`) let in, in order."""
+        taken: dict[tuple[str, str], int] = {}
+        admitted = []
+        for group, count in groups:
+            asking = [
+                (path, resource)
+                for path in ancestors(group.queue, self._queues)
+                for resource in limits[path]
+                if group.request.get(resource)
+            ]
+            for path, resource in asking:
+                left = limits[path][resource] - self._used[path].get(resource, 0)
+                left -= taken.get((path, resource), 0)
+                count = max(0, min(count, left // group.request[resource]))
+            for path, resource in asking:
+                spent = taken.get((path, resource), 0)
+                taken[path, resource] = spent + count * group.request[resource]
+            admitted.append(count)
+        return admitted
+
+    def admit_below_walls(
+        self, queue: str, groups: Groups, raised: Sequence[frozenset[str]]
+    ) -> list[tuple[int, str]]:
+        """How many pods of each group new nodes can help at all, and what keeps the others out: no
+        node raises a limit below the queue that it serves, nor one of a resource that it does not
+        bring (`raised`: per group, what its nodes bring)."""
+        taken: dict[tuple[str, str], int] = {}
+        answers = []
+        for (group, count), brought in zip(groups, raised, strict=True):
+            why = ""
+            walls = [
+                (path, resource)
+                for path in ancestors(group.queue, self._queues)
+                for resource in self.limits[path]
+                if group.request.get(resource)
+                and (
+                    path.startswith(f"{queue}.")
+                    or resource not in brought
+                    or resource in self._queues[path].fixed
+                )
+            ]
+            for path, resource in walls:
+                left = self.limits[path][resource] - self._used[path].get(resource, 0)
+                left = max(0, left - taken.get((path, resource), 0))
+                if left // group.request[resource] < count:
+                    count = left // group.request[resource]
+                    why = f"no new node raises the {resource} limit of {path}, which is used up"
+            for path, resource in walls:
+                spent = taken.get((path, resource), 0)
+                taken[path, resource] = spent + count * group.request[resource]
+            answers.append((count, why))
+        return answers
+
+    def shortages(self, queue: str, groups: Groups) -> Iterable[Shortage]:
+        """Every limit that is too low, from the queue upwards: for what is pending, at each level;
+        for the headroom mark, at the nearest level that limits the resource, if the queue itself
+        has any demand for it."""
+        asked: dict[str, int] = {}
+        for group, count in groups:
+            for resource, amount in group.request.items():
+                asked[resource] = asked.get(resource, 0) + amount * count
+        marked: set[str] = set()
+        for path in ancestors(queue, self._queues):
+            for resource, limit in self.limits[path].items():
+                if resource in self._queues[path].fixed:
+                    marked.add(resource)
+                    continue
+                wants = asked.get(resource, 0)
+                used = self._used[path].get(resource, 0)
+                has_demand = wants > 0 or self._own[queue].get(resource, 0) > 0
+                is_marked = resource not in marked and has_demand
+                marked.add(resource)
+                lack = used + wants - limit if wants else 0
+                early = 0
+                if is_marked and (wants or self._headroom < 1):
+                    early = ceil((used + wants) / self._headroom) - limit
+                if max(lack, early) > 0:
+                    yield Shortage(
+                        path=path,
+                        resource=resource,
+                        limit=limit,
+                        used=used,
+                        asked=wants,
+                        missing=max(lack, early),
+                        is_early=lack <= 0,
+                    )

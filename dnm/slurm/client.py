@@ -1,0 +1,290 @@
+"""The Slurm edge: runs scontrol, squeue and scancel, one at a time, each with a time-out.
+
+Every command gets a built-up environment: an inherited SQUEUE_STATES, SQUEUE_USERS or TZ silently
+empties or shifts an answer. A command that timed out may still be carried out by slurmctld, so it
+raises `SlurmOutcomeUnknown`; whoever changes something reads back what is there before he goes on.
+One node per command: an update of a list is carried out in part when one name is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from dnm.model.cluster import BatchNode
+from dnm.model.errors import SlurmError
+from dnm.model.fault_points import fault_point
+from dnm.slurm.text import (
+    JOB_FORMAT,
+    JobRecord,
+    Reservation,
+    SlurmJob,
+    SlurmNode,
+    in_service_of,
+    parse_job_record,
+    parse_jobs,
+    parse_nodes,
+    parse_reservations,
+    parse_state,
+)
+
+COMMAND_TIMEOUT = timedelta(seconds=30)
+PING_TIMEOUT = timedelta(seconds=5)
+_SEARCH_PATH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin:/sbin"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_AWAY = re.compile("Unable to contact|timed out|Unexpected message|Zero Bytes")
+_ARRAY_JOB = re.compile(r"[0-9]+(_[0-9]+)?")
+
+
+class SlurmOutcomeUnknown(SlurmError):
+    """A command that changes something timed out: it may or may not have been carried out."""
+
+
+class SlurmRefused(SlurmError):
+    """Slurm answered no; `answer` is its sentence."""
+
+    def __init__(self, message: str, answer: str) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
+def in_service(state: str) -> bool | None:
+    """Whether Slurm has a node in this state in service; None where it can't be told."""
+    return in_service_of(parse_state(state))
+
+
+def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What Slurm's commands get: nothing that changes their answers but SLURM_CONF."""
+    environment = {
+        "PATH": ":".join(filter(None, (environ.get("PATH", ""), _SEARCH_PATH))),
+        "HOME": environ.get("HOME", "/"),
+        "LC_ALL": "C",
+        "TZ": "UTC",
+        "SLURM_TIME_FORMAT": "%s",
+    }
+    if environ.get("SLURM_CONF"):
+        environment["SLURM_CONF"] = environ["SLURM_CONF"]
+    return environment
+
+
+def reserve_command(name: str, node: str, end: datetime | None, ignore_jobs: bool) -> list[str]:
+    """Without IGNORE_JOBS this is an atomic test-and-set: it fails where a job runs, where another
+    reservation overlaps, and where the name is taken. MAINT and OVERLAP would give that up.
+
+    UNLIMITED is a year in every version; `end` keeps clear of a reservation that comes later.
+    """
+    until = f"EndTime={end.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" if end else "Duration=UNLIMITED"
+    command = [
+        "scontrol", "create", "reservation", f"ReservationName={name}", f"Nodes={node}",
+        "StartTime=now", until, "Users=root",
+    ]  # fmt: skip
+    return [*command, "Flags=IGNORE_JOBS"] if ignore_jobs else command
+
+
+def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]:
+    """State, reason and marks (`comment`, `extra`) in one RPC, so that they are set together."""
+    return [
+        "scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}",
+        *(f"{key}={value}" for key, value in marks.items()),
+    ]  # fmt: skip
+
+
+def resume_command(node: str, marks: Mapping[str, str]) -> list[str]:
+    """Clears DRAIN, DOWN and FAIL, and in the same RPC the marks that are given empty."""
+    return [
+        "scontrol", "update", f"nodename={node}", "state=resume",
+        *(f"{key}={value}" for key, value in marks.items()),
+    ]  # fmt: skip
+
+
+class SlurmClient:
+    """Slurm as node-convert and dnm see it. Whatever Slurm refuses raises SlurmRefused; a read that
+    got no answer SlurmError, a change SlurmOutcomeUnknown."""
+
+    def __init__(
+        self, environ: Mapping[str, str] = os.environ, timeout: timedelta = COMMAND_TIMEOUT
+    ) -> None:
+        self.environment = slurm_environment(environ)
+        self.timeout = timeout
+
+    def check_controller(self) -> None:
+        """Refuses within seconds when no slurmctld answers, where other commands take ten each."""
+        try:
+            answer = self._run("slurm.ping", ["scontrol", "ping"], PING_TIMEOUT)
+        except SlurmOutcomeUnknown as error:
+            raise SlurmError(f"Slurm's controller does not answer: {error}") from error
+        if " is UP" not in answer.stdout:
+            said = " ".join(answer.stdout.split("\n")[:1]) or _said(answer)
+            raise SlurmError(
+                f"Slurm's controller does not answer ('scontrol ping': {said}): "
+                "nothing is done; look at slurmctld and try again"
+            )
+
+    def read_nodes(self) -> tuple[SlurmNode, ...]:
+        return parse_nodes(self._read("scontrol", "-a", "-o", "show", "nodes"))
+
+    def read_node(self, name: str) -> SlurmNode:
+        (node,) = parse_nodes(self._read("scontrol", "-a", "-o", "show", "node", _checked(name)))
+        return node
+
+    def read_jobs(self) -> tuple[SlurmJob, ...]:
+        """The unfinished jobs of all users and partitions. An unprivileged reader would see fewer
+        on a site with PrivateData, without being told."""
+        return parse_jobs(self._read("squeue", "-a", "-h", "--noconvert", "-o", JOB_FORMAT))
+
+    def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
+        """Running, completing and suspended ones on the node."""
+        command = ("squeue", "-a", "-h", "--noconvert", "-w", _checked(node), "-o", JOB_FORMAT)
+        return parse_jobs(self._read(*command))
+
+    def read_reservations(self) -> tuple[Reservation, ...]:
+        return parse_reservations(self._read("scontrol", "-a", "-o", "show", "reservation"))
+
+    def read_job(self, job: str) -> JobRecord:
+        _checked_job(job)
+        return parse_job_record(self._read("scontrol", "-a", "-o", "show", "job", job))
+
+    def create_reservation(
+        self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
+    ) -> None:
+        command = reserve_command(_checked(name), _checked(node), end, ignore_jobs)
+        self._change("slurm.create_reservation", command)
+
+    def create_overlapping_reservation(self, name: str, node: str) -> None:
+        """For a node that is already reserved by another name of ours. No test-and-set."""
+        command = reserve_command(_checked(name), _checked(node), None, True)
+        command[-1] = "Flags=IGNORE_JOBS,OVERLAP"
+        self._change("slurm.create_reservation", command)
+
+    def delete_reservation(self, name: str) -> None:
+        self._change(
+            "slurm.delete_reservation",
+            ["scontrol", "delete", f"ReservationName={_checked(name)}"],
+        )
+
+    def remove_from_reservation(self, name: str, node: str) -> None:
+        """Atomic; only Slurm 23.02 and later know `-=`, earlier ones refuse."""
+        self._change(
+            "slurm.update_reservation",
+            ["scontrol", "update", f"ReservationName={_checked(name)}", f"Nodes-={_checked(node)}"],
+        )
+
+    def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
+        self._change("slurm.drain", drain_command(_checked(node), reason, marks))
+
+    def resume(self, node: str, marks: Mapping[str, str]) -> None:
+        self._change("slurm.resume", resume_command(_checked(node), marks))
+
+    def mark(self, node: str, marks: Mapping[str, str]) -> None:
+        """Sets or, empty, clears `comment` and `extra` without touching the state."""
+        changes = [f"{key}={value}" for key, value in marks.items()]
+        self._change("slurm.mark", ["scontrol", "update", f"nodename={_checked(node)}", *changes])
+
+    def terminate_job(self, job: str) -> None:
+        """SIGTERM to the batch shell and all its steps; the job goes on if it ignores it."""
+        self._change(
+            "slurm.terminate_job", ["scancel", "--signal=TERM", "--full", _checked_job(job)]
+        )
+
+    def requeue_job(self, job: str) -> None:
+        self._change("slurm.requeue_job", ["scontrol", "requeue", _checked_job(job)])
+
+    def cancel_job(self, job: str) -> None:
+        self._change("slurm.cancel_job", ["scancel", _checked_job(job)])
+
+    def _read(self, *command: str) -> str:
+        try:
+            answer = self._run("slurm.read", command, self.timeout)
+        except SlurmOutcomeUnknown as error:
+            raise SlurmError(str(error)) from error
+        if answer.returncode:
+            said = _said(answer)
+            message = f"'{' '.join(command[:6])}' failed: {said}; nothing is done"
+            raise SlurmError(message) if _AWAY.search(said) else SlurmRefused(message, said)
+        return answer.stdout
+
+    def _change(self, point: str, command: Sequence[str]) -> None:
+        answer = self._run(point, command, self.timeout)
+        if answer.returncode:
+            said = _said(answer)
+            if _AWAY.search(said):
+                raise SlurmOutcomeUnknown(f"'{' '.join(command)}': {said}")
+            raise SlurmRefused(f"'{' '.join(command)}' was refused: {said}", said)
+
+    def _run(
+        self, point: str, command: Sequence[str], timeout: timedelta
+    ) -> subprocess.CompletedProcess[str]:
+        program = shutil.which(command[0], path=self.environment["PATH"])
+        if program is None:
+            raise SlurmError(
+                f"{command[0]} is not installed here: install Slurm's client commands, or put "
+                "their directory into PATH"
+            )
+        try:
+            with fault_point(point):
+                return subprocess.run(  # a list, no shell, checked names
+                    [program, *command[1:]],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    env=self.environment,
+                    timeout=timeout.total_seconds(),
+                    check=False,
+                    encoding="utf-8",
+                    errors="replace",
+                )
+        except subprocess.TimeoutExpired as error:
+            raise SlurmOutcomeUnknown(
+                f"'{' '.join(command[:6])}' did not answer within {timeout.total_seconds():g} s: "
+                "is slurmctld busy or away?"
+            ) from error
+        except OSError as error:
+            raise SlurmError(f"{program} can't be run ({error.strerror})") from error
+
+
+def _said(answer: subprocess.CompletedProcess[str]) -> str:
+    """Slurm's sentence; some commands print it on stdout."""
+    text = " ".join(f"{answer.stderr} {answer.stdout}".split())
+    return text[:300] or f"exit {answer.returncode} without a word"
+
+
+def _checked(name: str) -> str:
+    """A node's or reservation's name that can be neither an option nor a list nor an assignment."""
+    if not _NAME.fullmatch(name):
+        raise SlurmError(f"{name[:80]!r} is not a name that may reach Slurm's command line")
+    return name
+
+
+def _checked_job(job: str) -> str:
+    if not _ARRAY_JOB.fullmatch(job):
+        raise SlurmError(f"{job[:80]!r} is not a job id")
+    return job
+
+
+def read_batch_nodes(
+    environ: Mapping[str, str] = os.environ, timeout: timedelta = COMMAND_TIMEOUT
+) -> dict[str, BatchNode]:
+    """Every node by its state alone, for what is in service and what is not; one command.
+
+    The verdict is of the state only: who can be lent also takes jobs and reservations, and that
+    judgement is `node-convert --list`. Raises SlurmError.
+    """
+    client = SlurmClient(environ, timeout)
+    client.check_controller()
+    return {node.name: batch_node(node) for node in client.read_nodes()}
+
+
+def batch_node(node: SlurmNode) -> BatchNode:
+    """Allocated memory counts as work: a suspended job shows nowhere else in a node's state."""
+    has_work = node.state.has_work or node.cpus_allocated > 0 or node.memory_allocated > 0
+    is_free = node.state.base == "IDLE" and not node.state.flags and not has_work
+    return BatchNode(
+        name=node.name,
+        state=node.state.text,
+        verdict="OK" if is_free else "SKIP",
+        reason=node.reason,
+        in_service=True if has_work else in_service_of(node.state),
+    )

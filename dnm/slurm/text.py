@@ -1,0 +1,339 @@
+"""What scontrol and squeue print -> values. Pure; one dialect from Slurm 20.11 to 26.05.
+
+Text, not JSON: `--json` does not exist for reservations before 23.02, has three shapes since, and
+says "no jobs, exit 0" on 21.08 and 22.05 when the controller is away. Times are what the commands
+print with SLURM_TIME_FORMAT=%s (epoch seconds) or, where that is not known, ISO in UTC.
+
+Free text (OS, Reason, Comment, Extra) is cut out by its place in the line, so that a Reason which
+says `State=IDLE` changes nothing. What is not understood is a SlurmError, never a default.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from dnm.model.errors import SlurmError
+from dnm.model.hostlist import expand_hostlist
+from dnm.model.value import Value
+
+BASES = frozenset(("UNKNOWN", "DOWN", "IDLE", "ALLOCATED", "MIXED", "FUTURE", "ERROR"))
+POWER_FLAGS = frozenset(
+    ("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "POWER_DRAIN")
+)
+REBOOT_FLAGS = frozenset(("REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED"))
+FLAGS = (
+    POWER_FLAGS
+    | REBOOT_FLAGS
+    | frozenset(
+        (
+            "DRAIN", "COMPLETING", "NOT_RESPONDING", "RESERVED", "MAINTENANCE", "PLANNED", "FAIL",
+            "REBOOT_CANCEL", "INVALID_REG", "CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "BLOCKED",
+            "EXTERNAL",
+        )
+    )
+)  # fmt: skip
+_SUFFIXES = {  # of 20.11, which has no flag of its own for them in scontrol
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "%": "POWERING_DOWN",
+    "!": "POWER_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+_WORDS = {  # words that stand for a base with a flag, or hide the base (None), as 20.11 prints them
+    "DRAINED": ("IDLE", "DRAIN"),
+    "DRAINING": ("ALLOCATED", "DRAIN"),
+    "FAILING": ("ALLOCATED", "FAIL"),
+    "RESERVED": (None, "RESERVED"),
+    "MAINT": (None, "MAINTENANCE"),
+    "REBOOT": ("DOWN", "REBOOT"),
+}
+_FLAG_WORDS = {"MAINT": "MAINTENANCE", "DRAINING": "DRAIN", "DRAINED": "DRAIN", "FAILING": "FAIL"}
+_NO_TIME = frozenset(("None", "Unknown", "N/A", "(null)", "NONE", "0", ""))
+_REASON_END = re.compile(r" \[[^\s\[\]]+@[^\s\[\]]+\]")
+
+JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y"
+"""For `squeue -o`: no field of it is free text that a user could fill with bars."""
+
+
+class NodeState(Value, frozen=True):
+    """`base` is what the node does, empty where 20.11 hides it; `flags` what else is true of it."""
+
+    base: str
+    flags: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        return "+".join((self.base or "UNKNOWN", *sorted(self.flags)))
+
+    @property
+    def has_work(self) -> bool:
+        """By the state alone: a suspended job doesn't show on 22.05 and before, squeue tells."""
+        return self.base in ("ALLOCATED", "MIXED") or "COMPLETING" in self.flags
+
+    @property
+    def is_understood(self) -> bool:
+        return self.base in BASES and self.flags <= FLAGS
+
+
+class SlurmNode(Value, frozen=True, gc=False):
+    """A node as slurmctld has it. Times None: Slurm has none to tell."""
+
+    name: str
+    state: NodeState
+    cpus_allocated: int
+    memory_allocated: int  # MB
+    partitions: tuple[str, ...] = ()
+    booted: datetime | None = None
+    slurmd_started: datetime | None = None
+    last_busy: datetime | None = None
+    tells_last_busy: bool = True  # False: a Slurm before 21.08, which has no LastBusyTime
+    reason: str = ""
+    comment: str = ""
+    extra: str | None = None  # None: empty, or a Slurm before 21.08
+    version: str = ""  # of slurmd
+
+
+class SlurmJob(Value, frozen=True, gc=False):
+    """Unfinished: `nodes` where it runs, `planned_nodes` where backfill wants to start it."""
+
+    id: str
+    display_id: str  # with the array index
+    state: str
+    user: str
+    account: str
+    partitions: tuple[str, ...]
+    node_count: int
+    priority: int  # 0: held
+    start: datetime | None
+    reservation: str
+    nodes: tuple[str, ...]
+    planned_nodes: tuple[str, ...]
+
+
+class Reservation(Value, frozen=True):
+    name: str
+    start: datetime | None
+    end: datetime | None
+    nodes: tuple[str, ...]
+    users: str = ""
+    flags: tuple[str, ...] = ()
+
+
+class JobRecord(Value, frozen=True):
+    """Of `scontrol show job`: what decides whether it may be requeued, and how it ended."""
+
+    id: str
+    state: str
+    exit_code: str
+    is_requeueable: bool
+    is_batch: bool
+    restarts: int
+
+
+def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
+    """`IDLE+DRAIN`, 20.11's `IDLE*+DRAIN` and `RESERVED+DRAIN`; unknown words stay as they are.
+
+    Where RESERVED or MAINT hide the base, `cpus_allocated` tells it; without it the base is empty.
+    """
+    first, *rest = text.strip().upper().split("+")
+    flags = set()
+    while first and first[-1] in _SUFFIXES:
+        flags.add(_SUFFIXES[first[-1]])
+        first = first[:-1]
+    base: str | None = first
+    if first not in BASES and first in _WORDS:
+        base, flag = _WORDS[first]
+        flags.add(flag)
+        if base is None and cpus_allocated is not None:
+            base = "ALLOCATED" if cpus_allocated else "IDLE"
+    flags.update(_FLAG_WORDS.get(flag, flag) for flag in rest)
+    return NodeState(base=base or "", flags=frozenset(flags))
+
+
+def in_service_of(state: NodeState) -> bool | None:
+    """Whether Slurm has the node: it works on it or may start work on it. None: can't be told.
+
+    A draining node with a job is in service; a drained, failed or down one is not. A node that does
+    not answer is neither until Slurm has made up its mind.
+    """
+    if not state.is_understood or state.base in ("UNKNOWN", "FUTURE", "ERROR"):
+        return None
+    if state.base == "DOWN":
+        return None if "COMPLETING" in state.flags else False
+    if state.has_work:
+        return True
+    if state.flags & {"DRAIN", "FAIL"}:
+        return False
+    return None if state.flags & {"NOT_RESPONDING", "INVALID_REG"} else True
+
+
+def parse_time(text: str) -> datetime | None:
+    """Epoch seconds or ISO in UTC; None for Slurm's words for no time."""
+    if text in _NO_TIME:
+        return None
+    try:
+        if text.isdecimal():
+            return datetime.fromtimestamp(int(text), UTC)
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise SlurmError(
+            f"Slurm's time {text[:40]!r} can't be read: expected epoch seconds; nothing is done"
+        ) from error
+
+
+def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
+    """Of `scontrol -a -o show nodes`, in the order printed."""
+    return tuple(_parse_node(line) for line in _records(text, "NodeName=", "No nodes in the"))
+
+
+def _records(text: str, begin: str, nothing: str) -> list[str]:
+    """The lines that are records; any other line but Slurm's sentence for none is an error."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    if len(lines) == 1 and lines[0].startswith(nothing):
+        return []
+    for line in lines:
+        if not line.startswith(begin):
+            raise SlurmError(
+                f"Slurm printed {line[:80]!r} where a line {begin}… was expected; nothing is done"
+            )
+    return lines
+
+
+def _parse_node(line: str) -> SlurmNode:
+    name = line[len("NodeName=") :].split(" ", 1)[0]
+    # The free text of OS= stands before State=, that of Reason=, Comment= and Extra= after it.
+    state_at = line.find(" State=")
+    free_at = min(
+        (at for at in map(line.find, (" Reason=", " Comment=", " Extra=")) if at > state_at),
+        default=len(line),
+    )
+    early, late = line[:state_at], line[state_at:free_at]
+    try:
+        cpus = int(_first(early, "CPUAlloc"))
+        reason, comment, extra = _free_text(line[free_at:])
+        return SlurmNode(
+            name=name,
+            state=parse_state(_first(late, "State"), cpus),
+            cpus_allocated=cpus,
+            memory_allocated=int(_last(early, "AllocMem")),
+            partitions=tuple(filter(None, _first(late, "Partitions", "").split(","))),
+            booted=parse_time(_first(late, "BootTime", "None")),
+            slurmd_started=parse_time(_first(late, "SlurmdStartTime", "None")),
+            last_busy=parse_time(_first(late, "LastBusyTime", "None")),
+            tells_last_busy=" LastBusyTime=" in late,
+            reason=reason,
+            comment=comment,
+            extra=extra,
+            version=_first(early, "Version", ""),
+        )
+    except (KeyError, ValueError) as error:
+        raise SlurmError(
+            f"Slurm's line about node {name[:64]!r} can't be read ({error}): {line[:120]!r}…"
+        ) from error
+
+
+def _first(text: str, key: str, default: str | None = None) -> str:
+    return _value_at(text, key, text.find(f" {key}="), default)
+
+
+def _last(text: str, key: str) -> str:
+    return _value_at(text, key, text.rfind(f" {key}="), None)
+
+
+def _value_at(text: str, key: str, at: int, default: str | None) -> str:
+    if at < 0:
+        if default is None:
+            raise KeyError(key)
+        return default
+    begin = at + len(key) + 2
+    end = text.find(" ", begin)
+    return text[begin:] if end < 0 else text[begin:end]
+
+
+def _free_text(tail: str) -> tuple[str, str, str | None]:
+    """Reason without `[user@time]`, Comment and Extra, which come in this order."""
+    reason = ""
+    if tail.startswith(" Reason="):
+        body = tail[len(" Reason=") :]
+        end = _REASON_END.search(body)
+        reason, tail = (body[: end.start()], body[end.end() :]) if end else (body, "")
+    tail = tail.rpartition(" ReservationName=")[0] or tail
+    before, has_extra, extra = tail.partition(" Extra=")
+    comment = before.partition(" Comment=")[2].strip()
+    return reason, "" if comment == "(null)" else comment, extra.strip() if has_extra else None
+
+
+def parse_jobs(text: str) -> tuple[SlurmJob, ...]:
+    """Of `squeue -a -h --noconvert -o JOB_FORMAT`, in the order printed."""
+    return tuple(_parse_job(line) for line in text.split("\n") if line.strip())
+
+
+def _parse_job(line: str) -> SlurmJob:
+    fields = line.strip().split("|")
+    if len(fields) != JOB_FORMAT.count("|") + 1:
+        raise SlurmError(f"squeue's line {line[:120]!r} can't be read; nothing is done")
+    (
+        job, display, state, user, account, partitions, count, priority, start, reservation,
+        nodes, planned,
+    ) = fields  # fmt: skip
+    if not (job.isdecimal() and count.isdecimal() and priority.isdecimal()):
+        raise SlurmError(f"squeue's line {line[:120]!r} has no numbers where they belong")
+    return SlurmJob(
+        id=job,
+        display_id=display,
+        state=state,
+        user=user,
+        account="" if account == "(null)" else account,
+        partitions=tuple(partitions.split(",")),
+        node_count=int(count),
+        priority=int(priority),
+        start=parse_time(start),
+        reservation="" if reservation == "(null)" else reservation,
+        nodes=expand_hostlist(nodes),
+        planned_nodes=expand_hostlist(planned),
+    )
+
+
+def parse_reservations(text: str) -> tuple[Reservation, ...]:
+    """Of `scontrol -a -o show reservation`."""
+    found = []
+    for line in _records(text, "ReservationName=", "No reservations in the"):
+        name = line[len("ReservationName=") :].split(" ", 1)[0]
+        try:
+            found.append(
+                Reservation(
+                    name=name,
+                    start=parse_time(_first(line, "StartTime")),
+                    end=parse_time(_first(line, "EndTime")),
+                    nodes=expand_hostlist(_first(line, "Nodes")),
+                    users=_first(line, "Users", ""),
+                    flags=tuple(filter(None, _first(line, "Flags", "").split(","))),
+                )
+            )
+        except KeyError as error:
+            raise SlurmError(f"Slurm's line about reservation {name!r} has no {error}") from error
+    return tuple(found)
+
+
+def parse_job_record(text: str) -> JobRecord:
+    """Of `scontrol -a -o show job ID`, the first record; the job's name can't imitate a field that
+    stands before it, and what it imitates behind only concerns the user's own job."""
+    line = text.split("\n", 1)[0]
+    try:
+        return JobRecord(
+            id=line[len("JobId=") :].split(" ", 1)[0],
+            state=_first(line, "JobState"),
+            exit_code=_first(line, "ExitCode"),
+            is_requeueable=_first(line, "Requeue") == "1",
+            is_batch=_first(line, "BatchFlag") == "1",
+            restarts=int(_first(line, "Restarts")),
+        )
+    except (KeyError, ValueError) as error:
+        raise SlurmError(f"Slurm's line about a job can't be read ({error}): {line[:80]!r}") from (
+            error
+        )

@@ -1,0 +1,457 @@
+"""The real command as a process: bad input of every kind gives a sentence and the right exit code,
+no traceback, nothing lost; and what people do with it every day."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dnm.model.registry import Phase, Registry
+from dnm.run.registry import encode_registry
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.clock.set(time.time())
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(4)
+    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")
+    return Site(sandbox, tmp_path / "site", reversion_idle_seconds=1)
+
+
+def settings(site: Site, **changes: str) -> None:
+    """Changes lines of the ini."""
+    lines = site.path.read_text().splitlines()
+    kept = [line for line in lines if line.split(" = ")[0] not in changes]
+    added = [f"{key} = {value}" for key, value in changes.items() if value]
+    site.write(site.path, "\n".join([*kept[:1], *added, *kept[1:]]) + "\n")
+
+
+def breaks_queue_path(site: Site) -> None:
+    site.write(site.directory / "queues.json", '{"dev": "root.anvil.services.dve"}')
+
+
+def breaks_document(site: Site) -> None:
+    text = WORKSHOP_QUEUES.replace("vcore: 8\n", "vcore: 800\n")
+
+    def change(item: dict[str, dict[str, str]]) -> None:
+        item["data"]["queues.yaml"] = text
+
+    site.sandbox.edit("configmaps", "yunikorn-configs", change, "yunikorn")
+
+
+def script(site: Site, body: str) -> None:
+    path = site.directory / "node-convert"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    settings(site, node_convert_path=str(path))
+
+
+LIST = '[ "$1" = --list ] && exec {real} "$@"; '
+
+
+def converter(body: str) -> Callable[[Site], None]:
+    """The sandbox's converter, but for conversions."""
+    return lambda site: script(site, LIST.format(real=site.sandbox.node_convert_path) + body)
+
+
+def slow(site: Site, seconds: int) -> None:
+    """A converter that takes its time, as all do."""
+    converter(f'sleep {seconds}; exec {site.sandbox.node_convert_path} "$@"')(site)
+
+
+def registry_text(text: bytes) -> Callable[[Site], None]:
+    def change(site: Site) -> None:
+        path = site.config.converted_nodes_path
+        path.write_bytes(text)
+        path.chmod(0o644)
+
+    return change
+
+
+BAD = {
+    "no configuration": (lambda s: s.path.unlink(), 2, ["dnm.ini"]),
+    "unknown key": (
+        lambda s: settings(s, max_converted_node="3"),
+        2,
+        ["max_converted_node", "did you mean", "max_converted_nodes"],
+    ),
+    "number out of range": (lambda s: settings(s, headroom="7"), 2, ["headroom", "7"]),
+    "namespace without a queue": (
+        lambda s: settings(s, monitored_namespaces="dve"),
+        2,
+        ["dve", "did you mean", "dev"],
+    ),
+    "queue outside the prefixes": (
+        lambda s: settings(s, allowed_queue_prefixes="root.other"),
+        2,
+        [QUEUE, "root.other"],
+    ),
+    "queue map that is not JSON": (
+        lambda s: s.write(s.directory / "queues.json", '{"dev": }'),
+        2,
+        ["queues.json", "line 1"],
+    ),
+    "configuration that others write": (lambda s: s.path.chmod(0o666), 2, ["chmod"]),
+    "registry truncated": (registry_text(b'{"version": 1, "no'), 2, ["converted_nodes.json"]),
+    "registry of a newer dnm": (registry_text(b'{"version": 9}'), 2, ["version 9"]),
+    "state directory missing": (
+        lambda s: settings(s, state_dir="/nonexistent/state"),
+        2,
+        ["/nonexistent/state"],
+    ),
+    "API unreachable": (lambda s: s.sandbox.stop(), 1, ["127.0.0.1", "refused"]),
+    "kubeconfig missing": (
+        lambda s: settings(s, kubeconfig_path="/nonexistent/kubeconfig"),
+        1,
+        ["/nonexistent/kubeconfig"],
+    ),
+    "API forbids nodes": (
+        lambda s: s.sandbox.access.restrict({("list", "pods", "")}),
+        1,
+        ["nodes", "list"],
+    ),
+    "queue path that is not there": (breaks_queue_path, 1, ["dve"]),
+    "queue document missing": (
+        lambda s: s.sandbox.delete("configmaps", "yunikorn-configs", "yunikorn"),
+        2,
+        ["queues.yaml"],
+    ),
+    "queue document invalid": (breaks_document, 2, ["line", "dnm queues check"]),
+    "converter missing": (
+        lambda s: settings(s, node_convert_path="/nonexistent/node-convert"),
+        1,
+        ["/nonexistent/node-convert"],
+    ),
+    "converter fails": (
+        converter("echo no nodes today >&2; exit 1"),
+        1,
+        ["exit code 1", "no nodes today"],
+    ),
+    "converter hangs": (
+        lambda s: (converter("sleep 300")(s), settings(s, convert_timeout_seconds="1")),
+        1,
+        ["ran out of its time"],
+    ),
+    "converter is no program": (
+        lambda s: (script(s, ""), (s.directory / "node-convert").chmod(0o644)),
+        1,
+        ["node-convert"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_gets_a_sentence(site: Site, name: str) -> None:
+    spoil, exit_code, words = BAD[name]
+    state = site.directory / "state"
+    spoil(site)
+    before = {path.name: path.read_bytes() for path in state.iterdir()}
+    done = site.command("run")
+    said = done.stdout + done.stderr
+    assert done.returncode == exit_code, said
+    assert "Traceback" not in said
+    for word in words:
+        assert word in said
+    if exit_code == 2 and "document" not in name:
+        left = {p.name: p.read_bytes() for p in state.iterdir() if p.suffix != ".lock"}
+        assert left == before
+    assert not site.sandbox.violations
+
+
+def test_a_converter_that_lies_is_not_believed(sandbox: Sandbox, site: Site) -> None:
+    sandbox.behave(act=False, exit_code=0, stdout="a001\n")
+    assert site.command("run").returncode == 0
+    sandbox.tick(5)
+    site.command("run")
+    # Slurm has a001 in service and Kubernetes does not know it: nothing was lent.
+    assert "a001" not in [name for name, entry in site.registry.nodes.items()
+                          if entry.phase is Phase.SERVING]  # fmt: skip
+
+
+def test_one_that_fails_but_converted_is_found_out_too(sandbox: Sandbox, site: Site) -> None:
+    sandbox.behave(exit_code=1)
+    site.command("run")
+    sandbox.tick(5)
+    site.command("run")
+    assert site.registry.nodes["a001"].phase is Phase.SERVING
+
+
+def test_a_run_counts_what_it_did_and_what_is_coming(sandbox: Sandbox, site: Site) -> None:
+    sums = []
+    for _ in range(2):
+        sums.append(site.command("run").stdout.splitlines()[-1])
+        sandbox.tick(1)
+    assert sums[0] == "1 action, 0 errors, 0 lent nodes, 2 coming"
+    assert sums[1].endswith(" actions, 0 errors, 2 lent nodes")
+
+
+def test_two_at_once(sandbox: Sandbox, site: Site) -> None:
+    slow(site, 2)
+    first = subprocess.Popen(
+        [sys.executable, "-m", "dnm.cli", "run"],
+        env={**os.environ, "DNM_CONFIG": str(site.path)},
+        stdout=subprocess.DEVNULL,
+    )
+    for _ in range(200):
+        if site.config.converted_nodes_path.exists() and site.registry.requests:
+            break
+        time.sleep(0.02)
+    second = site.command("run")
+    assert second.returncode == 75 and not second.stdout
+    during = site.command("status")
+    assert during.returncode == 0 and "requested" in during.stdout
+    assert first.wait(timeout=30) == 0
+
+
+def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
+    sandbox: Sandbox, site: Site
+) -> None:
+    settings(site, shutdown_grace_seconds="1")
+    slow(site, 4)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "dnm.cli", "run"],
+        env={**os.environ, "DNM_CONFIG": str(site.path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    for _ in range(300):
+        requests = site.registry.requests if site.config.converted_nodes_path.exists() else ()
+        if requests and requests[0].converter:
+            break
+        time.sleep(0.02)
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(timeout=10) == 1
+    (request,) = site.registry.requests
+    assert request.converter is not None and not request.ended
+    for _ in range(100):
+        if sandbox.get("nodes", "a001"):
+            break
+        time.sleep(0.1)
+    sandbox.tick(1)
+    assert site.command("run").returncode == 0
+    assert site.registry.nodes["a001"].phase is Phase.SERVING
+
+
+def test_dry_run_and_plan_write_nothing_anywhere(sandbox: Sandbox, site: Site) -> None:
+    sandbox.requests.clear()
+    for arguments in (["run", "--dry-run"], ["plan"], ["plan", "--output", "json"]):
+        assert site.command(*arguments).returncode == 0
+    assert list((site.directory / "state").iterdir()) == []
+    assert sandbox.requests.writes() == []
+    document = json.loads(site.command("plan", "-o", "json").stdout)
+    assert document["schema"] == "dnm.plan/1"
+    assert document["queues"][0]["verdict"] == "convert" and document["queues"][0]["reason"]
+    assert [action["action"] for action in document["actions"]] == ["StartConversion"]
+
+
+def test_quiet_when_nothing_changed(sandbox: Sandbox, site: Site) -> None:
+    for _ in range(4):
+        site.command("run")
+        sandbox.clock.set(time.time())
+        sandbox.tick(1)
+    done = site.command("run")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site) -> None:
+    site.command("run")
+    sandbox.tick(1)
+    site.command("run")
+    sandbox.stop()
+    wide, narrow = site.command("status", COLUMNS="200"), site.command("status", COLUMNS="50")
+    for text in (wide.stdout, narrow.stdout):
+        for word in ("a001", "serving", QUEUE, "all: 2 of 30 nodes lent", "exit code 0"):
+            assert word in text
+    assert max(map(len, narrow.stdout.splitlines())) <= 50
+    document = json.loads(site.command("status", "--output", "json").stdout)
+    assert document["schema"] == "dnm.status/1"
+    assert {node["phase"] for node in document["nodes"]} == {"serving"}
+    assert document["queues"][0]["lent"]["vcore"] == 256_000
+
+
+def test_pods_that_can_not_be_read_are_not_said_to_have_room(sandbox: Sandbox, site: Site) -> None:
+    sandbox.fault("status", path="/pods", code=403)
+    done = site.command("plan")
+    assert done.returncode == 1 and "has room and quota" not in done.stdout
+    assert f"queue {QUEUE}: wait: its pods could not be read: namespace dev" in done.stdout
+    assert "error: the pods of namespace dev could not be read" in done.stdout
+
+
+def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> None:
+    site.command("run")
+    sandbox.fault("status", path="/pods", code=403)
+    refused = "the pods of namespace dev could not be read"
+    shown = site.command("status", "--live", COLUMNS="200")
+    assert shown.returncode == 1 and f"\nerror: {refused}" in shown.stdout
+    document = json.loads(site.command("status", "--live", "-o", "json").stdout)
+    (error,) = document["errors"]
+    assert refused in error and document["last_run"]["exit_code"] == 0
+    sandbox.stop()
+    shown = site.command("status", "--live", COLUMNS="200")
+    assert shown.returncode == 1 and "\nerror: " in shown.stdout and "refused" in shown.stdout
+    assert json.loads(site.command("status", "-o", "json").stdout)["errors"] == []
+
+
+def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
+    converter("echo puppet: catalog failed on a002 >&2; exit 3")(site)
+    assert site.command("run").returncode == 1
+    why = "the converter ended with exit code 3: puppet: catalog failed on a002"
+    for verb in ("status", "plan", "check"):
+        (line,) = [
+            line
+            for line in site.command(verb, COLUMNS="500").stdout.splitlines()
+            if why in line and "dnm reset a" in line
+        ]
+        assert "type a" in line
+    assert "after 1 failed conversion:" in site.command("status", COLUMNS="500").stdout
+    backoff = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["backoffs"]["a"]
+    assert backoff["last_error"] == why
+
+
+def test_status_warns_of_a_timer_that_is_off(site: Site) -> None:
+    site.command("run")
+    long_ago = time.time() - 3600
+    for path in (site.config.lock_path, site.config.converted_nodes_path):
+        os.utime(path, (long_ago, long_ago))
+    assert "is the timer on?" in site.command("status").stdout
+
+
+def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) -> None:
+    assert "paused" in site.command("pause", "--reason", "maintenance").stdout
+    assert "maintenance" in site.command("plan").stdout
+    assert "paused until `dnm resume`: maintenance" in site.command("status").stdout
+    assert site.command("run").returncode == 0 and not site.registry.requests
+    site.command("pause", "--for", "30", "--reason", "rack 7")
+    status = site.command("status").stdout
+    assert re.search(r"paused until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: rack 7\n", status), status
+    pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]
+    assert pause["reason"] == "rack 7" and pause["until"].endswith("Z")
+    site.command("resume")
+    site.command("run")
+    sandbox.tick(1)
+    site.command("run")
+    assert site.command("hold", "a001").returncode == 0 and site.registry.held == ("a001",)
+    refused = site.command("hold", "x001")
+    assert refused.returncode == 2 and refused.stderr.count("is not a lent node") == 1
+    site.command("unhold", "a001")
+    assert "may convert again" in site.command("reset", QUEUE).stdout
+    assert "was not backing off" in site.command("reset", "a").stdout
+    asked = site.command("forget", "a099")
+    assert asked.returncode == 2 and "'a099' is not a lent node" in asked.stderr
+    assert "[y/N]" not in asked.stdout
+    assert "nothing to reset" in site.command("reset", "a001").stderr
+    assert site.command("reset", "nothing").returncode == 2
+    assert site.command("forget", "a002", "--yes").returncode == 0
+    assert "a002" not in site.registry.nodes
+
+
+def test_what_a_run_finds_is_logged_too(site: Site) -> None:
+    breaks_document(site)
+    done = site.command("run", "--log-console")
+    assert "ERROR error=" in done.stderr and "dnm queues check" in done.stderr
+
+
+@pytest.mark.parametrize("minutes", ["0", "-5", "nan", "1e12"])
+def test_a_pause_of_no_length_is_no_pause_for_ever(site: Site, minutes: str) -> None:
+    done = site.command("pause", "--for", minutes)
+    assert done.returncode == 2 and "--for" in done.stderr and "Traceback" not in done.stderr
+    assert site.registry.pause is None
+
+
+def test_a_syslog_that_nobody_listens_to_costs_no_traceback(tmp_path: Path) -> None:
+    program = (
+        "import logging, socket, sys; from dnm.cli import app as cli;"
+        "left_over = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); left_over.bind(sys.argv[1]);"
+        "left_over.close(); cli._SYSLOG = sys.argv[1]; cli.set_up_logging(False);"
+        "logging.getLogger('dnm').info('a line')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "log")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_queues_are_shown_checked_and_rebased(sandbox: Sandbox, site: Site, tmp_path: Path) -> None:
+    site.command("run")
+    sandbox.tick(1)
+    site.command("run")
+    shown = site.command("queues", "show")
+    assert shown.returncode == 0 and "a001" in shown.stdout, shown.stderr
+    assert site.command("queues", "check").returncode == 0
+    bad = tmp_path / "queues.yaml"
+    bad.write_text(WORKSHOP_QUEUES.replace("vcore: 8\n", "vcore: 800\n"))
+    checked = site.command("queues", "check", str(bad), "--output", "json")
+    assert checked.returncode == 1
+    (entry,) = json.loads(checked.stdout)
+    assert not entry["ok"] and entry["violations"][0]["line"]
+    assert site.command("queues", "rebase").returncode == 2
+    said = site.command("queues", "rebase", "--as", "baseline", "--yes")
+    assert said.returncode == 0 and "nothing was written" in said.stdout
+
+
+@pytest.mark.parametrize("command", ["plan", "check", "queues check", "queues rebase --as total"])
+def test_a_wrong_name_of_the_config_map_is_named(site: Site, command: str) -> None:
+    settings(site, yunikorn_cm_name="yunikorn-config")
+    done = site.command(*command.split())
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "no ConfigMap yunikorn/yunikorn-config (yunikorn_cm_namespace, yunikorn_cm_name)" in said
+    assert "correct the name" in said
+
+
+@pytest.mark.parametrize("is_mute", [False, True], ids=["", "the document out of reach at first"])
+def test_a_ledger_that_is_lost_beyond_doubt_asks_a_person(
+    sandbox: Sandbox, site: Site, is_mute: bool
+) -> None:
+    site.command("run")
+    sandbox.tick(1)
+    site.command("run")
+    sandbox.edit("configmaps", "yunikorn-configs",
+                 lambda item: item["metadata"].pop("annotations"), "yunikorn")  # fmt: skip
+    forgetful = Registry(nodes=site.registry.nodes)
+    site.config.converted_nodes_path.write_bytes(encode_registry(forgetful))
+    text = sandbox.queues_text()
+    if is_mute:
+        sandbox.fault("status", path="configmaps", code=403)
+        assert site.command("run").returncode == 1
+        sandbox.faults.clear()
+    for _ in range(2):  # that it was asked once is no answer
+        asked = site.command("run")
+        assert asked.returncode == 2 and "dnm queues rebase" in asked.stderr
+    unanswered = site.command("queues", "rebase", "--as", "total")
+    assert unanswered.returncode == 1 and "[y/N]" in unanswered.stdout
+    assert site.command("run").returncode == 2
+    assert site.command("queues", "rebase", "--as", "total", "--yes").returncode == 0
+    assert sandbox.queues_text() == text and site.command("run").returncode == 0
+
+
+def test_help_version_and_completion(site: Site) -> None:
+    for arguments in (["--help"], ["run", "--help"], ["queues", "--help"], ["--version"]):
+        assert site.command(*arguments).returncode == 0
+    assert "COMPLETE" in site.command("--show-completion", "bash").stdout
+
+
+def test_status_and_help_start_in_twice_the_time_of_their_libraries(tmp_path: Path) -> None:
+    """Counted in modules, which does not depend on the machine: neither loads what is slow."""
+    program = (
+        "import sys; sys.argv = ['dnm', 'status', '--help'];"
+        "from dnm.cli.app import main\ntry: main()\nexcept SystemExit: pass\n"
+        "print([m for m in ('kubernetes', 'yaml', 'hypothesis', 'filelock', 'rich.table',"
+        " 'pydantic', 'logging.handlers', 'http.client', 'dnm.kube') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

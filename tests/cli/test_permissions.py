@@ -1,0 +1,100 @@
+"""The roles in etc/rbac.yaml: with them a whole lend-and-return goes well, and without any one verb
+of them something that dnm does is refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+RBAC = Path(__file__).parents[2] / "etc" / "rbac.yaml"
+NAME = "dynamic-node-manager"
+
+
+def own_roles() -> list[dict[str, Any]]:
+    """Of dnm itself: the converter's and the test load's are others."""
+    documents = yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
+    return [
+        document
+        for document in documents
+        if document["kind"] in ("Role", "ClusterRole") and document["metadata"]["name"] == NAME
+    ]
+
+
+def verbs() -> Iterator[tuple[str, tuple[int, int, str]]]:
+    for role_number, role in enumerate(own_roles()):
+        for rule_number, rule in enumerate(role["rules"]):
+            for verb in rule["verbs"]:
+                names = ",".join(rule.get("resourceNames", []))
+                label = f"{verb} {','.join(rule['resources'])} {names}".strip()
+                yield label, (role_number, rule_number, verb)
+
+
+VERBS = dict(verbs())
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(2)
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    sandbox.add_pods(
+        1, "dev", queue=QUEUE, cpu="4", memory="16G", name="with-claim", spec={"volumes": [claim]},
+        run_seconds=30,
+    )  # fmt: skip
+    sandbox.add_pods(10, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=30)
+    for kind, manifest in (("PersistentVolume", {}), ("PersistentVolumeClaim", {"ns": "dev"})):
+        sandbox.create(volume_manifest(kind, manifest.get("ns", "")))
+    return Site(sandbox, tmp_path / "site")
+
+
+def volume_manifest(kind: str, namespace: str) -> dict[str, Any]:
+    metadata = {"name": "data", **({"namespace": namespace} if namespace else {})}
+    if kind == "PersistentVolume":
+        spec: dict[str, Any] = {"claimRef": {"namespace": "dev", "name": "data"}}
+    else:
+        spec = {"volumeName": "data"}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec,
+            "status": {"phase": "Bound"}}  # fmt: skip
+
+
+def errors_of_the_story(sandbox: Sandbox, site: Site, runs: int = 9) -> list[str]:
+    """A lend and a return; everything that a run complained of."""
+    errors: list[str] = []
+    for _ in range(runs):
+        result = site.run()
+        errors += result.plan.errors
+        errors += result.outcome.errors if result.outcome else ()
+        sandbox.tick(60)
+    return errors
+
+
+def test_the_roles_are_enough(sandbox: Sandbox, site: Site) -> None:
+    before = sandbox.queues_text()
+    sandbox.access.restrict_to_manifests(own_roles())
+    assert errors_of_the_story(sandbox, site) == []
+    assert any(action.startswith("action=return") for action in site.registry.last_run.actions)
+    assert site.lent() == [] and sandbox.queues_text() == before and not sandbox.violations
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_each_verb_is_needed(sandbox: Sandbox, site: Site, name: str) -> None:
+    role_number, rule_number, verb = VERBS[name]
+    roles = copy.deepcopy(own_roles())
+    roles[role_number]["rules"][rule_number]["verbs"].remove(verb)
+    if "yunikorn-defaults" in name:
+        sandbox.delete("configmaps", "yunikorn-configs", "yunikorn")
+        sandbox.set_queues(WORKSHOP_QUEUES, name="yunikorn-defaults")
+    sandbox.access.restrict_to_manifests(roles)
+    errors = errors_of_the_story(sandbox, site)
+    resource = name.split()[1]
+    assert any("403" in error or "forbidden" in error.lower() for error in errors), errors
+    assert any(resource in error for error in errors), errors
+    assert not sandbox.violations

@@ -1,0 +1,226 @@
+"""What `dnm queues` prints and exits with, what `dnm check` warns of; over the sandbox's API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from dnm.cli.queue_verbs import check_cluster, headroom, rebase_queues, show_queues
+from dnm.kube.client import KubeClient
+from dnm.model.config import Config
+from dnm.model.errors import QueueError
+from dnm.model.value import Resources
+from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
+from dnm.queues.baselines import Reading
+from dnm.queues.document import SourceDocument, parse_document
+from dnm.queues.edit import QueueEdit, QueueWants, plan_rebase
+from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.sandbox.cluster import Sandbox
+from tests.queue_kit import TREE, A, B, change, lend, nodes_of
+from tests.queue_writer import PLACE, write
+
+
+@pytest.fixture
+def kube(sandbox: Sandbox) -> Iterator[KubeClient]:
+    sandbox.set_queues(TREE)
+    kubeconfig = sandbox.kubeconfig
+    config = Config(path=Path("x"), namespaces={}, node_types={}, kubeconfig_path=kubeconfig)
+    client = KubeClient.connect(config)
+    yield client
+    client.close()
+
+
+def test_the_clusters_document_is_judged(
+    sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check_cluster(kube, PLACE, YunikornClient(sandbox.url), as_json=False) == 0
+    assert "queues.yaml: YuniKorn takes it, 5 queues" in capsys.readouterr().out
+    sandbox.yunikorn.has_webhook = False
+    sandbox.set_queues(change(TREE, "vcore: 80", "vcore: 7"))
+    assert check_cluster(kube, PLACE, None, as_json=False) == 1
+    printed = capsys.readouterr().out
+    assert "configmap/yunikorn/yunikorn-configs/queues.yaml:13: root.science.a:" in printed
+
+
+def test_what_only_the_scheduler_knows_is_a_violation_too(
+    kube: KubeClient, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Strict(YunikornClient):
+        def validate(self, text: str) -> str:
+            return "an extension says no"
+
+    assert check_cluster(kube, PLACE, Strict(sandbox.url), as_json=True) == 1
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["violations"][0]["rule"] == "yunikorn"
+    assert "an extension says no" in entry["violations"][0]["message"]
+
+
+def test_a_scheduler_out_of_reach_is_only_advice(
+    kube: KubeClient, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sandbox.fault("down", path="/ws/v1")
+    assert check_cluster(kube, PLACE, YunikornClient(sandbox.url), as_json=False) == 0
+    assert "advice: YuniKorn at" in capsys.readouterr().out
+
+
+def test_show(
+    sandbox: Sandbox,
+    kube: KubeClient,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    write(sandbox.kubeconfig, None, "prod", nodes_of(A, "n1", "n2"))
+    write(sandbox.kubeconfig, None, "test", nodes_of(B, "m1"))
+    used: dict[str, Resources] = {
+        A: {"vcore": 100_000},
+        "root.science": {"vcore": 1_300_000, "memory": 10**12},
+    }
+    assert show_queues(kube, PLACE, used, as_json=False) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "queue resource limit baseline lent used headroom" in printed
+    assert "root the cluster's size" in printed
+    assert "science vcore 1384 1000 384 1300 84" in printed
+    assert "a vcore 336 80 256 100 84 memory 832G 320G 512G 0G 832G" in printed
+    assert "free none" in printed
+    assert "root.science.b test m1 128 vcore" in printed
+    assert show_queues(kube, PLACE, None, as_json=False) == 0
+    assert "336 80 256 ? ?" in " ".join(capsys.readouterr().out.split())
+
+
+def test_show_on_a_narrow_terminal(
+    kube: KubeClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert show_queues(kube, PLACE, None, as_json=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = lines.index("    a")
+    assert lines[begin : begin + 9] == [
+        "    a",
+        "      resource: vcore",
+        "      limit: 80",
+        "      baseline: 80",
+        "      lent: 0",
+        "      used: ?",
+        "      headroom: ?",
+        "      resource: memory",
+        "      limit: 320G",
+    ]
+    assert lines.count("") == 1  # between the two tables
+
+
+def test_show_for_machines(
+    sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_queues(kube, PLACE, None, as_json=False)
+    assert "no node serves a queue yet" in capsys.readouterr().out
+    write(sandbox.kubeconfig, None, "prod", nodes_of(A, "n1"))
+    show_queues(kube, PLACE, {}, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["schema"] == "dnm.queues.show/1"
+    row = next(row for row in shown["queues"] if row["queue"] == A)
+    assert row["limit"]["vcore"] == 208_000 and row["baseline"]["vcore"] == 80_000
+    assert row["lent"]["vcore"] == row["nodes"]["prod"]["n1"]["vcore"] == 128_000
+    assert row["headroom"] == {"vcore": 208_000, "memory": 576 * 10**9}
+
+
+def test_headroom_is_the_tightest_limit_up_to_root() -> None:
+    queues = parse_document(TREE).queues
+    used: dict[str, Resources] = {"root.science": {"vcore": 970_000}, A: {"memory": 4 * 10**11}}
+    assert headroom(queues, used, A) == {"vcore": 30_000, "memory": 0}
+    assert headroom(queues, used, "root.free") == {}
+
+
+def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    sandbox.set_queues(lend(TREE, nodes_of(A, "n1")).text)  # without its ledger
+    wants = QueueWants(instance_id="prod", nodes=nodes_of(A, "n1"))
+    with pytest.raises(QueueError, match="dnm queues rebase --as total"):
+        write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered={})
+
+    def say(reading: Reading, is_sure: bool = True) -> str:
+        def change_it(source: SourceDocument) -> QueueEdit:
+            return plan_rebase(source, wants, reading)
+
+        asked: list[str] = []
+
+        def answer(question: str) -> bool:
+            asked.append(capsys.readouterr().out)
+            return is_sure
+
+        assert rebase_queues(kube, PLACE, change_it, answer, nullcontext()) == 0
+        return "".join(asked) + "| " + capsys.readouterr().out
+
+    before = sandbox.queues_text()
+    said = say(Reading.BASELINE, is_sure=False)
+    assert f"{A}: max vcore 208 -> 336" in said and said.endswith("| nothing was written\n")
+    said = say(Reading.TOTAL, is_sure=False)
+    assert said.startswith("no limit changes\n")
+    assert f"{A}: max without lent nodes: 80 vcore, 320G memory" in said
+    with pytest.raises(QueueError, match="dnm queues rebase --as total"):
+        write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered={})
+    assert say(Reading.TOTAL).endswith("| the ledger is written\n")
+    for reading in Reading:
+        said = say(reading)
+        assert said.startswith("| these limits stand as dnm knows") and "nothing was wr" in said
+    assert sandbox.queues_text() == before
+
+
+def test_a_document_that_changes_while_a_person_thinks_is_asked_about_again(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    sandbox.set_queues(lend(TREE, nodes_of(A, "n1")).text)
+    wants = QueueWants(instance_id="prod", nodes=nodes_of(A, "n1"))
+    questions = 0
+
+    def answer(question: str) -> bool:
+        nonlocal questions
+        questions += 1
+        text = sandbox.queues_text()
+        if questions == 1:
+            sandbox.set_queues(change(text, "max: {vcore: 208,", "max: {vcore: 300,"))
+        return True
+
+    def change_it(source: SourceDocument) -> QueueEdit:
+        return plan_rebase(source, wants, Reading.BASELINE)
+
+    assert rebase_queues(kube, PLACE, change_it, answer, nullcontext()) == 0
+    assert questions == 2 and "max: {vcore: 428," in sandbox.queues_text()
+
+
+PREEMPTION = """\
+partitions:
+  - name: default
+    preemption: {quotapreemptionenabled: true}
+    queues:
+      - name: a
+        properties: {quota.preemption.delay: 1m}
+        queues:
+          - {name: b, resources: {max: {vcore: 5}}}
+          - {name: c, properties: {preemption.quota.delay: "0"}}
+      - {name: d, properties: {quota.preemption.delay: 0s}}
+"""
+
+
+def test_quota_preemption_is_warned_of() -> None:
+    queues = ["root.a.b", "root.a.c", "root.d", "root.nowhere"]
+    told = warn_of_quota_preemption(parse_document(PREEMPTION), queues)
+    assert [text.split(":")[0] for text in told] == ["root.a.b", "root.a.c"]
+    assert "root.a has a delay of 1m" in told[0]
+    off = change(PREEMPTION, "quotapreemptionenabled: true", "enabled: true")
+    assert warn_of_quota_preemption(parse_document(off), queues) == ()
+
+
+def test_gangs_are_warned_of() -> None:
+    document = parse_document(TREE)
+    largest: dict[str, Resources] = {
+        A: {"vcore": 64_000, "pods": 8},
+        B: {"vcore": 65_000},
+        "root.free": {},
+    }
+    small, large = warn_of_gangs(document, largest)
+    assert small.startswith(A) and "64 vcore, 8 pods" in small and "smaller" not in small
+    assert "the max of root.science.b is smaller, so YuniKorn rejects it" in large

@@ -1,0 +1,204 @@
+"""The command line of node-convert: usage, --list, dry runs, refusals; Slurm is recorded text."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dnm.convert.cli import main
+from dnm.converter.calls import parse_list
+
+SAMPLE = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states1"
+SCONTROL = f"""\
+case "$*" in
+ping) echo "Slurmctld(primary) at x is UP" ;;
+*show*reservation*) cat '{SAMPLE}/resv.txt' ;;
+*show*nodes*) sed 's/LastBusyTime=[^ ]*/LastBusyTime=1795100000/' '{SAMPLE}/nodes.txt'
+  echo 'NodeName=a005 CPUAlloc=0 AllocMem=0 State=IDLE Partitions=main LastBusyTime=1795100000' ;;
+*show*node*) echo 'NodeName=a005 CPUAlloc=0 AllocMem=0 State=IDLE Partitions=main' ;;
+*) echo "$*" >>'@CALLS@'; echo 'slurm_update error: Access/permission denied' >&2; exit 1 ;;
+esac
+"""
+
+
+class Host:
+    """A host with recorded Slurm commands, hooks and a configuration."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.calls = directory / "calls"
+        self.write("bin/scontrol", SCONTROL.replace("@CALLS@", str(self.calls)))
+        self.write("bin/squeue", "")
+        self.write("hooks/join", "exit 0")
+        self.write("hooks/reset", "exit 0")
+        self.config = directory / "dnm.ini"
+        self.config.write_text(
+            f"[settings]\nstate_dir = {directory}/state\n[node_convert]\n"
+            f"hooks_dir = {directory}/hooks\n"
+        )
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "dnm.convert.cli", *arguments],
+            env={
+                "PATH": f"{self.directory}/bin:{os.environ['PATH']}",
+                "PYTHONPATH": os.getcwd(),
+                "DNM_CONFIG": str(self.config),
+                **environ,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "", "--set", "--set both", "--set k8s", "--set k8s --node-type a",
+        "--set k8s --num-nodes 2", "--set batch --node-name a --node-type a --num-nodes 1",
+        "--set k8s --node-type a --num-nodes 0", "--set k8s --node-type a --num-nodes x",
+        "--set k8s --node-name A_1;x", "--set k8s --node-name -x", "--list --set k8s",
+        "--set k8s --node-name a1 --namespace Dev", "--list --resume", "--nosuch", "--lis",
+        "--set k8s --node-type a;b --num-nodes 1", "--list --output xml",
+    ],
+)  # fmt: skip
+def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments.split())
+    assert ended.value.code == 2
+    assert "node-convert: error:" in capsys.readouterr().err
+
+
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for option in (
+        "--set", "--node-name", "--node-type", "--num-nodes", "--namespace", "--list", "--resume",
+        "--allow-preempt", "--force", "--dry-run", "--output", "--config", "MIN_IDLE_SECONDS",
+    ):  # fmt: skip
+        assert option in text
+
+
+def test_list_as_table_and_json_say_the_same(host: Host) -> None:
+    table = host.run("--list")
+    document = host.run("--list", "--output", "json")
+    assert table.returncode == document.returncode == 0, table.stderr
+    assert table.stdout.split("\n", 1)[0].split() == ["NODE", "STATE", "IDLE", "VERDICT", "REASON"]
+    from_table = parse_list(table.stdout.encode())
+    from_json = parse_list(document.stdout.encode())
+    assert from_table is not None and from_json is not None
+    assert list(from_table) == list(from_json) and len(from_json) == 8
+    assert from_json["a005"].verdict == "OK" and next(iter(from_json)) == "a005"
+    assert from_json["a004"].reason == from_table["a004"].reason == "reservation dnm_a004"
+    assert "Viable now: 1 of 8 node(s)\n" in table.stdout
+
+
+def test_list_of_a_type_and_of_a_node(host: Host) -> None:
+    of_type = parse_list(host.run("--list", "--node-type", "b").stdout.encode())
+    assert of_type is not None and sorted(of_type) == ["b001", "b002"]
+    of_name = parse_list(host.run("--list", "--node-name", "a001").stdout.encode())
+    assert of_name is not None and sorted(of_name) == ["a001"]
+    nosuch = host.run("--list", "--node-name", "a0")
+    assert nosuch.returncode == 1 and "knows no node a0" in nosuch.stderr
+
+
+def test_anything_that_can_not_be_read_is_refused(host: Host) -> None:
+    host.write("bin/squeue", "echo 'slurm_load_jobs error: x' >&2; exit 1")
+    for arguments in (("--list",), ("--set", "k8s", "--node-name", "a005")):
+        answer = host.run(*arguments)
+        assert answer.returncode == 1 and "'squeue -a -h" in answer.stderr
+        assert answer.stdout == "" and "Traceback" not in answer.stderr
+    host.write("bin/squeue", "echo '7|7|RUNNING|x|y|main|1|1|1|(null)|a[001-|'")
+    answer = host.run("--list")
+    assert answer.returncode == 1 and "can't be read" in answer.stderr
+    assert not host.calls.exists()
+
+
+def test_a_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> None:
+    answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--dry-run")
+    assert answer.returncode == 1 and "only 1 of 2" in answer.stderr
+    lines = answer.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        f"a005 {stage}"
+        for stage in ("claim", "claim", "verify", "reach", "prepare", "join", "ready")
+    ]
+    assert "scontrol create reservation ReservationName=k8s-a005 Nodes=a005" in lines[0]
+    assert f"{host.directory}/hooks/join a005" in lines[5]
+    answer = host.run("--set", "batch", "--node-name", "a004", "-n")
+    assert answer.returncode == 0
+    assert [line.split(":")[0].split()[1] for line in answer.stdout.splitlines()] == [
+        "check", "drain", "reset", "reset", "delete", "boot", "health", "return", "return",
+    ]  # fmt: skip
+    assert not host.calls.exists() and not (host.directory / "state").exists()
+
+
+def test_what_slurm_refuses_leaves_nothing_behind(host: Host) -> None:
+    answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--output", "json")
+    assert answer.returncode == 1 and "0 of 2 node(s) converted" in answer.stderr
+    assert '"result":"skipped"' in answer.stdout and "permission denied" in answer.stdout
+    assert host.calls.read_text().count("create reservation") == 1
+    assert host.run("--resume").stderr == "nothing to resume\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hook"), [("--set k8s --node-name a005", "join")], ids=["join"]
+)
+def test_without_its_hook_nothing_is_claimed(host: Host, arguments: str, hook: str) -> None:
+    (host.directory / "hooks" / hook).unlink()
+    answer = host.run(*arguments.split())
+    assert answer.returncode == 1 and f"there is no hook {host.directory}/hooks/{hook}" in (
+        answer.stderr
+    )
+    assert not host.calls.exists()
+
+
+def test_a_wrong_setting_is_exit_2(host: Host) -> None:
+    answer = host.run("--list", PREEMPT_MODE="kill")
+    assert answer.returncode == 2 and "PREEMPT_MODE=kill" in answer.stderr
+    host.config.write_text("[node_convert]\nhook_dir = x\n")
+    answer = host.run("--list")
+    assert answer.returncode == 2 and "did you mean 'hooks_dir'?" in answer.stderr
+
+
+def test_nodes_that_can_not_be_lent_are_named_with_the_reason(host: Host) -> None:
+    answer = host.run("--set", "k8s", "--node-name", "b001")
+    assert answer.returncode == 1 and "state flag DRAIN" in answer.stderr
+    answer = host.run("--set", "k8s", "--node-type", "x", "--num-nodes", "1")
+    assert answer.returncode == 1 and "knows no node of this type" in answer.stderr
+
+
+def test_the_list_does_not_pay_for_kubernetes(host: Host) -> None:
+    """Counted in modules: it is asked for in every run of dnm."""
+    code = (
+        "import sys; from dnm.convert.cli import main\n"
+        "try: main(['--list'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted(m for m in sys.modules if m.startswith(('kubernetes', 'dnm.kube', 'http.', "
+        "'typer', 'rich', 'yaml', 'difflib', 'importlib.metadata'))), file=sys.stderr)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PATH": f"{host.directory}/bin:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert answer.stderr == "[]\n"

@@ -1,0 +1,431 @@
+"""Pods are counted as YuniKorn counts them; the numbers are those of the scheduler's own tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dnm.demand.demand import Demand, DemandFacts, gather_demand, pending_fingerprint
+from dnm.demand.gangs import GangApp, gang_demand
+from dnm.demand.pending import NotCounted
+from dnm.demand.pod_request import (
+    ContainerRequest,
+    ContainerState,
+    PodRequest,
+    application_id,
+    effective_request,
+    requested_queue,
+    task_groups,
+)
+from dnm.model.cluster import Claim, NodeSelectorTerm, Pod, Requirement, TaskGroup, YunikornView
+from dnm.model.config import Config
+from dnm.model.value import Resources, Unreadable
+from tests.scenes import (
+    DEV,
+    GB,
+    GPU,
+    NOW,
+    bound,
+    config,
+    demand,
+    pods,
+    policy,
+    size,
+    text,
+    tree,
+)
+
+M = 10**6
+SMALL = size(4, 16)
+
+
+def container(name: str = "c", sidecar: bool = False, **requests: str) -> ContainerRequest:
+    names = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
+    quantities = {names.get(key, key): text for key, text in requests.items()}
+    return ContainerRequest(name=name, requests=quantities, is_sidecar=sidecar)
+
+
+def pod_request(*containers: ContainerRequest, **more: Any) -> PodRequest:
+    return PodRequest(containers=containers, **more)
+
+
+C1 = container("c1", memory="500M", cpu="1", gpu="1")
+C2 = container("c2", memory="1024M", cpu="2", gpu="4")
+TWO = (container("c1", memory="2000M", cpu="4.096"), container("c2", memory="5000M", cpu="1.024"))
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param(pod_request(), {}, id="best effort: one pod and nothing else"),
+        pytest.param(
+            pod_request(C1, C2),
+            {"memory": 1524 * M, "vcore": 3000, "nvidia.com/gpu": 5},
+            id="containers are summed",
+        ),
+        pytest.param(
+            pod_request(C1, C2, overhead={"memory": "500M", "cpu": "1", "nvidia.com/gpu": "1"}),
+            {"memory": 2024 * M, "vcore": 4000, "nvidia.com/gpu": 6},
+            id="overhead is added",
+        ),
+        pytest.param(
+            pod_request(*TWO, init_containers=(
+                container("i1", memory="4096M", cpu="0.5", gpu="1"),
+                container("i2", memory="10000M"),
+            )),
+            {"memory": 10000 * M, "vcore": 5120, "nvidia.com/gpu": 1},
+            id="defect 18: of init containers the largest, resource by resource",
+        ),
+        pytest.param(
+            pod_request(*TWO, init_containers=(
+                container("s1", sidecar=True, memory="10M", cpu="1"),
+                container("s2", sidecar=True, memory="10M", cpu="1"),
+                container("i1", memory="4096M", cpu="10"),
+            )),
+            {"memory": 7020 * M, "vcore": 12000},
+            id="sidecars stay beside the containers and beside later init containers",
+        ),
+        pytest.param(
+            pod_request(container(memory="512M"), init_containers=(
+                container("s", sidecar=True, memory="1024M"),
+                container("i", memory="256M"),
+            )),
+            {"memory": 1536 * M},
+            id="a sidecar larger than the init container after it",
+        ),
+        pytest.param(
+            pod_request(container(memory="512M", cpu="1"), init_containers=(
+                container("i", memory="1024M", cpu="1", gpu="1"),
+                container("s", sidecar=True, memory="1024M", cpu="1"),
+            )),
+            {"memory": 1536 * M, "vcore": 2000, "nvidia.com/gpu": 1},
+            id="an init container before the sidecar does not run beside it",
+        ),
+        pytest.param(
+            pod_request(
+                container(cpu="1", memory="1G"), container("d", cpu="1", gpu="1"),
+                pod_level={"cpu": "5", "memory": "3G", "nvidia.com/gpu": "9"},
+            ),
+            {"vcore": 5000, "memory": 3 * GB, "nvidia.com/gpu": 1},
+            id="pod-level requests replace cores and memory only",
+        ),
+        pytest.param(
+            pod_request(
+                container(cpu="1"), pod_level={"cpu": "2"}, overhead={"cpu": "250m"}),
+            {"vcore": 2250},
+            id="overhead comes on top of pod-level requests",
+        ),
+        pytest.param(
+            pod_request(
+                container(cpu="1", memory="1G"),
+                states={"c": ContainerState(allocated={"cpu": "2"}, requests={"memory": "3G"})},
+            ),
+            {"vcore": 2000, "memory": 3 * GB},
+            id="resized in place: the most of spec, allocated and actual",
+        ),
+        pytest.param(
+            pod_request(
+                container(cpu="9"),
+                states={"c": ContainerState(allocated={"cpu": "2"}, requests={"cpu": "1"})},
+                resize_infeasible=True,
+            ),
+            {"vcore": 1000},
+            id="an infeasible resize: what it has",
+        ),
+        pytest.param(
+            pod_request(container(cpu="9"), resize_infeasible=True),
+            {"vcore": 9000},
+            id="an infeasible resize without a status: what it asked for",
+        ),
+        pytest.param(
+            pod_request(container(cpu="0.0001", memory="1.5", storage="1Ki")),
+            {"vcore": 1, "memory": 2, "ephemeral-storage": 1024},
+            id="fractions are rounded up",
+        ),
+    ],
+)  # fmt: skip
+def test_effective_request(pod: PodRequest, expected: Resources) -> None:
+    assert effective_request(pod) == {"pods": 1, **expected}
+
+
+LABEL, ANNOTATION = "yunikorn.apache.org/queue", "yunikorn.apache.org/queue"
+APP = "yunikorn.apache.org/app-id"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "expected"),
+    [
+        pytest.param({LABEL: "root.a", "queue": "root.c"}, {ANNOTATION: "root.b"}, "root.a",
+                     id="the label first"),
+        pytest.param({"queue": "root.c"}, {ANNOTATION: "root.b"}, "root.b", id="then annotation"),
+        pytest.param({"queue": "root.c"}, {}, "root.c", id="then the old label"),
+        pytest.param({}, {}, "", id="none"),
+    ],
+)  # fmt: skip
+def test_requested_queue(
+    labels: Mapping[str, str], annotations: Mapping[str, str], expected: str
+) -> None:
+    assert requested_queue(labels, annotations) == expected
+
+
+def test_a_site_may_name_its_own_queue_annotation() -> None:
+    annotations = {"site.example/queue": "root.mine", ANNOTATION: "root.b"}
+    assert requested_queue({}, annotations, "site.example/queue") == "root.mine"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "expected"),
+    [
+        pytest.param({APP: "l", "applicationId": "x"}, {APP: "a"}, "l", id="label"),
+        pytest.param({"applicationId": "x"}, {APP: "a"}, "a", id="annotation"),
+        pytest.param({"applicationId": "x", "spark-app-selector": "s"}, {}, "x", id="old label"),
+        pytest.param({"spark-app-selector": "s"}, {}, "s", id="spark"),
+        pytest.param({}, {}, "yunikorn-dev-autogen", id="one for the namespace"),
+        pytest.param({APP: "x-uniqueautogen"}, {}, "x-u1", id="one for the pod"),
+    ],
+)
+def test_application_id(
+    labels: Mapping[str, str], annotations: Mapping[str, str], expected: str
+) -> None:
+    assert application_id(labels, annotations, "dev", "u1") == expected
+
+
+def test_a_generated_application_id_is_cut() -> None:
+    assert len(application_id({}, {}, "n" * 63, "u1")) == 63
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        pytest.param("", (), id="none"),
+        pytest.param("{not json", (), id="not JSON"),
+        pytest.param('[{"name": "w", "minMember": 2, "minResource": {"cpu": "x"}}]', (),
+                     id="no quantity"),
+        pytest.param(
+            '[{"name": "w", "minMember": 2, "minResource": {"cpu": "500m", "memory": 1024},'
+            ' "nodeSelector": {"a": "b"}}]',
+            (TaskGroup(name="w", min_member=2,
+                       min_resource={"vcore": 500, "memory": 1024, "pods": 1}),),
+            id="quantities as text or number, further keys",
+        ),
+    ],
+)  # fmt: skip
+def test_task_groups(annotation: str, expected: tuple[TaskGroup, ...]) -> None:
+    assert task_groups(annotation) == expected
+
+
+# --- all pods ---------------------------------------------------------------------------------
+
+
+def gather(some: list[Pod], conf: Config | None = None, **limits: Resources) -> Demand:
+    return demand(some, conf or config(), tree(**limits))
+
+
+def test_used_goes_up_the_tree_and_pending_too() -> None:
+    found = gather(
+        bound(2, SMALL, "k1") + bound(1, SMALL, "k1", namespace="gpu", app="g") + pods(3, SMALL)
+    )
+    assert found.queues[DEV].used == {**size(8, 32), "pods": 2}
+    assert found.queues[GPU].used == {**size(4, 16), "pods": 1}
+    assert found.queues["root.anvil"].used == {**size(12, 48), "pods": 3}
+    assert found.queues[DEV].pending == {**size(12, 48), "pods": 3}
+    assert found.queues["root.anvil"].pending_pods == 3
+    assert found.queues[GPU].pending_pods == 0
+
+
+def test_nodes_know_their_pods_daemonsets_and_work() -> None:
+    found = gather(
+        bound(2, SMALL, "k1", namespace="anywhere", is_yunikorn=False)
+        + bound(1, size(1, 1), "k1", name="ds", is_daemonset=True)
+        + bound(1, size(1, 1), "k2", name="mirror", is_mirror=True, is_yunikorn=False)
+    )
+    assert found.nodes["k1"].used == {**size(9, 33), "pods": 3}
+    assert found.nodes["k1"].daemonsets == {**size(1, 1), "pods": 1}
+    assert (found.nodes["k1"].work_pods, found.nodes["k2"].work_pods) == (2, 0)
+    assert "k3" not in found.nodes
+
+
+def test_pods_of_daemonsets_that_yunikorn_schedules_count_in_their_queue() -> None:
+    found = gather(bound(1, SMALL, "k1", is_daemonset=True))
+    assert found.queues[DEV].used == {**SMALL, "pods": 1}
+
+
+def test_equal_pods_are_one_group_with_their_age() -> None:
+    old, young = pods(2, SMALL, ago=100), pods(3, SMALL, ago=10, name="y")
+    (group,) = gather(young + old).groups
+    assert (group.count, group.young, group.oldest) == (2, 3, text(100))
+    assert group.names == ("p0", "p1", "y0")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"namespace": "lab", "queue": DEV}, id="another namespace"),
+        pytest.param({"queue": GPU, "app": "b"}, id="another queue"),
+        pytest.param({"shape": {"node_selector": (("a", "b"),)}}, id="another shape"),
+    ],
+)
+def test_what_differs_is_another_group(other: dict[str, Any]) -> None:
+    found = gather(pods(1, SMALL) + pods(1, SMALL, name="o", **other))
+    assert len(found.groups) == 2
+    assert len({group.fingerprint for group in found.groups}) == 2
+
+
+def test_a_fingerprint_is_of_what_the_group_is_not_of_its_pods() -> None:
+    (one,) = gather(pods(1, SMALL, ago=100)).groups
+    (other,) = gather(pods(7, SMALL, ago=900, name="other", app="b")).groups
+    assert one.fingerprint == other.fingerprint
+    assert one.fingerprint == "52337c5d32c6c95c"  # the same in every process and version
+
+
+NOT_COUNTED = {
+    NotCounted.GATED: {"is_gated": True},
+    NotCounted.REJECTED: {"is_rejected": True},
+    NotCounted.TERMINATING: {"is_terminating": True},
+    NotCounted.FOREIGN: {"is_yunikorn": False},
+    NotCounted.NO_QUEUE: {"queue": "root.nowhere", "app": "n"},
+    NotCounted.CLAIM: {"claims": ("gone",)},
+}
+
+
+@pytest.mark.parametrize("why", NOT_COUNTED, ids=lambda why: why.name)
+def test_what_is_not_counted_is_named(why: NotCounted) -> None:
+    found = gather(pods(4, SMALL, **NOT_COUNTED[why]))
+    assert found.groups == ()
+    ((namespace, reason, count, names),) = [
+        (one.namespace, one.why, one.count, one.names) for one in found.uncounted
+    ]
+    assert (namespace, reason, count, names) == ("dev", why, 4, ("p0", "p1", "p2"))
+
+
+def test_pods_of_other_schedulers_are_only_named_where_namespaces_are_monitored() -> None:
+    assert gather(pods(4, SMALL, namespace="system", is_yunikorn=False)).uncounted == ()
+
+
+def test_claims_that_could_not_be_read_leave_their_pods_out() -> None:
+    facts = DemandFacts(now=NOW, claims=Unreadable(what="claims", error="403"))
+    found = gather_demand(
+        pods(1, SMALL, claims=("data",)) + pods(1, SMALL, name="free"), config(), tree(), facts
+    )
+    assert [group.names for group in found.groups] == [("free0",)]
+    assert [one.why for one in found.uncounted] == [NotCounted.CLAIM]
+
+
+def test_volumes_of_equal_affinity_do_not_split_a_group() -> None:
+    zone = NodeSelectorTerm(expressions=(Requirement(key="zone", operator="In", values=("b",)),))
+    claims = [
+        Claim(namespace="dev", name=f"c{n}", phase="Bound", node_affinity=(zone,)) for n in range(3)
+    ]
+    some = [pod for n in range(3) for pod in pods(1, SMALL, name=f"n{n}-", claims=(f"c{n}",))]
+    (group,) = demand(some, config(), tree(), claims).groups
+    assert group.count == 3 and group.volumes == ((zone,),)
+
+
+# --- which queue ------------------------------------------------------------------------------
+
+
+def queue_of(some: list[Pod], **facts: Any) -> set[str]:
+    queues = tree(dev={}, dev_team={})
+    return {group.queue for group in demand(some, config(), queues, **facts).groups}
+
+
+@pytest.mark.parametrize(
+    ("asked", "queue"),
+    [
+        pytest.param("", DEV, id="none asked: by the namespace map"),
+        pytest.param("root.anvil.dev.team", "root.anvil.dev.team", id="as written"),
+        pytest.param("Root.Anvil.GPU", GPU, id="case does not matter"),
+        pytest.param("root.anvil.dev.team.alice", "root.anvil.dev.team", id="a dynamic queue"),
+        pytest.param("root.anvil.gpu.a.b", GPU, id="a dynamic queue, two levels down"),
+    ],
+)
+def test_the_queue_a_pod_is_booked_on(asked: str, queue: str) -> None:
+    assert queue_of(pods(1, SMALL, queue=asked)) == {queue}
+
+
+def test_a_queue_without_root_is_below_root() -> None:
+    """`provided` places it below root, with dots replaced: not a configured queue here."""
+    assert queue_of(pods(1, SMALL, queue="anvil.dev")) == set()
+
+
+def test_the_first_pod_decides_even_if_it_is_bound_already() -> None:
+    first = bound(1, SMALL, "k1", ago=900, queue=GPU)
+    assert queue_of(first + pods(2, SMALL, queue=DEV)) == {GPU}
+
+
+def test_applications_do_not_mix() -> None:
+    some = pods(1, SMALL, app="a", queue=GPU, ago=900) + pods(1, SMALL, app="b", name="b")
+    assert queue_of(some) == {GPU, DEV}
+
+
+def test_the_scheduler_knows_better_also_for_pods_it_has_not_listed_yet() -> None:
+    view = YunikornView(queue_of_pod={"p0": GPU}, allocated={}, pending={})
+    assert queue_of(pods(3, SMALL, queue=DEV), yunikorn=view) == {GPU}
+
+
+def test_two_namespaces_on_one_queue_are_one_demand() -> None:
+    """Defect 19: each was compared with the whole limit."""
+    conf = config(namespaces={"dev": policy("dev", DEV, "a"), "lab": policy("lab", DEV, "a")})
+    found = gather(pods(2, SMALL) + pods(3, SMALL, namespace="lab", name="l", app="l"), conf)
+    assert found.queues[DEV].pending_pods == 5
+
+
+def test_the_fingerprint_of_a_queue_covers_what_is_below_it() -> None:
+    conf, queues = config(), tree(dev_team={})
+    before = demand([], conf, queues)
+    after = demand(pods(1, SMALL, queue="root.anvil.dev.team"), conf, queues)
+    assert pending_fingerprint(before, DEV) != pending_fingerprint(after, DEV)
+    assert pending_fingerprint(before, GPU) == pending_fingerprint(after, GPU)
+
+
+# --- gangs ------------------------------------------------------------------------------------
+
+WORKERS = TaskGroup(name="w", min_member=4, min_resource={**size(2, 8), "pods": 1})
+
+
+def gang(some: list[Pod]) -> tuple[int, int]:
+    """How many pending pods are taken over by placeholders, and how many are yet to come."""
+    app = GangApp(app_id="app", groups=(WORKERS,), pods=tuple(some))
+    found = gang_demand(app, NOW)
+    return len(found.taken_over), len(found.to_come)
+
+
+def members(count: int, **changes: Any) -> list[Pod]:
+    return pods(count, SMALL, task_group="w", task_groups=(WORKERS,), **changes)
+
+
+@pytest.mark.parametrize(
+    ("some", "expected"),
+    [
+        pytest.param(members(1), (0, 3), id="the first of four: three will come"),
+        pytest.param(members(6), (0, 0), id="more than the least"),
+        pytest.param(
+            members(2) + members(4, is_placeholder=True, name="tg"),
+            (2, 0),
+            id="each pending pod takes over a placeholder",
+        ),
+        pytest.param(
+            members(6) + members(4, is_placeholder=True, name="tg", node="k1"),
+            (4, 0),
+            id="more pods than placeholders: the rest counts",
+        ),
+        pytest.param(
+            members(1) + members(1, name="r", node="k1"),
+            (0, 0),
+            id="it has started: nothing is made up",
+        ),
+        pytest.param(members(1, ago=1000), (0, 0), id="it has given up on placeholders"),
+        pytest.param(members(1, is_rejected=True), (0, 0), id="rejected"),
+    ],
+)
+def test_gang(some: list[Pod], expected: tuple[int, int]) -> None:
+    assert gang(some) == expected
+
+
+def test_the_largest_gang_is_known_per_queue_and_above_it() -> None:
+    found = gather(members(1))
+    assert found.queues[DEV].largest_gang == {"vcore": 8000, "memory": 32 * GB, "pods": 4}
+    assert found.queues["root.anvil"].largest_gang == found.queues[DEV].largest_gang
+    assert found.queues[GPU].largest_gang == {}

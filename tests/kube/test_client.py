@@ -1,0 +1,524 @@
+"""Every verb of the Kubernetes edge, against the embedded cluster over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.kube.access import Access
+from dnm.kube.client import KubeClient
+from dnm.model.cluster import Claim, ConfigMap, Mark, NodeSelectorTerm, Pod, Requirement
+from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.fault_points import struck_by
+from dnm.model.value import Unreadable
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import a_config
+from tests.scripted_server import ScriptedServer, answer
+
+MARKS = {
+    "dynamic-node-manager/instance": "prod",
+    "dynamic-node-manager/node-type": "a",
+    "dynamic-node-manager/namespace": "dev",
+    "dynamic-node-manager/queue": "root.dev",
+}
+
+
+@pytest.fixture
+def kube(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeClient]:
+    monkeypatch.setattr("dnm.kube.session._FIRST_PAUSE", 0.01)
+    config = a_config(kubeconfig_path=sandbox.kubeconfig, request_timeout=timedelta(seconds=5))
+    client = KubeClient.connect(config)
+    yield client
+    client.close()
+
+
+def make_config_map(sandbox: Sandbox, **more: Any) -> None:
+    metadata = {"name": "m", "namespace": "yunikorn", "labels": {"kept": "yes"}}
+    annotations = {"kept": "1", "changed": "2", "removed": "3"}
+    sandbox.add_namespace("yunikorn")
+    sandbox.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**metadata, "annotations": annotations, "finalizers": ["site/kept"]},
+            "data": {"kept": "1", "changed": "2", "removed": "3"},
+            "binaryData": {"zip": "H4sIAAAA"},
+            **more,
+        }
+    )
+
+
+# --- lists -----------------------------------------------------------------------------------
+
+
+def test_unfinished_pods_of_the_whole_cluster_are_one_list(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    sandbox.add_pods(3, "dev", queue="root.dev")
+    sandbox.add_pods(2, "other")
+    sandbox.finish_pods(["pod-0"], "dev")
+    sandbox.finish_pods(["pod-1"], "dev", phase="Failed")
+    sandbox.requests.clear()
+    found = kube.read_pods(("dev",))
+    assert not isinstance(found, Unreadable)
+    names = sorted((pod.namespace, pod.name) for pod in found.pods)
+    assert names == [("dev", "pod-2"), ("other", "pod-0"), ("other", "pod-1")]
+    assert found.cluster_wide and not found.unreadable
+    assert [entry.path for entry in sandbox.requests.all()] == ["/api/v1/pods"]
+
+
+def test_many_pods_come_in_pages(sandbox: Sandbox, kube: KubeClient) -> None:
+    sandbox.add_pods(1100, "dev")
+    sandbox.requests.clear()
+    found = kube.read_pods(("dev",))
+    assert not isinstance(found, Unreadable)
+    assert len(found.pods) == 1100
+    assert len(sandbox.requests.pages("pods")) == 3
+
+
+def test_where_the_permissions_allow_only_namespaces_each_is_listed(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    for namespace in ("dev", "secret", "test"):
+        sandbox.add_pods(2, namespace)
+    sandbox.access.restrict({("list", "pods", "dev"), ("list", "pods", "test")})
+    found = kube.read_pods(("dev", "secret", "test"))
+    assert not isinstance(found, Unreadable)
+    assert sorted({pod.namespace for pod in found.pods}) == ["dev", "test"]
+    assert not found.cluster_wide
+    assert list(found.unreadable) == ["secret"]
+    assert "permission to list pods" in found.unreadable["secret"]
+
+
+def test_a_list_that_fails_is_not_empty(sandbox: Sandbox, kube: KubeClient) -> None:
+    sandbox.fault("status", path="/api/v1/(pods|nodes)", code=500)
+    pods, nodes = kube.read_pods(("dev",)), kube.read_nodes()
+    assert isinstance(pods, Unreadable) and "500" in pods.error and pods.what == "pods"
+    assert isinstance(nodes, Unreadable) and "500" in nodes.error and nodes.what == "nodes"
+
+
+def test_a_forbidden_list_names_the_permission(sandbox: Sandbox, kube: KubeClient) -> None:
+    sandbox.access.restrict(set())
+    nodes = kube.read_nodes()
+    assert isinstance(nodes, Unreadable)
+    assert nodes.error.endswith("the permission to list nodes")
+
+
+@pytest.mark.parametrize("kind", ["slow", "status", "cut", "lost", "down", "garbage"])
+def test_a_read_that_fails_once_is_read_again_or_told(
+    sandbox: Sandbox, kube: KubeClient, kind: str
+) -> None:
+    sandbox.add_node("k1")
+    sandbox.fault(kind, path="nodes", times=1, seconds=0.05, code=503)
+    nodes = kube.read_nodes()
+    assert isinstance(nodes, Unreadable) == (kind == "garbage")
+
+
+# --- nodes -----------------------------------------------------------------------------------
+
+
+def test_a_node_is_read(sandbox: Sandbox, kube: KubeClient) -> None:
+    taint = {"key": "dedicated", "value": "dev", "effect": "NoSchedule"}
+    sandbox.add_node(
+        "k1", cpu="127500m", memory="250Gi", more={"nvidia.com/gpu": "4", "pods": "110"},
+        labels={"dev": "true"}, taints=[taint],
+    )  # fmt: skip
+    node = kube.read_node("k1")
+    assert node is not None
+    assert {name: node.allocatable[name] for name in ("vcore", "memory", "nvidia.com/gpu")} == {
+        "vcore": 127_500,
+        "memory": 250 * 2**30,
+        "nvidia.com/gpu": 4,
+    }
+    assert node.labels["dev"] == "true"
+    assert [(taint.key, taint.value, taint.effect) for taint in node.taints] == [
+        ("dedicated", "dev", "NoSchedule")
+    ]
+    assert node.is_ready and not node.is_cordoned and not node.is_deleting
+    assert node.created and node.resource_version and node.mark is None
+    nodes = kube.read_nodes()
+    assert nodes == (node,)
+
+
+def test_states_of_nodes_are_read(sandbox: Sandbox, kube: KubeClient) -> None:
+    for name in ("cordoned", "lost", "marked", "half-marked"):
+        sandbox.add_node(name)
+    sandbox.cordon("cordoned")
+    sandbox.set_ready("lost", False)
+    kube.patch_node("marked", annotations={**MARKS, "dynamic-node-manager/fenced": "true"})
+    kube.patch_node("half-marked", annotations={"dynamic-node-manager/queue": "root.x"})
+    nodes = kube.read_nodes()
+    assert not isinstance(nodes, Unreadable)
+    by_name = {node.name: node for node in nodes}
+    assert by_name["cordoned"].is_cordoned and not by_name["marked"].is_cordoned
+    assert not by_name["lost"].is_ready and by_name["marked"].is_ready
+    assert by_name["marked"].mark == Mark(
+        instance="prod", node_type="a", namespace="dev", queue="root.dev", fenced=True
+    )
+    assert by_name["half-marked"].mark == Mark(
+        instance="", node_type="", namespace="", queue="root.x"
+    )
+
+
+def test_a_missing_node_is_none(kube: KubeClient) -> None:
+    assert kube.read_node("nobody") is None
+
+
+def test_a_node_is_marked_fenced_and_freed(sandbox: Sandbox, kube: KubeClient) -> None:
+    sandbox.add_node("k1", labels={"kept": "yes"})
+    kube.patch_node("k1", cordon=True, annotations=MARKS)
+    fenced = kube.read_node("k1")
+    assert fenced is not None and fenced.is_cordoned and fenced.mark is not None
+    kube.patch_node("k1", cordon=False, annotations=dict.fromkeys(MARKS))
+    freed = kube.read_node("k1")
+    assert freed is not None and not freed.is_cordoned and freed.mark is None
+    assert freed.labels["kept"] == "yes"
+
+
+def test_a_node_that_has_changed_is_not_patched(sandbox: Sandbox, kube: KubeClient) -> None:
+    sandbox.add_node("k1")
+    seen = kube.read_node("k1")
+    assert seen is not None
+    sandbox.cordon("k1")
+    with pytest.raises(KubeConflict, match="can't patch node k1"):
+        kube.patch_node("k1", resource_version=seen.resource_version, cordon=False)
+    now = kube.read_node("k1")
+    assert now is not None and now.is_cordoned
+
+
+def test_a_missing_node_can_not_be_patched(kube: KubeClient) -> None:
+    with pytest.raises(KubeError, match=r"can't patch node nobody: .*404"):
+        kube.patch_node("nobody", cordon=True)
+
+
+def test_a_node_is_deleted_once(sandbox: Sandbox, kube: KubeClient) -> None:
+    sandbox.add_node("k1")
+    assert kube.delete_node("k1") is True
+    assert kube.delete_node("k1") is False
+    assert kube.read_nodes() == ()
+
+
+def test_the_pods_on_a_node_are_found_in_every_namespace(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    sandbox.add_node("k1")
+    sandbox.add_pods(2, "dev")
+    sandbox.add_pods(1, "other")
+    sandbox.bind("pod-0", "k1", "dev")
+    sandbox.bind("pod-0", "k1", "other")
+    sandbox.bind("pod-1", "k1", "dev", phase="Succeeded")
+    pods = kube.read_pods_on("k1")
+    assert [(pod.namespace, pod.name, pod.node) for pod in pods] == [
+        ("dev", "pod-0", "k1"),
+        ("other", "pod-0", "k1"),
+    ]
+    sandbox.fault("status", path="pods", code=403)
+    with pytest.raises(KubeError, match="can't list the pods on node k1"):
+        kube.read_pods_on("k1")
+
+
+# --- the ConfigMap ---------------------------------------------------------------------------
+
+
+def changed(config_map: ConfigMap) -> ConfigMap:
+    return msgspec.structs.replace(
+        config_map,
+        data={"kept": "1", "changed": "new", "added": "4"},
+        annotations={"kept": "1", "changed": "new", "added": "4"},
+    )
+
+
+def test_a_missing_config_map_is_none(kube: KubeClient) -> None:
+    assert kube.read_config_map("yunikorn", "m") is None
+
+
+def test_a_config_map_is_replaced_where_dnm_knows_it_and_kept_elsewhere(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    make_config_map(sandbox)
+    before = sandbox.get("configmaps", "m", "yunikorn")
+    read = kube.read_config_map("yunikorn", "m")
+    assert read is not None
+    assert read.binary_data == {"zip": "H4sIAAAA"} and not read.immutable
+    sandbox.requests.clear()
+    written = kube.write_config_map(changed(read))
+    assert [entry.method for entry in sandbox.requests.all()] == ["PUT"]
+    after = sandbox.get("configmaps", "m", "yunikorn")
+    assert before is not None and after is not None
+    assert written.resource_version == after["metadata"]["resourceVersion"]
+    assert written.data == after["data"] == {"kept": "1", "changed": "new", "added": "4"}
+    assert written.annotations == after["metadata"]["annotations"]
+    for document in (before, after):
+        del document["data"], document["metadata"]["annotations"]
+        del document["metadata"]["resourceVersion"]
+        document["metadata"].pop("managedFields", None)
+    assert after == before
+
+
+def test_a_config_map_is_written_by_a_client_that_has_not_read_it(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    make_config_map(sandbox)
+    read = kube.read_config_map("yunikorn", "m")
+    assert read is not None
+    kube._originals.clear()
+    assert kube.write_config_map(changed(read)).data["changed"] == "new"
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["remembered", "read again"])
+def test_a_config_map_that_has_changed_is_not_written(
+    sandbox: Sandbox, kube: KubeClient, remembers: bool
+) -> None:
+    make_config_map(sandbox)
+    read = kube.read_config_map("yunikorn", "m")
+    assert read is not None
+    sandbox.edit("configmaps", "m", lambda item: item["data"].update(other="1"), "yunikorn")
+    if not remembers:
+        kube._originals.clear()
+    with pytest.raises(KubeConflict, match="can't write ConfigMap yunikorn/m"):
+        kube.write_config_map(changed(read))
+    now = sandbox.get("configmaps", "m", "yunikorn")
+    assert now is not None and now["data"]["other"] == "1" and now["data"]["changed"] == "2"
+
+
+def test_everything_can_be_taken_out_of_a_config_map(sandbox: Sandbox, kube: KubeClient) -> None:
+    make_config_map(sandbox)
+    read = kube.read_config_map("yunikorn", "m")
+    assert read is not None
+    kube.write_config_map(msgspec.structs.replace(read, data={}, binary_data={}, annotations={}))
+    now = kube.read_config_map("yunikorn", "m")
+    assert now is not None and not (now.data or now.binary_data or now.annotations)
+
+
+@pytest.mark.parametrize("kind", ["lost", "cut"])
+def test_a_lost_answer_says_that_the_outcome_is_unknown(
+    sandbox: Sandbox, kube: KubeClient, kind: str
+) -> None:
+    make_config_map(sandbox)
+    read = kube.read_config_map("yunikorn", "m")
+    assert read is not None
+    sandbox.fault(kind, methods=("PUT",))
+    sentence = "it is not known whether dnm could write ConfigMap yunikorn/m: .*: look there"
+    with pytest.raises(KubeError, match=sentence):
+        kube.write_config_map(changed(read))
+    now = kube.read_config_map("yunikorn", "m")
+    assert now is not None and now.data["changed"] == "new"  # it had happened
+
+
+def test_a_write_that_was_refused_has_not_happened(sandbox: Sandbox, kube: KubeClient) -> None:
+    make_config_map(sandbox, immutable=True)
+    read = kube.read_config_map("yunikorn", "m")
+    assert read is not None and read.immutable
+    with pytest.raises(KubeError, match="can't write ConfigMap yunikorn/m: "):
+        kube.write_config_map(changed(read))
+
+
+# --- volume claims ---------------------------------------------------------------------------
+
+
+def make_claim(sandbox: Sandbox, name: str, volume: str, phase: str) -> None:
+    sandbox.add_namespace("dev")
+    sandbox.create(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "dev"},
+            "spec": {"volumeName": volume} if volume else {},
+            "status": {"phase": phase},
+        }
+    )
+
+
+def make_volume(sandbox: Sandbox, name: str, zone: str) -> None:
+    expression = {"key": "zone", "operator": "In", "values": [zone]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    sandbox.create(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {"nodeAffinity": affinity} if zone else {},
+        }
+    )
+
+
+def pods_with(*claims: str, node: str = "") -> tuple[Pod, ...]:
+    from dnm.model.cluster import PodShape
+
+    shape = PodShape(request={})
+    return tuple(
+        Pod(namespace="dev", name=f"p-{claim}", shape=shape, claims=(claim,), node=node)
+        for claim in claims
+    )
+
+
+def test_claims_come_with_the_affinity_of_their_volumes(sandbox: Sandbox, kube: KubeClient) -> None:
+    make_claim(sandbox, "bound", "v1", "Bound")
+    make_claim(sandbox, "anywhere", "v2", "Bound")
+    make_claim(sandbox, "waiting", "", "Pending")
+    make_claim(sandbox, "nobodys", "v1", "Bound")
+    make_volume(sandbox, "v1", "east")
+    make_volume(sandbox, "v2", "")
+    sandbox.requests.clear()
+    claims = kube.read_claims(pods_with("bound", "anywhere", "waiting", "missing"))
+    assert not isinstance(claims, Unreadable)
+    east = NodeSelectorTerm(expressions=(Requirement(key="zone", operator="In", values=("east",)),))
+    assert sorted(claims, key=lambda claim: claim.name) == [
+        Claim(namespace="dev", name="anywhere", phase="Bound"),
+        Claim(namespace="dev", name="bound", phase="Bound", node_affinity=(east,)),
+        Claim(namespace="dev", name="waiting", phase="Pending"),
+    ]
+    assert len(sandbox.requests.all()) == 2
+
+
+@pytest.mark.parametrize(
+    "pods", [(), pods_with("x", node="k1")], ids=["no pods", "only bound pods"]
+)
+def test_claims_are_not_read_where_no_pending_pod_names_one(
+    sandbox: Sandbox, kube: KubeClient, pods: tuple[Pod, ...]
+) -> None:
+    sandbox.requests.clear()
+    assert kube.read_claims(pods) == ()
+    assert sandbox.requests.all() == []
+
+
+def test_claims_that_can_not_be_read_are_not_missing(sandbox: Sandbox, kube: KubeClient) -> None:
+    make_claim(sandbox, "bound", "v1", "Bound")
+    sandbox.access.restrict({("list", "persistentvolumeclaims", "dev")})
+    claims = kube.read_claims(pods_with("bound"))
+    assert isinstance(claims, Unreadable)
+    assert "permission to list persistentvolumes" in claims.error
+
+
+# --- evictions -------------------------------------------------------------------------------
+
+
+def one_pod(sandbox: Sandbox, kube: KubeClient) -> Pod:
+    sandbox.add_node("k1")
+    sandbox.add_pods(1, "dev", labels={"app": "x"})
+    sandbox.bind("pod-0", "k1", "dev")
+    return kube.read_pods_on("k1")[0]
+
+
+def test_a_pod_is_evicted_and_once_gone_it_is_no_error(sandbox: Sandbox, kube: KubeClient) -> None:
+    pod = one_pod(sandbox, kube)
+    assert kube.evict(pod) == ""
+    sandbox.delete("pods", "pod-0", "dev")
+    assert kube.evict(pod) == ""
+
+
+def test_another_pod_of_the_same_name_is_not_evicted(sandbox: Sandbox, kube: KubeClient) -> None:
+    pod = one_pod(sandbox, kube)
+    sandbox.fault("status", path="eviction", code=409, message="uid does not match")
+    assert kube.evict(pod) == ""
+
+
+def test_a_pod_is_evicted_by_its_uid() -> None:
+    config = a_config()
+    with ScriptedServer([answer({"kind": "Status"})]) as server:
+        access = Access(server=server.url, source="test", authorization=lambda: "")
+        pod = msgspec.structs.replace(pods_with("x")[0], uid="u1")
+        assert KubeClient(access, config).evict(pod) == ""
+        (asked,) = server.asked
+    body = msgspec.json.decode(asked.body)
+    assert asked.path == "/api/v1/namespaces/dev/pods/p-x/eviction"
+    assert body["deleteOptions"] == {"preconditions": {"uid": "u1"}}
+
+
+def test_a_disruption_budget_says_why_not(sandbox: Sandbox, kube: KubeClient) -> None:
+    pod = one_pod(sandbox, kube)
+    sandbox.create(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "b", "namespace": "dev"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
+        }
+    )
+    assert "disruption budget" in kube.evict(pod)
+    assert len(kube.read_pods_on("k1")) == 1
+
+
+# --- permissions, time, version --------------------------------------------------------------
+
+
+def test_permissions_are_asked_for(sandbox: Sandbox, kube: KubeClient) -> None:
+    sandbox.access.restrict({("list", "pods", "dev"), ("create", "selfsubjectaccessreviews", "*")})
+    assert kube.can_i("list", "pods", "dev")
+    assert not kube.can_i("list", "pods", "")
+    assert not kube.can_i("delete", "nodes", "")
+    assert not kube.can_i("create", "pods", "dev", subresource="eviction")
+
+
+def test_the_time_of_the_server_is_read(sandbox: Sandbox, kube: KubeClient) -> None:
+    sandbox.clock.skew_seconds = 3600
+    skew = kube.server_time() - datetime.now(UTC)
+    assert kube.server_time().tzinfo is UTC
+    assert skew != timedelta(0)
+
+
+def test_the_version_of_the_server_is_read(kube: KubeClient) -> None:
+    assert kube.version().startswith("v1.")
+    assert kube.server.startswith("http://127.0.0.1:")
+
+
+# --- Deployments -----------------------------------------------------------------------------
+
+
+def a_deployment(name: str, **labels: str) -> dict[str, Any]:
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": name}},
+            "template": template,
+        },
+    }
+
+
+def test_a_deployment_is_created_found_scaled_and_deleted(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    sandbox.add_namespace("dev")
+    created = kube.create_deployment("dev", a_deployment("load", mine="yes"))
+    kube.create_deployment("dev", a_deployment("other"))
+    assert (created.name, created.namespace, created.replicas) == ("load", "dev", 2)
+    (found,) = kube.list_deployments("dev", "mine=yes")
+    assert found.name == "load" and found.labels == {"mine": "yes"} and found.created
+    assert kube.scale_deployment("dev", "load", 5).replicas == 5
+    with pytest.raises(KubeConflict, match="can't create a Deployment in namespace dev"):
+        kube.create_deployment("dev", a_deployment("load"))
+    assert kube.delete_deployment("dev", "load") is True
+    assert kube.delete_deployment("dev", "load") is False
+    assert kube.list_deployments("dev", "mine=yes") == ()
+
+
+# --- fault points ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_fault_point_that_fails_is_an_error_of_kubernetes(
+    sandbox: Sandbox, kube: KubeClient, when: str
+) -> None:
+    def strike(point: str, moment: str) -> None:
+        if (point, moment) in {("kube.patch_node", when), ("kube.load_access", when)}:
+            raise OSError(5, "injected")
+
+    sandbox.add_node("k1")
+    with struck_by(strike):
+        with pytest.raises(KubeError, match=r"can't patch node k1: .*injected"):
+            kube.patch_node("k1", cordon=True)
+        with pytest.raises(KubeError, match=r"can't use the kubeconfig .*: .*injected"):
+            KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
+    node = kube.read_node("k1")
+    assert node is not None and node.is_cordoned == (when == "after")

@@ -1,0 +1,392 @@
+"""Pods as the API prints them, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dnm.kube.pods import PodReducer
+from dnm.model.cluster import (
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    Requirement,
+    TaskGroup,
+    Toleration,
+)
+
+MI = 2**20
+
+
+def a_pod(
+    metadata: Mapping[str, Any] = {}, spec: Mapping[str, Any] = {}, status: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    """Pending in namespace dev, with one container that asks for one CPU."""
+    containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+    return {
+        "metadata": {"name": "p", "namespace": "dev", "uid": "u1", **metadata},
+        "spec": {"containers": containers, **spec},
+        "status": {"phase": "Pending", **status},
+    }
+
+
+def reduce_all(*pods: dict[str, Any], annotation: str = "") -> PodReducer:
+    reducer = PodReducer(annotation) if annotation else PodReducer()
+    reducer.add(json.dumps({"kind": "PodList", "items": list(pods)}).encode())
+    return reducer
+
+
+def reduce_one(*parts: dict[str, Any], **options: str) -> Pod:
+    reducer = reduce_all(a_pod(*parts), **options)
+    assert reducer.unreadable == {}
+    return reducer.pods[0]
+
+
+# --- fields ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        pytest.param(({"creationTimestamp": "2026-05-01T00:00:00Z"},),
+                     {"created": "2026-05-01T00:00:00Z"}, id="created"),
+        pytest.param(({"creationTimestamp": None, "labels": None, "annotations": None},),
+                     {"created": ""}, id="nulls"),
+        pytest.param(({"deletionTimestamp": "2026-05-01T00:00:00Z"},),
+                     {"is_terminating": True}, id="terminating"),
+        pytest.param(({}, {"nodeName": "k1"}), {"node": "k1", "running": False}, id="bound"),
+        pytest.param(({}, {"nodeName": "k1"}, {"phase": "Running"}),
+                     {"node": "k1", "running": True}, id="running"),
+        pytest.param(({}, {"priority": 1000}), {"priority": 1000}, id="priority"),
+        pytest.param(({}, {"nodeName": "k1", "priority": -5}), {"priority": -5},
+                     id="low and bound"),
+        pytest.param(({}, {"schedulerName": "yunikorn"}),
+                     {"is_yunikorn": True, "app_id": "yunikorn-dev-autogen"}, id="yunikorn's"),
+        pytest.param(({}, {"schedulerName": "Yunikorn"}),
+                     {"is_yunikorn": False, "app_id": ""}, id="not yunikorn's"),
+        pytest.param(({"ownerReferences": [{"kind": "ReplicaSet"}, {"kind": "DaemonSet"}]},),
+                     {"is_daemonset": True}, id="daemon set"),
+        pytest.param(({"ownerReferences": [{"kind": "ReplicaSet"}]},),
+                     {"is_daemonset": False}, id="replica set"),
+        pytest.param(({"annotations": {"kubernetes.io/config.mirror": "9f"}},),
+                     {"is_mirror": True}, id="mirror pod"),
+        pytest.param(({}, {"schedulingGates": [{"name": "g"}]}), {"is_gated": True}, id="gated"),
+        pytest.param(({}, {"schedulingGates": []}), {"is_gated": False}, id="no gate left"),
+        pytest.param(({}, {}, {"reason": "ApplicationRejected"}), {"is_rejected": True},
+                     id="rejected"),
+        pytest.param(({"annotations": {"internal.yunikorn.apache.org/placeholder": "true"}},),
+                     {"is_placeholder": True}, id="placeholder"),
+        pytest.param(({"annotations": {"yunikorn.apache.org/placeholder": "true"}},),
+                     {"is_placeholder": True}, id="placeholder before 1.6"),
+        pytest.param(({"labels": {"placeholder": "true"}},),
+                     {"is_placeholder": True}, id="placeholder by label"),
+        pytest.param(({"annotations": {"yunikorn.apache.org/task-group-name": "g"}},),
+                     {"task_group": "g"}, id="member of a gang"),
+        pytest.param(({"annotations": {"yunikorn.apache.org/task-groups": json.dumps(
+                        [{"name": "g", "minMember": 3, "minResource": {"cpu": "2"}}])}},),
+                     {"task_groups": (TaskGroup(name="g", min_member=3,
+                                                min_resource={"vcore": 2000, "pods": 1}),)},
+                     id="leader of a gang"),
+        pytest.param(({}, {"volumes": [
+                        {"name": "b", "persistentVolumeClaim": {"claimName": "z"}},
+                        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+                        {"name": "c", "configMap": {"name": "x"}}]}),
+                     {"claims": ("p-scratch", "z")}, id="claims"),
+        pytest.param(({}, {"nodeName": "k1", "volumes": [
+                        {"name": "b", "persistentVolumeClaim": {"claimName": "z"}}]}),
+                     {"claims": ()}, id="claims of a bound pod do not matter"),
+    ],
+)  # fmt: skip
+def test_a_field_is_read(parts: tuple[dict[str, Any], ...], expected: dict[str, Any]) -> None:
+    pod = reduce_one(*parts)
+    assert {name: getattr(pod, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "queue"),
+    [
+        pytest.param({"yunikorn.apache.org/queue": "root.a", "queue": "root.b"},
+                     {"yunikorn.apache.org/queue": "root.c"}, "root.a", id="canonical label"),
+        pytest.param({"queue": "root.b"}, {"yunikorn.apache.org/queue": "root.c"}, "root.c",
+                     id="annotation"),
+        pytest.param({"queue": "root.b"}, {}, "root.b", id="old label"),
+        pytest.param({}, {}, "", id="none"),
+        pytest.param({"queue": "root.b"}, {"site/queue": "root.d"}, "root.d", id="the site's own"),
+    ],
+)  # fmt: skip
+def test_the_queue_that_is_asked_for(
+    labels: dict[str, str], annotations: dict[str, str], queue: str
+) -> None:
+    metadata = {"labels": labels, "annotations": annotations}
+    spec = {"schedulerName": "yunikorn"}
+    assert reduce_one(metadata, spec, annotation="site/queue").queue == queue
+
+
+def test_an_annotation_that_is_not_the_sites_own_is_ignored() -> None:
+    for key in ("/", "site_queue", "site/queue"):
+        assert reduce_one({"annotations": {key: "root.x"}}).queue == ""
+
+
+def test_pods_without_an_application_of_their_own_share_one_a_namespace() -> None:
+    spec = {"schedulerName": "yunikorn"}
+    pods = reduce_all(
+        a_pod({"name": "a"}, spec),
+        a_pod({"name": "b", "namespace": "other"}, spec),
+        a_pod({"name": "c", "labels": {"yunikorn.apache.org/app-id": "x-uniqueautogen"}}, spec),
+        a_pod(
+            {"name": "d", "uid": "u2", "labels": {"yunikorn.apache.org/app-id": "x-uniqueautogen"}},
+            spec,
+        ),
+    ).pods
+    assert [pod.app_id for pod in pods] == [
+        "yunikorn-dev-autogen",
+        "yunikorn-other-autogen",
+        "x-u1",
+        "x-u2",
+    ]
+
+
+# --- requests --------------------------------------------------------------------------------
+
+
+def a_container(name: str = "main", **requests: str) -> dict[str, Any]:
+    return {"name": name, "resources": {"requests": requests}}
+
+
+def a_state(allocated: dict[str, str], requests: dict[str, str], name: str = "main") -> Any:
+    return {"name": name, "allocatedResources": allocated, "resources": {"requests": requests}}
+
+
+RESIZE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "request_"),
+    [
+        pytest.param({"containers": [{"name": "main"}]}, {}, {}, id="nothing"),
+        pytest.param({"containers": [a_container(cpu="500m", memory="1Mi")]}, {},
+                     {"vcore": 500, "memory": MI}, id="one container"),
+        pytest.param({"containers": [a_container(cpu="1"), a_container("b", cpu="2")]}, {},
+                     {"vcore": 3000}, id="two containers"),
+        pytest.param({"containers": [a_container(cpu="1")],
+                      "initContainers": [a_container("i", cpu="4")]}, {},
+                     {"vcore": 4000}, id="init container"),
+        pytest.param({"containers": [a_container(cpu="1")],
+                      "initContainers": [{**a_container("s", cpu="4"), "restartPolicy": "Always"}]},
+                     {}, {"vcore": 5000}, id="sidecar"),
+        pytest.param({"containers": [a_container(cpu="1")], "overhead": {"cpu": "250m"}}, {},
+                     {"vcore": 1250}, id="overhead"),
+        pytest.param({"containers": [a_container(cpu="1")],
+                      "resources": {"requests": {"cpu": "7"}}}, {}, {"vcore": 7000},
+                     id="pod level"),
+        pytest.param({"containers": [a_container(cpu="1")]},
+                     {"containerStatuses": [a_state({"cpu": "1"}, {"cpu": "1"})]},
+                     {"vcore": 1000}, id="status agrees"),
+        pytest.param({"containers": [a_container(cpu="1")]},
+                     {"containerStatuses": [a_state({"cpu": "3"}, {"cpu": "2"})]},
+                     {"vcore": 3000}, id="more is allocated"),
+        pytest.param({"containers": [a_container(cpu="8")]},
+                     {"containerStatuses": [a_state({"cpu": "3"}, {"cpu": "2"})]},
+                     {"vcore": 8000}, id="more is wanted"),
+        pytest.param({"containers": [a_container(cpu="8")]},
+                     {"containerStatuses": [a_state({"cpu": "2"}, {"cpu": "2"})],
+                      "resize": "Infeasible"}, {"vcore": 2000}, id="more can't be had"),
+        pytest.param({"containers": [a_container(cpu="8")]},
+                     {"containerStatuses": [a_state({"cpu": "2"}, {"cpu": "2"})],
+                      "conditions": RESIZE}, {"vcore": 2000}, id="more can't be had since 1.33"),
+        pytest.param({"containers": [a_container(cpu="1")]},
+                     {"containerStatuses": [a_state({"cpu": "9"}, {"cpu": "9"}, "other")]},
+                     {"vcore": 1000}, id="status of something else"),
+        pytest.param({"containers": [a_container(**{"nvidia.com/gpu": "2"})]}, {},
+                     {"nvidia.com/gpu": 2}, id="any resource"),
+        pytest.param({"containers": []}, {}, {}, id="no container"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("node", ["", "k1"], ids=["pending", "bound"])
+def test_the_request_is_the_effective_one(
+    spec: dict[str, Any], status: dict[str, Any], request_: dict[str, int], node: str
+) -> None:
+    bound = {"nodeName": node} if node else {}
+    assert reduce_one({}, {**spec, **bound}, status).shape.request == {"pods": 1, **request_}
+
+
+def test_a_resize_that_one_pod_can_not_have_is_not_held_against_its_equals() -> None:
+    spec = {"containers": [a_container(cpu="8")]}
+    states = [a_state({"cpu": "2"}, {"cpu": "2"})]
+    pods = reduce_all(
+        a_pod({}, spec, {"containerStatuses": states}),
+        a_pod({}, spec, {"containerStatuses": states, "resize": "Infeasible"}),
+        a_pod({}, spec, {"containerStatuses": states}),
+    ).pods
+    assert [pod.shape.request["vcore"] for pod in pods] == [8000, 2000, 8000]
+
+
+# --- constraints -----------------------------------------------------------------------------
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SELECTOR = {"matchLabels": {"app": "a"}, "matchExpressions": [{"key": "k", "operator": "Exists"}]}
+CONSTRAINED: dict[str, Any] = {
+    "nodeSelector": {"b": "2", "a": "1"},
+    "tolerations": [{"operator": "Exists"}, {"key": "k", "value": "v", "effect": "NoSchedule"}],
+    "affinity": {
+        "nodeAffinity": {
+            REQUIRED: {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "z", "operator": "In", "values": ["1", "2"]}]},
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+                    {},
+                ]
+            },
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}],
+        },
+        "podAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": SELECTOR}]},
+        "podAntiAffinity": {
+            REQUIRED: [
+                {"topologyKey": "host", "labelSelector": {}, "namespaces": ["dev"]},
+                {"topologyKey": "nobody"},
+            ]
+        },
+    },
+    "topologySpreadConstraints": [
+        {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"},
+        {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"},
+    ],
+    "containers": [
+        {"name": "main", "ports": [{"containerPort": 1, "hostPort": 8080}, {"containerPort": 2}]}
+    ],
+}
+
+
+def test_the_constraints_of_an_unbound_pod() -> None:
+    shape = reduce_one({"labels": {"x": "1", "app": "a"}}, CONSTRAINED).shape
+    assert shape.node_selector == (("a", "1"), ("b", "2"))
+    assert shape.tolerations == (
+        Toleration(operator="Exists"),
+        Toleration(key="k", value="v", effect="NoSchedule"),
+    )
+    assert shape.node_affinity == (
+        NodeSelectorTerm(expressions=(Requirement(key="z", operator="In", values=("1", "2")),)),
+        NodeSelectorTerm(fields=(Requirement(key="metadata.name", operator="In", values=("n",)),)),
+        NodeSelectorTerm(),
+    )
+    wanted = (
+        Requirement(key="app", operator="In", values=("a",)),
+        Requirement(key="k", operator="Exists"),
+    )
+    assert shape.pod_affinity == (
+        PodAffinityTerm(topology_key="zone", anti=False, expressions=wanted),
+        PodAffinityTerm(topology_key="host", anti=True, namespaces=("dev",)),
+    )
+    assert shape.spread_keys == ("zone",)
+    assert shape.host_ports == (8080,)
+    assert shape.labels == (("app", "a"), ("x", "1"))
+
+
+def test_a_bound_pod_needs_no_constraints() -> None:
+    shape = reduce_one({"labels": {"x": "1"}}, {**CONSTRAINED, "nodeName": "k1"}).shape
+    assert shape == msgspec.structs.replace(type(shape)(request={"pods": 1}))
+
+
+def test_labels_do_not_tell_shapes_apart_where_no_peer_matters() -> None:
+    preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    pods = reduce_all(
+        a_pod({"name": "a", "labels": {"index": "1"}}),
+        a_pod({"name": "b", "labels": {"index": "2"}}),
+        a_pod({"name": "c", "labels": {"index": "3"}}, {"affinity": preferred}),
+    ).pods
+    assert len({id(pod.shape) for pod in pods}) == 1
+
+
+def test_equal_shapes_are_one_object_however_they_are_written() -> None:
+    first = a_pod({}, {"containers": [a_container(cpu="1", memory="1Gi")]})
+    second = a_pod({}, {"containers": [a_container(memory="1024Mi", cpu="1000m")]})
+    reducer = reduce_all(first)
+    reducer.add(json.dumps({"items": [second]}).encode())
+    assert reducer.pods[0].shape is reducer.pods[1].shape
+
+
+def test_a_page_may_be_overwritten_once_it_was_added() -> None:
+    page = bytearray(json.dumps({"items": [a_pod({"labels": {"queue": "root.a"}})]}).encode())
+    reducer = PodReducer()
+    reducer.add(memoryview(page))
+    before = str(reducer.pods)
+    page[:] = b"x" * len(page)
+    assert str(reducer.pods) == before
+
+
+# --- bad bytes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        pytest.param({"containers": [a_container(cpu="much")]}, "'much' is no", id="no quantity"),
+        pytest.param({"containers": [a_container(cpu="-1")]}, "asks for -1000 of vcore",
+                     id="minus"),
+        pytest.param({"containers": [{"resources": {"requests": [1]}}]}, "Expected", id="a list"),
+        pytest.param({"tolerations": [7]}, "Expected", id="a number for a toleration"),
+        pytest.param({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "topologyKey",
+                     id="no topology"),
+        pytest.param({"volumes": [{"persistentVolumeClaim": 1}]}, "Expected", id="no claim"),
+        pytest.param({"containers": [a_container(**{"cpu": "\u001b[31m"})]}, "no Kubernetes",
+                     id="escape"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_can_not_be_read_spoils_its_namespace_and_stays(
+    spec: dict[str, Any], why: str
+) -> None:
+    reducer = reduce_all(a_pod({"name": "bad"}, spec), a_pod({"name": "ok", "namespace": "other"}))
+    assert [pod.name for pod in reducer.pods] == ["bad", "ok"]
+    assert list(reducer.unreadable) == ["dev"]
+    assert reducer.unreadable["dev"].startswith("pod bad can't be read: ")
+    assert why in reducer.unreadable["dev"]
+    assert reducer.unreadable["dev"].isprintable()
+    assert reducer.pods[0].shape.request == {"pods": 1}
+
+
+WORDS = st.sampled_from(
+    ["metadata", "name", "spec", "status", "containers", "resources", "requests", "cpu", "labels",
+     "annotations", "nodeName", "tolerations", "affinity", "volumes", "schedulerName", "yunikorn",
+     "containerStatuses", "allocatedResources", "conditions", "1", "", "items", "500m", "queue",
+     "yunikorn.apache.org/task-groups", "priority", "ownerReferences", "kind", "resize"]
+)  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(metadata=st.dictionaries(WORDS, JSON), spec=st.dictionaries(WORDS, JSON), status=JSON)
+def test_any_pod_is_a_value_or_a_decode_error(
+    metadata: dict[str, Any], spec: dict[str, Any], status: Any
+) -> None:
+    pod = {"metadata": {"name": "p", **metadata}, "spec": spec, "status": status}
+    reducer = PodReducer()
+    try:
+        reducer.add(json.dumps({"items": [pod]}).encode())
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        assert reducer.pods == []
+    else:
+        assert len(reducer.pods) == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_valid_page_with_damage_is_a_value_or_a_decode_error(data: st.DataObject) -> None:
+    page = bytearray(json.dumps({"items": [a_pod({}, CONSTRAINED)]}).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        page[data.draw(st.integers(0, len(page) - 1))] = data.draw(st.integers(0, 255))
+    reducer = PodReducer()
+    try:
+        reducer.add(bytes(page))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        assert reducer.pods == []
+    assert all(text.isprintable() for text in reducer.unreadable.values())

@@ -1,0 +1,153 @@
+"""What a run asks of the API server, counted: the benchmark, small, and without time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dnm.sandbox.cluster import Sandbox
+from tests.bench.cluster import Size, write_cluster
+from tests.bench.server import StaticServer
+from tests.bench.site import write_site
+
+SIZE = Size(nodes=30, pods=1500)
+PAGE = 500
+SELECTOR = "fieldSelector=status.phase!=Succeeded,status.phase!=Failed"
+LISTS = ["GET /TWIN/api/v1/nodes", "GET /TWIN/api/v1/pods"]
+CONFIG_MAP = "GET /TWIN/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
+UNWANTED = ("kubernetes", "urllib3", "requests", "oauthlib", "asyncio", "multiprocessing")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StaticServer]:
+    static = StaticServer(SIZE, tmp_path_factory.mktemp("cluster"))
+    static.start()
+    yield static
+    static.close()
+
+
+def dnm(*arguments: str, home: Path, program: str = "") -> str:
+    """Standard output of `dnm ...` in a process of its own; `program` is run behind it."""
+    code = (
+        "import sys\nfrom dnm.cli.app import main\n"
+        "try:\n    main()\nfinally:\n"
+        f"    sys.stdout.flush()\n{program or '    pass'}"
+    )
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def at(server: StaticServer, directory: Path, twin: str) -> Path:
+    """The configuration of a site in front of one of the server's clusters."""
+    server.take_served()
+    return write_site(directory / "site", f"http://127.0.0.1:{server.port}/{twin}")
+
+
+def pages(total: int) -> int:
+    return -(-total // PAGE)
+
+
+@pytest.mark.parametrize(
+    ("verb", "twin"),
+    [
+        pytest.param("run", "quiet", id="a run with nothing to do"),
+        pytest.param("plan", "busy", id="a plan for pending pods"),
+    ],
+)
+def test_one_list_of_each_kind_and_one_config_map(
+    server: StaticServer, tmp_path: Path, verb: str, twin: str
+) -> None:
+    config = at(server, tmp_path, twin)
+    dnm(verb, "--config", str(config), home=tmp_path)
+    requests = server.take_served().requests
+    first_pages = [request for request in requests if "continue=" not in request]
+    nodes, pods = (line.replace("TWIN", twin) for line in LISTS)
+    assert sorted(first_pages) == sorted(
+        [
+            f"{nodes}?limit={PAGE}",
+            f"{pods}?{SELECTOR}&limit={PAGE}",
+            CONFIG_MAP.replace("TWIN", twin),
+        ]
+    )
+    unfinished = SIZE.pods - SIZE.pods * 18 // 100
+    assert len(requests) == pages(SIZE.nodes) + pages(unfinished) + 1
+
+
+def test_no_byte_is_read_twice_and_none_of_finished_pods(
+    server: StaticServer, tmp_path: Path
+) -> None:
+    config = at(server, tmp_path, "quiet")
+    dnm("run", "--config", str(config), home=tmp_path)
+    read = server.take_served().bytes_sent
+    written = write_cluster(SIZE, tmp_path)
+    needed = written["quiet"].offsets[-1] + written["nodes"].offsets[-1]
+    assert needed <= read <= needed * 1.01
+
+
+def test_a_second_run_reads_the_same_and_writes_nothing(
+    server: StaticServer, tmp_path: Path
+) -> None:
+    config = at(server, tmp_path, "quiet")
+    dnm("run", "--config", str(config), home=tmp_path)
+    first, before = server.take_served(), contents(config.parent)
+    dnm("run", "--config", str(config), home=tmp_path)
+    assert server.take_served() == first
+    assert all(request.startswith("GET ") for request in first.requests)
+    assert contents(config.parent) == before
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_status_asks_nobody_and_loads_no_client(server: StaticServer, tmp_path: Path) -> None:
+    config = at(server, tmp_path, "quiet")
+    dnm("run", "--config", str(config), home=tmp_path)
+    server.take_served()
+    loaded = modules_after(tmp_path, "status", "--config", str(config))
+    assert server.take_served().requests == []
+    assert not {"kubernetes", "dnm.kube", "http.client", "ssl"} & loaded
+
+
+def test_a_run_loads_nothing_that_it_does_not_use(server: StaticServer, tmp_path: Path) -> None:
+    config = at(server, tmp_path, "quiet")
+    loaded = modules_after(tmp_path, "run", "--config", str(config))
+    assert not set(UNWANTED) & loaded
+
+
+def modules_after(home: Path, *arguments: str) -> set[str]:
+    """What a verb has imported by its end."""
+    marker = "--modules--"
+    tell = f"    print({marker!r}, *sys.modules, sep='\\n')"
+    return set(dnm(*arguments, home=home, program=tell).split(marker)[1].split())
+
+
+def test_where_only_namespaces_may_be_read_each_costs_one_list(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    from dnm.kube.client import KubeClient
+    from tests.builders import a_config
+
+    namespaces = ("one", "two", "three")
+    for namespace in namespaces:
+        sandbox.add_pods(2, namespace)
+    sandbox.access.restrict({("list", "pods", namespace) for namespace in namespaces})
+    client = KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
+    sandbox.requests.clear()
+    client.read_pods(namespaces)
+    paths = [entry.path for entry in sandbox.requests.all()]
+    each = [f"/api/v1/namespaces/{namespace}/pods" for namespace in namespaces]
+    assert paths == ["/api/v1/pods", *each]

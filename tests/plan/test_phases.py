@@ -1,0 +1,472 @@
+"""Each fact in each phase: what happens to the record, and which reason is given."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.model.cluster import Mark
+from dnm.model.config import NodeType
+from dnm.model.plan import Reason
+from dnm.model.registry import Backoff, ConverterProcess, Ended, Phase, Registry
+from dnm.plan.phases import (
+    MAX_ATTEMPTS,
+    Facts,
+    advance_node,
+    advance_request,
+    backoff_delay,
+    without_future,
+)
+from tests.builders import (
+    FENCED,
+    NOW,
+    QUEUE,
+    SIZE,
+    a_batch_node,
+    a_config,
+    a_lent_node,
+    a_node,
+    a_request,
+    facts,
+)
+
+CONVERTER = ConverterProcess(pid=77, start_ticks=5)
+LONG_AGO = NOW - timedelta(hours=2)
+AWAY = a_batch_node(in_service=False)
+BACK = a_batch_node(in_service=True)
+UNKNOWN = a_batch_node(in_service=None)
+GONE_PHASE = None
+
+
+def case(
+    phase: Phase, seen: Facts, reason: Reason, after: Phase | None, name: str, **entry: Any
+) -> Any:
+    described = f"{phase.value}-{name}"
+    return pytest.param(a_lent_node(phase, **entry), seen, reason, after, id=described)
+
+
+CASES = [
+    case(Phase.JOINING, facts([a_node()]), Reason.JOINED, Phase.SERVING, "ready"),
+    case(
+        Phase.JOINING, facts([a_node(is_ready=False)]), Reason.JOINING, Phase.JOINING, "not ready"
+    ),
+    case(Phase.JOINING, facts(), Reason.JOINING, Phase.JOINING, "not yet there"),
+    case(
+        Phase.JOINING,
+        facts([a_node(allocatable={"vcore": 1000})]),
+        Reason.JOINING,
+        Phase.JOINING,
+        "promised resource missing",
+    ),
+    case(Phase.JOINING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "rolled back"),
+    case(
+        Phase.JOINING,
+        facts(batch=[BACK], running=frozenset([CONVERTER])),
+        Reason.JOINING,
+        Phase.JOINING,
+        "converter still at work",
+        converter=CONVERTER,
+    ),
+    case(
+        Phase.JOINING,
+        facts(batch=[a_batch_node(state="IDLE+RESERVED")]),
+        Reason.JOINING,
+        Phase.JOINING,
+        "held by the reservation alone",
+    ),
+    case(Phase.JOINING, facts(), Reason.LATE, Phase.FAILED, "too late", since=LONG_AGO),
+    case(
+        Phase.SERVING,
+        facts([a_node()], working_pods={"a001": 2}),
+        Reason.IN_USE,
+        Phase.SERVING,
+        "in use",
+    ),
+    case(Phase.SERVING, facts([a_node()]), Reason.IDLE, Phase.SERVING, "just idle"),
+    case(
+        Phase.SERVING,
+        facts([a_node()]),
+        Reason.IDLE_LONG_ENOUGH,
+        Phase.SERVING,
+        "idle long enough",
+        idle_since=LONG_AGO,
+    ),
+    case(
+        Phase.SERVING,
+        facts([a_node()]),
+        Reason.IDLE,
+        Phase.SERVING,
+        "clock of the idle time in the future",
+        idle_since=NOW + timedelta(days=1),
+    ),
+    case(
+        Phase.SERVING,
+        facts([a_node(is_cordoned=True)]),
+        Reason.HELD_BY_ADMIN,
+        Phase.SERVING,
+        "cordoned by an administrator",
+        idle_since=LONG_AGO,
+    ),
+    case(
+        Phase.SERVING,
+        facts([a_node()], now=NOW, working_pods=None, **{}),
+        Reason.IDLE,
+        Phase.SERVING,
+        "no pods",
+    ),
+    case(Phase.SERVING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
+    case(Phase.SERVING, facts(batch=[AWAY]), Reason.GONE, Phase.FAILED, "Node deleted by hand"),
+    case(Phase.SERVING, facts(batch=[UNKNOWN]), Reason.GONE, Phase.FAILED, "gone, Slurm mute"),
+    case(
+        Phase.RELEASING,
+        facts([a_node(is_cordoned=True, mark=FENCED)]),
+        Reason.FENCED,
+        Phase.RELEASING,
+        "fenced",
+    ),
+    case(Phase.RELEASING, facts([a_node()]), Reason.FENCED, Phase.RELEASING, "killed before fence"),
+    case(
+        Phase.RELEASING,
+        facts([a_node(mark=FENCED)]),
+        Reason.DEMAND_RETURNED,
+        Phase.SERVING,
+        "uncordoned by an administrator",
+    ),
+    case(
+        Phase.RELEASING,
+        facts([a_node(is_cordoned=True, mark=FENCED)], working_pods={"a001": 1}),
+        Reason.DEMAND_RETURNED,
+        Phase.SERVING,
+        "a pod landed",
+    ),
+    case(
+        Phase.RELEASING,
+        facts([a_node(is_cordoned=True)]),
+        Reason.HELD_BY_ADMIN,
+        Phase.SERVING,
+        "an administrator was first",
+    ),
+    case(Phase.RELEASING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
+    case(
+        Phase.RETURNING,
+        facts([a_node(is_cordoned=True)], batch=[AWAY]),
+        Reason.HELD_BY_ADMIN,
+        Phase.RETURNING,
+        "cordoned by an administrator",
+    ),
+    case(Phase.RETURNING, facts(batch=[BACK]), Reason.RETURNED, GONE_PHASE, "back"),
+    case(
+        Phase.RETURNING,
+        facts([a_node()], batch=[BACK]),
+        Reason.GAVE_UP,
+        Phase.FAILED,
+        "offered to both",
+    ),
+    case(
+        Phase.RETURNING,
+        facts(batch=[BACK], running=frozenset([CONVERTER])),
+        Reason.RETURNING,
+        Phase.RETURNING,
+        "converter at work",
+        converter=CONVERTER,
+    ),
+    case(
+        Phase.RETURNING,
+        facts(batch=[AWAY]),
+        Reason.RETURNING,
+        Phase.RETURNING,
+        "boots",
+        retry_after=NOW + timedelta(minutes=1),
+    ),
+    case(Phase.RETURNING, facts(batch=[AWAY]), Reason.RETRY, Phase.RETURNING, "tried again"),
+    case(Phase.RETURNING, facts(batch=[UNKNOWN]), Reason.UNKNOWN, Phase.RETURNING, "Slurm is mute"),
+    case(
+        Phase.RETURNING,
+        facts(batch=[AWAY]),
+        Reason.GAVE_UP,
+        Phase.FAILED,
+        "tries used up",
+        attempts=MAX_ATTEMPTS,
+    ),
+    case(
+        Phase.RETURNING,
+        facts([a_node()], batch=[AWAY], working_pods={"a001": 1}),
+        Reason.DEMAND_RETURNED,
+        Phase.SERVING,
+        "a pod runs on it",
+    ),
+    case(Phase.FAILED, facts(batch=[BACK]), Reason.RETURNED, GONE_PHASE, "mended by hand"),
+    case(Phase.FAILED, facts([a_node()], batch=[AWAY]), Reason.JOINED, Phase.SERVING, "came late"),
+    case(Phase.FAILED, facts([a_node()]), Reason.GAVE_UP, Phase.FAILED, "Slurm is mute"),
+    case(Phase.FAILED, facts(batch=[AWAY]), Reason.GAVE_UP, Phase.FAILED, "still waits"),
+]
+
+
+@pytest.mark.parametrize(("entry", "seen", "reason", "after"), CASES)
+def test_one_fact_in_one_phase(
+    entry: Any, seen: Facts, reason: Reason, after: Phase | None
+) -> None:
+    step = advance_node(a_config(), "a001", entry, seen)
+    assert step.verdict.reason is reason
+    assert (step.entry.phase if step.entry else None) is after
+    if step.entry and after is Phase.FAILED and entry.phase is not Phase.FAILED:
+        assert "a001" in step.entry.error
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_nodes_that_could_not_be_read_move_nothing(phase: Phase) -> None:
+    entry = a_lent_node(phase, idle_since=LONG_AGO if phase is Phase.SERVING else None)
+    seen = Facts(now=NOW, nodes=None, batch=None, working_pods=None, running=frozenset())
+    step = advance_node(a_config(), "a001", entry, seen)
+    assert step.entry is not None and step.entry.phase is phase
+    assert step.verdict.reason is Reason.UNKNOWN
+    assert not step.wants_release and not step.wants_return
+
+
+def test_unreadable_pods_restart_the_idle_clock() -> None:
+    seen = Facts(
+        now=NOW, nodes={"a001": a_node()}, batch={}, working_pods=None, running=frozenset()
+    )
+    step = advance_node(a_config(), "a001", a_lent_node(idle_since=LONG_AGO), seen)
+    assert step.entry is not None and step.entry.idle_since is None
+
+
+def test_pods_of_a_dead_node_keep_it_and_say_so() -> None:
+    dead = facts([a_node(is_ready=False)], working_pods={"a001": 1})
+    step = advance_node(a_config(), "a001", a_lent_node(), dead)
+    assert step.verdict.reason is Reason.IN_USE and "NotReady" in step.verdict.detail
+
+
+def test_another_instance_s_node_is_left_alone() -> None:
+    step = advance_node(a_config(), "a001", a_lent_node(owner="validation"), facts([]))
+    assert step.verdict.reason is Reason.NOT_OURS
+
+
+def test_size_is_the_allocatable_and_waits_for_the_device_plugin() -> None:
+    gpu = NodeType(name="g", size={**SIZE, "nvidia.com/gpu": 4})
+    config = a_config(node_types={"g": gpu})
+    entry = a_lent_node(Phase.JOINING, node_type="g")
+    before = advance_node(config, "g001", entry, facts([a_node("g001")]))
+    assert before.verdict.reason is Reason.JOINING
+    allocatable = {"vcore": 127_000, "memory": 250 * 10**9, "nvidia.com/gpu": 4}
+    after = advance_node(config, "g001", entry, facts([a_node("g001", allocatable=allocatable)]))
+    assert after.entry is not None and after.entry.counted == allocatable
+
+
+def test_a_resource_that_registers_late_is_counted_and_a_moment_of_zero_is_not() -> None:
+    more = a_node(allocatable={**SIZE, "nvidia.com/gpu": 4})
+    step = advance_node(a_config(), "a001", a_lent_node(counted=SIZE), facts([more]))
+    assert step.entry is not None and step.entry.counted == {**SIZE, "nvidia.com/gpu": 4}
+    step = advance_node(a_config(), "a001", step.entry, facts([a_node(allocatable=SIZE)]))
+    assert step.entry is not None and step.entry.counted == {**SIZE, "nvidia.com/gpu": 4}
+
+
+def test_a_fence_that_is_not_seen_yet_never_leads_to_the_converter() -> None:
+    step = advance_node(a_config(), "a001", a_lent_node(Phase.RELEASING), facts([a_node()]))
+    assert not step.wants_return
+
+
+@given(
+    phase=st.sampled_from(list(Phase)),
+    present=st.booleans(),
+    cordoned=st.booleans(),
+    fenced=st.booleans(),
+    in_service=st.sampled_from([True, False, None]),
+    pods=st.sampled_from([None, 0, 3]),
+    attempts=st.integers(0, 5),
+    age=st.integers(-3600, 7200),
+)
+def test_no_fact_leads_from_work_to_a_return(
+    phase: Phase,
+    present: bool,
+    cordoned: bool,
+    fenced: bool,
+    in_service: bool | None,
+    pods: int | None,
+    attempts: int,
+    age: int,
+) -> None:
+    """A node with pods, or that Slurm has or may have, is never handed to the converter; only a
+    node that Slurm has and Kubernetes has not is forgotten."""
+    node = a_node(is_cordoned=cordoned, mark=FENCED if fenced else a_node().mark)
+    seen = Facts(
+        now=NOW,
+        nodes={"a001": node} if present else {},
+        batch={"a001": a_batch_node(in_service=in_service)},
+        working_pods=None if pods is None else {"a001": pods},
+        running=frozenset(),
+    )
+    since = NOW - timedelta(seconds=age)
+    entry = a_lent_node(phase, since=since, idle_since=since, attempts=attempts)
+    step = advance_node(a_config(), "a001", entry, seen)
+    if step.entry is None:
+        assert in_service and not present
+    if step.wants_return and phase is Phase.RETURNING:
+        assert in_service is False
+    if step.wants_return or step.wants_release:
+        assert not (present and pods) and not (present and pods is None)
+
+
+# --- requests --------------------------------------------------------------------------------
+
+NEW = a_node("a002", mark=None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "seen", "joined", "left"),
+    [
+        pytest.param(a_request(ended=True), facts([NEW]), {"a002"}, None, id="label and name"),
+        pytest.param(
+            a_request(ended=True, names=("a009",)), facts([]), {"a009"}, None, id="named, to come"
+        ),
+        pytest.param(
+            a_request(ended=True, names=("x9",)),
+            facts([], [a_batch_node("x9", in_service=False)]),
+            {"x9"},
+            None,
+            id="named, to come, known to Slurm",
+        ),
+        pytest.param(a_request(ended=True, names=("done",)), facts([]), set(), 1, id="a word"),
+        pytest.param(
+            a_request(ended=True, names=("k1",)),
+            facts([a_node("k1", labels={}, mark=None)]),
+            set(),
+            1,
+            id="named, but of Kubernetes' own",
+        ),
+        pytest.param(
+            a_request(ended=True, names=("x9",)),
+            facts([a_node("x9", mark=None)]),
+            {"x9"},
+            None,
+            id="named and labelled under another name",
+        ),
+        pytest.param(
+            a_request(ended=True, known_nodes=("a002",)), facts([NEW]), set(), 1, id="was there"
+        ),
+        pytest.param(
+            a_request(ended=True),
+            facts([a_node("a002", labels={}, mark=None)]),
+            set(),
+            1,
+            id="no label",
+        ),
+        pytest.param(
+            a_request(ended=True),
+            facts([a_node("anvil-gpu", mark=None)]),
+            set(),
+            1,
+            id="only the same first letter",
+        ),
+        pytest.param(
+            a_request(ended=True),
+            facts([a_node("a002", mark=Mark(instance="x", node_type="a", namespace="", queue=""))]),
+            set(),
+            1,
+            id="marked by another instance",
+        ),
+        pytest.param(a_request(ended=True, count=3), facts([NEW]), {"a002"}, 2, id="came short"),
+        pytest.param(
+            a_request(converter=CONVERTER, count=2),
+            facts([NEW], running=frozenset([CONVERTER])),
+            set(),
+            2,
+            id="converter at work: it may be another host's",
+        ),
+        pytest.param(
+            a_request(converter=CONVERTER, count=2),
+            facts(
+                [NEW], running=frozenset([CONVERTER]), ended={"r1": Ended(names=("a002", "a003"))}
+            ),
+            {"a002"},
+            1,
+            id="converter at work that has named it",
+        ),
+        pytest.param(
+            a_request(ended=True, since=LONG_AGO), facts([]), set(), None, id="never came"
+        ),
+    ],
+)
+def test_what_a_request_brought(
+    request_: Any, seen: Facts, joined: set[str], left: int | None
+) -> None:
+    step = advance_request(a_config(), request_, frozenset(), seen)
+    assert set(step.joined) == joined
+    assert (step.request.count if step.request else None) == left
+    for entry in step.joined.values():
+        assert (entry.phase, entry.queue, entry.since) == (Phase.JOINING, QUEUE, NOW)
+
+
+def test_a_killed_run_s_request_gets_its_time_to_join_from_now() -> None:
+    step = advance_request(a_config(), a_request(since=LONG_AGO), frozenset(), facts([]))
+    assert step.request is not None and step.request.ended and step.request.since == NOW
+
+
+def test_a_request_that_brought_nothing_backs_off_once() -> None:
+    late = a_request(ended=True, since=LONG_AGO)
+    assert advance_request(a_config(), late, frozenset(), facts([])).conversion_failed
+    given_up = a_request(ended=True, since=LONG_AGO, is_given_up=True)
+    assert not advance_request(a_config(), given_up, frozenset(), facts([])).conversion_failed
+
+
+@given(st.integers(0, 10_000))
+def test_backoff_grows_and_ends(failures: int) -> None:
+    config = a_config()
+    assert backoff_delay(config, failures) <= timedelta(hours=1)
+    assert backoff_delay(config, failures) <= backoff_delay(config, failures + 1)
+
+
+def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
+    ahead = NOW + timedelta(days=900)
+    registry = Registry(
+        nodes={"a001": a_lent_node(Phase.RETURNING, since=ahead, retry_after=ahead)},
+        requests=(a_request(since=ahead),),
+        backoffs={"a": Backoff(failures=1, until=ahead, ask_at_most=1)},
+    )
+    mended = without_future(a_config(), registry, NOW)
+    assert mended.nodes["a001"].since == mended.requests[0].since == NOW
+    assert (mended.nodes["a001"].retry_after or ahead) <= NOW + timedelta(hours=1)
+    assert mended.backoffs["a"].until <= NOW + timedelta(hours=1)
+    assert without_future(a_config(), mended, NOW) == mended
+
+
+@pytest.mark.parametrize("node_type", ["a", "a type that is not configured any more"])
+def test_a_node_that_is_deleted_while_it_joins_is_said_to_be(node_type: str) -> None:
+    late = a_lent_node(Phase.JOINING, since=LONG_AGO, node_type=node_type)
+    step = advance_node(a_config(), "a001", late, facts([a_node(is_deleting=True)]))
+    assert step.entry is not None and step.entry.phase is Phase.FAILED
+    assert "is being deleted from Kubernetes" in step.entry.error
+
+
+DRAINED = a_batch_node(in_service=False, state="IDLE+DRAIN")
+
+
+@pytest.mark.parametrize(
+    ("entry", "seen", "after"),
+    [
+        pytest.param({"is_handed_over": True}, facts(batch=[DRAINED]), Phase.FAILED, id="drained"),
+        pytest.param({}, facts(batch=[DRAINED]), Phase.RETURNING, id="the converter failed"),
+        pytest.param(
+            {"is_handed_over": True}, facts(batch=[AWAY]), Phase.RETURNING, id="did not boot"
+        ),
+        pytest.param(
+            {"is_handed_over": True},
+            facts([a_node(mark=FENCED, is_cordoned=True)], batch=[DRAINED]),
+            Phase.RETURNING,
+            id="the converter lied",
+        ),
+    ],
+)
+def test_a_drain_that_came_after_the_return_is_another_s(
+    entry: dict[str, Any], seen: Facts, after: Phase
+) -> None:
+    """A health check that drains a node that has just booted: the site's converter would
+    power-cycle it again and lift the drain."""
+    returned = a_lent_node(Phase.RETURNING, attempts=1, retry_after=LONG_AGO, **entry)
+    step = advance_node(a_config(), "a001", returned, seen)
+    assert step.entry is not None and step.entry.phase is after
+    assert step.wants_return == (after is Phase.RETURNING)

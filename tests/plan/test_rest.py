@@ -1,0 +1,90 @@
+"""Rest: once nothing changes any more, dnm comes to rest and stays there.
+
+Random histories are played with the real planner; then arrivals stop and nothing ends. Among the
+pods are some that never start, among the nodes some that bring less than their type promises.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from dnm.model.config import NamespacePolicy
+from tests.economy.dnm_policy import DnmPolicy
+from tests.economy.world import HOUR, Ask, NodeClass, Workload, World
+
+G = 10**9
+A, B = "root.anvil.a", "root.anvil.b"
+STOP = 1 * HOUR
+SETTLED = STOP + 1.5 * HOUR
+END = SETTLED + 1.5 * HOUR
+
+
+def amounts(cores: int, gigabytes: int) -> tuple[tuple[str, int], ...]:
+    return (("vcore", cores * 1000), ("memory", gigabytes * G))
+
+
+def limits(cores: int) -> dict[str, int]:
+    return {"vcore": cores * 1000, "memory": cores * 4 * G}
+
+
+asks = st.builds(
+    Ask,
+    at=st.floats(0, STOP).map(round).map(float),
+    lasts=st.floats(120, 2 * HOUR).map(round).map(float),
+    request=st.builds(amounts, st.sampled_from((1, 2, 8, 16, 30, 31, 40)), st.integers(1, 64)),
+    queue=st.sampled_from((A, B)),
+    never_starts=st.sampled_from((False, False, False, True)),
+)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    some = [
+        ask for one in draw(st.lists(asks, max_size=8)) for ask in [one] * draw(st.integers(1, 12))
+    ]
+    return Workload(
+        name="random",
+        asks=tuple(some),
+        limits={
+            "root.anvil": limits(draw(st.sampled_from((40, 100, 400)))),
+            A: limits(draw(st.sampled_from((1, 16, 40)))),
+            B: limits(draw(st.sampled_from((8, 40)))),
+        },
+        namespaces={"ns-a": (A, "a"), "ns-b": (B, "a")},
+        free=tuple(
+            {"vcore": cores * 1000, "memory": cores * 4 * G, "pods": 110}
+            for cores in draw(st.lists(st.sampled_from((4, 16, 32)), max_size=2))
+        ),
+        classes={
+            "a": NodeClass(
+                size=(*amounts(32, 128), ("pods", 110)),
+                count=draw(st.sampled_from((2, 12))),
+                brings=draw(st.sampled_from(((), (*amounts(30, 120), ("pods", 110))))),
+            )
+        },
+        seed=draw(st.integers(0, 99)),
+        lasts=END,
+        nothing_ends_after=STOP,
+    )
+
+
+@settings(
+    max_examples=20,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking a history takes too long
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(workloads(), st.sampled_from((1.0, 0.95, 0.8)), st.sampled_from((0, 1)))
+def test_an_unchanged_demand_leads_to_no_action(
+    workload: Workload, headroom: float, min_nodes: int
+) -> None:
+    policies = {
+        name: NamespacePolicy(name=name, queue=queue, node_types=("a",), min_nodes=min_nodes)
+        for name, (queue, _) in workload.namespaces.items()
+    }
+    policy = DnmPolicy(workload, headroom=headroom, namespaces=policies)
+    world = World(workload)
+    world.play(policy)
+    late = [when for when in policy.acted_at if when >= SETTLED]
+    assert not late, f"still acting at {late[:5]} s, arrivals stopped at {STOP:.0f} s"

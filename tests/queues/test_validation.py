@@ -1,0 +1,234 @@
+"""The verdict on a queue document is YuniKorn's own: its validator's answers are the test data.
+
+`judged.jsonl` holds documents that were made by chance, half of them by breaking good ones, with
+what the validator of yunikorn-core 1.9.0 answered.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dnm.cli.queue_verbs import check_files
+from dnm.queues.document import advise, check_rules, check_text, parse_document
+from dnm.queues.files import judge_file
+from tests.queue_kit import CORPUS, DATA, TREE, A, change
+
+VECTORS = json.loads((DATA / "yunikorn_vectors.json").read_text())["config"]
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+def test_the_verdict_of_yunikorn(vector: dict[str, str]) -> None:
+    assert (not check_text(vector["yaml"])) == vector["ok"], vector["error"]
+
+
+def test_there_are_62_documents() -> None:
+    assert len(VECTORS) == 62
+
+
+def test_the_verdict_of_yunikorn_on_documents_made_by_chance() -> None:
+    judged = [json.loads(line) for line in (DATA / "judged.jsonl").read_text().splitlines()]
+    wrong = [one for one in judged if (not check_text(one["yaml"])) != one["ok"]]
+    assert wrong == []
+    assert len(judged) > 700 and sum(one["ok"] for one in judged) > 150
+
+
+# --- what a violation says -----------------------------------------------------------------------
+
+VIOLATIONS = [
+    pytest.param(
+        change(TREE, "vcore: 80", "vcore: 7500m"),
+        ("R1", A, 13),
+        "root.science.a: guaranteed vcore 8 is larger than its max, 7500m",
+        id="R1: guaranteed above max",
+    ),
+    pytest.param(
+        change(TREE, "320G", "5T"),
+        ("R2", A, 14),
+        "root.science.a: max memory 5T is larger than the max of a queue above it, 4T",
+        id="R2: max above an ancestor's",
+    ),
+    pytest.param(
+        change(TREE, "guaranteed: {vcore: 40,", "guaranteed: {vcore: 7500m,"),
+        ("R3", "root.science", 8),
+        "root.science: the children's guaranteed vcore 8 is larger than its guaranteed, 7500m",
+        id="R3: children's guarantees above the parent's",
+    ),
+    pytest.param(
+        change(
+            change(TREE, "guaranteed: {vcore: 8, memory: 32G}", "guaranteed: {pods: 6}"),
+            "max: {vcore: 1000, memory: 4T}",
+            "max: {vcore: 1000, memory: 4T, pods: 5}",
+        ),
+        ("R4", "root.science", 9),
+        "root.science: the children's guaranteed pods 6 is larger than the tightest max up to "
+        "root, 5",
+        id="R4: children's guarantees above the max",
+    ),
+    pytest.param(
+        change(
+            TREE,
+            "          - name: free",
+            "          - name: free\n            resources: {max: {vcore: 2}}\n"
+            "            limits:\n              - {limit: x, users: [u], maxresources: {vcore: 3}}",
+        ),
+        ("L1", "root.free", 21),
+        "root.free: limit 'x': vcore 3 is larger than the queue's max, 2",
+        id="L1: a user's limit above the queue's max",
+    ),
+    pytest.param(
+        change(TREE, "vcore: 64", "vcore: 6.4"),
+        ("quantity", "root.science.b", 17),
+        "root.science.b: max vcore '6.4': invalid quantity",
+        id="a decimal",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "where", "message"), VIOLATIONS)
+def test_a_violation_names_the_queue_the_line_and_both_numbers(
+    text: str, where: tuple[str, str, int], message: str
+) -> None:
+    (found, *others) = check_text(text)
+    assert (found.rule, found.queue, found.line) == where
+    assert found.message == message
+    assert not others
+
+
+def test_every_violation_is_listed() -> None:
+    text = change(change(TREE, "vcore: 8,", "vcore: 81,"), "memory: 256G", "memory: 256GB")
+    assert [found.rule for found in check_text(text)] == ["R3", "R1", "quantity"]
+
+
+ADVICE = [
+    pytest.param(TREE.replace("320G", "0").replace("vcore: 80", "vcore: 0"), "zero", id="zero max"),
+    pytest.param(change(TREE, "vcore: 64", "cpu: 64"), "resource", id="cpu for vcore"),
+    pytest.param(
+        change(
+            TREE,
+            "- name: free",
+            "- {name: free, parent: true, childtemplate: {resources: {max: {vcore: 1.5}}}}",
+        ),
+        "template",
+        id="a template that fails when it is used",
+    ),
+    pytest.param("partitions: []", "partition", id="no partitions"),
+]
+
+
+@pytest.mark.parametrize(("text", "rule"), ADVICE)
+def test_advice_is_not_part_of_the_verdict(text: str, rule: str) -> None:
+    document = parse_document(text)
+    assert rule in [found.rule for found in advise(document)]
+    if rule == "zero":
+        text = change(text, "guaranteed: {vcore: 8, memory: 32G}", "guaranteed: {}")
+    assert check_text(text) == ()
+
+
+def test_a_good_document_needs_no_advice() -> None:
+    assert advise(parse_document(TREE)) == ()
+    assert check_rules(parse_document(TREE)) == ()
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+BAD = change(TREE, "vcore: 80", "vcore: 7")  # R1 in line 13
+
+
+def manifest(text: str, style: str = "|") -> str:
+    if style == "|":
+        block = "".join(f"    {line}\n" for line in text.splitlines())
+        body = f"  queues.yaml: |\n{block}"
+    else:
+        body = f"  queues.yaml: {json.dumps(text)}\n"
+    return (
+        "# for GitOps\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: yunikorn-configs\n"
+        f"  namespace: yunikorn\ndata:\n  service.schedulingInterval: 1s\n{body}"
+    )
+
+
+FILES = [
+    pytest.param(TREE, [], id="a plain document"),
+    pytest.param(BAD, [("R1", 13)], id="a plain bad one"),
+    pytest.param(manifest(TREE), [], id="a manifest"),
+    pytest.param(manifest(BAD), [("R1", 22)], id="lines are the manifest's"),
+    pytest.param(manifest(BAD, "json"), [("R1", 9)], id="a quoted text has one line"),
+    pytest.param(
+        "kind: Namespace\n---\n" + manifest(BAD), [("R1", 24)], id="behind another manifest"
+    ),
+    pytest.param("", [], id="nothing is legal"),
+    pytest.param("{", [("yaml", 2)], id="no YAML"),
+]
+
+
+@pytest.mark.parametrize(("content", "found"), FILES)
+def test_files_and_manifests(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: str,
+    found: list[tuple[str, int]],
+) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(content)
+    (judged,) = judge_file(path)
+    assert [(one.rule, one.line) for one in judged.violations] == found
+    assert check_files([path], as_json=False) == (1 if found or not content else 0)
+    printed = capsys.readouterr().out
+    for rule, line in found:
+        assert f"{path}:{line}: " in printed and f"[{rule}]" in printed
+
+
+DEADLY = [
+    pytest.param("", id="an empty file"),
+    pytest.param("# emptied\n", id="a comment"),
+    pytest.param("partitions: []\n", id="no partitions"),
+    pytest.param("partitions: [{name: other, queues: []}]\n", id="no default"),
+    pytest.param(manifest("partitions: []\n"), id="in a manifest"),
+]
+
+
+@pytest.mark.parametrize("content", DEADLY)
+def test_what_yunikorn_takes_and_nobody_should_apply_does_not_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(content)
+    assert check_files([path], as_json=False) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"{path}: never apply it: YuniKorn takes it, but")
+    assert check_files([path], as_json=True) == 1
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["ok"] and not entry["violations"] and entry["advice"]  # YuniKorn's own verdict
+
+
+def test_json_for_pipelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad, missing = tmp_path / "good.yaml", tmp_path / "bad.yaml", tmp_path / "missing.yaml"
+    good.write_text(TREE)
+    bad.write_bytes(b"\xff" + BAD.encode())
+    assert check_files([good, bad, missing], as_json=True) == 1
+    first, second, third = json.loads(capsys.readouterr().out)
+    assert first == {
+        "schema": "dnm.queues.check/1",
+        "file": str(good),
+        "ok": True,
+        "violations": [],
+        "advice": [],
+    }
+    assert not second["ok"] and second["violations"][0]["message"] == "this is no UTF-8 text"
+    assert third["violations"] == [
+        {
+            "rule": "file",
+            "queue": "",
+            "line": 0,
+            "message": "can't be read: No such file or directory",
+        }
+    ]
+
+
+def test_the_corpus_is_judged_as_files(tmp_path: Path) -> None:
+    for name, text in CORPUS.items():
+        path = tmp_path / name
+        path.write_bytes(text.encode())
+        assert [one.is_ok for one in judge_file(path)] == [True], name

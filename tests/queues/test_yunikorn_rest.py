@@ -1,0 +1,137 @@
+"""The scheduler's own word, from a scripted server and from the sandbox."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import timedelta
+
+import pytest
+
+from dnm.model.errors import YunikornError
+from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
+from dnm.sandbox.cluster import Sandbox
+from tests.queue_kit import TREE, A, change
+from tests.scripted_server import HANG_UP, Drip, ScriptedServer, answer
+
+QUEUES = {
+    "queuename": "root",
+    "maxResource": {"vcore": 1000},
+    "allocatedResource": {"vcore": 10},
+    "children": [
+        {
+            "queuename": "root.Science",
+            "isManaged": True,
+            "pendingResource": {"memory": 5},
+            "children": None,
+        },
+        {"queuename": "root.science.dynamic"},
+    ],
+}
+APPLICATIONS = [
+    {
+        "applicationID": "a",
+        "queueName": "root.science.Dynamic",
+        "requests": [{"allocationKey": "pod-1", "placeholder": True}],
+        "allocations": [{"allocationKey": "pod-2", "nodeId": "n"}],
+    },
+    {"applicationID": "b", "queueName": "root.science", "requests": None},
+]
+
+
+def test_the_view() -> None:
+    with ScriptedServer([answer(QUEUES), answer(APPLICATIONS)], closes=True) as server:
+        view = YunikornClient(server.url + "/").read_view()
+    assert view.max["root"] == {"vcore": 1000} and view.allocated["root"] == {"vcore": 10}
+    assert view.pending["root.science"] == {"memory": 5}
+    assert view.allocated["root.science.dynamic"] == {}
+    assert view.queue_of_pod == {
+        "pod-1": "root.science.dynamic",
+        "pod-2": "root.science.dynamic",
+    }
+    assert server.paths == [
+        "GET /ws/v1/partition/default/queues",
+        "GET /ws/v1/partition/default/applications/active",
+    ]
+
+
+def test_no_applications_at_all() -> None:
+    with ScriptedServer([answer({"queuename": "root"}), answer(b"null")], closes=True) as server:
+        assert YunikornClient(server.url).read_view().queue_of_pod == {}
+
+
+VERDICTS = [
+    pytest.param({"allowed": True}, "", id="allowed"),
+    pytest.param({"allowed": False, "reason": "no"}, "no", id="refused"),
+    pytest.param({"allowed": False}, "it gives no reason", id="refused without a reason"),
+    pytest.param({"allowed": True, "reason": "", "checksum": "X"}, "", id="a newer scheduler"),
+]
+
+
+@pytest.mark.parametrize(("verdict", "reason"), VERDICTS)
+def test_validate(verdict: dict[str, object], reason: str) -> None:
+    with ScriptedServer([answer(verdict)], closes=True) as server:
+        assert YunikornClient(server.url).validate(TREE) == reason
+    assert server.asked[0].body.decode() == TREE
+    assert server.paths == ["POST /ws/v1/validate-conf"]
+
+
+BROKEN = [
+    pytest.param(answer({"message": "gone"}, "404 Not Found"), "needs YuniKorn 1.5", id="404"),
+    pytest.param(answer(b"boom\x00", "500 Error"), "answers 500: boom", id="500"),
+    pytest.param(answer(b"<html>"), "what dnm can't read", id="no JSON"),
+    pytest.param(answer([1]), "what dnm can't read", id="another shape"),
+    pytest.param(b"nonsense\r\n\r\n", "does not answer", id="no HTTP"),
+    pytest.param(HANG_UP, "does not answer", id="hangs up"),
+    pytest.param(Drip(b"", b"HTTP/1.1 200", 5), "does not answer", id="too slow"),
+]
+
+
+@pytest.mark.parametrize(("said", "reason"), BROKEN)
+def test_any_failure_is_a_sentence(said: bytes | Drip, reason: str) -> None:
+    with ScriptedServer([said], closes=True) as server:
+        client = YunikornClient(server.url, timeout=timedelta(seconds=0.3))
+        with pytest.raises(YunikornError, match=reason) as caught:
+            client.read_checksum()
+    assert server.url in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["", "yunikorn:9080", "ftp://x", "http://"])
+def test_an_address_must_be_one(url: str) -> None:
+    with pytest.raises(YunikornError, match="is no http"):
+        YunikornClient(url)
+
+
+def test_nobody_listens() -> None:
+    with ScriptedServer([]) as server:
+        url = server.url
+    with pytest.raises(YunikornError, match="check yunikorn_url, or leave it empty"):
+        YunikornClient(url, timeout=timedelta(seconds=2)).read_view()
+
+
+def test_checksums() -> None:
+    assert checksum_of("") == hashlib.sha256(b"").hexdigest().upper()
+    assert checksum_of("é\r\n") == hashlib.sha256("é\r\n".encode()).hexdigest().upper()
+    # GetConfigurationString takes out the first `checksum: ` with at most 64 characters behind it.
+    with_line = f"{TREE}checksum: {'A' * 64}\n"
+    assert checksum_of(with_line) == checksum_of(f"{TREE}\n")
+    assert checksum_of(f"a: 1\nchecksum: {'B' * 70}\n") == checksum_of("a: 1\nBBBBBB\n")
+    assert checksum_of("checksum: \n") == checksum_of("\n")
+
+
+def test_the_sandbox_says_the_same(sandbox: Sandbox) -> None:
+    sandbox.set_queues(TREE)
+    sandbox.add_node("k1", cpu="128", memory="256G")
+    sandbox.add_namespace("dev")
+    (pod,) = sandbox.add_pods(1, "dev", queue=A, cpu="4", memory="1G")
+    sandbox.tick()
+    client = YunikornClient(sandbox.url)
+    view = client.read_view()
+    uid = sandbox.get("pods", pod, "dev")["metadata"]["uid"]
+    assert view.queue_of_pod[uid] == A
+    assert view.allocated[A]["vcore"] == 4000
+    assert view.max[A] == {"vcore": 80_000, "memory": 320 * 10**9}
+    assert client.validate(TREE) == ""
+    assert "larger than its max" in client.validate(change(TREE, "vcore: 80", "vcore: 7"))
+    assert client.read_checksum() == checksum_of(TREE)
+    assert json.dumps(view.max["root"])

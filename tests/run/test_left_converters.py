@@ -1,0 +1,181 @@
+"""A converter that takes longer than a run waits: the run leaves it at work, the next ones act for
+others, hear what it says, and take up how it ended. Real processes, on the sandbox's clock."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from dnm.converter.calls import process_of
+from dnm.model.registry import Phase
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+OTHER_QUEUE = "root.anvil.services.notebook"
+
+# Waits for a file of its direction before it does its work, and again before it ends.
+SCRIPT = """#!/bin/sh
+[ "$1" = --list ] && exec @REAL@ "$@"
+echo "begins $2"
+for _ in $(seq 1500); do [ -e @DIR@/go-$2 ] && break; sleep 0.02; done
+@REAL@ "$@" || exit
+echo "ends $2"
+"""
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(4)
+    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=400)
+    made = Site(
+        sandbox, tmp_path / "site", monitored_namespaces="dev, notebook",
+        node_convert_path=tmp_path / "site" / "node-convert", check_interval_seconds=1,
+        convert_timeout_seconds=600, reversion_idle_seconds=1,
+    )  # fmt: skip
+    made.write(
+        made.directory / "queues.json", f'{{"dev": "{QUEUE}", "notebook": "{OTHER_QUEUE}"}}\n'
+    )
+    sandbox.add_namespace("notebook")
+    text = SCRIPT.replace("@REAL@", str(sandbox.node_convert_path))
+    path = made.directory / "node-convert"
+    path.write_text(text.replace("@DIR@", str(made.directory)))
+    path.chmod(0o755)
+    return made
+
+
+def let_go(site: Site, direction: str) -> None:
+    """And waits until every converter has ended."""
+    keepers = [process for process in site.registry.open_calls.values() if process]
+    (site.directory / f"go-{direction}").touch()
+    for _ in range(500):
+        if not any(process_of(process.pid) == process for process in keepers):
+            return
+        time.sleep(0.02)
+    raise AssertionError("it did not end")
+
+
+def run(site: Site, code: int = 0) -> str:
+    """A minute later; all that it logs and says."""
+    site.sandbox.tick(60)
+    log = io.StringIO()
+    handler = logging.StreamHandler(log)
+    logger = logging.getLogger("dnm")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        result = site.run()
+    finally:
+        logger.removeHandler(handler)
+    assert result.exit_code == code, (result.plan.errors, log.getvalue())
+    return "\n".join((log.getvalue(), *result.plan.errors))
+
+
+def calls(site: Site) -> list[str]:
+    return [" ".join(call.arguments) for call in site.sandbox.conversion.calls]
+
+
+def test_it_is_left_heard_and_taken_up(sandbox: Sandbox, site: Site) -> None:
+    said = [run(site)]
+    assert "action=leave" in said[0] and "still at work" in said[0]
+    (request,) = site.registry.requests
+    assert request.converter and not request.ended
+    shown = site.command("status").stdout
+    assert "requested" in shown
+
+    # Another queue is served meanwhile, and this one is not asked for again.
+    sandbox.add_pods(
+        1, "notebook", queue=OTHER_QUEUE, cpu="100", memory="200G", name="other", run_seconds=900
+    )
+    said.append(run(site))
+    assert "namespace=notebook" in said[1] and "namespace=dev" not in said[1]
+    assert len(site.registry.requests) == 2
+    said.append(run(site))
+    assert "action=" not in said[2] and "line=" not in said[2]
+
+    let_go(site, "k8s")
+    for _ in range(3):
+        said.append(run(site))
+    assert {entry.phase for entry in site.registry.nodes.values()} == {Phase.SERVING}
+    assert len(site.registry.nodes) == 2 and not site.registry.requests
+    text = "".join(said)
+    for word, times in (("begins k8s", 2), ("ends k8s", 2), ("a001'", 1), ("a002'", 1)):
+        assert text.count(f"line='{word}") == times, (word, text)  # each line once
+
+    # Back again, in the same way.
+    said = []
+    while not site.registry.open_calls:
+        said.append(run(site))
+    (name,) = [n for n, e in site.registry.nodes.items() if e.phase is Phase.RETURNING]
+    assert "".join(said).count(f"action=return node={name}") == 1
+    assert f"action=leave converter={name}" in "".join(said)
+    let_go(site, "batch")
+    run(site)
+    assert name not in site.registry.nodes and len(site.registry.nodes) == 1
+    assert not list((site.directory / "state" / "converter").glob(f"{name}.*"))
+    assert not sandbox.violations
+
+
+def test_how_it_failed_is_told_by_the_next_run(sandbox: Sandbox, site: Site) -> None:
+    path, does_it = site.directory / "node-convert", f'{sandbox.node_convert_path} "$@" || exit\n'
+    path.write_text(path.read_text().replace(does_it, "echo no rack today >&2; exit 7\n"))
+    run(site)
+    let_go(site, "k8s")
+    text = run(site, code=1)
+    assert "exit code 7: no rack today" in text and "line='no rack today'" in text
+    assert site.registry.backoffs["a"].failures == 1
+    (request,) = site.registry.requests
+    assert request.is_given_up and "exit code 7" in request.error
+
+
+def test_a_failed_return_is_tried_again(sandbox: Sandbox, site: Site) -> None:
+    (site.directory / "go-k8s").touch()
+    while not site.registry.open_calls:
+        run(site)
+    (name,) = site.registry.open_calls
+    assert site.registry.nodes[name].phase is Phase.RETURNING
+    sandbox.behave(direction="batch", act=False, exit_code=3)
+    let_go(site, "batch")
+    text = run(site, code=1)
+    assert f"action=return node={name} error=" in text and "exit code 3" in text
+    entry = site.registry.nodes[name]
+    assert entry.converter is None and entry.retry_after is not None and not entry.is_handed_over
+
+
+def test_one_that_hangs_is_ended_by_a_later_run(sandbox: Sandbox, site: Site) -> None:
+    text = site.path.read_text().replace(
+        "convert_timeout_seconds = 600", "convert_timeout_seconds = 90"
+    )
+    site.write(site.path, text)
+    run(site)
+    (keeper,) = site.registry.open_calls.values()
+    assert keeper is not None and process_of(keeper.pid) == keeper
+    children = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split()
+    assert children
+    assert "action=" not in run(site)
+    text = run(site, code=1)
+    assert "action=end-converter" in text and "ran out of its time" in text
+    assert process_of(keeper.pid) != keeper
+    assert all(process_of(int(child)) is None for child in children)
+    assert site.registry.requests[0].is_given_up and "a" in site.registry.backoffs
+
+
+def test_a_keeper_that_is_killed_leaves_no_exit_code(sandbox: Sandbox, site: Site) -> None:
+    """As after a reboot: nothing is known of the end, so the clusters alone say what came of it."""
+    run(site)
+    (keeper,) = site.registry.open_calls.values()
+    assert keeper is not None
+    os.killpg(keeper.pid, signal.SIGKILL)
+    for _ in range(100):
+        if process_of(keeper.pid) != keeper:
+            break
+        time.sleep(0.02)
+    run(site)
+    (request,) = site.registry.requests
+    assert request.ended and not request.error

@@ -1,0 +1,175 @@
+"""The registry on disk: atomic, failing closed, the predecessor's form taken over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.model.errors import DnmError, RegistryError
+from dnm.model.registry import Backoff, Phase, Registry
+from dnm.run.registry import encode_registry, load_registry, previous_path, save_registry
+from tests.builders import NOW, QUEUE, SIZE, a_config, a_lent_node, a_request
+
+FULL = Registry(
+    nodes={"a001": a_lent_node(), "a002": a_lent_node(Phase.RETURNING, error="x")},
+    requests=(a_request(),),
+    backoffs={"a": Backoff(failures=2, until=NOW, ask_at_most=1)},
+    held=("a001",),
+)
+
+
+def test_a_site_that_never_had_one_starts_empty(tmp_path: Path) -> None:
+    assert load_registry(a_config(tmp_path), NOW) == Registry()
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    assert save_registry(config.converted_nodes_path, FULL)
+    assert load_registry(config, NOW) == FULL
+
+
+def test_an_unchanged_registry_is_not_written_again(tmp_path: Path) -> None:
+    path = a_config(tmp_path).converted_nodes_path
+    save_registry(path, FULL)
+    before = path.stat()
+    assert not save_registry(path, FULL)
+    assert path.stat().st_ino == before.st_ino and not previous_path(path).exists()
+
+
+def test_the_one_before_is_kept(tmp_path: Path) -> None:
+    path = a_config(tmp_path).converted_nodes_path
+    save_registry(path, Registry())
+    save_registry(path, FULL)
+    assert previous_path(path).read_bytes() == encode_registry(Registry())
+
+
+BROKEN = {
+    "empty": b"",
+    "truncated": encode_registry(FULL)[:-40],
+    "not an object": b"[1]",
+    "newer version": b'{"version": 2}',
+    "unknown phase": encode_registry(FULL).replace(b"returning", b"levitating"),
+    "unknown key": encode_registry(FULL).replace(b'"held"', b'"hold"'),
+    "naive time": encode_registry(FULL).replace(b"+00:00", b"").replace(b"Z", b""),
+    "not UTF-8": b'{"version": 1, "held": ["\xff"]}',
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
+def test_what_can_t_be_trusted_stops_the_run_and_stays(tmp_path: Path, content: bytes) -> None:
+    config = a_config(tmp_path)
+    if content == BROKEN["naive time"]:
+        content = encode_registry(FULL).replace(b'"until": "2026-03-02T12:00:00Z"',
+                                                b'"until": "tomorrow"')  # fmt: skip
+    config.converted_nodes_path.write_bytes(content)
+    with pytest.raises(RegistryError) as raised:
+        load_registry(config, NOW)
+    assert str(config.converted_nodes_path) in str(raised.value)
+    assert config.converted_nodes_path.read_bytes() == content
+
+
+def test_a_registry_that_is_gone_is_not_an_empty_one(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    save_registry(config.converted_nodes_path, Registry())
+    save_registry(config.converted_nodes_path, FULL)
+    config.converted_nodes_path.unlink()
+    with pytest.raises(RegistryError, match="cp -p"):
+        load_registry(config, NOW)
+
+
+def test_a_registry_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    save_registry(config.converted_nodes_path, FULL)
+    config.converted_nodes_path.chmod(0o666)
+    with pytest.raises(DnmError, match="chmod"):
+        load_registry(config, NOW)
+
+
+def test_the_predecessor_s_registry_is_taken_over(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    old = {
+        "a001": {"namespace": "dev", "last_pod_end": "2026-03-01T10:00:00.123456", "owner": "prod"},
+        "a002": {"namespace": "dev", "last_pod_end": None},
+        "b001": {"namespace": "other", "last_pod_end": None, "owner": "validation"},
+    }
+    config.converted_nodes_path.write_text(json.dumps(old))
+    nodes = load_registry(config, NOW).nodes
+    assert nodes["a001"].idle_since is None  # last_pod_end is the time of the conversion
+    assert (nodes["a001"].phase, nodes["a001"].queue) == (Phase.SERVING, QUEUE)
+    assert nodes["a001"].counted == SIZE and nodes["a002"].owner == "prod"
+    assert nodes["b001"].owner == "validation"
+
+
+def test_an_empty_predecessor_s_registry_is_empty(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    config.converted_nodes_path.write_text("{}")
+    assert load_registry(config, NOW) == Registry()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"namespace": "unknown"}, {"namespace": 5}, []],
+)
+def test_a_predecessor_s_entry_that_makes_no_sense_is_named(tmp_path: Path, entry: object) -> None:
+    config = a_config(tmp_path)
+    config.converted_nodes_path.write_text(json.dumps({"a001": entry}))
+    with pytest.raises(RegistryError, match="a001"):
+        load_registry(config, NOW)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_a_registry_or_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    config = a_config(tmp_path_factory.mktemp("state"))
+    config.converted_nodes_path.write_bytes(content)
+    try:
+        load_registry(config, NOW)
+    except DnmError as error:
+        assert str(error)
+
+
+STEPS = ("registry.write", "registry.fsync", "registry.keep_previous", "registry.rename",
+         "registry.fsync_directory")  # fmt: skip
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", ["kill", "fail"])
+@pytest.mark.parametrize("step", STEPS)
+def test_any_moment_of_a_write_leaves_the_old_or_the_new(
+    tmp_path: Path, step: str, what: str, when: str
+) -> None:
+    config = a_config(tmp_path)
+    path = config.converted_nodes_path
+    save_registry(path, Registry())
+    program = (
+        "import sys; from pathlib import Path; import msgspec;"
+        "from dnm.run.registry import save_registry; from dnm.model.registry import Registry;"
+        "save_registry(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Registry))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path), encode_registry(FULL).decode()],
+        env={**os.environ, "DNM_FAULT": f"{step}:{when}:{what}"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert load_registry(config, NOW) in (Registry(), FULL)
+    save_registry(path, FULL)
+    assert load_registry(config, NOW) == FULL
+
+
+@pytest.mark.parametrize(
+    ("node", "node_type"),
+    [("a001", "a"), ("anvil-gpu", None), ("a", None), ("b001", None), ("a1x", None)],
+)
+def test_a_type_is_a_prefix_and_digits(node: str, node_type: str | None) -> None:
+    assert a_config().type_of(node) == node_type

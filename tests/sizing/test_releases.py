@@ -1,0 +1,421 @@
+"""Which idle nodes go, which stay and why; and that letting one go never asks for one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.cluster import TaskGroup
+from dnm.model.config import NodeType
+from dnm.model.plan import Reason, Verdict
+from dnm.model.registry import Waiting
+from dnm.sizing.node_supply import Fleet
+from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
+from dnm.sizing.sizing import counting_young, size_queues
+from tests.scenes import (
+    DEV,
+    NOW,
+    bound,
+    coming,
+    config,
+    demand,
+    entry,
+    fleet,
+    lent,
+    node,
+    pods,
+    policy,
+    size,
+    tree,
+)
+
+SMALL = size(4, 16)
+NODE = size(128, 256)
+GOES, NEEDED, READY = Reason.IDLE_LONG_ENOUGH, Reason.NEEDED, Reason.KEPT_READY
+
+
+def row(name: str, reasons: dict[str, Reason], part: str = "", **scene: Any) -> Any:
+    """The verdict's reason per candidate, a part of the sentences; then the scene."""
+    return pytest.param(reasons, part, scene, id=name)
+
+
+def with_nodes(*names: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "nodes": [lent(name) for name in names],
+        "entries": {name: entry(name, **changes) for name in names},
+    }
+
+
+def limited(cores: float, gb: float, nodes: int) -> dict[str, Any]:
+    """The queue's limits with these lent nodes in them."""
+    return {"limits": tree(dev=size(cores + 128 * nodes, gb + 256 * nodes))}
+
+
+TABLE = [
+    row("nothing needs it", {"a001": GOES}, **with_nodes("a001"), **limited(80, 320, 1)),
+    row(
+        "its quota is used by pods elsewhere",
+        {"a001": NEEDED},
+        "root.anvil.dev has 80 vcore for 84",
+        **with_nodes("a001"),
+        **limited(80, 320, 1),
+        pods=bound(20, SMALL, "k1") + pods(1, SMALL, name="x", ago=5),
+        more=[node("k1", 128, 512)],
+    ),
+    row(
+        "one of two is enough for the quota; the later lent goes",
+        {"a001": NEEDED, "a002": GOES},
+        "root.anvil.dev has 80 vcore for 120",
+        nodes=[lent("a001"), lent("a002")],
+        entries={"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
+        **limited(80, 320, 2),
+        pods=bound(29, SMALL, "k1") + pods(1, SMALL, name="x", ago=5),
+        more=[node("k1", 128, 512)],
+    ),
+    row(
+        "a pod that has just come needs its room",
+        {"a001": NEEDED},
+        "1 pods",
+        **with_nodes("a001"),
+        **limited(800, 3200, 1),
+        pods=pods(1, SMALL, ago=5),
+    ),
+    row(
+        "the same pod fits elsewhere",
+        {"a001": GOES},
+        **with_nodes("a001"),
+        **limited(800, 3200, 1),
+        pods=pods(1, SMALL, ago=5),
+        more=[node("k1")],
+    ),
+    row(
+        "of two idle nodes one holds the pods",
+        {"a001": NEEDED, "a002": GOES},
+        nodes=[lent("a001"), lent("a002")],
+        entries={"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
+        **limited(800, 3200, 2),
+        pods=pods(8, SMALL, ago=5),
+    ),
+    row(
+        "the emptier goes, however long it is lent",
+        {"a001": GOES, "a002": NEEDED},
+        nodes=[lent("a001"), lent("a002")],
+        entries={"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
+        **limited(800, 3200, 2),
+        pods=pods(8, SMALL, ago=5)
+        + bound(1, size(2, 2), "a002", is_daemonset=True, is_yunikorn=False),
+    ),
+    row(
+        "a pod that the node can't take does not hold it",
+        {"a001": GOES},
+        **with_nodes("a001"),
+        **limited(800, 3200, 1),
+        pods=pods(1, SMALL, ago=5, shape={"node_selector": (("zone", "b"),)}),
+    ),
+    row(
+        "min_nodes keep it ready",
+        {"a001": READY},
+        "min_nodes of dev is 1",
+        **with_nodes("a001"),
+        **limited(80, 320, 1),
+        config=config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=1)}),
+    ),
+    row(
+        "min_nodes keep one of two",
+        {"a001": READY, "a002": GOES},
+        "min_nodes",
+        nodes=[lent("a001"), lent("a002")],
+        entries={"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
+        **limited(80, 320, 2),
+        config=config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=1)}),
+    ),
+    row(
+        "defect 7: it goes only if the headroom mark holds without it",
+        {"a001": NEEDED},
+        "demand is above the headroom mark: root.anvil.dev has 100 vcore for 96",
+        **with_nodes("a001"),
+        **limited(100, 400, 1),
+        pods=bound(24, SMALL, "k1"),
+        more=[node("k1", 128, 512)],
+        config=config(headroom=0.95),
+    ),
+    row(
+        "defect 7: at the mark it goes",
+        {"a001": GOES},
+        **with_nodes("a001"),
+        **limited(100, 400, 1),
+        pods=bound(95, size(1, 1), "k1"),
+        more=[node("k1", 128, 512)],
+        config=config(headroom=0.95),
+    ),
+    row(
+        "a gang application must fit the limit at once",
+        {"a001": NEEDED},
+        "a gang application of root.anvil.dev asks for more vcore",
+        **with_nodes("a001"),
+        **limited(80, 1000, 1),
+        pods=bound(
+            1,
+            SMALL,
+            "k1",
+            task_group="w",
+            task_groups=(TaskGroup(name="w", min_member=25, min_resource={**SMALL, "pods": 1}),),
+        ),
+        more=[node("k1", 128, 512)],
+    ),
+    row(
+        "a node on its way makes it spare",
+        {"a001": GOES},
+        **with_nodes("a001"),
+        **limited(800, 3200, 1),
+        pods=pods(1, SMALL, ago=5),
+        incoming=coming(1),
+    ),
+    row(
+        "a pod that waits for another type of node does not hold it",
+        {"a001": GOES},
+        **with_nodes("a001"),
+        **limited(800, 3200, 1),
+        pods=pods(1, {**SMALL, "nvidia.com/gpu": 1}, ago=5000),
+        config=config(namespaces={"dev": policy("dev", DEV, "a", "g")}),
+    ),
+    row(
+        "another namespace's pods hold it, where they may use it",
+        {"a001": NEEDED},
+        "1 pods",
+        **with_nodes("a001"),
+        limits=tree(dev=size(928, 3456), lab={}),
+        pods=pods(1, SMALL, ago=5, namespace="lab", app="l"),
+        config=config(
+            namespaces={"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
+        ),
+    ),
+]
+
+
+def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any, Fleet]:
+    conf = scene.get("config", config())
+    queues = scene["limits"]
+    found = demand(scene.get("pods", ()), conf, queues)
+    there = fleet(
+        [*scene["nodes"], *scene.get("more", ())], scene["entries"], scene.get("incoming", ())
+    )
+    asked = Candidates(now=NOW, names=tuple(scene["entries"]), at_most=at_most)
+    return choose_releases(conf, found, queues, there, asked), conf, found, there
+
+
+def without(scene: dict[str, Any], conf: Any, found: Any, there: Fleet, gone: Any) -> dict:
+    """What is wanted once these nodes have left, the pods all being old."""
+    limits = {}
+    for path, one in scene["limits"].items():
+        left = dict(one.max)
+        for name in gone:
+            if path in ("root.anvil", DEV):
+                for resource in left:
+                    left[resource] -= there.lent[name].counted[resource]
+        limits[path] = msgspec.structs.replace(one, max=left)
+    after = msgspec.structs.replace(
+        there,
+        nodes=tuple(one for one in there.nodes if one.name not in gone),
+        lent={name: one for name, one in there.lent.items() if name not in gone},
+    )
+    return size_queues(conf, counting_young(found), limits, after).wanted()
+
+
+@pytest.mark.parametrize(("reasons", "part", "scene"), TABLE)
+def test_release(reasons: dict[str, Reason], part: str, scene: dict[str, Any]) -> None:
+    chosen, conf, found, there = decide(scene)
+    said = {name: verdict.reason for name, verdict in chosen.verdicts.items()}
+    assert said == reasons, {n: v.sentence for n, v in chosen.verdicts.items()}
+    assert set(chosen.go) == {name for name, reason in reasons.items() if reason is GOES}
+    assert any(part in one.sentence for one in chosen.verdicts.values()), [
+        one.sentence for one in chosen.verdicts.values()
+    ]
+    assert chosen.waiting == {}
+    assert without(scene, conf, found, there, chosen.go) == without(scene, conf, found, there, ())
+
+
+def test_no_more_go_than_the_run_allows() -> None:
+    names = ("a001", "a002", "a003")
+    scene = {**with_nodes(*names), **limited(80, 320, 3)}
+    chosen, *_ = decide(scene, at_most=2)
+    reasons = sorted(verdict.reason.name for verdict in chosen.verdicts.values())
+    assert len(chosen.go) == 2 and reasons == ["BUDGET", "IDLE_LONG_ENOUGH", "IDLE_LONG_ENOUGH"]
+
+
+def test_of_different_nodes_those_go_first_of_which_one_is_idle_for_longest() -> None:
+    scene = {
+        "nodes": [lent(name) for name in ("a001", "a002", "g001")],
+        "entries": {
+            "a001": entry("a001", idle=700),
+            "a002": entry("a002", idle=900),
+            "g001": entry("g001", idle=800, namespace="gpu", queue="root.anvil.gpu"),
+        },
+        **limited(80, 320, 2),
+    }
+    chosen, *_ = decide(scene, at_most=2)
+    assert chosen.go == ("a001", "a002")
+    assert chosen.verdicts["g001"].reason is Reason.BUDGET
+
+
+# --- pods that wait for something else --------------------------------------------------------
+
+
+def test_pods_that_ignore_an_idle_node_hold_it_only_for_its_idle_time() -> None:
+    """They had room and quota for ten minutes and did not start: they wait for something else."""
+    stuck = pods(3, SMALL, ago=700)
+    scene = {**with_nodes("a001"), **limited(800, 3200, 1), "pods": stuck}
+    chosen, conf, found, _ = decide(scene)
+    assert chosen.go == ("a001",)
+    ((fingerprint, waiting),) = chosen.waiting.items()
+    assert waiting == Waiting(count=3, until=stuck[0].created)
+    assert fingerprint == found.groups[0].fingerprint
+    # Remembered, they ask for no node in the next run; without the memory they would.
+    queues = scene["limits"]
+    later = demand(stuck, conf, queues, waiting=chosen.waiting)
+    assert later.groups == () and later.waiting == chosen.waiting
+    assert size_queues(conf, later, queues, fleet()).wanted() == {}
+    assert size_queues(conf, found, queues, fleet()).wanted() != {}
+
+
+@pytest.mark.parametrize(
+    ("now_pending", "still_waiting"),
+    [
+        pytest.param(3, True, id="the same pods"),
+        pytest.param(2, False, id="one has started or gone: all count again"),
+    ],
+)
+def test_the_memory_lasts_as_long_as_exactly_these_pods(
+    now_pending: int, still_waiting: bool
+) -> None:
+    conf, queues = config(), tree()
+    stuck = pods(3, SMALL, ago=700)
+    fingerprint = demand(stuck, conf, queues).groups[0].fingerprint
+    memory = {fingerprint: Waiting(count=3, until=stuck[0].created)}
+    found = demand(stuck[:now_pending], conf, queues, waiting=memory)
+    assert bool(found.waiting) is still_waiting
+    assert sum(group.count for group in found.groups) == (0 if still_waiting else now_pending)
+
+
+def test_new_pods_of_the_same_kind_count() -> None:
+    conf, queues = config(), tree()
+    stuck = pods(3, SMALL, ago=700)
+    fingerprint = demand(stuck, conf, queues).groups[0].fingerprint
+    memory = {fingerprint: Waiting(count=3, until=stuck[0].created)}
+    found = demand(stuck + pods(1, SMALL, ago=100, name="new"), conf, queues, waiting=memory)
+    assert [group.count for group in found.groups] == [1] and found.waiting == memory
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        pytest.param({"pods": pods(1, SMALL, ago=300)}, id="pods younger than the idle time"),
+        pytest.param(
+            {"pods": pods(1, SMALL, ago=5000), "serves": 60},
+            id="a node that joined a minute ago may be what they waited for",
+        ),
+    ],
+)
+def test_pods_that_may_still_start_hold_the_node(scene: dict[str, Any]) -> None:
+    names = ("a001", "a002") if "serves" in scene else ("a001",)
+    entries = {"a001": entry("a001")}
+    if "serves" in scene:
+        entries["a002"] = entry("a002", idle=30, serves=scene["serves"])
+    conf, queues = config(), tree(dev=size(800, 3200))
+    # Two hosts are wanted at once, so that each of the nodes is needed.
+    some = [
+        msgspec.structs.replace(pod, shape=msgspec.structs.replace(pod.shape, host_ports=(80,)))
+        for pod in scene["pods"] * len(names)
+    ]
+    there = fleet([lent(name) for name in names], entries)
+    asked = Candidates(now=NOW, names=("a001",), at_most=9)
+    chosen = choose_releases(conf, demand(some, conf, queues), queues, there, asked)
+    assert chosen.verdicts["a001"].reason is NEEDED and chosen.waiting == {}
+
+
+def test_pods_for_which_the_node_proved_too_small_do_not_bring_another_one() -> None:
+    """The data sheet promised 128 cores, the node has 126: the pod of 127 stays pending, the node
+    goes back, and the promise alone does not lend another."""
+    stuck = pods(1, size(127, 16), ago=5000)
+    scene = {
+        "nodes": [lent("a001", more={"vcore": 126_000})],
+        "entries": {"a001": entry("a001", counted=size(126, 256))},
+        "limits": tree(dev=size(926, 3456)),
+        "pods": stuck,
+    }
+    chosen, conf, found, _ = decide(scene)
+    assert chosen.go == ("a001",) and list(chosen.waiting) == [found.groups[0].fingerprint]
+    later = demand(stuck, conf, scene["limits"], waiting=chosen.waiting)
+    assert size_queues(conf, later, scene["limits"], fleet()).wanted() == {}
+
+
+def test_pods_that_lack_quota_are_not_taken_to_wait_for_something_else() -> None:
+    """The queue is full although a node is idle: its quota is what they need."""
+    scene = {
+        **with_nodes("a001"), **limited(0.001, 1, 1),
+        "pods": bound(32, SMALL, "k1") + pods(5, SMALL, ago=5000),
+        "more": [node("k1", 256, 1024)],
+    }  # fmt: skip
+    chosen, *_ = decide(scene)
+    assert chosen.go == () and chosen.waiting == {}
+
+
+# --- a fence is taken off again ---------------------------------------------------------------
+
+
+def recalled(some: list[Any], fenced: tuple[str, ...], **changes: Any) -> dict[str, Reason]:
+    conf, queues = config(**changes), tree(dev=size(80, 320))
+    entries = {
+        name: entry(name, since=NOW - timedelta(seconds=60 * number))
+        for number, name in enumerate(fenced)
+    }
+    there = fleet([lent(name) for name in fenced], leaving=fenced)
+    verdicts = recall(conf, demand(some, conf, queues), queues, there, entries)
+    assert all(
+        (one.verdict is Verdict.KEEP) == (one.reason is Reason.DEMAND_RETURNED)
+        for one in verdicts.values()
+    )
+    return {name: verdict.reason for name, verdict in verdicts.items()}
+
+
+def test_a_fenced_node_goes_on_leaving_while_nothing_wants_it() -> None:
+    assert recalled([], ("a001",)) == {"a001": Reason.FENCED}
+
+
+def test_new_demand_takes_the_fence_off_even_if_it_is_a_second_old() -> None:
+    assert recalled(pods(1, SMALL, ago=1), ("a001",)) == {"a001": Reason.DEMAND_RETURNED}
+
+
+def test_no_more_fences_are_lifted_than_nodes_are_wanted() -> None:
+    found = recalled(pods(20, SMALL, ago=1), ("a001", "a002", "a003"))
+    assert sorted(reason.name for reason in found.values()) == [
+        "DEMAND_RETURNED", "DEMAND_RETURNED", "FENCED",
+    ]  # fmt: skip
+
+
+def test_a_pod_that_landed_before_the_fence_takes_it_off() -> None:
+    found = recalled(bound(1, SMALL, "a002"), ("a001", "a002"))
+    assert found == {"a001": Reason.FENCED, "a002": Reason.DEMAND_RETURNED}
+
+
+def test_min_nodes_that_were_raised_take_the_fence_off() -> None:
+    policies = {"dev": policy("dev", DEV, "a", min_nodes=1)}
+    found = recalled([], ("a001", "a002"), namespaces=policies)
+    assert sorted(reason.name for reason in found.values()) == ["DEMAND_RETURNED", "FENCED"]
+
+
+def test_a_node_of_another_size_than_now_configured_is_returned_by_what_was_counted() -> None:
+    """Defect 28 of the predecessor: the size is the one that was counted, not today's."""
+    scene = {
+        **with_nodes("a001", counted=size(64, 128)),
+        "limits": tree(dev=size(64 + 60, 1000)),
+        "pods": bound(15, SMALL, "k1"),
+        "more": [node("k1")],
+        "config": config(node_types={
+            **config().node_types, "a": NodeType(name="a", size=NODE)}),
+    }  # fmt: skip
+    chosen, *_ = decide(scene)
+    assert chosen.go == ("a001",)

@@ -1,0 +1,1324 @@
+"""Quota and room together: data in, verdict and reason out, a row per rule and per trap.
+
+Rows named `defect N` are the predecessor's: what it did wrong with the same data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.demand.constraints import HOSTNAME
+from dnm.model.cluster import (
+    Claim,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    Requirement,
+    TaskGroup,
+    Toleration,
+    YunikornView,
+)
+from dnm.model.config import NodeType, Taint
+from dnm.model.plan import Reason, Verdict
+from dnm.sizing.node_supply import Supply
+from dnm.sizing.sizing import Sizing, size_queues
+from tests.scenes import (
+    DEV,
+    GB,
+    GPU,
+    TAINT,
+    TOLERATES_DEV,
+    bound,
+    coming,
+    config,
+    demand,
+    entry,
+    fleet,
+    lent,
+    node,
+    pods,
+    policy,
+    size,
+    tree,
+)
+
+CONVERT, WAIT, KEEP = Verdict.CONVERT, Verdict.WAIT, Verdict.KEEP
+SMALL = size(4, 16)
+K1 = [node("k1", 64, 256)]
+ON_K1 = bound(16, SMALL, "k1", namespace="other", is_yunikorn=False)
+ROOMY = tree(dev=size(1000, 4000))
+
+
+def term(key: str, operator: str, *values: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(expressions=(Requirement(key=key, operator=operator, values=values),))
+
+
+def apart(key: str = HOSTNAME, anti: bool = True) -> dict[str, Any]:
+    """A pod that repels, or wants to be beside, its like."""
+    alike = (Requirement(key="app", operator="In", values=("db",)),)
+    affinity = PodAffinityTerm(topology_key=key, anti=anti, expressions=alike)
+    return {"pod_affinity": (affinity,), "labels": (("app", "db"),)}
+
+
+def tainted(**changes: Any) -> dict[str, NodeType]:
+    kinds = config().node_types
+    return {**kinds, "a": msgspec.structs.replace(kinds["a"], taints=(TAINT,), **changes)}
+
+
+def row(name: str, *expected: Any, **scene: Any) -> Any:
+    """verdict, reason, nodes wanted, a part of the sentence (of the verdict or of a pod that no
+    node helps); then the scene: pods, nodes, limits and what else is there."""
+    return pytest.param(expected, scene, id=name)
+
+
+TOO_BIG = [
+    *pods(2, size(200, 1), name="w", ago=900),
+    *pods(1, size(201, 1), name="x", ago=800),
+    *pods(1, size(202, 1), name="y", ago=700),
+    *pods(1, size(203, 1), name="z", ago=600),
+]
+WORKSHOP = tree(anvil=size(1000, 4000), dev=size(80, 320))
+TABLE = [
+    # --- quota
+    row("no pods", KEEP, Reason.ENOUGH, 0, ""),
+    row(
+        "quota only: room is there, the limit is not",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        1,
+        "root.anvil.dev has 8 vcore for 40",
+        pods=pods(10, SMALL),
+        nodes=K1,
+        limits=tree(dev=size(8, 1000)),
+    ),
+    row(
+        "quota only: no more nodes than the quota needs, though each brings room for all",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        2,
+        "memory",
+        pods=pods(30, size(1, 16)),
+        nodes=[node("k1", 128, 512)],
+        limits=tree(dev=size(100, 16)),
+    ),
+    row(
+        "room only: no more nodes than the room needs, though the limit would allow more",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "10 pods",
+        pods=pods(10, SMALL) + ON_K1,
+        nodes=K1,
+        limits=ROOMY,
+    ),
+    row(
+        "quota and room",
+        CONVERT,
+        Reason.LACKS_BOTH,
+        5,
+        "",
+        pods=pods(75, SMALL),
+        limits=WORKSHOP,
+    ),
+    row(
+        "pods that fit what is free get no node",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(16, SMALL),
+        nodes=K1,
+        limits=ROOMY,
+    ),
+    row(
+        "one pod more than fits gets one node",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "1 pods",
+        pods=pods(17, SMALL),
+        nodes=K1,
+        limits=ROOMY,
+    ),
+    row(
+        "an absent limit is never full",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(16, SMALL),
+        nodes=K1,
+        limits=tree(),
+    ),
+    row(
+        "the tightest limit up the tree counts",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        1,
+        "root.anvil has 8 vcore for 16",
+        pods=pods(4, SMALL),
+        nodes=K1,
+        limits=tree(anvil=size(8, 4000), dev=size(1000, 4000)),
+    ),
+    row(
+        "what siblings use counts at their common ancestor",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        1,
+        "root.anvil has 64 vcore for 68",
+        pods=pods(1, SMALL) + bound(16, SMALL, "k1", namespace="gpu", app="g"),
+        nodes=[node("k1", 64, 256), node("k2")],
+        limits=tree(anvil=size(64, 4000)),
+    ),
+    row(
+        "more used than allowed: the excess is missing as well",
+        CONVERT,
+        Reason.LACKS_BOTH,
+        2,
+        "root.anvil.dev has 8 vcore for 132",
+        pods=pods(1, SMALL) + bound(32, SMALL, "k1"),
+        nodes=[node("k1", 128, 512)],
+        limits=tree(dev={"vcore": 8000}),
+        config=config(
+            node_types={**config().node_types, "a": NodeType(name="a", size=size(64, 256))}
+        ),
+    ),
+    row(
+        "used above the limit with nothing pending is no demand",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=bound(32, SMALL, "k1"),
+        nodes=[node("k1", 128, 512)],
+        limits=tree(dev=size(8, 32)),
+    ),
+    row(
+        "a resource that is limited and not asked for does not matter",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(4, SMALL),
+        nodes=K1,
+        limits=tree(dev={"nvidia.com/gpu": 1}),
+    ),
+    row(
+        "a limit on the number of pods is a limit like any other",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        1,
+        "root.anvil.dev has 10 pods for 12",
+        pods=pods(12, size(1, 1)),
+        nodes=K1,
+        limits=tree(dev={"pods": 10}),
+    ),
+    row(
+        "two namespaces of a queue share its limit",
+        CONVERT,
+        Reason.LACKS_BOTH,
+        1,
+        "root.anvil.dev has 64 vcore for 80",
+        pods=pods(10, SMALL) + pods(10, SMALL, namespace="lab", name="l", app="lab"),
+        nodes=[node("k1", 76, 304)],
+        limits=tree(dev=size(64, 4000)),
+        config=config(namespaces={"dev": policy("dev", DEV, "a"), "lab": policy("lab", DEV, "a")}),
+    ),
+    row(
+        "a queue below the monitored one is its concern",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        1,
+        "root.anvil.dev has 8 vcore for 16",
+        pods=pods(4, SMALL, queue="root.anvil.dev.team"),
+        nodes=K1,
+        limits=tree(dev=size(8, 32), dev_team=size(64, 256)),
+    ),
+    row(
+        "a limit below the monitored queue is raised by no node",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "no new node raises the vcore limit of root.anvil.dev.team",
+        pods=pods(4, SMALL, queue="root.anvil.dev.team"),
+        nodes=K1,
+        limits=tree(dev=size(80, 320), dev_team=size(8, 32)),
+    ),
+    row(
+        "a dynamic queue is booked on its nearest configured ancestor",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        1,
+        "root.anvil.dev has 8 vcore for 16",
+        pods=pods(4, SMALL, queue="root.anvil.dev.alice"),
+        nodes=K1,
+        limits=tree(dev=size(8, 32)),
+    ),
+    row(
+        "a limit that no node type is said to raise is a wall",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "no new node raises the ephemeral-storage limit of root.anv",
+        pods=pods(2, {**SMALL, "ephemeral-storage": GB}),
+        nodes=K1,
+        limits=tree(dev={"ephemeral-storage": GB // 2}),
+    ),
+    # --- headroom
+    row(
+        "above the headroom mark a node comes before pods wait",
+        CONVERT,
+        Reason.NEARLY_FULL,
+        1,
+        "root.anvil.dev has 64 vcore for 62",
+        pods=bound(15, SMALL, "k1") + bound(1, size(2, 1), "k1", name="x"),
+        nodes=K1,
+        limits=tree(dev=size(64, 1000)),
+        config=config(headroom=0.95),
+    ),
+    row(
+        "at the headroom mark nothing happens",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=bound(19, size(1, 1), "k1"),
+        nodes=K1,
+        limits=tree(dev=size(20, 100)),
+        config=config(headroom=0.95),
+    ),
+    row(
+        "defect 7: 96 % used, nothing pending, a node lent for it: it stays and brings no other",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=bound(24, SMALL, "k1"),
+        nodes=[node("k1", 100, 400), lent("a001")],
+        entries={"a001": entry("a001")},
+        limits=tree(dev=size(228, 700)),
+        config=config(headroom=0.95),
+    ),
+    row(
+        "defect 7: at headroom 1 nothing pending asks for nothing",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=bound(24, SMALL, "k1"),
+        nodes=[node("k1", 100, 400)],
+        limits=tree(dev=size(96, 400)),
+    ),
+    row(
+        "headroom of an ancestor counts where the queue has no limit of its own",
+        CONVERT,
+        Reason.NEARLY_FULL,
+        1,
+        "root.anvil has 64 vcore for 62",
+        pods=bound(31, size(2, 1), "k1"),
+        nodes=K1,
+        limits=tree(anvil=size(64, 1000)),
+        config=config(headroom=0.95),
+    ),
+    row(
+        "headroom: an ancestor that siblings fill is no concern of a queue without demand",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=bound(31, size(2, 1), "k1", namespace="gpu", app="g"),
+        nodes=K1,
+        limits=tree(anvil=size(64, 1000)),
+        config=config(headroom=0.95, namespaces={"dev": policy("dev", DEV, "a")}),
+    ),
+    row(
+        "defect 5: a limit of zero beside another is a limit, and admits nothing",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        1,
+        "root.anvil.dev has 0 vcore for 4",
+        pods=pods(1, SMALL),
+        nodes=K1,
+        limits=tree(dev={"vcore": 0, "memory": 1000 * GB}),
+    ),
+    # --- room
+    row(
+        "defect 15: half a core is missing on a full node",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "1 pods",
+        pods=pods(1, size(0.5, 1)) + ON_K1,
+        nodes=K1,
+        limits=ROOMY,
+    ),
+    row(
+        "defect 15: one pod of half a node and more, something runs, a node is free",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(1, size(65, 100)) + bound(1, size(65, 100), "k1"),
+        nodes=[node("k1", 128, 256), node("k2", 128, 256)],
+        limits=ROOMY,
+    ),
+    row(
+        "defect 15: eight of 16 cores on half-empty nodes, a ninth is pulling its image",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=bound(8, size(16, 16), "k1") + bound(1, size(16, 16), "k2", running=False),
+        nodes=[node("k1", 128, 512), node("k2", 128, 512)],
+        limits=ROOMY,
+    ),
+    row(
+        "free space that is scattered is no room for a large pod",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "1 pods",
+        pods=pods(1, size(40, 40)) + bound(8, SMALL, "k1") + bound(8, SMALL, "k2"),
+        nodes=[node("k1"), node("k2")],
+        limits=ROOMY,
+    ),
+    row(
+        "memory runs out before cores do",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        2,
+        "",
+        pods=pods(4, size(1, 100)),
+        limits=ROOMY,
+    ),
+    row(
+        "as many pods as a node's kubelet takes",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        2,
+        "",
+        pods=pods(111, size(0.1, 0.1)),
+        limits=ROOMY,
+    ),
+    row(
+        "a cordoned node has no room",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(1, SMALL),
+        nodes=[node("k1", is_cordoned=True)],
+        limits=ROOMY,
+    ),
+    row(
+        "a node that is not Ready has no room",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(1, SMALL),
+        nodes=[node("k1", is_ready=False)],
+        limits=ROOMY,
+    ),
+    row(
+        "a node that is being deleted has no room",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(1, SMALL),
+        nodes=[node("k1", is_deleting=True)],
+        limits=ROOMY,
+    ),
+    row(
+        "a node on its way back has no room",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(1, SMALL),
+        nodes=[lent("a001")],
+        leaving=["a001"],
+        limits=ROOMY,
+    ),
+    row(
+        "pods that YuniKorn does not schedule take room all the same",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(1, SMALL) + bound(16, SMALL, "k1", is_yunikorn=False, app_id=""),
+        nodes=K1,
+        limits=ROOMY,
+    ),
+    row(
+        "a pod that is being deleted holds its room until it is gone",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(1, SMALL) + bound(16, SMALL, "k1", is_terminating=True),
+        nodes=K1,
+        limits=ROOMY,
+    ),
+    row(
+        "a new node's DaemonSets take their part, as on the lent nodes that are there",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        3,
+        "",
+        pods=pods(8, size(32, 32))
+        + bound(1, size(124, 200), "a001")
+        + bound(1, size(4, 8), "a001", name="ds", is_daemonset=True, is_yunikorn=False)
+        + bound(1, size(62, 60), "k1"),
+        nodes=[node("k1"), lent("a001")],
+        entries={"a001": entry("a001", None)},
+        limits=ROOMY,
+        config=config(
+            node_types={**config().node_types, "a": NodeType(name="a", size=size(140, 256))}
+        ),
+    ),
+    row(
+        "the next node will be no larger than the last one was, whatever the data sheet says",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "asks for 127 vcore, an empty node of type a has 126 vcore",
+        pods=pods(1, size(127, 16)),
+        nodes=[lent("a001", more={"vcore": 126_000})],
+        entries={"a001": entry("a001")},
+        limits=ROOMY,
+    ),
+    # --- on the way
+    row(
+        "defect 16: nodes on their way count as there",
+        WAIT,
+        Reason.ON_THE_WAY,
+        0,
+        "",
+        pods=pods(75, SMALL),
+        limits=WORKSHOP,
+        incoming=coming(5),
+    ),
+    row(
+        "what is still missing besides those on their way",
+        CONVERT,
+        Reason.LACKS_BOTH,
+        2,
+        "root.anvil.dev has 1,088G memory for 1,200",
+        pods=pods(75, SMALL),
+        limits=WORKSHOP,
+        incoming=coming(3),
+    ),
+    row(
+        "defect 16: pods that are not bound yet fit the node that has just joined",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(16, SMALL),
+        nodes=[lent("a001")],
+        entries={"a001": entry("a001", None)},
+        limits=tree(dev=size(208, 576)),
+    ),
+    row(
+        "a node on its way that already shows in Kubernetes is counted once",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(32, SMALL),
+        nodes=[lent("a001")],
+        incoming=coming(1, name="a001"),
+        limits=ROOMY,
+    ),
+    row(
+        "nodes on their way to another queue raise that queue only",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        1,
+        "",
+        pods=pods(4, SMALL),
+        nodes=K1,
+        limits=tree(dev=size(8, 32)),
+        incoming=coming(1, "g", namespace="gpu", queue=GPU),
+    ),
+    # --- which pods
+    row(
+        "defect 14: bound and pulling its image is used, not pending",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=bound(16, SMALL, "k1", running=False),
+        nodes=K1,
+        limits=tree(dev=size(64, 256)),
+    ),
+    row(
+        "defect 14: held back by a scheduling gate",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "9 not counted, held back by a scheduling gate: dev/p0",
+        pods=pods(9, SMALL, is_gated=True),
+        limits=ROOMY,
+    ),
+    row(
+        "of a rejected application",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(9, SMALL, is_rejected=True),
+        limits=ROOMY,
+    ),
+    row(
+        "pending and being deleted",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(9, SMALL, is_terminating=True),
+        limits=ROOMY,
+    ),
+    row(
+        "defect 19: of another scheduler",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(9, SMALL, is_yunikorn=False, app_id=""),
+        limits=ROOMY,
+    ),
+    row(
+        "defect 19: a namespace that is not monitored asks for a monitored queue",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(1, SMALL, namespace="guests", queue="root.Anvil.DEV"),
+        limits=ROOMY,
+    ),
+    row(
+        "defect 19: the first pod of the application decides",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(1, SMALL, ago=700, queue="root.other", name="first") + pods(9, SMALL, queue=DEV),
+        limits=ROOMY,
+    ),
+    row(
+        "the scheduler's own word beats labels",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(9, SMALL, queue=DEV),
+        limits=ROOMY,
+        facts={
+            "yunikorn": YunikornView(
+                queue_of_pod={f"p{n}": "root.elsewhere" for n in range(9)}, allocated={}, pending={}
+            )
+        },
+    ),
+    row(
+        "a DaemonSet's pending pod asks for nothing",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(9, SMALL, is_daemonset=True),
+        limits=ROOMY,
+    ),
+    row(
+        "too young",
+        WAIT,
+        Reason.TOO_YOUNG,
+        0,
+        "9 pods",
+        pods=pods(9, SMALL, ago=59),
+        limits=ROOMY,
+    ),
+    row(
+        "old enough",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(9, SMALL, ago=60),
+        limits=ROOMY,
+    ),
+    row(
+        "defect 18: the default request per missing resource",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        2,
+        "",
+        pods=pods(129, {"memory": GB}),
+        limits=ROOMY,
+        config=config(
+            node_types={
+                **config().node_types,
+                "a": NodeType(name="a", size=size(128, 2560, pods=250)),
+            }
+        ),
+    ),
+    row(
+        "defect 18: a bound pod without requests uses nothing",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=bound(100, {}, "k1") + pods(1, SMALL, name="x"),
+        nodes=K1,
+        limits=tree(dev=size(4, 16)),
+    ),
+    row(
+        "gang: placeholders stand for the pods that will take them over",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(16, SMALL, is_placeholder=True, task_group="w", name="tg")
+        + pods(16, SMALL, task_group="w"),
+        limits=ROOMY,
+    ),
+    row(
+        "gang: members that do not exist yet",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        2,
+        "",
+        pods=pods(
+            1,
+            SMALL,
+            task_group="driver",
+            task_groups=(
+                TaskGroup(name="driver", min_member=1, min_resource={**SMALL, "pods": 1}),
+                TaskGroup(name="w", min_member=30, min_resource={**SMALL, "pods": 1}),
+            ),
+        ),
+        limits=ROOMY,
+    ),
+    # --- would a node help
+    row(
+        "defect 14: a selector that no node type carries",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "selects zone=b, unlike node type a",
+        pods=pods(9, SMALL, shape={"node_selector": (("zone", "b"),)}),
+        limits=ROOMY,
+    ),
+    row(
+        "a selector that the node type carries",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(9, SMALL, shape={"node_selector": (("pool", "dev-pool"), ("dev", "true"))}),
+        limits=ROOMY,
+        config=config(
+            node_types=tainted(labels={"pool": "{namespace}-pool"}),
+        ),
+        tolerate=True,
+    ),
+    row(
+        "defect 14: a taint that is not tolerated",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "does not tolerate the taint dedicated=dev:NoSchedule",
+        pods=pods(9, SMALL),
+        limits=ROOMY,
+        config=config(node_types=tainted()),
+    ),
+    row(
+        "a taint that is tolerated",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(9, SMALL, shape={"tolerations": TOLERATES_DEV}),
+        limits=ROOMY,
+        config=config(node_types=tainted()),
+    ),
+    row(
+        "lent nodes whose taint is not tolerated give no room",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(9, SMALL),
+        limits=ROOMY,
+        nodes=[node("k1", taints=(Taint(key="x", effect="NoExecute"),))],
+    ),
+    row(
+        "PreferNoSchedule keeps nobody off",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(9, SMALL),
+        limits=ROOMY,
+        nodes=[node("k1", taints=(Taint(key="x", effect="PreferNoSchedule"),))],
+    ),
+    row(
+        "defect 14: bigger than any node",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "asks for 200 vcore, an empty node of type a has 128 vcore",
+        pods=pods(1, size(200, 16)),
+        limits=ROOMY,
+    ),
+    row(
+        "a resource that the node type does not have",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "an empty node of type a has 0 nvidia.com/gpu",
+        pods=pods(1, {**SMALL, "nvidia.com/gpu": 1}),
+        limits=ROOMY,
+    ),
+    row(
+        "a node affinity that no node type meets",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "node affinity",
+        pods=pods(1, SMALL, shape={"node_affinity": (term("arch", "In", "arm64"),)}),
+        limits=ROOMY,
+    ),
+    row(
+        "a node affinity of alternatives, one of which is met",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(
+            1, SMALL, shape={"node_affinity": (term("arch", "In", "arm64"), term("dev", "Exists"))}
+        ),
+        limits=ROOMY,
+    ),
+    row(
+        "of three kinds that no node helps one each is named",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "no node helps 2 like dev/w0: asks for 200 vcore, an empty "
+        "node of type a has 128 vcore; no node helps 1 like dev/x0: asks for 201 vcore, an empty "
+        "node of type a has 128 vcore; no node helps 1 like dev/y0: asks for 202 vcore, an empty "
+        "node of type a has 128 vcore; 1 not counted",
+        pods=[*TOO_BIG[:4], *pods(1, SMALL, name="g", is_gated=True)],
+        limits=ROOMY,
+    ),
+    row(
+        "of more kinds the verb that names them",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "vcore; nor others: `dnm check` names them",
+        pods=TOO_BIG,
+        limits=ROOMY,
+    ),
+    row(
+        "pinned to a node by its name",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "node affinity",
+        pods=pods(
+            1,
+            SMALL,
+            shape={
+                "node_affinity": (
+                    NodeSelectorTerm(
+                        fields=(Requirement(key="metadata.name", operator="In", values=("k1",)),)
+                    ),
+                )
+            },
+        )
+        + ON_K1,
+        nodes=[*K1, node("k2")],
+        limits=ROOMY,
+    ),
+    row(
+        "defect 14: a claim that does not exist",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "1 not counted, waiting for a volume claim",
+        pods=pods(1, SMALL, claims=("data",)),
+        limits=ROOMY,
+    ),
+    row(
+        "a claim that lost its volume",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        pods=pods(1, SMALL, claims=("data",)),
+        limits=ROOMY,
+        claims=[Claim(namespace="dev", name="data", phase="Lost")],
+    ),
+    row(
+        "a claim that waits for its first consumer",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(1, SMALL, claims=("data",)),
+        limits=ROOMY,
+        claims=[Claim(namespace="dev", name="data", phase="Pending")],
+    ),
+    row(
+        "a volume that is bound elsewhere",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "has a volume that is bound to other nodes",
+        pods=pods(1, SMALL, claims=("data",)),
+        limits=ROOMY,
+        claims=[
+            Claim(
+                namespace="dev",
+                name="data",
+                phase="Bound",
+                node_affinity=(term("zone", "In", "b"),),
+            )
+        ],
+    ),
+    row(
+        "a volume that any node reaches",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(1, SMALL, claims=("data",)),
+        limits=ROOMY,
+        claims=[Claim(namespace="dev", name="data", phase="Bound")],
+    ),
+    row(
+        "a host port: one pod a node",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        3,
+        "",
+        pods=pods(3, SMALL, shape={"host_ports": (8080,)}),
+        limits=ROOMY,
+    ),
+    row(
+        "anti-affinity to its like: one pod a node, and not where one is",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        2,
+        "",
+        pods=pods(3, SMALL, shape=apart()) + bound(1, SMALL, "k1"),
+        nodes=[*K1, node("k2")],
+        limits=ROOMY,
+    ),
+    row(
+        "anti-affinity over zones: one new node may help, more may not",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(3, SMALL, shape=apart("zone")),
+        limits=ROOMY,
+        config=config(node_types=tainted(labels={"zone": "b"})),
+        tolerate=True,
+    ),
+    row(
+        "must be beside pods that a new node does not have",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "must be beside other pods",
+        pods=pods(3, SMALL, shape={**apart(anti=False), "labels": ()}),
+        limits=ROOMY,
+    ),
+    row(
+        "all beside one another: one node",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(20, SMALL, shape=apart(anti=False)),
+        limits=ROOMY,
+    ),
+    row(
+        "spread over a label that new nodes lack",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "spreads over zone",
+        pods=pods(3, SMALL, shape={"spread_keys": ("zone",)}),
+        limits=ROOMY,
+    ),
+    row(
+        "spread over hosts",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "",
+        pods=pods(3, SMALL, shape={"spread_keys": (HOSTNAME,)}),
+        limits=ROOMY,
+    ),
+    row(
+        "a label that the last lent node did not bring is not promised again",
+        KEEP,
+        Reason.NOTHING_HELPS,
+        0,
+        "selects pool=fast",
+        pods=pods(1, SMALL, shape={"node_selector": (("pool", "fast"),)}),
+        nodes=[lent("a001")],
+        entries={"a001": entry("a001")},
+        limits=ROOMY,
+        config=config(
+            node_types={
+                **config().node_types,
+                "a": NodeType(name="a", size=size(128, 256), labels={"pool": "fast"}),
+            }
+        ),
+    ),
+    row(
+        "pods that nothing helps take nothing from those that something does, and are named",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        1,
+        "no node helps 99 like dev/x0: selects zone=b",
+        pods=pods(99, SMALL, shape={"node_selector": (("zone", "b"),)}, name="x") + pods(1, SMALL),
+        limits=ROOMY,
+    ),
+    # --- node types
+    row(
+        "GPUs: as many nodes as the GPUs fill",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        2,
+        "",
+        queue=GPU,
+        limits=tree(gpu=size(1000, 9000)),
+        pods=pods(5, {**SMALL, "nvidia.com/gpu": 1}, namespace="gpu"),
+    ),
+    row(
+        "GPUs: the quota counts them",
+        CONVERT,
+        Reason.LACKS_QUOTA,
+        1,
+        "root.anvil.gpu has 2 nvidia.com/gpu for 4",
+        queue=GPU,
+        limits=tree(gpu={"nvidia.com/gpu": 2}),
+        nodes=[node("k1", more={"nvidia.com/gpu": 8})],
+        pods=pods(4, {**SMALL, "nvidia.com/gpu": 1}, namespace="gpu"),
+    ),
+    row(
+        "the first type that fits is taken",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        {"a": 1},
+        "",
+        pods=pods(4, SMALL),
+        limits=ROOMY,
+        config=config(namespaces={"dev": policy("dev", DEV, "a", "g")}),
+    ),
+    row(
+        "a pod that needs the second type gets it, and the others use what is left of it",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        {"g": 1},
+        "",
+        pods=pods(1, {**SMALL, "nvidia.com/gpu": 1}, name="g") + pods(4, SMALL),
+        limits=ROOMY,
+        config=config(namespaces={"dev": policy("dev", DEV, "a", "g")}),
+    ),
+    row(
+        "where the first type has run out, the second serves",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        {"a": 1, "g": 0},
+        "",
+        pods=pods(4, SMALL),
+        limits=ROOMY,
+        supply=Supply(batch={"a": 0, "g": 3}),
+        config=config(namespaces={"dev": policy("dev", DEV, "a", "g")}),
+        granted={"g": 1},
+    ),
+    # --- caps and min_nodes
+    row(
+        "a cap that is reached",
+        WAIT,
+        Reason.CAPPED,
+        1,
+        "max_converted_nodes",
+        pods=pods(1, SMALL),
+        limits=ROOMY,
+        supply=Supply(total=0),
+        granted={"a": 0},
+    ),
+    row(
+        "a cap of the type",
+        WAIT,
+        Reason.CAPPED,
+        1,
+        "max_nodes of node type a",
+        pods=pods(1, SMALL),
+        limits=ROOMY,
+        supply=Supply(per_type={"a": 0}),
+        granted={"a": 0},
+    ),
+    row(
+        "a cap of the namespace",
+        CONVERT,
+        Reason.LACKS_BOTH,
+        5,
+        "2 can be had: max_nodes of namespace dev",
+        pods=pods(75, SMALL),
+        limits=WORKSHOP,
+        supply=Supply(per_namespace={"dev": 2}),
+        granted={"a": 2},
+    ),
+    row(
+        "no batch node at hand",
+        WAIT,
+        Reason.NO_BATCH_NODE,
+        1,
+        "batch nodes of type a",
+        pods=pods(1, SMALL),
+        limits=ROOMY,
+        supply=Supply(total=9, batch={"a": 0}),
+        granted={"a": 0},
+    ),
+    row(
+        "defect 17: ten wanted, nine at hand: nine",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        10,
+        "9 can be had",
+        pods=pods(160, SMALL),
+        limits=tree(),
+        supply=Supply(batch={"a": 9}),
+        granted={"a": 9},
+    ),
+    row(
+        "how many are at hand is not known: no bound",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        10,
+        "",
+        pods=pods(160, SMALL),
+        limits=tree(),
+        supply=Supply(batch={"a": None}),
+        granted={"a": 10},
+    ),
+    row(
+        "min_nodes are kept ready without any pod",
+        CONVERT,
+        Reason.MIN_NODES,
+        2,
+        "dev",
+        config=config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=2)}),
+    ),
+    row(
+        "min_nodes: nodes on their way and those that serve count",
+        KEEP,
+        Reason.ENOUGH,
+        0,
+        "",
+        nodes=[lent("a001")],
+        entries={"a001": entry("a001")},
+        incoming=coming(1),
+        config=config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=2)}),
+    ),
+    row(
+        "min_nodes and pods: the nodes for the pods count towards it",
+        CONVERT,
+        Reason.LACKS_ROOM,
+        2,
+        "",
+        pods=pods(1, SMALL),
+        limits=ROOMY,
+        config=config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=2)}),
+    ),
+]
+
+
+def solve(scene: dict[str, Any]) -> Sizing:
+    conf = scene.get("config", config())
+    queues = scene.get("limits", tree())
+    some = scene.get("pods", [])
+    if scene.get("tolerate"):
+        some = [
+            msgspec.structs.replace(
+                pod, shape=msgspec.structs.replace(pod.shape, tolerations=TOLERATES_DEV)
+            )
+            for pod in some
+        ]
+    found = demand(some, conf, queues, scene.get("claims", ()), **scene.get("facts", {}))
+    there = fleet(
+        scene.get("nodes", ()),
+        scene.get("entries"),
+        scene.get("incoming", ()),
+        scene.get("leaving", ()),
+    )
+    return size_queues(conf, found, queues, there, scene.get("supply"))
+
+
+@pytest.mark.parametrize(("expected", "scene"), TABLE)
+def test_sizing(expected: tuple[Any, ...], scene: dict[str, Any]) -> None:
+    verdict, reason, nodes, part = expected
+    sizing = solve(scene)
+    answer = sizing.queues[scene.get("queue", DEV)]
+    wanted = {need.node_type: need.wanted for need in answer.needs}
+    said = (answer.verdict.verdict, answer.verdict.reason)
+    assert said == (verdict, reason), answer.verdict.sentence
+    assert (wanted if isinstance(nodes, dict) else sum(wanted.values())) == nodes
+    sentences = [answer.verdict.sentence, *(one.why for one in answer.unhelped)]
+    assert any(part in sentence for sentence in sentences), sentences
+    if "granted" in scene:
+        granted = {need.node_type: need.granted for need in answer.needs}
+        assert {name: granted[name] for name in scene["granted"]} == scene["granted"]
+
+
+# --- several queues ---------------------------------------------------------------------------
+
+THREE = {
+    "dev": policy("dev", DEV, "a"),
+    "lab": policy("lab", "root.anvil.lab", "a"),
+    "gpu": policy("gpu", GPU, "a"),
+}
+ANYWHERE = {"tolerations": (Toleration(operator="Exists"),)}
+OWN = {
+    name: {"tolerations": (Toleration(key="dedicated", value=name),)}
+    for name in ("dev", "lab", "gpu")
+}
+OF_ALL = (
+    pods(1, SMALL, ago=100, shape=OWN["dev"])
+    + pods(1, SMALL, ago=300, namespace="lab", name="l", app="l", shape=OWN["lab"])
+    + pods(1, SMALL, ago=200, namespace="gpu", name="g", app="g", shape=OWN["gpu"])
+)
+
+
+def shares(
+    policies: dict[str, Any], some: list[Any], supply: Supply, nodes: Any = (), **limits: Any
+) -> dict[str, tuple[int, Reason]]:
+    kinds = {
+        name: msgspec.structs.replace(kind, taints=(TAINT,))
+        for name, kind in config().node_types.items()
+    }
+    conf = config(namespaces=policies, node_types=kinds)
+    queues = tree(**{"lab": {}, **limits})
+    sizing = size_queues(conf, demand(some, conf, queues), queues, fleet(nodes), supply)
+    return {
+        queue.rpartition(".")[2]: (
+            sum(need.granted for need in answer.needs),
+            answer.verdict.reason,
+        )
+        for queue, answer in sizing.queues.items()
+    }
+
+
+def test_scarce_nodes_go_to_the_longest_wait() -> None:
+    """Defect 20: the order of the configuration decided."""
+    room = Reason.LACKS_ROOM
+    first = Reason.OTHERS_FIRST
+    assert shares(THREE, OF_ALL, Supply(total=2)) == {
+        "lab": (1, room),
+        "gpu": (1, room),
+        "dev": (0, first),
+    }
+
+
+def test_priority_comes_before_the_wait() -> None:
+    ranked = {**THREE, "dev": policy("dev", DEV, "a", priority=1)}
+    assert shares(ranked, OF_ALL, Supply(total=1))["dev"] == (1, Reason.LACKS_ROOM)
+
+
+def test_one_queue_does_not_take_what_another_type_of_node_gives() -> None:
+    kinds = {**THREE, "gpu": policy("gpu", GPU, "g")}
+    found = shares(kinds, OF_ALL, Supply(batch={"a": 0, "g": 5}))
+    assert found["gpu"] == (1, Reason.LACKS_ROOM)
+    assert found["lab"] == found["dev"] == (0, Reason.NO_BATCH_NODE)
+
+
+def test_a_pod_that_nothing_helps_does_not_put_its_queue_first() -> None:
+    """An old pod that waits for a selector would else win every scarce node."""
+    stuck = pods(1, SMALL, ago=9000, name="stuck", shape={"node_selector": (("zone", "b"),)})
+    assert shares(THREE, [*stuck, *OF_ALL], Supply(total=1))["lab"] == (1, Reason.LACKS_ROOM)
+
+
+def test_a_new_node_that_is_open_to_all_serves_the_other_queues_too() -> None:
+    some = pods(1, SMALL, shape=ANYWHERE) + pods(
+        1, SMALL, namespace="lab", name="l", app="l", ago=900, shape=ANYWHERE
+    )
+    assert shares(THREE, some, Supply(total=9)) == {
+        "lab": (1, Reason.LACKS_ROOM),
+        "dev": (0, Reason.ON_THE_WAY),
+        "gpu": (0, Reason.ENOUGH),
+    }
+
+
+def test_a_node_for_one_queue_raises_the_ancestor_for_its_siblings() -> None:
+    """Both lack quota at their ancestor; one node brings enough for both."""
+    some = [pod for pod in OF_ALL if pod.namespace != "gpu"]
+    found = shares(THREE, some, Supply(total=9), nodes=K1, anvil=size(2, 1000))
+    assert sorted(count for count, _ in found.values()) == [0, 0, 1]
+
+
+def test_room_that_a_capped_queue_can_not_use_is_left_to_others() -> None:
+    """Its pods lack quota and get none, so they take no free space from the other queue's."""
+    conf = config(namespaces={"dev": policy("dev", DEV, "a"), "lab": THREE["lab"]})
+    queues = tree(dev={"vcore": 1000}, lab={})
+    some = pods(99, SMALL) + pods(16, SMALL, namespace="lab", name="l", app="l", ago=90)
+    supply = Supply(per_namespace={"dev": 0})
+    sizing = size_queues(conf, demand(some, conf, queues), queues, fleet(K1), supply)
+    assert sum(need.granted for need in sizing.queues[DEV].needs) == 0
+    assert sum(need.granted for need in sizing.queues["root.anvil.lab"].needs) == 0
+    assert sizing.queues[DEV].verdict.reason is Reason.CAPPED
+
+
+def test_reasons_tell_quota_and_room_apart_for_one_scene() -> None:
+    """The same pods; what they lack depends on what is there."""
+    some = pods(10, SMALL)
+    said = {
+        name: solve({"pods": some, **scene}).queues[DEV].verdict.reason
+        for name, scene in {
+            "quota": {"nodes": K1, "limits": tree(dev=size(8, 32))},
+            "room": {"limits": tree(dev=size(80, 320))},
+            "both": {"limits": tree(dev=size(8, 32))},
+            "nothing": {"nodes": K1, "limits": tree(dev=size(80, 320))},
+        }.items()
+    }
+    assert said == {
+        "quota": Reason.LACKS_QUOTA,
+        "room": Reason.LACKS_ROOM,
+        "both": Reason.LACKS_BOTH,
+        "nothing": Reason.ENOUGH,
+    }
+
+
+def test_a_monitored_queue_that_is_not_in_the_document_gets_nothing_and_a_reason() -> None:
+    queues = tree()
+    del queues[DEV]
+    conf = config()
+    sizing = size_queues(conf, demand(pods(1, SMALL), conf, queues), queues, fleet())
+    assert sizing.queues[DEV].verdict.reason is Reason.QUEUE_UNREADABLE
+    assert DEV in sizing.queues[DEV].verdict.detail and sizing.needs == ()
+
+
+def test_the_fingerprint_changes_with_the_pods_and_with_nothing_else() -> None:
+    conf, queues = config(), tree()
+
+    def fingerprint(some: list[Any], nodes: list[Any]) -> str:
+        sizing = size_queues(conf, demand(some, conf, queues), queues, fleet(nodes))
+        return sizing.queues[DEV].fingerprint
+
+    here = fingerprint(pods(3, SMALL), K1)
+    assert here == fingerprint(pods(3, SMALL), [])
+    assert here != fingerprint(pods(4, SMALL), K1)
+    assert here != fingerprint(pods(3, SMALL, ago=500), K1)
+    assert fingerprint([], K1) == ""
