@@ -120,8 +120,6 @@ def is_allowed(one: Import) -> bool:
 
 # Walls that are still to be built, by (package or module, what it imports).
 TO_MEND = {
-    ("converter.calls", "dnm.slurm.text"),
-    ("plan.phases", "dnm.slurm.text"),
     ("sandbox", "dnm.converter.calls"),
     ("sandbox", "dnm.demand.pod_request"),
     ("sandbox", "dnm.queues"),

@@ -17,8 +17,9 @@ from enum import Enum
 import msgspec
 
 from dnm.model.cluster import BatchNode
+from dnm.model.slurm_state import in_service_of
 from dnm.model.value import Value
-from dnm.slurm.text import Reservation, SlurmJob, SlurmNode, in_service_of
+from dnm.slurm.text import Reservation, SlurmJob, SlurmNode
 
 NOT_OWN = frozenset(("CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL"))
 """Nodes that come and go by other means than a power switch."""

@@ -29,9 +29,9 @@ from dnm.model.errors import ConverterError, SlurmError
 from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable, without_secrets
 from dnm.model.registry import ConverterProcess, Ended
+from dnm.model.slurm_state import in_service_of, parse_state
 from dnm.model.trust import check_trust
 from dnm.model.value import Unreadable, Value
-from dnm.slurm.text import in_service_of, parse_state
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _OWN = os.O_RDWR | os.O_CREAT | os.O_APPEND

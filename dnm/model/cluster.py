@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dnm.model.config import Taint
+from dnm.model.slurm_state import parse_state
 from dnm.model.value import Resources, Value
 
 
@@ -110,7 +111,7 @@ class Mark(Value):
     node_type: str
     namespace: str
     queue: str
-    fenced: bool = False  # the cordon is ours
+    fenced: bool = False  # dnm has cordoned it; a person may have lifted that since
 
 
 class Node(Value):
@@ -126,6 +127,21 @@ class Node(Value):
     is_cordoned: bool = False
     is_deleting: bool = False
     mark: Mark | None = None
+
+    @property
+    def carries_fence(self) -> bool:
+        """Whether its annotations say that dnm has cordoned it, cordoned or not by now."""
+        return self.mark is not None and self.mark.fenced
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether it is cordoned, and that is dnm's own cordon."""
+        return self.is_cordoned and self.carries_fence
+
+    @property
+    def is_cordoned_by_another(self) -> bool:
+        """Whether it is cordoned without dnm's mark on it: an administrator's, not ours to take."""
+        return self.is_cordoned and not self.carries_fence
 
 
 class PodList(Value):
@@ -177,6 +193,17 @@ class BatchNode(Value):
     verdict: str  # OK | PREEMPT | SKIP
     reason: str = ""
     in_service: bool | None = None
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it answers, idle, and takes no jobs: somebody has drained it."""
+        state = parse_state(self.state)
+        return state.base == "IDLE" and state.flags & {"DRAIN", "NOT_RESPONDING"} == {"DRAIN"}
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether a reservation holds it, perhaps its converter's."""
+        return "RESERVED" in parse_state(self.state).flags
 
 
 class YunikornView(Value):

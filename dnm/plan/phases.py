@@ -29,7 +29,6 @@ from dnm.model.registry import (
     Registry,
 )
 from dnm.model.value import Resources, Value
-from dnm.slurm.text import parse_state
 
 MAX_ATTEMPTS = 3
 _LONGEST_BACKOFF = timedelta(hours=1)
@@ -60,16 +59,14 @@ class Facts(Value):
         """Whether a node that its converter has handed over answers, but is drained: a health check
         or an administrator did that, and one more return would lift it."""
         known = self.batch.get(name) if self.batch is not None else None
-        if known is None or not entry.is_handed_over or name in (self.nodes or {}):
-            return False
-        state = parse_state(known.state)
-        return state.base == "IDLE" and state.flags & {"DRAIN", "NOT_RESPONDING"} == {"DRAIN"}
+        is_away = entry.is_handed_over and name not in (self.nodes or {})
+        return is_away and known is not None and known.is_drained
 
     def is_reserved(self, name: str) -> bool:
         """Whether a reservation holds it, perhaps its converter's: some scripts only warn when
         they can't drain a node."""
         known = self.batch.get(name) if self.batch is not None else None
-        return known is not None and "RESERVED" in known.state
+        return known is not None and known.is_reserved
 
     def work_on(self, name: str) -> int | None:
         """Pods that count on a node; None: it can't be told that there are none."""
@@ -276,7 +273,7 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> Step:
     node = facts.nodes.get(name)
     if node is None:
         return _left_kubernetes(name, entry, facts)
-    if node.is_cordoned and not (node.mark and node.mark.fenced):
+    if node.is_cordoned_by_another:
         held = _with(entry, idle_since=None)
         return _stay(name, held, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
     entry = _grown(entry, node)
@@ -346,9 +343,7 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Step
     if pods:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
         return _stay(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod landed on it")
-    is_marked = node.mark is not None and node.mark.fenced
-    fenced = node.is_cordoned and is_marked
-    if node.is_cordoned != is_marked:
+    if node.is_cordoned != node.carries_fence:
         # Somebody cordoned it first, or has lifted our cordon: either way it is his to decide.
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None)
         if node.is_cordoned:
@@ -359,7 +354,7 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Step
     if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
         return _unreturnable(name, entry, facts)
     step = _stay(name, entry, Verdict.REVERT, Reason.FENCED)
-    return msgspec.structs.replace(step, wants_return=fenced)
+    return msgspec.structs.replace(step, wants_return=node.is_fenced)
 
 
 def _unreturnable(name: str, entry: LentNode, facts: Facts) -> Step:
@@ -403,7 +398,7 @@ def _not_returned(config: Config, name: str, entry: LentNode, facts: Facts) -> S
     if pods:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
         return _stay(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
-    if node is not None and node.is_cordoned and not (node.mark and node.mark.fenced):
+    if node is not None and node.is_cordoned_by_another:
         # Without our own fence it is not given back, and an administrator's is not ours to take.
         return _stay(name, entry, Verdict.WAIT, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
     return _return_again(config, name, entry, facts)

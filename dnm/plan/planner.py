@@ -111,7 +111,7 @@ def _actions(draft: Draft) -> list[Action]:
     actions += [
         Unfence(node=name)
         for name, entry in ours
-        if entry.phase is Phase.SERVING and _is_fenced(nodes[name])
+        if entry.phase is Phase.SERVING and nodes[name].carries_fence
     ]
     if draft.edit is not None and draft.edit.is_changed:
         actions.append(draft.set_queue_limits())
@@ -127,10 +127,6 @@ def _actions(draft: Draft) -> list[Action]:
 
 def _carries(node: Node, mark: Mark) -> bool:
     return node.mark is not None and msgspec.structs.replace(node.mark, fenced=False) == mark
-
-
-def _is_fenced(node: Node) -> bool:
-    return node.mark is not None and node.mark.fenced
 
 
 def _status(draft: Draft, queue: str) -> QueueStatus:

@@ -228,7 +228,7 @@ class Actuator:
 
     def _unfence(self, name: str) -> None:
         ours: Mapping[str, str | None] = {PREFIX + "fenced": None}
-        if self._patch(name, _has_our_fence, cordon=False, annotations=ours):
+        if self._patch(name, lambda node: node.carries_fence, cordon=False, annotations=ours):
             self._done(f"action=unfence node={name}")
 
     def _patch(
@@ -298,7 +298,7 @@ class Actuator:
         """The last look before the converter: empty if it may be called."""
         node = self.kube.read_node(name)
         if node is not None:
-            if not _is_fenced(node):
+            if not node.is_fenced:
                 return "it is not fenced any more"
             if any(pod.counts_as_work for pod in self.kube.read_pods_on(name)):
                 return "a pod landed on it"
@@ -365,14 +365,6 @@ def mark_annotations(mark: Mark) -> dict[str, str | None]:
         PREFIX + "namespace": mark.namespace,
         PREFIX + "queue": mark.queue,
     }
-
-
-def _is_fenced(node: Node) -> bool:
-    return node.is_cordoned and _has_our_fence(node)
-
-
-def _has_our_fence(node: Node) -> bool:
-    return node.mark is not None and node.mark.fenced
 
 
 def _with_request(registry: Registry, request: ConversionRequest) -> Registry:

@@ -18,18 +18,17 @@ from datetime import UTC, datetime, timedelta
 from dnm.model.cluster import BatchNode
 from dnm.model.errors import SlurmError
 from dnm.model.fault_points import fault_point
+from dnm.model.slurm_state import in_service_of, parse_state
 from dnm.slurm.text import (
     JOB_FORMAT,
     JobRecord,
     Reservation,
     SlurmJob,
     SlurmNode,
-    in_service_of,
     parse_job_record,
     parse_jobs,
     parse_nodes,
     parse_reservations,
-    parse_state,
 )
 
 COMMAND_TIMEOUT = timedelta(seconds=30)

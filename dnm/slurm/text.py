@@ -15,69 +15,14 @@ from datetime import UTC, datetime
 
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.slurm_state import NodeState, parse_state
 from dnm.model.value import Value
 
-BASES = frozenset(("UNKNOWN", "DOWN", "IDLE", "ALLOCATED", "MIXED", "FUTURE", "ERROR"))
-POWER_FLAGS = frozenset(
-    ("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "POWER_DRAIN")
-)
-REBOOT_FLAGS = frozenset(("REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED"))
-FLAGS = (
-    POWER_FLAGS
-    | REBOOT_FLAGS
-    | frozenset(
-        (
-            "DRAIN", "COMPLETING", "NOT_RESPONDING", "RESERVED", "MAINTENANCE", "PLANNED", "FAIL",
-            "REBOOT_CANCEL", "INVALID_REG", "CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "BLOCKED",
-            "EXTERNAL",
-        )
-    )
-)  # fmt: skip
-_SUFFIXES = {  # of 20.11, which has no flag of its own for them in scontrol
-    "*": "NOT_RESPONDING",
-    "~": "POWERED_DOWN",
-    "#": "POWERING_UP",
-    "%": "POWERING_DOWN",
-    "!": "POWER_DOWN",
-    "$": "MAINTENANCE",
-    "@": "REBOOT_REQUESTED",
-    "^": "REBOOT_ISSUED",
-    "-": "PLANNED",
-}
-_WORDS = {  # words that stand for a base with a flag, or hide the base (None), as 20.11 prints them
-    "DRAINED": ("IDLE", "DRAIN"),
-    "DRAINING": ("ALLOCATED", "DRAIN"),
-    "FAILING": ("ALLOCATED", "FAIL"),
-    "RESERVED": (None, "RESERVED"),
-    "MAINT": (None, "MAINTENANCE"),
-    "REBOOT": ("DOWN", "REBOOT"),
-}
-_FLAG_WORDS = {"MAINT": "MAINTENANCE", "DRAINING": "DRAIN", "DRAINED": "DRAIN", "FAILING": "FAIL"}
 _NO_TIME = frozenset(("None", "Unknown", "N/A", "(null)", "NONE", "0", ""))
 _REASON_END = re.compile(r" \[[^\s\[\]]+@[^\s\[\]]+\]")
 
 JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y"
 """For `squeue -o`: no field of it is free text that a user could fill with bars."""
-
-
-class NodeState(Value, frozen=True):
-    """`base` is what the node does, empty where 20.11 hides it; `flags` what else is true of it."""
-
-    base: str
-    flags: frozenset[str] = frozenset()
-
-    @property
-    def text(self) -> str:
-        return "+".join((self.base or "UNKNOWN", *sorted(self.flags)))
-
-    @property
-    def has_work(self) -> bool:
-        """By the state alone: a suspended job doesn't show on 22.05 and before, squeue tells."""
-        return self.base in ("ALLOCATED", "MIXED") or "COMPLETING" in self.flags
-
-    @property
-    def is_understood(self) -> bool:
-        return self.base in BASES and self.flags <= FLAGS
 
 
 class SlurmNode(Value, frozen=True, gc=False):
@@ -133,43 +78,6 @@ class JobRecord(Value, frozen=True):
     is_requeueable: bool
     is_batch: bool
     restarts: int
-
-
-def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
-    """`IDLE+DRAIN`, 20.11's `IDLE*+DRAIN` and `RESERVED+DRAIN`; unknown words stay as they are.
-
-    Where RESERVED or MAINT hide the base, `cpus_allocated` tells it; without it the base is empty.
-    """
-    first, *rest = text.strip().upper().split("+")
-    flags = set()
-    while first and first[-1] in _SUFFIXES:
-        flags.add(_SUFFIXES[first[-1]])
-        first = first[:-1]
-    base: str | None = first
-    if first not in BASES and first in _WORDS:
-        base, flag = _WORDS[first]
-        flags.add(flag)
-        if base is None and cpus_allocated is not None:
-            base = "ALLOCATED" if cpus_allocated else "IDLE"
-    flags.update(_FLAG_WORDS.get(flag, flag) for flag in rest)
-    return NodeState(base=base or "", flags=frozenset(flags))
-
-
-def in_service_of(state: NodeState) -> bool | None:
-    """Whether Slurm has the node: it works on it or may start work on it. None: can't be told.
-
-    A draining node with a job is in service; a drained, failed or down one is not. A node that does
-    not answer is neither until Slurm has made up its mind.
-    """
-    if not state.is_understood or state.base in ("UNKNOWN", "FUTURE", "ERROR"):
-        return None
-    if state.base == "DOWN":
-        return None if "COMPLETING" in state.flags else False
-    if state.has_work:
-        return True
-    if state.flags & {"DRAIN", "FAIL"}:
-        return False
-    return None if state.flags & {"NOT_RESPONDING", "INVALID_REG"} else True
 
 
 def parse_time(text: str) -> datetime | None:

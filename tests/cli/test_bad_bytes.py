@@ -18,10 +18,11 @@ from dnm.demand.pod_request import task_groups
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import DnmError
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.slurm_state import parse_state
 from dnm.queues.document import check_text, parse_document, resolve_document
 from dnm.queues.edit import QueueWants, plan_queue_edit
 from dnm.queues.ledger import decode_ledger
-from dnm.slurm.text import parse_jobs, parse_nodes, parse_reservations, parse_state
+from dnm.slurm.text import parse_jobs, parse_nodes, parse_reservations
 from tests.site import QUEUE, WORKSHOP_QUEUES
 
 SIZE = {"vcore": 128_000, "memory": 256 * 10**9}

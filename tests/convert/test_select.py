@@ -16,15 +16,8 @@ from dnm.convert.listing import is_of_type, list_as_json, list_as_text
 from dnm.convert.select import Facts, Judged, Rules, Verdict, format_duration, judge_nodes
 from dnm.convert.settings import Settings
 from dnm.converter.calls import parse_list
-from dnm.slurm.text import (
-    FLAGS,
-    Reservation,
-    SlurmJob,
-    SlurmNode,
-    parse_jobs,
-    parse_nodes,
-    parse_state,
-)
+from dnm.model.slurm_state import FLAGS, parse_state
+from dnm.slurm.text import Reservation, SlurmJob, SlurmNode, parse_jobs, parse_nodes
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RULES = Rules(preempt_user="fill", preempt_account="spare")

@@ -14,14 +14,11 @@ from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.slurm.text import (
     JOB_FORMAT,
-    NodeState,
     SlurmNode,
-    in_service_of,
     parse_job_record,
     parse_jobs,
     parse_nodes,
     parse_reservations,
-    parse_state,
     parse_time,
 )
 
@@ -64,47 +61,6 @@ def test_the_text_says_what_the_json_of_the_same_moment_says(sample: Path) -> No
         assert node.cpus_allocated == expected["alloc_cpus"]
         assert node.memory_allocated == expected["alloc_memory"]
         assert list(node.partitions) == expected["partitions"]
-
-
-@pytest.mark.parametrize(
-    ("text", "state", "in_service"),
-    [
-        pytest.param("IDLE", "IDLE", True, id="free"),
-        pytest.param("IDLE+PLANNED", "IDLE+PLANNED", True, id="planned"),
-        pytest.param("ALLOCATED", "ALLOCATED", True, id="working"),
-        pytest.param("MIXED+DRAIN", "MIXED+DRAIN", True, id="draining has work"),
-        pytest.param("IDLE+COMPLETING", "IDLE+COMPLETING", True, id="completing has work"),
-        pytest.param("IDLE+DRAIN", "IDLE+DRAIN", False, id="drained"),
-        pytest.param("IDLE+DRAIN+RESERVED", "IDLE+DRAIN+RESERVED", False, id="lent"),
-        pytest.param("DOWN+DRAIN+NOT_RESPONDING", "DOWN+DRAIN+NOT_RESPONDING", False, id="away"),
-        pytest.param("IDLE+DRAIN+NOT_RESPONDING", "IDLE+DRAIN+NOT_RESPONDING", False, id="leaving"),
-        pytest.param("DOWN", "DOWN", False, id="down"),
-        pytest.param("DOWN+COMPLETING", "DOWN+COMPLETING", None, id="down with a job's remains"),
-        pytest.param("IDLE+FAIL", "FAIL+IDLE", False, id="failed"),
-        pytest.param("IDLE+NOT_RESPONDING", "IDLE+NOT_RESPONDING", None, id="just resumed"),
-        pytest.param("UNKNOWN", "UNKNOWN", None, id="slurmctld just started"),
-        pytest.param("IDLE+NOVELTY", "IDLE+NOVELTY", None, id="a flag of a later Slurm"),
-        pytest.param("IDLE*+DRAIN", "IDLE+DRAIN+NOT_RESPONDING", False, id="20.11 suffix"),
-        pytest.param("MIXED@+DRAIN", "MIXED+DRAIN+REBOOT_REQUESTED", True, id="20.11 reboot asked"),
-        pytest.param("REBOOT+DRAIN", "DOWN+DRAIN+REBOOT", False, id="20.11 reboots"),
-        pytest.param("DRAINED", "DRAIN+IDLE", False, id="sinfo's word"),
-        pytest.param("", "UNKNOWN", None, id="nothing"),
-    ],
-)  # fmt: skip
-def test_states(text: str, state: str, in_service: bool | None) -> None:
-    parsed = parse_state(text)
-    assert set(parsed.text.split("+")) == set(state.split("+"))
-    assert in_service_of(parsed) is in_service
-
-
-@pytest.mark.parametrize(
-    ("cpus", "base"), [(None, ""), (0, "IDLE"), (3, "ALLOCATED")], ids=["hidden", "idle", "busy"]
-)
-def test_a_base_that_20_11_hides_is_told_by_the_allocation(cpus: int | None, base: str) -> None:
-    assert parse_state("RESERVED+DRAIN", cpus) == NodeState(
-        base=base, flags=frozenset(("RESERVED", "DRAIN"))
-    )
-    assert parse_state("MAINT", cpus).base == base
 
 
 NODE = (
