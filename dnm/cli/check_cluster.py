@@ -17,8 +17,9 @@ from dnm.cli.report import amounts, count_of, duration
 from dnm.config import values
 from dnm.converter.calls import NodeConvert
 from dnm.demand.demand import Demand, DemandFacts, gather_demand
-from dnm.kube.access import find_kubeconfig
 from dnm.kube.client import KubeClient
+from dnm.kube.credentials import find_kubeconfig
+from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.cluster import Node, PodList, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
@@ -98,7 +99,9 @@ def check_cluster(
         return
     with closing(KubeClient.connect(config)) as kube:
         try:
-            yield fine("Kubernetes", f"{kube.server} answers, version {kube.version()}")
+            yield fine(
+                "Kubernetes", f"{kube.server} answers, version {read_version(kube.requests)}"
+            )
         except DnmError as error:
             yield wrong("Kubernetes", str(error))
             yield skipped("permissions, queues, pods", "they need the API")
@@ -140,7 +143,7 @@ def check_kubeconfig(config: Config) -> Iterator[Finding]:
 
 def check_clock(kube: KubeClient) -> Iterator[Finding]:
     """Pods' ages are of the server's clock, idle times of this one."""
-    theirs = kube.server_time()
+    theirs = read_server_time(kube.requests)
     skew = abs(datetime.now(UTC) - theirs)
     text = f"this host and the API server differ by {duration(skew)}"
     remedy = "synchronise both (chronyc tracking): grace times and idle times rest on them"
@@ -158,7 +161,7 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
         shown = f"{one.verb} {one.resource}"
         if one.namespace:
             shown += f" {one.namespace}/{one.name}"
-        allowed = kube.can_i(one.verb, resource, one.namespace, "", subresource, one.name)
+        allowed = can_i(kube.requests, one.verb, resource, one.namespace, "", subresource, one.name)
         if allowed:
             yield fine("permission", shown)
             continue
@@ -172,7 +175,7 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
 
 def _pods_by_namespace(config: Config, kube: KubeClient) -> Iterator[Finding]:
     for namespace in config.namespaces:
-        if kube.can_i("list", "pods", namespace):
+        if can_i(kube.requests, "list", "pods", namespace):
             yield fine("permission", f"list pods in {namespace}")
         else:
             yield wrong(

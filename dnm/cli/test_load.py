@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 
 from dnm.config import values
-from dnm.kube.client import KubeClient
+from dnm.kube import deployments
+from dnm.kube.credentials import load_access
+from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import Deployment
 from dnm.model.config import Config, NodeType, Taint
 from dnm.model.errors import ConfigError, DnmError, ExitCode
@@ -45,7 +47,7 @@ def create_load(config: Config, load: Load, output: str = "text") -> int:
     """`dnm test-load create`: prints the name. Raises ConfigError for what can't be, KubeError."""
     manifest = make_manifest(config, load)
     with _connected(config) as kube:
-        created = kube.create_deployment(load.namespace, manifest)
+        created = deployments.create_deployment(kube, load.namespace, manifest)
     for doubt in _doubts(config, load):
         print(f"dnm: {doubt}", file=sys.stderr)
     if output == "json":
@@ -60,7 +62,7 @@ def scale_load(config: Config, name: str, replicas: int, namespace: str = "") ->
     _check_replicas(replicas)
     with _connected(config) as kube:
         load = _find_one(config, kube, name, namespace)
-        scaled = kube.scale_deployment(load.namespace, load.name, replicas)
+        scaled = deployments.scale_deployment(kube, load.namespace, load.name, replicas)
     print(f"{scaled.name} in {scaled.namespace}: {load.replicas} -> {scaled.replicas} pods")
     return ExitCode.OK
 
@@ -74,7 +76,7 @@ def delete_loads(config: Config, name: str = "", namespace: str = "") -> int:
         failed = 0
         for load in loads:
             try:
-                kube.delete_deployment(load.namespace, load.name)
+                deployments.delete_deployment(kube, load.namespace, load.name)
                 print(f"deleted {load.name} in {load.namespace}, {load.replicas} pods")
             except DnmError as error:
                 failed += 1
@@ -239,20 +241,20 @@ def _is_label(text: str) -> bool:
 
 
 @contextmanager
-def _connected(config: Config) -> Iterator[KubeClient]:
-    with closing(KubeClient.connect(config)) as kube:
+def _connected(config: Config) -> Iterator[ApiRequests]:
+    with closing(ApiRequests(load_access(config), config.request_timeout)) as kube:
         yield kube
 
 
-def _find(config: Config, kube: KubeClient, namespace: str) -> list[Deployment]:
+def _find(config: Config, kube: ApiRequests, namespace: str) -> list[Deployment]:
     """All loads of one namespace, or of all monitored ones, by namespace and age."""
     found: list[Deployment] = []
     for name in [namespace] if namespace else sorted(config.namespaces):
-        found += kube.list_deployments(name, LABEL)
+        found += deployments.list_deployments(kube, name, LABEL)
     return sorted(found, key=lambda load: (load.namespace, load.created, load.name))
 
 
-def _find_one(config: Config, kube: KubeClient, name: str, namespace: str) -> Deployment:
+def _find_one(config: Config, kube: ApiRequests, name: str, namespace: str) -> Deployment:
     loads = _find(config, kube, namespace)
     named = [load for load in loads if load.name == name]
     if len(named) == 1:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from dnm.model.errors import ConfigError
 from dnm.model.fault_points import fault_point
+from dnm.model.printable import printable
 from dnm.model.trust import find_distrust
 
 Sections = dict[str, dict[str, str]]
@@ -28,10 +29,9 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
 _REFERENCE = re.compile(r"%(?:%|\(([^()]*)\)s|)")
 
 
-def printable(text: str, longest: int = 80) -> str:
-    """Text for a message: one line, no control characters, cut where it gets long."""
-    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:longest])
-    return shown if len(text) <= longest else f"{shown}…"
+def shown(text: str) -> str:
+    """What stands in a file, as a message quotes it: printable, at most 80 characters."""
+    return printable(text, 80)
 
 
 def expand_path(text: str, base: Path, environ: Mapping[str, str]) -> Path:
@@ -133,25 +133,25 @@ def _parse(parser: configparser.RawConfigParser, lines: list[str], problems: lis
             return
         except configparser.DuplicateSectionError as error:
             problems.append(
-                f"line {error.lineno}: section [{printable(error.section)}] is there "
+                f"line {error.lineno}: section [{shown(error.section)}] is there "
                 "twice; merge the two"
             )
             lines[(error.lineno or 1) - 1] = f"[\0{attempt}]"
         except configparser.DuplicateOptionError as error:
             problems.append(
-                f"line {error.lineno}: the key {printable(error.option)} is twice "
+                f"line {error.lineno}: the key {shown(error.option)} is twice "
                 "in its section; keep one"
             )
             lines[(error.lineno or 1) - 1] = f"\0{attempt} ="
         except configparser.MissingSectionHeaderError as error:
             problems.append(
-                f"line {error.lineno}: '{printable(error.line.strip())}' stands before "
+                f"line {error.lineno}: '{shown(error.line.strip())}' stands before "
                 "the first section; write [settings] above it"
             )
             return
         except configparser.ParsingError as error:
             problems.extend(
-                f"line {number}: {printable(str(line))} is neither a section, nor key = value, "
+                f"line {number}: {shown(str(line))} is neither a section, nor key = value, "
                 "nor a comment"
                 for number, line in error.errors
             )
@@ -170,7 +170,7 @@ def _resolve(name: str, section: Mapping[str, str], problems: list[str]) -> dict
         try:
             resolved[key] = _check_text(_fill_references(text, section))
         except ValueError as error:
-            problems.append(f"[{printable(name)}] {printable(key)} = {printable(text)}: {error}")
+            problems.append(f"[{shown(name)}] {shown(key)} = {shown(text)}: {error}")
     return resolved
 
 
@@ -231,14 +231,14 @@ def read_queue_map(path: Path, problems: list[str]) -> dict[str, str]:
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: is JSON but no map; write {shape}")
     for key in dict.fromkeys(repeated):
-        problems.append(f"{path}: has '{printable(key)}' more than once; keep one")
+        problems.append(f"{path}: has '{shown(key)}' more than once; keep one")
     found = {}
     for key, value in document.items():
         if isinstance(value, str):
             found[key] = value
         else:
             problems.append(
-                f"{path}: the queue of '{printable(key)}' is not a string; "
+                f"{path}: the queue of '{shown(key)}' is not a string; "
                 'write e.g. "root.services.dev"'
             )
     return found

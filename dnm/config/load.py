@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config import values
-from dnm.config.files import Sections, expand_path, printable, read_ini, read_queue_map
+from dnm.config.files import Sections, expand_path, read_ini, read_queue_map, shown
 from dnm.config.keys import (
     DEFAULT_NODE_CPU,
     DEFAULT_NODE_MEMORY,
@@ -48,9 +48,7 @@ def find_config_path(path: Path | None, environ: Mapping[str, str]) -> Path:
     try:
         return expand_path(text or str(DEFAULT_PATH), Path.cwd(), environ)
     except ValueError as error:
-        raise ConfigError(
-            f"the path of the configuration file, {printable(text)}: {error}"
-        ) from error
+        raise ConfigError(f"the path of the configuration file, {shown(text)}: {error}") from error
 
 
 def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
@@ -89,7 +87,7 @@ def _is_set(environ: Mapping[str, str], name: str) -> bool:
 
 
 def _problem(section: str, key: str, text: str, why: object) -> str:
-    return f"[{printable(section)}] {printable(key)} = {printable(text)}: {why}"
+    return f"[{shown(section)}] {shown(key)} = {shown(text)}: {why}"
 
 
 def _check_section_names(sections: Sections, problems: list[str]) -> None:
@@ -104,11 +102,11 @@ def _check_section_names(sections: Sections, problems: list[str]) -> None:
         else:
             known = NAMED_SECTIONS if colon else PLAIN_SECTIONS[:2]
             close = values.suggest(kind, known)  # , did you mean 'node_type'?
-            shown = f"{colon}{printable(rest)}]?"
-            hint = close.replace("'?", shown).replace("'", "[") or (
+            wanted = f"{colon}{shown(rest)}]?"
+            hint = close.replace("'?", wanted).replace("'", "[") or (
                 "; there are [settings], [namespace:NAME], [node_type:NAME] and [node_convert]"
             )
-        problems.append(f"[{printable(name)}]: unknown section{hint}")
+        problems.append(f"[{shown(name)}]: unknown section{hint}")
 
 
 def _named_sections(sections: Sections, kind: str) -> dict[str, str]:
@@ -210,7 +208,7 @@ def _namespaces(
     named = _named_sections(sections, "namespace")
     for name in named.keys() - set(monitored):
         hint = values.suggest(name, monitored) or "; name it in monitored_namespaces"
-        problems.append(f"[{printable(named[name])}]: is not a monitored namespace{hint}")
+        problems.append(f"[{shown(named[name])}]: is not a monitored namespace{hint}")
     policies = {}
     for name in monitored:
         fields = _fields(named.get(name, ""), sections, NAMESPACE_KEYS, problems)
@@ -255,7 +253,7 @@ def _queue_of(
         if queue == "root":
             raise ValueError("is the whole cluster; name a queue below root")
     except ValueError as error:
-        problems.append(f'{file}: "{namespace}": "{printable(queues[namespace])}": {error}')
+        problems.append(f'{file}: "{namespace}": "{shown(queues[namespace])}": {error}')
         return ""
     prefixes = settings.get("allowed_queue_prefixes") or ()
     if not may_edit(queue, prefixes):
@@ -317,7 +315,7 @@ def _node_type(
     try:
         values.node_type_name(name)
     except ValueError as error:
-        problems.append(f"[{printable(section)}]: {error}")
+        problems.append(f"[{shown(section)}]: {error}")
     resources = {key: values.quantity(key) for key in sections[section] if RESOURCE.fullmatch(key)}
     keys = {**NODE_TYPE_KEYS, **{key.lower(): ("", parse) for key, parse in resources.items()}}
     parsed = _parse_section(section, sections, keys, problems)

@@ -1,7 +1,7 @@
 """What a conversion does in Kubernetes: cordon, evict by the Eviction API, delete, label.
 
-Stands on `dnm/kube.py`; its own two calls are those that a run of dnm never needs. The imports cost
-more than `--list` may, so the client is made when a stage first asks.
+Stands on the Kubernetes edge of a run; its own two calls are those that a run never needs. The
+imports cost more than `--list` may, so the client is made when a stage first asks.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from dnm.convert.settings import Settings
-from dnm.kube.access import load_access
 from dnm.kube.client import KubeClient
-from dnm.kube.errors import asking
-from dnm.kube.session import MERGE_PATCH, Session
+from dnm.kube.session import MERGE_PATCH
 from dnm.model.cluster import Node, Pod, PodShape
 from dnm.model.config import Config, Taint
 from dnm.model.fault_points import fault_point
@@ -103,9 +101,8 @@ class KubeConnection:
             node_types={},
             kubeconfig_path=settings.kubeconfig_path,
         )
-        self.access = load_access(config)
-        self.client = KubeClient(self.access, config)
-        self.session = Session(self.access, config.request_timeout)
+        self.client = KubeClient.connect(config)
+        self.requests = self.client.requests
 
     def read_node(self, name: str) -> Node | None:
         return self.client.read_node(name)
@@ -113,10 +110,10 @@ class KubeConnection:
     def read_pods_on(self, node: str) -> Sequence[PodOnNode]:
         query = urlencode({"fieldSelector": f"spec.nodeName={node}"})
         with (
-            asking(self.access, f"list the pods on node {node}", "list pods"),
+            self.requests.asking(f"list the pods on node {node}", "list pods"),
             fault_point("kube.list_pods"),
         ):
-            body = self.session.read(f"/api/v1/pods?{query}").body
+            body = self.requests.session.read(f"/api/v1/pods?{query}").body
             found = msgspec.json.decode(body, type=_PodList).items or []
         return [_reduce(pod) for pod in found if pod.status.phase not in _FINISHED]
 
@@ -142,11 +139,11 @@ class KubeConnection:
         if taints:  # a merge patch replaces the list, hence the resource version
             patch["spec"] = {"taints": [_taint(one) for one in (*node.taints, *taints)]}
         with (
-            asking(self.access, f"label node {node.name}", "patch nodes", is_write=True),
+            self.requests.changing(f"label node {node.name}", "patch nodes"),
             fault_point("kube.dress_node"),
         ):
             path = f"/api/v1/nodes/{quote(node.name, safe='')}"
-            self.session.write("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+            self.requests.session.write("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
 
 
 def _taint(taint: Taint) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from dnm.config import values
-from dnm.config.files import Sections, expand_path, printable, read_ini
+from dnm.config.files import Sections, expand_path, read_ini, shown
 from dnm.config.load import DEFAULT_PATH
 from dnm.convert.select import Rules
 from dnm.model.config import NodeType, Taint
@@ -232,7 +232,7 @@ def _shared(
             if parse is _path:
                 found[field] = expand_path(settings[key], base, environ)
         except ValueError as error:
-            problems.append(f"[settings] {key} = {printable(settings[key])}: {error}")
+            problems.append(f"[settings] {key} = {shown(settings[key])}: {error}")
     if "state_dir" in found:
         found["state_dir"] /= "node-convert"
     found["node_types"] = _node_types(sections, problems)
@@ -257,7 +257,7 @@ def _node_types(sections: Sections, problems: list[str]) -> dict[str, NodeType]:
                 try:
                     fields[written.lower()] = parsers[written.lower()](text)
                 except ValueError as error:
-                    problems.append(f"[{section}] {written} = {printable(text)}: {error}")
+                    problems.append(f"[{section}] {written} = {shown(text)}: {error}")
         types[name.strip()] = NodeType(name=name.strip(), size={}, **fields)
     return types
 
@@ -268,16 +268,16 @@ def _parsed(
     found: dict[str, Any] = {}
     for written, text in section.items():
         key = written.lower()
-        shown = f"[node_convert] {printable(written)} = {printable(text)}"
+        line = f"[node_convert] {shown(written)} = {shown(text)}"
         if key not in _KEYS:
-            problems.append(f"{shown}: unknown key{values.suggest(key, _KEYS)}")
+            problems.append(f"{line}: unknown key{values.suggest(key, _KEYS)}")
             continue
         try:
             found[key] = _KEYS[key](text)
             if key in _OWN_PATHS:
                 found[key] = expand_path(text, base, environ) if text else None
         except ValueError as error:
-            problems.append(f"{shown}: {error}")
+            problems.append(f"{line}: {error}")
     return {key: value for key, value in found.items() if value not in (None, "")}
 
 
@@ -293,7 +293,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
         try:
             found[key] = parse(text)
         except ValueError as error:
-            problems.append(f"{name}={printable(text)} in the environment: {error}")
+            problems.append(f"{name}={shown(text)} in the environment: {error}")
     if environ.get("KUBECONFIG"):
         found["kubeconfig_path"] = None  # the client reads it, it may be a list
     return found

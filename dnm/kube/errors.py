@@ -13,6 +13,7 @@ import msgspec
 
 from dnm.kube.access import Access
 from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.printable import printable
 from dnm.model.quantity import QuantityError
 
 
@@ -32,10 +33,9 @@ class LostAnswer(KubeError):
 
 
 def clean(text: str, limit: int = 600) -> str:
-    """One printable line of a text that came from the cluster, cut at `limit` characters."""
-    line = "".join(character if character.isprintable() else " " for character in text[: 4 * limit])
-    line = " ".join(line.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    """One printable line of a text that came from the cluster, its spaces drawn together, cut at
+    `limit` characters."""
+    return printable(" ".join(text[: 4 * limit].split()), limit)
 
 
 def describe(error: BaseException) -> str:

@@ -17,8 +17,12 @@ _NARROW = 90  # columns; below it a table of lent nodes becomes a block of lines
 _LEAST_LAST = 24  # columns that the last cell needs to be worth wrapping into
 
 
-def printable(text: str) -> str:
-    """Without control characters: what a cluster or a program said, for a log or a terminal."""
+def printable(text: str, longest: int | None = None) -> str:
+    """Makes one line of what a person, a cluster or a program wrote, safe for a log or a terminal:
+    `?` for each character that can't be shown, and `…` at the end of at most `longest` characters.
+    """
+    if longest is not None and len(text) > longest:
+        text = text[: longest - 1] + "…"
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)

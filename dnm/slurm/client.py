@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from dnm.model.cluster import BatchNode
 from dnm.model.errors import SlurmError
 from dnm.model.fault_points import fault_point
 from dnm.model.slurm_state import in_service_of, parse_state
@@ -49,11 +48,6 @@ class SlurmRefused(SlurmError):
     def __init__(self, message: str, answer: str) -> None:
         super().__init__(message)
         self.answer = answer
-
-
-def in_service(state: str) -> bool | None:
-    """Whether Slurm has a node in this state in service; None where it can't be told."""
-    return in_service_of(parse_state(state))
 
 
 def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -261,29 +255,3 @@ def _checked_job(job: str) -> str:
     if not _ARRAY_JOB.fullmatch(job):
         raise SlurmError(f"{job[:80]!r} is not a job id")
     return job
-
-
-def read_batch_nodes(
-    environ: Mapping[str, str] = os.environ, timeout: timedelta = COMMAND_TIMEOUT
-) -> dict[str, BatchNode]:
-    """Every node by its state alone, for what is in service and what is not; one command.
-
-    The verdict is of the state only: who can be lent also takes jobs and reservations, and that
-    judgement is `node-convert --list`. Raises SlurmError.
-    """
-    client = SlurmClient(environ, timeout)
-    client.check_controller()
-    return {node.name: batch_node(node) for node in client.read_nodes()}
-
-
-def batch_node(node: SlurmNode) -> BatchNode:
-    """Allocated memory counts as work: a suspended job shows nowhere else in a node's state."""
-    has_work = node.state.has_work or node.cpus_allocated > 0 or node.memory_allocated > 0
-    is_free = node.state.base == "IDLE" and not node.state.flags and not has_work
-    return BatchNode(
-        name=node.name,
-        state=node.state.text,
-        verdict="OK" if is_free else "SKIP",
-        reason=node.reason,
-        in_service=True if has_work else in_service_of(node.state),
-    )

@@ -386,7 +386,7 @@ def test_a_thousand_problems_do_not_fill_the_screen(tmp_path: Path) -> None:
         pytest.param('{"dve": "root.a"}', "dev: has no queue in", id="no-entry"),
         pytest.param('{"dve": "root.a"}', "did you mean 'dve'?", id="no-entry-guess"),
         pytest.param(b'{"dev": "root.\xff"}', "is not UTF-8 text (line 1)", id="not-utf8"),
-        pytest.param('{"dev": "a\\u0007"}', "a\\x07", id="control-character"),
+        pytest.param('{"dev": "a\\u0007"}', '"dev": "a?": ', id="control-character"),
     ],
 )
 def test_queue_map_problem(tmp_path: Path, queue_map: str | bytes, expected: str) -> None:

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnm.convert.listing import is_of_type, list_as_json, list_as_text
-from dnm.convert.select import Facts, Judged, Rules, Verdict, format_duration, judge_nodes
+from dnm.convert.select import (
+    Facts,
+    Judged,
+    Rules,
+    Verdict,
+    format_duration,
+    judge_nodes,
+    service_of,
+)
 from dnm.convert.settings import Settings
 from dnm.converter.calls import parse_list
 from dnm.model.slurm_state import FLAGS, parse_state
@@ -323,3 +331,18 @@ def test_five_thousand_nodes_and_as_many_pending_jobs_cost_little_and_grow_evenl
         assert text.count("SKIP") + text.count("OK") >= 2 * count
     print({count: f"{seconds:.3f} s" for count, seconds in costs.items()})
     assert costs[5000] < 15 * costs[1000]
+
+
+def test_what_a_recorded_slurm_has_in_service() -> None:
+    """By the nodes alone: allocated memory counts as work, a suspended job shows nowhere else."""
+    sample = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states3" / "nodes.txt"
+    nodes = parse_nodes(sample.read_text())
+    assert {node.name: (node.state.text, service_of(node, (), "")) for node in nodes} == {
+        "a001": ("IDLE", True),
+        "a002": ("ALLOCATED", True),
+        "a003": ("IDLE+PLANNED", True),
+        "a004": ("IDLE+RESERVED", True),
+        "b001": ("IDLE+NOT_RESPONDING", None),
+        "b002": ("IDLE+MAINTENANCE+RESERVED", True),
+        "g001": ("DOWN+DRAIN+REBOOT_ISSUED", False),
+    }

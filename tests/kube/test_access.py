@@ -15,7 +15,8 @@ import pytest
 
 from dnm.convert.kube_side import KubeConnection
 from dnm.convert.settings import Settings
-from dnm.kube.access import Access, _load_official, load_access
+from dnm.kube.access import Access
+from dnm.kube.credentials import _load_official, load_access
 from dnm.kube.kubeconfig import read_plain
 from dnm.model.errors import KubeError
 from tests.builders import a_config
@@ -338,7 +339,7 @@ def test_a_kubeconfig_that_others_can_write_runs_no_plugin(
 
     def load() -> Access:
         if named == "node-convert":
-            return KubeConnection(Settings(kubeconfig_path=configured)).access
+            return KubeConnection(Settings(kubeconfig_path=configured)).requests.access
         return load_access(a_config(kubeconfig_path=configured))
 
     path.chmod(0o666)

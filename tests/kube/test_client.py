@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnm.kube import deployments
 from dnm.kube.access import Access
 from dnm.kube.client import KubeClient
+from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.cluster import Claim, ConfigMap, Mark, NodeSelectorTerm, Pod, Requirement
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.fault_points import struck_by
@@ -448,21 +450,21 @@ def test_a_disruption_budget_says_why_not(sandbox: Sandbox, kube: KubeClient) ->
 
 def test_permissions_are_asked_for(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.access.restrict({("list", "pods", "dev"), ("create", "selfsubjectaccessreviews", "*")})
-    assert kube.can_i("list", "pods", "dev")
-    assert not kube.can_i("list", "pods", "")
-    assert not kube.can_i("delete", "nodes", "")
-    assert not kube.can_i("create", "pods", "dev", subresource="eviction")
+    assert can_i(kube.requests, "list", "pods", "dev")
+    assert not can_i(kube.requests, "list", "pods", "")
+    assert not can_i(kube.requests, "delete", "nodes", "")
+    assert not can_i(kube.requests, "create", "pods", "dev", subresource="eviction")
 
 
 def test_the_time_of_the_server_is_read(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.clock.skew_seconds = 3600
-    skew = kube.server_time() - datetime.now(UTC)
-    assert kube.server_time().tzinfo is UTC
+    skew = read_server_time(kube.requests) - datetime.now(UTC)
+    assert read_server_time(kube.requests).tzinfo is UTC
     assert skew != timedelta(0)
 
 
 def test_the_version_of_the_server_is_read(kube: KubeClient) -> None:
-    assert kube.version().startswith("v1.")
+    assert read_version(kube.requests).startswith("v1.")
     assert kube.server.startswith("http://127.0.0.1:")
 
 
@@ -490,17 +492,17 @@ def test_a_deployment_is_created_found_scaled_and_deleted(
     sandbox: Sandbox, kube: KubeClient
 ) -> None:
     sandbox.add_namespace("dev")
-    created = kube.create_deployment("dev", a_deployment("load", mine="yes"))
-    kube.create_deployment("dev", a_deployment("other"))
+    created = deployments.create_deployment(kube.requests, "dev", a_deployment("load", mine="yes"))
+    deployments.create_deployment(kube.requests, "dev", a_deployment("other"))
     assert (created.name, created.namespace, created.replicas) == ("load", "dev", 2)
-    (found,) = kube.list_deployments("dev", "mine=yes")
+    (found,) = deployments.list_deployments(kube.requests, "dev", "mine=yes")
     assert found.name == "load" and found.labels == {"mine": "yes"} and found.created
-    assert kube.scale_deployment("dev", "load", 5).replicas == 5
+    assert deployments.scale_deployment(kube.requests, "dev", "load", 5).replicas == 5
     with pytest.raises(KubeConflict, match="can't create a Deployment in namespace dev"):
-        kube.create_deployment("dev", a_deployment("load"))
-    assert kube.delete_deployment("dev", "load") is True
-    assert kube.delete_deployment("dev", "load") is False
-    assert kube.list_deployments("dev", "mine=yes") == ()
+        deployments.create_deployment(kube.requests, "dev", a_deployment("load"))
+    assert deployments.delete_deployment(kube.requests, "dev", "load") is True
+    assert deployments.delete_deployment(kube.requests, "dev", "load") is False
+    assert deployments.list_deployments(kube.requests, "dev", "mine=yes") == ()
 
 
 # --- fault points ----------------------------------------------------------------------------

@@ -18,10 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dnm.kube import deployments
 from dnm.kube.access import Access
 from dnm.kube.client import KubeClient
 from dnm.kube.connection import bypasses_proxy
 from dnm.kube.errors import ApiRefused, clean
+from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.kube.session import Session, find_continue
 from dnm.model.cluster import ConfigMap, Node, Pod, PodShape
 from dnm.model.errors import KubeConflict, KubeError
@@ -165,12 +167,12 @@ VERBS: dict[str, Callable[[KubeClient], object]] = {
     "patch a node": lambda kube: kube.patch_node("k1", cordon=True),
     "delete a node": lambda kube: kube.delete_node("k1"),
     "evict a pod": lambda kube: kube.evict(POD),
-    "ask for a permission": lambda kube: kube.can_i("list", "pods", "dev"),
-    "ask for the version": lambda kube: kube.version(),
-    "ask for the time": lambda kube: kube.server_time(),
-    "list Deployments": lambda kube: kube.list_deployments("dev", "a=b"),
-    "create a Deployment": lambda kube: kube.create_deployment("dev", {}),
-    "scale a Deployment": lambda kube: kube.scale_deployment("dev", "d", 2),
+    "ask for a permission": lambda kube: can_i(kube.requests, "list", "pods", "dev"),
+    "ask for the version": lambda kube: read_version(kube.requests),
+    "ask for the time": lambda kube: read_server_time(kube.requests),
+    "list Deployments": lambda kube: deployments.list_deployments(kube.requests, "dev", "a=b"),
+    "create a Deployment": lambda kube: deployments.create_deployment(kube.requests, "dev", {}),
+    "scale a Deployment": lambda kube: deployments.scale_deployment(kube.requests, "dev", "d", 2),
 }
 PIECES = st.sampled_from(
     ["metadata", "name", "items", "spec", "status", "data", "continue", "resourceVersion", "m",
@@ -216,7 +218,7 @@ def test_a_connection_that_the_server_closed_is_opened_again_before_a_write() ->
     with serving(answer(NODE), answer(NODE), closes=True) as server:
         client = a_client(server.url)
         client.read_node("k1")
-        while not client._session._connection.is_stale():
+        while not client.requests.session._connection.is_stale():
             time.sleep(0.001)  # until the end of the connection has crossed the loopback
         client.patch_node("k1", cordon=True)
         assert [asked.connection for asked in server.asked] == [0, 1]
@@ -452,7 +454,7 @@ def test_a_server_that_is_no_url(server: str) -> None:
         ),
         pytest.param(
             answer(b"<p>\x1b[31mgo\r\naway\x00", "418 Teapot"),
-            "can't read node k1: <p> [31mgo away (418 Teapot)",
+            "can't read node k1: <p>?[31mgo away? (418 Teapot)",
             id="no Status and control characters",
         ),
         pytest.param(

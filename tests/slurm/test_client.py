@@ -14,14 +14,9 @@ from dnm.slurm.client import (
     SlurmOutcomeUnknown,
     SlurmRefused,
     drain_command,
-    in_service,
-    read_batch_nodes,
     reserve_command,
     slurm_environment,
 )
-
-SAMPLE = Path(__file__).parents[1] / "data" / "slurm" / "22.05"
-UP = 'case "$*" in ping) echo "Slurmctld(primary) at x is UP"; exit 0;; esac\n'
 
 
 def client_with(directory: Path, timeout: float = 5, **scripts: str) -> SlurmClient:
@@ -144,21 +139,3 @@ def test_missing_programs_are_named(tmp_path: Path) -> None:
     client.environment["PATH"] = str(tmp_path)
     with pytest.raises(SlurmError, match="scontrol is not installed"):
         client.check_controller()
-
-
-def test_what_dnm_reads_of_all_nodes(tmp_path: Path) -> None:
-    environ = client_with(
-        tmp_path, scontrol=f"{UP}cat '{SAMPLE}/states3/nodes.txt'"
-    ).environment  # fmt: skip
-    nodes = read_batch_nodes(environ)
-    assert {name: (node.state, node.in_service) for name, node in nodes.items()} == {
-        "a001": ("IDLE", True),  # a suspended job: only the memory tells
-        "a002": ("ALLOCATED", True),
-        "a003": ("IDLE+PLANNED", True),
-        "a004": ("IDLE+RESERVED", True),
-        "b001": ("IDLE+NOT_RESPONDING", None),
-        "b002": ("IDLE+MAINTENANCE+RESERVED", True),
-        "g001": ("DOWN+DRAIN+REBOOT_ISSUED", False),
-    }
-    assert nodes["a001"].verdict == "SKIP"
-    assert in_service("IDLE+DRAIN") is False

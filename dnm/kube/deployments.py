@@ -1,0 +1,62 @@
+"""Deployments in the API, for the validation load of `dnm test-load`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from dnm.kube import objects as kube_objects
+from dnm.kube.requests import ApiRequests
+from dnm.kube.session import MERGE_PATCH
+from dnm.model.cluster import Deployment
+from dnm.model.fault_points import fault_point
+
+
+def create_deployment(requests: ApiRequests, namespace: str, body: Mapping[str, Any]) -> Deployment:
+    """Creates from the object's JSON form. Raises KubeConflict if the name is taken."""
+    encoded = msgspec.json.encode(body)
+    what = f"create a Deployment in namespace {namespace}"
+    with requests.changing(what, "create deployments"), fault_point("kube.create_deployment"):
+        answer = requests.session.write("POST", _path_of(namespace), encoded)
+        return kube_objects.read_deployment(answer.body)
+
+
+def list_deployments(
+    requests: ApiRequests, namespace: str, label_selector: str
+) -> tuple[Deployment, ...]:
+    """The Deployments that the selector selects. Raises KubeError."""
+    found: list[Deployment] = []
+
+    def restart() -> Callable[[memoryview], None]:
+        found.clear()
+        return lambda page: found.extend(kube_objects.read_deployments(page))
+
+    what = f"list the Deployments of namespace {namespace}"
+    with requests.asking(what, "list deployments"), fault_point("kube.list_deployments"):
+        requests.list_pages(_path_of(namespace), {"labelSelector": label_selector}, restart)
+    return tuple(found)
+
+
+def scale_deployment(requests: ApiRequests, namespace: str, name: str, replicas: int) -> Deployment:
+    """Sets the number of replicas. Raises KubeError."""
+    body = msgspec.json.encode({"spec": {"replicas": replicas}})
+    path = f"{_path_of(namespace)}/{quote(name, safe='')}"
+    what = f"scale Deployment {namespace}/{name}"
+    with requests.changing(what, "patch deployments"), fault_point("kube.scale_deployment"):
+        answer = requests.session.write("PATCH", path, body, MERGE_PATCH)
+        return kube_objects.read_deployment(answer.body)
+
+
+def delete_deployment(requests: ApiRequests, namespace: str, name: str) -> bool:
+    """Deletes it with its pods; False: there was none. Raises KubeError."""
+    path = f"{_path_of(namespace)}/{quote(name, safe='')}"
+    what = f"delete Deployment {namespace}/{name}"
+    with requests.changing(what, "delete deployments"), fault_point("kube.delete_deployment"):
+        return requests.delete(path)
+
+
+def _path_of(namespace: str) -> str:
+    return f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}/deployments"

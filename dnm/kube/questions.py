@@ -1,0 +1,60 @@
+"""What `dnm check` asks of an API server and no run needs: permissions, its version, its clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from dnm.kube import objects as kube_objects
+from dnm.kube.requests import ApiRequests
+from dnm.model.fault_points import fault_point
+
+
+def can_i(
+    requests: ApiRequests,
+    verb: str,
+    resource: str,
+    namespace: str,
+    group: str = "",
+    subresource: str = "",
+    name: str = "",
+) -> bool:
+    """SelfSubjectAccessReview; an empty namespace asks for the whole cluster, an empty name for
+    every object."""
+    attributes = {
+        "verb": verb,
+        "resource": resource,
+        "namespace": namespace,
+        "group": group,
+        "subresource": subresource,
+        "name": name,
+    }
+    body = msgspec.json.encode(
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+    )
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    rule = "create selfsubjectaccessreviews"
+    with requests.asking(f"ask whether it may {verb} {resource}", rule), fault_point("kube.can_i"):
+        return kube_objects.read_review(requests.session.ask(path, body).body)
+
+
+def read_version(requests: ApiRequests) -> str:
+    """The server's version, e.g. v1.33.1. Raises KubeError."""
+    with requests.asking("ask for the version", "get /version"), fault_point("kube.version"):
+        return kube_objects.read_version(requests.session.read("/version").body)
+
+
+def read_server_time(requests: ApiRequests) -> datetime:
+    """The server's clock, to the second. Raises KubeError."""
+    with requests.asking("ask for the time", "get /version"), fault_point("kube.server_time"):
+        date = requests.session.read("/version").date
+        try:
+            return parsedate_to_datetime(date).astimezone(UTC)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"its header Date is {date!r}") from error

@@ -1,0 +1,75 @@
+"""The requests to one API server that all of dnm's edges share: pages, "not there", and a sentence
+for whatever goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
+from datetime import timedelta
+
+from dnm.kube.access import Access
+from dnm.kube.errors import ApiRefused, asking
+from dnm.kube.session import Session
+
+_RESTARTS = 3  # of a LIST whose continue token has expired
+
+
+class ApiRequests:
+    """One API server, one connection, one request at a time. Everything but `asking` and `changing`
+    raises what `Session` raises, and is to be called within one of these two."""
+
+    def __init__(self, access: Access, timeout: timedelta) -> None:
+        self.access = access
+        self.session = Session(access, timeout)
+
+    def close(self) -> None:
+        self.session.close()
+
+    def asking(self, what: str, rule: str) -> AbstractContextManager[None]:
+        """Turns the failures of a read into KubeErrors: `what` completes "can't", `rule`
+        "permission to"."""
+        return asking(self.access, what, rule)
+
+    def changing(self, what: str, rule: str) -> AbstractContextManager[None]:
+        """The same for a write, whose outcome is unknown where its answer was lost."""
+        return asking(self.access, what, rule, is_write=True)
+
+    def list_pages(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        restart: Callable[[], Callable[[memoryview], None]],
+        then: str = "",
+    ) -> None:
+        """Reads all pages of a LIST, and again from the first where its token expires (410):
+        `restart` forgets what was collected and returns what takes a page. `then` is the path that
+        is listed next: the server is asked for it ahead."""
+        for attempt in range(_RESTARTS):
+            take = restart()
+            try:
+                with closing(self.session.pages(path, query, then)) as pages:
+                    for page in pages:
+                        take(page)
+                return
+            except ApiRefused as error:
+                if error.status != 410 or attempt == _RESTARTS - 1:
+                    raise
+
+    def read_or_none(self, path: str) -> memoryview | None:
+        """The body of an answer; None: there is no such object (404)."""
+        try:
+            return self.session.read(path).body
+        except ApiRefused as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def delete(self, path: str) -> bool:
+        """Deletes an object and what it owns; False: there was none."""
+        try:
+            self.session.write("DELETE", path, b'{"propagationPolicy":"Background"}')
+        except ApiRefused as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
