@@ -17,7 +17,6 @@ from datetime import UTC, datetime, timedelta
 
 from dnm.model.errors import SlurmError
 from dnm.model.fault_points import fault_point
-from dnm.model.slurm_state import in_service_of, parse_state
 from dnm.slurm.text import (
     JOB_FORMAT,
     JobRecord,
