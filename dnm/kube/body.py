@@ -12,9 +12,16 @@ from http.client import HTTPResponse
 
 from dnm.kube.connection import READ_AHEAD
 
-LARGEST_BODY = 1 << 28
+LARGEST_BODY = 1 << 26  # bytes; a page of 500 pods has some 6 MB
 _SIZE_LINE = 64  # bytes; an API server sends no chunk extensions
 _TRAILERS = 64
+
+
+class AnswerTooLarge(ValueError):
+    """The answer has more bytes than dnm takes at once."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the answer is larger than {LARGEST_BODY} bytes")
 
 
 class BodyBuffer:
@@ -69,7 +76,7 @@ class BodyBuffer:
         """Room for `more` bytes behind `used`. A new buffer, so that views of the old one hold."""
         needed = used + more
         if more < 0 or needed > LARGEST_BODY:
-            raise ValueError(f"the answer is larger than {LARGEST_BODY} bytes")
+            raise AnswerTooLarge
         if needed > len(self._bytes):
             larger = bytearray(max(needed, 2 * len(self._bytes)))
             larger[:used] = memoryview(self._bytes)[:used]
@@ -93,6 +100,8 @@ def _unpack(body: memoryview) -> memoryview:
         plain = unpacker.decompress(body, LARGEST_BODY)
     except zlib.error as error:
         raise ValueError(f"it can't be unpacked: {error}") from error
+    if len(plain) == LARGEST_BODY and not unpacker.eof:
+        raise AnswerTooLarge
     if not unpacker.eof:
-        raise ValueError("it is too large or cut off")
+        raise ValueError("it is cut off")
     return memoryview(plain)

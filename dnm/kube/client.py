@@ -17,11 +17,11 @@ import msgspec
 from dnm.kube import objects as kube_objects
 from dnm.kube.access import Access
 from dnm.kube.credentials import load_access
-from dnm.kube.errors import ApiRefused
+from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.nodes import read_node_page, read_one_node
 from dnm.kube.pods import PodReducer
 from dnm.kube.requests import ApiRequests
-from dnm.kube.session import MERGE_PATCH
+from dnm.kube.session import MERGE_PATCH, List
 from dnm.model.cluster import Claim, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError
@@ -64,6 +64,10 @@ class KubeClient:
             if error.status == 403 and namespaces:
                 return self._read_pods_by_namespace(namespaces)
             return Unreadable(what="pods", error=str(error))
+        except ListTooLarge:
+            # Somebody's pods are too many or too large: the monitored namespaces are read alone,
+            # so that he holds up nobody's lending. Nothing is returned on such a look.
+            return self._read_pods_by_namespace(namespaces)
         except KubeError as error:
             return Unreadable(what="pods", error=str(error))
         return PodList(pods=tuple(reducer.pods), unreadable=reducer.unreadable)
@@ -92,7 +96,8 @@ class KubeClient:
             return reducer.add
 
         with self.requests.asking(what, "list pods"), fault_point("kube.list_pods"):
-            self.requests.list_pages(path, {"fieldSelector": selector}, restart, then)
+            pods = List(path, "PodList", {"fieldSelector": selector})
+            self.requests.list_pages(pods, restart, then)
         return reducer
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
@@ -108,7 +113,7 @@ class KubeClient:
                 self.requests.asking("list the nodes", "list nodes"),
                 fault_point("kube.list_nodes"),
             ):
-                self.requests.list_pages(f"{_CORE}/nodes", {}, restart)
+                self.requests.list_pages(List(f"{_CORE}/nodes", "NodeList"), restart)
         except KubeError as error:
             return Unreadable(what="nodes", error=str(error))
         return tuple(nodes)
@@ -130,9 +135,8 @@ class KubeClient:
                     self.requests.asking(what, "list persistentvolumes"),
                     fault_point("kube.list_volumes"),
                 ):
-                    self.requests.list_pages(
-                        f"{_CORE}/persistentvolumes", {}, lambda: reader.add_volumes
-                    )
+                    volumes = List(f"{_CORE}/persistentvolumes", "PersistentVolumeList")
+                    self.requests.list_pages(volumes, lambda: reader.add_volumes)
         except KubeError as error:
             return Unreadable(what="volume claims", error=str(error))
         return reader.result()
@@ -144,7 +148,8 @@ class KubeClient:
             self.requests.asking(what, "list persistentvolumeclaims"),
             fault_point("kube.list_claims"),
         ):
-            self.requests.list_pages(path, {}, lambda: reader.add_claims)
+            claims = List(path, "PersistentVolumeClaimList")
+            self.requests.list_pages(claims, lambda: reader.add_claims)
 
     # --- one thing ----------------------------------------------------------------------------
 
@@ -152,7 +157,7 @@ class KubeClient:
         """None: there is no such Node. Raises KubeError."""
         with self.requests.asking(f"read node {name}", "get nodes"), fault_point("kube.read_node"):
             body = self.requests.read_or_none(_node_path(name))
-            return None if body is None else read_one_node(body)
+            return None if body is None else read_one_node(body, name)
 
     def read_pods_on(self, node: str) -> tuple[Pod, ...]:
         """The unfinished pods bound to a node, of all namespaces. Raises KubeError."""
@@ -165,7 +170,7 @@ class KubeClient:
         what = f"read ConfigMap {namespace}/{name}"
         with self.requests.asking(what, "get configmaps"), fault_point("kube.read_config_map"):
             body = self.requests.read_or_none(_config_map_path(namespace, name))
-            return None if body is None else self._remember(body)
+            return None if body is None else self._remember(body, namespace, name)
 
     def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
         """Replaces data, binaryData and annotations by exactly those given, under the given
@@ -189,10 +194,10 @@ class KubeClient:
             fault_point("kube.write_config_map"),
         ):
             answer = self.requests.session.write("PUT", _config_map_path(namespace, name), body)
-            return self._remember(answer.body)
+            return self._remember(answer.body, namespace, name)
 
-    def _remember(self, body: memoryview) -> ConfigMap:
-        found = kube_objects.read_config_map(body)
+    def _remember(self, body: memoryview, namespace: str, name: str) -> ConfigMap:
+        found = kube_objects.read_config_map(body, namespace, name)
         self._originals[found.namespace, found.name, found.resource_version] = bytes(body)
         return found
 
@@ -221,7 +226,8 @@ class KubeClient:
             self.requests.changing(f"patch node {name}", "patch nodes"),
             fault_point("kube.patch_node"),
         ):
-            self.requests.session.write("PATCH", _node_path(name), body, MERGE_PATCH)
+            answer = self.requests.session.write("PATCH", _node_path(name), body, MERGE_PATCH)
+            kube_objects.check_kind(answer.body, "Node")
 
     def delete_node(self, name: str) -> bool:
         """Removes the Node object; False: there was none. Raises KubeError."""
@@ -229,7 +235,7 @@ class KubeClient:
             self.requests.changing(f"delete node {name}", "delete nodes"),
             fault_point("kube.delete_node"),
         ):
-            return self.requests.delete(_node_path(name))
+            return self.requests.delete(_node_path(name), "Node")
 
     def evict(self, pod: Pod) -> str:
         """Asks for the eviction of a pod. Empty: it is granted or the pod is gone, and the pod may
@@ -247,7 +253,8 @@ class KubeClient:
         what = f"evict pod {pod.namespace}/{pod.name}"
         try:
             with self.requests.changing(what, "create pods/eviction"), fault_point("kube.evict"):
-                self.requests.session.write("POST", path, body, is_throttled=False)
+                answer = self.requests.session.write("POST", path, body, is_throttled=False)
+                kube_objects.check_kind(answer.body, "Status", "Eviction")
         except KubeConflict:
             return ""  # another pod has the name by now: this one is gone
         except ApiRefused as error:

@@ -10,7 +10,7 @@ import msgspec
 
 from dnm.kube import objects as kube_objects
 from dnm.kube.requests import ApiRequests
-from dnm.kube.session import MERGE_PATCH
+from dnm.kube.session import MERGE_PATCH, List
 from dnm.model.cluster import Deployment
 from dnm.model.fault_points import fault_point
 
@@ -36,7 +36,8 @@ def list_deployments(
 
     what = f"list the Deployments of namespace {namespace}"
     with requests.asking(what, "list deployments"), fault_point("kube.list_deployments"):
-        requests.list_pages(_path_of(namespace), {"labelSelector": label_selector}, restart)
+        query = {"labelSelector": label_selector}
+        requests.list_pages(List(_path_of(namespace), "DeploymentList", query), restart)
     return tuple(found)
 
 
@@ -55,7 +56,7 @@ def delete_deployment(requests: ApiRequests, namespace: str, name: str) -> bool:
     path = f"{_path_of(namespace)}/{quote(name, safe='')}"
     what = f"delete Deployment {namespace}/{name}"
     with requests.changing(what, "delete deployments"), fault_point("kube.delete_deployment"):
-        return requests.delete(path)
+        return requests.delete(path, "Deployment")
 
 
 def _path_of(namespace: str) -> str:

@@ -28,6 +28,10 @@ class ApiRefused(KubeError):
         self.retry_after = retry_after  # seconds the server asks to wait, bounded
 
 
+class ListTooLarge(KubeError):
+    """A LIST that can't be read in the time, or in pages of the size, that dnm allows."""
+
+
 class LostAnswer(KubeError):
     """A write was sent and its outcome is not known."""
 
@@ -62,6 +66,8 @@ def asking(access: Access, what: str, rule: str, is_write: bool = False) -> Iter
         raise _explain_refusal(access, what, rule, error) from error
     except LostAnswer as error:
         raise KubeError(_unknown_outcome(what, str(error))) from error
+    except ListTooLarge as error:
+        raise ListTooLarge(f"can't {what}: {error}") from error
     except KubeError:
         raise
     except (OSError, HTTPException) as error:  # first: a refused certificate is a ValueError too

@@ -5,6 +5,8 @@ A node whose allocatable can't be read spoils the whole list: its room is neithe
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from dnm.model.cluster import Mark, Node
@@ -69,21 +71,29 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 class _NodePage(msgspec.Struct, frozen=True):
-    items: list[_Node] | None = None
+    items: list[_Node]
+
+
+class _WholeNode(_Node, frozen=True, kw_only=True):
+    kind: Literal["Node"]
 
 
 _decode_page = msgspec.json.Decoder(_NodePage).decode
-_decode_node = msgspec.json.Decoder(_Node).decode
+_decode_node = msgspec.json.Decoder(_WholeNode).decode
 
 
 def read_node_page(page: memoryview | bytes) -> list[Node]:
     """Raises msgspec.MsgspecError, or QuantityError that names the node."""
-    return [_reduce(node) for node in _decode_page(page).items or ()]
+    return [_reduce(node) for node in _decode_page(page).items]
 
 
-def read_one_node(body: memoryview | bytes) -> Node:
-    """Raises msgspec.MsgspecError, or QuantityError that names the node."""
-    return _reduce(_decode_node(body))
+def read_one_node(body: memoryview | bytes, name: str) -> Node:
+    """Returns the Node of that name. Raises msgspec.MsgspecError, QuantityError that names the
+    node, or ValueError where the answer is another Node."""
+    node = _decode_node(body)
+    if node.metadata.name != name:
+        raise ValueError(f"it is Node {node.metadata.name[:80]!r}")
+    return _reduce(node)
 
 
 def _reduce(node: _Node) -> Node:

@@ -6,7 +6,7 @@ A ConfigMap that is written back keeps every field that dnm does not know.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +24,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _ConfigMap(msgspec.Struct, frozen=True, rename="camel"):
+    kind: Literal["ConfigMap"]
     metadata: _Metadata
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
@@ -45,7 +46,7 @@ class _Claim(msgspec.Struct, frozen=True):
 
 
 class _ClaimPage(msgspec.Struct, frozen=True):
-    items: list[_Claim] | None = None
+    items: list[_Claim]
 
 
 class _VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,7 +59,7 @@ class _Volume(msgspec.Struct, frozen=True):
 
 
 class _VolumePage(msgspec.Struct, frozen=True):
-    items: list[_Volume] | None = None
+    items: list[_Volume]
 
 
 class _DeploymentSpec(msgspec.Struct, frozen=True):
@@ -75,34 +76,57 @@ class _Deployment(msgspec.Struct, frozen=True):
     status: _DeploymentStatus = _DeploymentStatus()
 
 
+class _WholeDeployment(_Deployment, frozen=True, kw_only=True):
+    kind: Literal["Deployment"]
+
+
 class _DeploymentPage(msgspec.Struct, frozen=True):
-    items: list[_Deployment] | None = None
+    items: list[_Deployment]
 
 
 class _Allowed(msgspec.Struct, frozen=True):
-    allowed: bool = False
+    allowed: bool
 
 
 class _Review(msgspec.Struct, frozen=True):
-    status: _Allowed = _Allowed()
+    kind: Literal["SelfSubjectAccessReview"]
+    status: _Allowed
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
-    git_version: str = ""
+    git_version: str
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str
 
 
 _decode_config_map = msgspec.json.Decoder(_ConfigMap).decode
 _decode_claims = msgspec.json.Decoder(_ClaimPage).decode
 _decode_volumes = msgspec.json.Decoder(_VolumePage).decode
-_decode_deployment = msgspec.json.Decoder(_Deployment).decode
+_decode_deployment = msgspec.json.Decoder(_WholeDeployment).decode
 _decode_deployments = msgspec.json.Decoder(_DeploymentPage).decode
 _decode_review = msgspec.json.Decoder(_Review).decode
+_decode_kind = msgspec.json.Decoder(_Kind).decode
 _decode_version = msgspec.json.Decoder(_Version).decode
 
 
-def read_config_map(body: memoryview | bytes) -> ConfigMap:
-    """Raises msgspec.MsgspecError, as all functions here that read."""
+def check_kind(body: memoryview | bytes, *kinds: str) -> None:
+    """Raises ValueError where the answer to a write is of no such kind: a proxy said it, and
+    whether the write happened is not known; msgspec.MsgspecError where it is no object at all."""
+    kind = _decode_kind(body).kind
+    if kind not in kinds:
+        raise ValueError(f"it is no {kinds[-1]} but {kind[:60]!r}")
+
+
+def read_config_map(body: memoryview | bytes, namespace: str, name: str) -> ConfigMap:
+    """Returns the ConfigMap of that name. Raises msgspec.MsgspecError, as all functions here that
+    read, and ValueError where the answer is another one, or of no version."""
     found = _decode_config_map(body)
+    if (found.metadata.namespace, found.metadata.name) != (namespace, name):
+        raise ValueError(f"it is ConfigMap {found.metadata.namespace}/{found.metadata.name}"[:200])
+    if not found.metadata.resource_version:
+        raise ValueError("it is a ConfigMap without a resourceVersion")
     return ConfigMap(
         namespace=found.metadata.namespace,
         name=found.metadata.name,
@@ -142,7 +166,7 @@ class ClaimReader:
         self._affinities: dict[str, tuple[NodeSelectorTerm, ...]] = {}
 
     def add_claims(self, page: memoryview | bytes) -> None:
-        for claim in _decode_claims(page).items or ():
+        for claim in _decode_claims(page).items:
             key = (claim.metadata.namespace, claim.metadata.name)
             if key in self._wanted:
                 self._claims[key] = claim
@@ -153,7 +177,7 @@ class ClaimReader:
 
     def add_volumes(self, page: memoryview | bytes) -> None:
         needed = {claim.spec.volume_name for claim in self._claims.values()}
-        for volume in _decode_volumes(page).items or ():
+        for volume in _decode_volumes(page).items:
             if volume.metadata.name in needed:
                 raw = bytes(volume.spec.node_affinity)
                 self._affinities[volume.metadata.name] = read_volume_affinity(raw)
@@ -175,7 +199,7 @@ def read_deployment(body: memoryview | bytes) -> Deployment:
 
 
 def read_deployments(page: memoryview | bytes) -> list[Deployment]:
-    return [_reduce(item) for item in _decode_deployments(page).items or ()]
+    return [_reduce(item) for item in _decode_deployments(page).items]
 
 
 def _reduce(item: _Deployment) -> Deployment:

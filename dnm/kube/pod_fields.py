@@ -136,8 +136,8 @@ def make_page_decoder(queue_annotation: str) -> Callable[[memoryview | bytes], A
         ],
     )
     pod = _define("_Pod", [("metadata", metadata), ("spec", Spec), ("status", Status, Status())])
-    items: Any = list[pod] | None  # type: ignore[valid-type]
-    page = _define("_PodPage", [("items", items, None)])
+    items: Any = list[pod]  # type: ignore[valid-type]
+    page = _define("_PodPage", [("items", items)])
     return msgspec.json.Decoder(page).decode
 
 

@@ -72,7 +72,7 @@ class PodReducer:
         """One page; raises msgspec.MsgspecError, ValueError or RecursionError if it is none."""
         share = self._strings.setdefault
         self._labels = []
-        for position, item in enumerate(self._decode(page).items or ()):
+        for position, item in enumerate(self._decode(page).items):
             metadata, spec = item.metadata, item.spec
             is_yunikorn = spec.scheduler_name == _YUNIKORN
             identity = self._identify(metadata, is_yunikorn)

@@ -3,13 +3,14 @@ for whatever goes wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 
 from dnm.kube.access import Access
 from dnm.kube.errors import ApiRefused, asking
-from dnm.kube.session import Session
+from dnm.kube.objects import check_kind
+from dnm.kube.session import List, Session
 
 _RESTARTS = 3  # of a LIST whose continue token has expired
 
@@ -35,11 +36,7 @@ class ApiRequests:
         return asking(self.access, what, rule, is_write=True)
 
     def list_pages(
-        self,
-        path: str,
-        query: Mapping[str, str],
-        restart: Callable[[], Callable[[memoryview], None]],
-        then: str = "",
+        self, what: List, restart: Callable[[], Callable[[memoryview], None]], then: str = ""
     ) -> None:
         """Reads all pages of a LIST, and again from the first where its token expires (410):
         `restart` forgets what was collected and returns what takes a page. `then` is the path that
@@ -47,7 +44,7 @@ class ApiRequests:
         for attempt in range(_RESTARTS):
             take = restart()
             try:
-                with closing(self.session.pages(path, query, then)) as pages:
+                with closing(self.session.pages(what, then)) as pages:
                     for page in pages:
                         take(page)
                 return
@@ -64,10 +61,11 @@ class ApiRequests:
                 return None
             raise
 
-    def delete(self, path: str) -> bool:
-        """Deletes an object and what it owns; False: there was none."""
+    def delete(self, path: str, kind: str) -> bool:
+        """Deletes an object of that kind and what it owns; False: there was none."""
         try:
-            self.session.write("DELETE", path, b'{"propagationPolicy":"Background"}')
+            answer = self.session.write("DELETE", path, b'{"propagationPolicy":"Background"}')
+            check_kind(answer.body, "Status", kind)
         except ApiRefused as error:
             if error.status == 404:
                 return False

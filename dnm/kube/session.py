@@ -17,9 +17,10 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from dnm.kube.access import Access
-from dnm.kube.body import BodyBuffer
+from dnm.kube.body import LARGEST_BODY, AnswerTooLarge, BodyBuffer
 from dnm.kube.connection import Connection, is_loopback
-from dnm.kube.errors import ApiRefused, LostAnswer, clean, describe
+from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer, clean, describe
+from dnm.kube.list_head import read_list_head
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -29,6 +30,7 @@ _ATTEMPTS = 4
 _FIRST_PAUSE = 0.25  # seconds, doubled from one attempt to the next
 _LONGEST_PAUSE = 10.0
 _LIST_TIMEOUTS = 10  # a LIST may take this many request time-outs
+_SHRINK = 4  # a page that is too large is asked for again with so many times fewer items
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
@@ -39,6 +41,14 @@ class Answer(msgspec.Struct, frozen=True):
     date: str  # header Date
 
 
+class List(msgspec.Struct, frozen=True):
+    """Which list is asked for: the path, the selectors, and the `kind` that the answer must be."""
+
+    path: str
+    kind: str
+    query: Mapping[str, str] = {}
+
+
 class _Status(msgspec.Struct, frozen=True):
     """What of a `v1.Status` is told to people."""
 
@@ -46,39 +56,15 @@ class _Status(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename={"token": "continue"}):
-    token: str | None = None
-
-
-class _ListHead(msgspec.Struct, frozen=True):
-    metadata: _Metadata | None = None
-
-
 _decode_status = msgspec.json.Decoder(_Status).decode
-_decode_head = msgspec.json.Decoder(_ListHead).decode
 
 
-def make_list_path(path: str, query: Mapping[str, str], token: str = "") -> str:
-    """Path and query of one page."""
-    fields = {**query, "limit": str(_PAGE_ITEMS)}
+def make_list_path(path: str, query: Mapping[str, str], token: str, items: int) -> str:
+    """Returns path and query of one page of at most `items`; an empty token asks for the first."""
+    fields = {**query, "limit": str(items)}
     if token:
         fields["continue"] = token
     return f"{path}?{urlencode(fields)}"
-
-
-def find_continue(page: memoryview) -> str:
-    """The continue token of a list, found without looking at the items where they come last."""
-    start = bytes(page[:4096])
-    end = start.find(b'"items"')
-    if end > 0:
-        try:
-            head = _decode_head(start[:end].rstrip(b", \t\r\n") + b"}")
-            if head.metadata is not None:
-                return head.metadata.token or ""
-        except msgspec.MsgspecError:
-            pass  # "items" was part of something else
-    head = _decode_head(page)
-    return (head.metadata.token if head.metadata else None) or ""
 
 
 def _make_refusal(response: HTTPResponse, body: memoryview) -> ApiRefused:
@@ -122,27 +108,47 @@ class Session:
         """POST of a question that changes nothing; tried again like a read."""
         return self._retry("POST", path, body)
 
-    def pages(self, path: str, query: Mapping[str, str], then: str = "") -> Generator[memoryview]:
-        """The pages of a LIST, each valid until the next is asked for.
+    def pages(self, what: List, then: str = "") -> Generator[memoryview]:
+        """Yields the pages of a LIST, each valid until the next is asked for.
 
         While the caller looks at a page, the server already works on the next one, and after the
-        last on the list at path `then`. Raises ApiRefused with status 410 where the list must be
-        started anew.
+        last on the list at path `then`. A page that is too large is asked for again with fewer
+        items, so that large objects cost time and no memory. Raises ApiRefused with status 410
+        where the list must be started anew, ListTooLarge where it takes too long, and ValueError
+        where a page is no list of that kind, or shows another moment than the first.
         """
         give_up = time.monotonic() + _LIST_TIMEOUTS * self._timeout
-        token = ""
+        token, version, items = "", "", _PAGE_ITEMS
         while True:
-            page = self.read(make_list_path(path, query, token)).body
-            last, token = token, find_continue(page)
-            if token and token == last:
+            page, items = self._read_page(what, token, items)
+            head = read_list_head(page, what.kind)
+            if version not in ("", head.version):
+                raise ValueError(f"its pages show two moments, {version} and {head.version}")
+            if head.token and head.token == token:
                 raise ValueError("the server gives the same page again and again")
-            if token or then:
-                self.expect(make_list_path(path if token else then, query, token))
+            token, version = head.token, head.version
+            if token:
+                self.expect(make_list_path(what.path, what.query, token, items))
+            elif then:
+                self.expect(make_list_path(then, what.query, "", _PAGE_ITEMS))
             yield page
             if not token:
                 return
             if time.monotonic() > give_up:
-                raise TimeoutError(f"the list took longer than {_LIST_TIMEOUTS} request time-outs")
+                raise ListTooLarge(f"the list took longer than {_LIST_TIMEOUTS} request time-outs")
+
+    def _read_page(self, what: List, token: str, items: int) -> tuple[memoryview, int]:
+        """The page, and how many items the next one may have."""
+        while True:
+            try:
+                page = self.read(make_list_path(what.path, what.query, token, items)).body
+            except AnswerTooLarge as error:
+                if items == 1:
+                    raise ListTooLarge(str(error)) from error
+                items = max(1, items // _SHRINK)
+            else:
+                is_small = len(page) < LARGEST_BODY // (4 * _SHRINK)
+                return page, min(_PAGE_ITEMS, items * _SHRINK) if is_small else items
 
     def expect(self, path: str) -> None:
         """Sends a GET ahead; the next `read` of the same path takes its answer."""

@@ -404,7 +404,7 @@ SURPRISES = {
 
 
 def test_a_plain_kubeconfig_loads_no_library_but_the_parsers(tmp_path: Path) -> None:
-    with ScriptedServer([answer({"metadata": {"name": "k1"}})]) as server:
+    with ScriptedServer([answer({"kind": "Node", "metadata": {"name": "k1"}})]) as server:
         path = a_kubeconfig(tmp_path, {"server": server.url}, {"token": "abc"})
         run = subprocess.run(
             [sys.executable, "-c", LOADS, str(path)], capture_output=True, text=True, check=True
