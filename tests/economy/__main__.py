@@ -1,4 +1,4 @@
-"""`python -m tests.economy [DAYS]`: the table of the README."""
+"""`python -m tests.economy [DAYS]`: the table of docs/decisions.md."""
 
 from __future__ import annotations
 

@@ -1,0 +1,53 @@
+"""The map of the packages is the one that the layer test holds."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import PAGES, all_names, quoted, section, table_of
+from tests.test_layers import HOUSE
+
+PAGE = "docs/architecture.md"
+
+
+def map_rows() -> dict[str, int]:
+    """Package -> its line on the map, from above."""
+    (drawing,) = re.findall(r"^```\n(.*?)^```", section(PAGE, "The map"), flags=re.S | re.M)
+    found: dict[str, int] = {}
+    for number, line in enumerate(drawing.splitlines()):
+        for word in re.findall(r"[a-z]+", line):
+            if word in HOUSE:
+                assert word not in found, f"{word} is on the map twice"
+                found[word] = number
+    return found
+
+
+def test_the_map_shows_exactly_the_packages_there_are() -> None:
+    assert map_rows().keys() == HOUSE.keys()
+
+
+@pytest.mark.parametrize("package", HOUSE)
+def test_an_import_only_ever_goes_down_on_the_map(package: str) -> None:
+    place = map_rows()
+    for name in HOUSE[package].may:
+        assert place[name.partition(".")[0]] > place[package], f"{package} imports {name}"
+
+
+def test_the_table_says_who_may_import_whom() -> None:
+    told = {quoted(row[0])[0]: set(quoted(row[2])) for row in table_of(PAGE, "Who may import whom")}
+    assert told == {package: set(rule.may) for package, rule in HOUSE.items()}
+
+
+def test_the_words_of_the_code_are_in_the_code() -> None:
+    words = [word for row in table_of(PAGE, "Words of the code") for word in quoted(row[0])]
+    assert len(words) > 8
+    for word in words:
+        assert word in all_names(), word
+
+
+def test_words_that_were_given_up_are_in_no_document() -> None:
+    given_up = r"\b(Desk|Survey|Fleet|Supply|Case|Helped)\b"
+    for page, text in PAGES.items():
+        assert not re.search(given_up, text), page

@@ -1,0 +1,111 @@
+"""Every JSON document is as the page shows it, value by value but for times, ids and places."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.sandbox.cluster import Sandbox
+from tests.convert.test_cli import Host
+from tests.docs.pages import PAGES, rows
+from tests.site import QUEUE, Site
+
+PAGE = "docs/json.md"
+QUEUES = """\
+partitions:
+  - name: default
+    queues:
+      - name: anvil
+        queues:
+          - name: services
+            queues:
+              - name: dev
+                resources:
+                  max: {memory: 320G, vcore: 80}
+"""
+EXAMPLES: dict[str, Any] = {}
+for _text in re.findall(r"^```json\n(.*?)^```", PAGES[PAGE], flags=re.S | re.M):
+    _shown = json.loads(_text)
+    EXAMPLES[(_shown[0] if isinstance(_shown, list) else _shown)["schema"]] = _shown
+TABLE = {row[1].strip("`"): row for row in rows(PAGES[PAGE])}
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What each command of the table prints while one node is lent."""
+    directory = tmp_path_factory.mktemp("json")
+    sandbox = Sandbox(directory / "sandbox").start()
+    sandbox.set_queues(QUEUES)
+    sandbox.add_machines(2)
+    sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G")
+    site = Site(sandbox, directory / "site")
+    site.run()
+    sandbox.tick(1)
+    order = sorted(TABLE.values(), key=lambda row: "dnm plan" not in row[0])  # before the run joins
+    order.sort(key=lambda row: "dnm plan" not in row[0] and "dnm run" not in row[0])
+    load = "test-load create --namespace dev --replicas 2"
+    site.command(*load.split())
+    found = {}
+    (directory / "queues.yaml").write_text(QUEUES.replace("vcore: 80", "vcore: many"))
+    for command, schema, _ in order:
+        if command.startswith("`dnm "):
+            words = command.strip("`").replace("queues.yaml", f"{directory}/queues.yaml").split()
+            text = site.command(*words[1:]).stdout.replace(f"{directory}/", "")
+            found[schema.strip("`")] = json.loads(text)
+    sandbox.stop()
+    host = Host(directory)
+    convert = ("--set", "k8s", "--node-name", "a005", "--namespace", "dev")
+    for schema, arguments in (("list", ("--list",)), ("result", convert)):
+        done = host.run(*arguments, "--output", "json")
+        found[f"node-convert.{schema}/1"] = json.loads(done.stdout)
+    yield found
+
+
+def shortened(value: Any) -> Any:
+    """As the page shows it: of a list of objects the last one; made-up times, ids and places."""
+    if isinstance(value, dict):
+        return {key: _made_up(key, shortened(one)) for key, one in value.items()}
+    if isinstance(value, list):
+        return [shortened(one) for one in (value[-1:] if value and _is_object(value) else value)]
+    if isinstance(value, str):
+        value = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "2026-03-02T12:00:00Z", value)
+        return re.sub(r"\d{8}T\d{12,}-1", "20260302T120000000000-1", value)
+    return value
+
+
+def _is_object(value: list[Any]) -> bool:
+    return isinstance(value[0], dict)
+
+
+def _made_up(key: str, value: Any) -> Any:
+    if key.endswith("seconds") and isinstance(value, int | float):
+        return 3
+    if key in ("error", "name") and isinstance(value, str):
+        return re.sub(r"load-[0-9a-f]{8}", "load-1a2b3c4d", value)
+    return value
+
+
+@pytest.mark.parametrize("schema", TABLE)
+def test_every_document_is_as_the_page_shows_it(schema: str, documents: dict[str, Any]) -> None:
+    said = shortened(documents[schema])
+    assert said == EXAMPLES[schema], json.dumps(said, indent=2, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("schema", TABLE)
+def test_the_table_names_what_is_in_it(schema: str) -> None:
+    shown = EXAMPLES[schema]
+    keys = set(re.findall(r'"([\w]+)":', json.dumps(shown)))
+    named = re.findall(r"`(\w+)`", TABLE[schema][2])
+    assert named and set(named) <= keys
+
+
+def test_every_schema_of_the_code_is_on_the_page() -> None:
+    package = Path(__file__).parents[2] / "dnm"
+    files = [path for path in package.rglob("*.py") if "sandbox" not in path.parts]
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    assert set(re.findall(r'"((?:dnm|node-convert)\.[a-z.-]+/\d)"', text)) == set(TABLE)

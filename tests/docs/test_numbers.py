@@ -1,0 +1,249 @@
+"""The worked numbers of the documents, row by row, as the code itself answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_request
+from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
+from dnm.model.config import Config
+from dnm.model.plan import Plan, Snapshot
+from dnm.model.registry import Backoff, Breaker, Registry
+from dnm.plan.brakes import next_chance
+from dnm.plan.phases import with_failure
+from dnm.plan.planner import make_plan
+from dnm.queues.document import parse_document
+from dnm.queues.edit import QueueEdit
+from dnm.sandbox.cluster import Sandbox
+from tests.docs.pages import quoted, section, table_of
+from tests.queue_kit import TREE, A, change, edit, lend
+from tests.scenes import DEV, GPU, NOW, bound, config, entry, lent, node, pods, size
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+DECISIONS, QUEUES = "docs/decisions.md", "docs/queues.md"
+CONFIG = config(headroom=0.95)
+
+
+# --- when a queue gets nodes -------------------------------------------------------------------
+
+DOCUMENT = """\
+partitions:
+  - name: default
+    queues:
+      - name: root
+        queues:
+          - name: anvil
+            queues:
+              - name: gpu
+              - name: dev
+                resources:
+                  max: {{vcore: {}, memory: {}}}
+"""
+
+
+def cores_and_memory(cell: str) -> tuple[float, float]:
+    """`80 / 320G` in cores and gigabytes."""
+    cores, memory = cell.split(" / ")
+    return float(cores), float(memory.removesuffix("G"))
+
+
+def plan(
+    conf: Config,
+    limit: str,
+    some: Sequence[Pod],
+    nodes: Sequence[Node],
+    registry: Registry | None = None,
+) -> Plan:
+    text = DOCUMENT.format(*limit.split(" / "))
+    queue_map = ConfigMap(
+        namespace="yunikorn",
+        name="yunikorn-configs",
+        resource_version="1",
+        data={"queues.yaml": text},
+    )
+    at_hand = [f"a{number}" for number in range(900, 950)]
+    snapshot = Snapshot(
+        taken_at=NOW,
+        pods=PodList(pods=tuple(some), cluster_wide=True, unreadable={}),
+        nodes=tuple(nodes),
+        queue_maps=(queue_map, None),
+        batch={
+            name: BatchNode(name=name, state="IDLE", verdict="OK", in_service=True)
+            for name in at_hand
+        },
+    )
+    return make_plan(conf, registry or Registry(), snapshot)
+
+
+def asked_for(made: Plan, queue: str = DEV) -> int:
+    return sum(request.count for request in made.registry.requests if request.queue == queue)
+
+
+@pytest.mark.parametrize("row", table_of(DECISIONS, "When a queue gets nodes"), ids=" | ".join)
+def test_a_queue_gets_as_many_nodes_as_the_row_says(row: list[str]) -> None:
+    limit, used, count, each, free, verdict, number, reason = row
+    have, ask = cores_and_memory(used), cores_and_memory(each)
+    some = bound(1, size(*have), "full") + pods(int(count), size(*ask))
+    nodes = [node("full", *have)]
+    if free != "none":
+        nodes.append(node("k1", *cores_and_memory(free)))
+    made = plan(config(headroom=0.95, max_conversions_per_run=50), limit, some, nodes)
+    (answer,) = (one for one in made.queues if one.queue == DEV)
+    assert (answer.verdict.value, answer.reason.value) == (verdict, reason)
+    assert asked_for(made) == int(number)
+
+
+# --- what a pod asks for -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", table_of(DECISIONS, "What a pod asks for"), ids=" | ".join)
+def test_a_pod_is_counted_as_the_row_says(row: list[str]) -> None:
+    def requests(cell: str, is_sidecar: bool = False) -> tuple[ContainerRequest, ...]:
+        amounts = [] if cell == "–" else cell.split(", ")
+        return tuple(
+            ContainerRequest(name=f"{cell} {number}", requests={"cpu": cpu}, is_sidecar=is_sidecar)
+            for number, cpu in enumerate(amounts)
+        )
+
+    containers, sidecars, inits, overhead, counted = row
+    pod = PodRequest(
+        containers=requests(containers),
+        init_containers=(*requests(sidecars, is_sidecar=True), *requests(inits)),
+        overhead={} if overhead == "–" else {"cpu": overhead},
+    )
+    milli = int(counted[:-1]) if counted.endswith("m") else int(counted) * 1000
+    assert effective_request(pod)["vcore"] == milli
+
+
+# --- the brakes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "max_conv"), ids=" | ".join)
+def test_a_cap_leaves_as_many_as_the_row_says(row: list[str]) -> None:
+    most, there, wanted, per_run, started = map(int, row)
+    names = [f"a{number:03}" for number in range(there)]
+    registry = Registry(
+        nodes={name: entry(name, namespace="gpu", queue=GPU, idle=None) for name in names}
+    )
+    some = pods(wanted * 2, size(64, 128))
+    for name in names:
+        some += bound(1, size(128, 256), name, namespace="gpu", app=f"on {name}")
+    conf = config(max_converted_nodes=most, max_conversions_per_run=per_run)
+    nodes = [lent(name, "gpu") for name in names]
+    made = plan(conf, "10000 / 100000G", some, nodes, registry)
+    assert asked_for(made) == started
+    (answer,) = (one for one in made.queues if one.queue == DEV)
+    assert f"wants {wanted} of type a" in answer.sentence
+
+
+def test_the_back_off_is_as_the_rows_say() -> None:
+    backoff: Backoff | None = None
+    table = table_of(DECISIONS, "The brakes", "failures")
+    assert len(table) == 7
+    for failures, waits, at_most in table:
+        backoff = with_failure(CONFIG, backoff, 4, NOW, "it failed")
+        assert backoff.failures == int(failures)
+        assert backoff.until - NOW == timedelta(minutes=int(waits.removesuffix(" min")))
+        assert backoff.ask_at_most == int(at_most)
+
+
+@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "trips"), ids=" | ".join)
+def test_changed_demand_has_its_chance_when_the_row_says(row: list[str]) -> None:
+    trips, after = row
+    breaker = Breaker(strikes=3, trips=int(trips), tripped_at=NOW)
+    wait = next_chance(CONFIG, breaker) - NOW
+    assert wait == timedelta(minutes=int(after.removesuffix(" min")))
+
+
+# --- one node, minute by minute ----------------------------------------------------------------
+
+
+def test_a_node_is_lent_and_given_back_as_the_rows_say(sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(3)
+    sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=240)
+    site = Site(sandbox, tmp_path / "site", reversion_idle_seconds=300)
+    sandbox.tick(1)
+    played = {}
+    for minute in range(13):
+        result = site.run()
+        assert result.outcome is not None
+        registry = result.outcome.registry
+        phases = [one.phase.value for one in registry.nodes.values()]
+        phase = (phases or ["requested" if registry.requests else "forgotten"])[0]
+        words = dict.fromkeys(
+            line.split()[0].removeprefix("action=") for line in result.outcome.actions
+        )
+        limit = parse_document(sandbox.queues_text()).queues[QUEUE].max["vcore"] // 1000
+        played[minute] = [phase, ", ".join(words) or "–", str(limit)]
+        sandbox.tick(60)
+    for minute, *told in table_of(DECISIONS, "One node, minute by minute"):
+        assert played[int(minute)] == told, f"minute {minute}"
+
+
+# --- the queue document ------------------------------------------------------------------------
+
+LENT = size(128, 256)
+
+
+def vcore(made: QueueEdit, queue: str = A) -> int:
+    assert not made.refusal
+    return parse_document(made.text).queues[queue].max["vcore"] // 1000
+
+
+def test_a_limit_is_the_baseline_plus_what_serves() -> None:
+    text, ledger = TREE, ""
+    table = table_of(QUEUES, "A limit in numbers")
+    assert len(table) == 5
+    for serving, above, limit in table:
+        names = [] if serving == "none" else serving.split(", ")
+        made = edit(text, ledger, {A: dict.fromkeys(names, LENT)} if names else {})
+        assert (vcore(made, "root.science"), vcore(made)) == (int(above), int(limit)), serving
+        text, ledger = made.text, made.ledger
+    assert text == TREE
+
+
+@pytest.mark.parametrize("row", table_of(QUEUES, "When somebody else changes it"), ids=" | ".join)
+def test_a_change_by_somebody_else_is_read_as_the_row_says(row: list[str]) -> None:
+    stands, reading, baseline, limit = row
+    nodes = {A: {"a001": LENT}}
+    before = lend(TREE, nodes, adjust_guaranteed=False)
+    text = before.text
+    if stands != "208":
+        text = change(text, "max: {vcore: 208,", f"max: {{vcore: {stands},")
+    made = edit(text, before.ledger, nodes, adjust_guaranteed=False)
+    assert vcore(made) == int(limit)
+    if baseline != "–":
+        assert made.numbers[A].baseline["vcore"] == int(baseline) * 1000
+    word = {"nobody": "", "a manifest": "back at its baseline", "a person's": "new total"}
+    expected = next((note for who, note in word.items() if reading.startswith(who)), None)
+    if expected is None:
+        assert "less than what is lent" in made.held[A]
+    else:
+        assert expected in " ".join(made.notes) and bool(made.notes) == bool(expected)
+
+
+@pytest.mark.parametrize("row", table_of(QUEUES, "Where a shrink stops"), ids=" | ".join)
+def test_a_shrink_stops_where_the_row_says(row: list[str]) -> None:
+    used, before, after, why = row
+    lending = lend(TREE, {A: {"a001": LENT}})
+    assert vcore(lending) == int(before)
+    made = edit(lending.text, lending.ledger, {}, floors={A: {"vcore": int(used) * 1000}})
+    assert vcore(made) == int(after)
+    assert (why == "the baseline") == (A not in made.held)
+    assert why == "the baseline" or why in made.held[A]
+
+
+def test_characters_of_a_baseline_come_back() -> None:
+    """As the page says of `80`, `80000m` and `"80"`."""
+    told = [code for code in quoted(section(QUEUES, "A limit in numbers")) if "80" in code]
+    assert len(told) == 3
+    for written in told:
+        text = change(TREE, "max: {vcore: 80,", f"max: {{vcore: {written},")
+        lending = lend(text, {A: {"a001": LENT}})
+        assert vcore(lending) == 208
+        assert edit(lending.text, lending.ledger, {}).text == text

@@ -1,0 +1,302 @@
+"""What the documents say is so: commands exist, tables are whole, links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from dnm.config.load import load_config
+from dnm.demand.pending import NotCounted
+from dnm.model.errors import ConfigError, ExitCode
+from dnm.model.plan import Reason
+from dnm.sandbox.client import ask
+from dnm.sandbox.cluster import Sandbox
+from tests.docs.pages import PAGES, ROOT, all_names, names_in, quoted, rows, section, without_code
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+README = PAGES["README.md"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+INI = (ROOT / "etc" / "dynamic_node_config.ini").read_text(encoding="utf-8")
+KEYS = set(re.findall(r"^#?([a-z][\w./-]*) = ", INI, flags=re.M))
+BLOCKS = [
+    block
+    for text in PAGES.values()
+    for block in re.findall(r"^```sh\n(.*?)^```", text, flags=re.S | re.M)
+]
+LINES = [
+    line.split("#")[0].strip() for block in BLOCKS for line in block.splitlines() if line.strip()
+]
+INLINE = [code for text in PAGES.values() for code in quoted(text)]
+COMMANDS = sorted(
+    {code for code in (*INLINE, *LINES) if re.match(r"(dnm|node-convert) [^(]", code)}
+)
+GROUPS = ("queues", "test-load", "sandbox")
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+
+def words_of(command: str) -> list[str]:
+    """Without placeholders: NAME, [OPTIONAL], …"""
+    plain = re.sub(r"\[[^]]*\]|…|\.\.\.", " ", command)
+    return [word for word in shlex.split(plain) if word and not word.isupper()]
+
+
+@cache
+def help_of(module: str, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words, "--help"],
+        capture_output=True, text=True, check=False, env={"COLUMNS": "200", "PATH": "/usr/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("dnm ")])
+def test_every_command_of_dnm_exists_with_its_options(command: str) -> None:
+    _, *words = words_of(command)
+    if not words or words[0].startswith("-"):
+        verbs: list[str] = []
+    else:
+        verbs = words[:2] if words[0] in GROUPS else words[:1]
+    text = help_of("dnm.cli", *verbs)
+    for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", command.replace("[", " ")):
+        assert re.search(rf"(?<!\S){re.escape(option)}\b", text), f"{option} in {command}"
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("node-convert ")])
+def test_every_option_of_node_convert_exists(command: str) -> None:
+    for option in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", command):
+        assert option in help_of("dnm.convert.cli"), option
+
+
+def test_every_target_of_the_makefile_that_is_named_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = [line for line in (*LINES, *INLINE) if line.startswith("make ")]
+    assert len(named) > 5
+    for target in {word for line in named for word in line.split()[1:]}:
+        assert re.search(rf"^{target}:", makefile, flags=re.M), target
+
+
+def test_what_is_tried_by_hand_finds_the_commands_that_make_has_installed() -> None:
+    by_hand = next(block for block in BLOCKS if "dnm sandbox up --workshop" in block)
+    assert by_hand.startswith("export PATH=$PWD/.venv/bin:$PATH\n")
+    assert "VENV := .venv\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    before = README.split(by_hand)[0].split("## Two commands")[1]
+    assert set(re.findall(r"`dnm ([^`]+)`", before)) == {"run"}  # what it tells of, not what to do
+
+
+# --- links and names ---------------------------------------------------------------------------
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", without_code(text), flags=re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+LINKS = [
+    (page, target)
+    for page, text in PAGES.items()
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text))
+]
+
+
+@pytest.mark.parametrize(("page", "target"), LINKS)
+def test_every_link_leads_somewhere(page: str, target: str) -> None:
+    if re.match(r"https://", target):
+        return
+    name, _, anchor = target.partition("#")
+    path = ((ROOT / page).parent / name).resolve() if name else ROOT / page
+    assert path.exists(), target
+    if anchor:
+        assert anchor in anchors_of(path.read_text(encoding="utf-8")), target
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, todo = {"README.md"}, ["README.md"]
+    while todo:
+        page = todo.pop()
+        for source, target in LINKS:
+            path = ((ROOT / source).parent / target.partition("#")[0]).resolve()
+            name = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else ""
+            if source == page and name in PAGES and name not in reached:
+                reached.add(name)
+                todo.append(name)
+    assert reached == set(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_is_named_exists(page: str) -> None:
+    named = re.findall(r"(?<![\w/.$-])((?:dnm|tests|etc|cron|docs)/[\w./-]*\w)", PAGES[page])
+    for name in named:
+        assert (ROOT / name).exists(), name
+    for module in re.findall(r"python -m (tests[\w.]*)", PAGES[page]):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+
+
+CODE = [
+    (page, step, file.strip("`"), quoted(names))
+    for page in ("README.md", "docs/architecture.md")
+    for step, file, names in (row for row in rows(PAGES[page]) if len(row) == 3)
+    if re.fullmatch(r"`dnm/.*\.py`", file)
+]
+
+
+@pytest.mark.parametrize(("page", "step", "file", "names"), CODE)
+def test_every_function_stands_in_the_file_that_is_named(
+    page: str, step: str, file: str, names: list[str]
+) -> None:
+    assert names, step
+    for name in names:
+        assert name in names_in(file), f"{name} is not defined in {file}: {page}, {step!r}"
+
+
+def test_signposts_and_walks_are_there() -> None:
+    pages = [page for page, *_ in CODE]
+    assert pages.count("README.md") >= 8
+    assert pages.count("docs/architecture.md") >= 35
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("etc/hooks")])
+def test_every_key_and_name_of_the_code_exists(page: str) -> None:
+    """`words_like_this` are keys of the ini or names of the code, `KEY = value` a key."""
+    known = KEYS | all_names() | json_keys()
+    for code in quoted(PAGES[page]):
+        key, equals, _ = code.partition(" = ")
+        if re.fullmatch(r"[a-z]+[a-z0-9]*(_[a-z0-9]+)+", key):
+            assert key in (KEYS if equals else known), code
+
+
+def json_keys() -> set[str]:
+    return set(re.findall(r'"(\w+)":', PAGES["docs/json.md"]))
+
+
+def test_variables_of_the_predecessor_are_settings_here() -> None:
+    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", PAGES["docs/node-convert.md"]))
+    assert len(named) > 8
+    for name in named:
+        assert name.lower() in KEYS, name
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def test_every_reason_is_explained() -> None:
+    explained = [row[0] for row in rows(section("docs/decisions.md", "What each reason means"))]
+    assert explained == [reason.value for reason in Reason]
+
+
+def test_every_reason_why_a_pod_is_not_counted_is_explained() -> None:
+    explained = [row[0] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))]
+    assert explained == [why.value for why in NotCounted]
+
+
+def test_every_dependency_is_given_its_reason() -> None:
+    explained = [row[0].split()[0] for row in rows(section("README.md", "Dependencies"))]
+    wanted = [re.split(r"[<>=~!\[; ]", text)[0] for text in PROJECT["dependencies"]]
+    assert sorted(explained) == sorted(wanted)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 250
+
+
+def test_every_exit_code_is_told() -> None:
+    (told,) = re.findall(r"\*\*Exit codes\.\*\* (.*?)\n\n", README, flags=re.S)
+    assert [int(word) for word in re.findall(r"\b\d+\b", told)] == [int(code) for code in ExitCode]
+
+
+def test_the_changelog_has_this_version() -> None:
+    heads = re.findall(r"^## (.*)$", PAGES["CHANGELOG.md"], flags=re.M)
+    assert heads[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", head) for head in heads[1:])
+    assert heads[1].startswith(f"[{PROJECT['version']}] - ")
+    kinds = set(re.findall(r"^### (.*)$", PAGES["CHANGELOG.md"], flags=re.M))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_five_things_must_not_break_and_each_has_its_tests() -> None:
+    text = section("CONTRIBUTING.md", "Five things that a change must not break")
+    things = re.split(r"^\d\. ", text, flags=re.M)[1:]
+    assert len(things) == 5
+    for thing in things:
+        assert re.search(r"`tests/\w+/test_\w+\.py`", thing), thing
+
+
+# --- what is shown is what one gets ------------------------------------------------------------
+
+
+def configured(directory: Path, ini: str, queue_map: str) -> Path:
+    (directory / "namespace_queue_paths.json").write_text(queue_map)
+    path = directory / "dynamic_node_config.ini"
+    path.write_text(ini)
+    for file in (path, directory / "namespace_queue_paths.json"):
+        file.chmod(0o644)
+    return path
+
+
+def test_the_smallest_configuration_works(tmp_path: Path) -> None:
+    text = section("README.md", "Configure")
+    (ini,) = re.findall(r"^```ini\n(.*?)^```", text, flags=re.S | re.M)
+    (queue_map,) = re.findall(r"^```json\n(.*?)^```", text, flags=re.S | re.M)
+    local = f"namespace_queue_paths = {tmp_path}/namespace_queue_paths.json\n"
+    config = load_config(configured(tmp_path, ini + local, queue_map), {})
+    assert config.queues == ("root.services.dev",)
+
+
+def test_a_wrong_configuration_is_answered_as_shown(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"^```\n(dnm: .*?)^```", section("README.md", "Configure"), re.S | re.M)
+    ini = (
+        "[settings]\nmax_converted_node = 5\nmonitored_namespaces = test\n"
+        f"namespace_queue_paths = {tmp_path}/namespace_queue_paths.json\n"
+    )
+    path = configured(tmp_path, ini, '{"tset": "root.test"}')
+    with pytest.raises(ConfigError) as refusal:
+        load_config(path, {})
+    said = f"dnm: {refusal.value}\n".replace(str(tmp_path), "/etc/dynamic-node")
+    assert re.fullmatch(re.escape(shown).replace("…", ".*?"), said), said
+
+
+def test_every_way_to_make_things_go_wrong_is_taken(sandbox: Sandbox) -> None:
+    sandbox.add_machines(3)
+    sandbox.join_by_hand("a003", "dev")
+    text = section("CONTRIBUTING.md", "The sandbox")
+    lines = re.findall(r"^curl (.*)\$URL(/sandbox/.*)$", text, flags=re.M)
+    assert len(lines) == 6
+    kept = []
+    for options, path in lines:
+        words = shlex.split(options)
+        body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
+        method = "DELETE" if "DELETE" in words else "POST" if body else "GET"
+        ask(sandbox.url, method, path, body)
+        kept.append((len(sandbox.faults._faults), len(sandbox.conversion.behaviours)))
+    assert kept == [(1, 0), (0, 0), (0, 1), (0, 0), (0, 0), (0, 0)]
+
+
+def test_going_back_to_the_predecessor_gives_its_registry(sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(3)
+    sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G")
+    site = Site(sandbox, tmp_path / "site")
+    site.run()
+    sandbox.tick(1)
+    site.run()
+    line = next(line for line in LINES if line.startswith("python3 -c"))
+    program = shlex.split(line.split(" < ")[0])[2]
+    text = site.config.converted_nodes_path.read_text()
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=text, capture_output=True, text=True, check=True
+    )
+    old = json.loads(done.stdout)
+    assert old and set(old) == set(site.lent())
+    assert set(old["a001"]) == {"namespace", "last_pod_end", "owner"}
