@@ -21,7 +21,8 @@ from dnm.model.registry import LentNode, Phase, QueueStatus, Registry
 from dnm.plan.planner import make_plan
 from dnm.queues.document import parse_document, resolve_document, with_document
 from dnm.queues.edit import QueueWants, plan_queue_edit
-from dnm.sizing.node_supply import Fleet, Supply
+from dnm.sizing.budget import ConversionBudget
+from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import size_queues
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -190,11 +191,14 @@ def measure(count: int) -> None:
     pods, nodes = snapshot.pods.pods, snapshot.nodes
     limits = parse_document(snapshot.queue_maps[0].data["queues.yaml"]).queues
     facts = DemandFacts(now=NOW)
-    fleet, supply = Fleet(nodes=nodes, lent=registry.nodes), Supply(total=10**6)
+    node_supply, budget = (
+        NodeSupply(nodes=nodes, lent=registry.nodes),
+        ConversionBudget(total=10**6),
+    )
     demand = gather_demand(pods, config, limits, facts)
-    pending = sum(len(group.created) for group in demand.groups)
+    pending = sum(group.total for group in demand.groups)
     gathering = _best(lambda: gather_demand(pods, config, limits, facts))
-    sizing = _best(lambda: size_queues(config, demand, limits, fleet, supply))
+    sizing = _best(lambda: size_queues(config, demand, limits, node_supply, budget))
     whole = _best(lambda: make_plan(config, registry, snapshot))
     print(
         f"{count} pods on {len(nodes)} nodes, {pending} pending in {len(demand.groups)} groups: "

@@ -16,7 +16,8 @@ from dnm.model.cluster import Claim, Mark, Node, Pod, PodShape, QueueLimits, Tol
 from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
 from dnm.model.registry import LentNode, Phase
 from dnm.model.value import Resources
-from dnm.sizing.node_supply import Fleet, Incoming
+from dnm.sizing.budget import ConversionBudget
+from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 GB = 10**9
@@ -130,23 +131,37 @@ def entry(name: str, idle: float | None = 700, **changes: Any) -> LentNode:
     return LentNode(**{**values, **changes})
 
 
-def coming(count: int, node_type: str = "a", **changes: Any) -> tuple[Incoming, ...]:
+def coming(count: int, node_type: str = "a", **changes: Any) -> tuple[IncomingNode, ...]:
     values: dict[str, Any] = {"namespace": "dev", "queue": DEV, **changes}
-    return tuple(Incoming(node_type=node_type, **values) for _ in range(count))
+    return tuple(IncomingNode(node_type=node_type, **values) for _ in range(count))
 
 
-def fleet(
+def node_supply(
     nodes: Iterable[Node] = (),
     entries: Mapping[str, LentNode] | None = None,
-    incoming: Iterable[Incoming] = (),
+    incoming: Iterable[IncomingNode] = (),
     leaving: Iterable[str] = (),
-) -> Fleet:
-    return Fleet(
+) -> NodeSupply:
+    return NodeSupply(
         nodes=tuple(nodes),
         lent=entries or {},
         incoming=tuple(incoming),
         leaving=frozenset(leaving),
     )
+
+
+def budget(
+    total: int | None = None,
+    per_type: Mapping[str, int] | None = None,
+    per_namespace: Mapping[str, int] | None = None,
+    batch: Mapping[str, int] | None = None,
+) -> ConversionBudget:
+    """So many nodes may still be lent; what is not given bounds nothing."""
+    left = {} if total is None else {"max_converted_nodes": total}
+    left |= {f"max_nodes of node type {name}": n for name, n in (per_type or {}).items()}
+    left |= {f"max_nodes of namespace {name}": n for name, n in (per_namespace or {}).items()}
+    left |= {f"batch nodes of type {name}": n for name, n in (batch or {}).items()}
+    return ConversionBudget(left=left)
 
 
 def demand(

@@ -38,7 +38,7 @@ from dnm.queues.document import (
 )
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 from dnm.run.snapshot import take_snapshot
-from dnm.sizing.node_supply import Fleet
+from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import counting_young, size_queues
 
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
@@ -341,13 +341,14 @@ def _own_demand(
 def _check_fit(
     config: Config, document: QueueDocument, demand: Demand, nodes: tuple[Node, ...]
 ) -> Iterator[Finding]:
-    sizing = size_queues(config, demand, document.queues, Fleet(nodes=nodes))
-    unhelped = [one for queue in sizing.queues.values() for one in queue.unhelped]
-    pending = sum(len(group.created) for group in demand.groups)
-    for one in unhelped[:_MOST_KINDS]:
+    sizing = size_queues(config, demand, document.queues, NodeSupply(nodes=nodes))
+    unschedulable = [one for queue in sizing.queues.values() for one in queue.unschedulable]
+    pending = sum(group.total for group in demand.groups)
+    for one in unschedulable[:_MOST_KINDS]:
         yield doubtful(
             "node types",
-            f"{one.count} pending pods of {one.namespace} ({', '.join(one.names)}): {one.why}",
+            f"{one.count} pending pods of {one.group.namespace} "
+            f"({', '.join(one.group.names)}): {one.why}",
             "they never bring a node; mend the pods, or the type's size, labels, taints",
         )
     for left_out in demand.uncounted[:_MOST_KINDS]:
@@ -357,7 +358,7 @@ def _check_fit(
                 f"{left_out.count} pending pods of {left_out.namespace} "
                 f"({', '.join(left_out.names)}) don't count: {left_out.why.value}",
             )
-    if not unhelped:
+    if not unschedulable:
         yield fine(
             "node types",
             f"each of the {pending} pending pods that count would fit a node"

@@ -15,7 +15,7 @@ HOSTNAME = "kubernetes.io/hostname"
 _REPELLING = ("NoSchedule", "NoExecute")
 
 
-class Place(Value):
+class NodeTraits(Value):
     """What of a node decides whether a pod may be there. An empty `name`: a node to come."""
 
     labels: Mapping[str, str]
@@ -61,41 +61,44 @@ def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return False
 
 
-def _meets_term(term: NodeSelectorTerm, place: Place) -> bool:
+def _meets_term(term: NodeSelectorTerm, traits: NodeTraits) -> bool:
     if not (term.expressions or term.fields):
         return False  # an empty term selects nothing
-    fields = {"metadata.name": place.name}
-    return all(meets(one, place.labels) for one in term.expressions) and all(
+    fields = {"metadata.name": traits.name}
+    return all(meets(one, traits.labels) for one in term.expressions) and all(
         meets(one, fields) for one in term.fields
     )
 
 
-def why_not(shape: PodShape, volumes: Sequence[Sequence[NodeSelectorTerm]], place: Place) -> str:
-    """Why a pod can't be on a node; empty: it can. The text follows "the pod ".
+def why_unfit(
+    shape: PodShape, volumes: Sequence[Sequence[NodeSelectorTerm]], traits: NodeTraits
+) -> str:
+    """Says why a pod can't be on a node with these traits; empty if it can. The text follows
+    "the pod ".
 
     Topology spread and affinity ask for a node that carries their topology key; beyond that, spread
     is not looked at (errs towards "it fits"). Affinity to other pods than its like is refused on a
     node to come and granted on one that is there: it errs towards no conversion.
     """
     for key, value in shape.node_selector:
-        if place.labels.get(key) != value:
+        if traits.labels.get(key) != value:
             return f"selects {key}={value}"
-    if shape.node_affinity and not any(_meets_term(term, place) for term in shape.node_affinity):
+    if shape.node_affinity and not any(_meets_term(term, traits) for term in shape.node_affinity):
         return "has a node affinity that asks for another node"
-    for taint in place.taints:
+    for taint in traits.taints:
         if not tolerates(shape.tolerations, taint):
             return f"does not tolerate the taint {describe_taint(taint)}"
-    if any(not any(_meets_term(term, place) for term in terms) for terms in volumes):
+    if any(not any(_meets_term(term, traits) for term in terms) for terms in volumes):
         return "has a volume that is bound to other nodes"
     for key in shape.spread_keys:
-        if key != HOSTNAME and key not in place.labels:
+        if key != HOSTNAME and key not in traits.labels:
             return f"spreads over {key}, a label that such a node lacks"
     for affinity in shape.pod_affinity:
         if affinity.anti:
             continue
-        if affinity.topology_key != HOSTNAME and affinity.topology_key not in place.labels:
+        if affinity.topology_key != HOSTNAME and affinity.topology_key not in traits.labels:
             return f"has a pod affinity over {affinity.topology_key}, a label such a node lacks"
-        if not place.name and not _is_like_itself(shape, affinity):
+        if not traits.name and not _is_like_itself(shape, affinity):
             return "must be beside other pods"
     return ""
 

@@ -21,18 +21,19 @@ from dnm.demand.gangs import GangApp, gang_apps, gang_demand, largest_gangs
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted, with_siblings
 from dnm.model.cluster import Claim, Pod, PodShape, QueueLimits, YunikornView
 from dnm.model.config import Config
-from dnm.model.registry import Waiting
+from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.registry import StalledPods
 from dnm.model.value import Resources, Unreadable, Value
 
 
 class DemandFacts(Value):
-    """What is known besides the pods. `waiting` is the registry's: pods already found out to wait
+    """What is known besides the pods. `stalled` is the registry's: pods already found out to wait
     for something else. Claims that could not be read leave their pods uncounted."""
 
     now: datetime
     yunikorn: YunikornView | None = None
     claims: tuple[Claim, ...] | Unreadable = ()
-    waiting: Mapping[str, Waiting] = {}
+    stalled: Mapping[str, StalledPods] = {}
 
 
 class QueueDemand(Value):
@@ -60,14 +61,14 @@ class NodeUse(Value):
 
 class Demand(Value):
     """All pods of the cluster, summed up. A configured queue without pods is in `queues`, a node
-    without pods is not in `nodes`. `waiting`: the entries of `DemandFacts.waiting` that still
+    without pods is not in `nodes`. `stalled`: the entries of `DemandFacts.stalled` that still
     hold; the others have seen their pods change and are forgotten."""
 
     queues: Mapping[str, QueueDemand]
     groups: tuple[PendingGroup, ...]
     nodes: Mapping[str, NodeUse]
     uncounted: tuple[Uncounted, ...] = ()
-    waiting: Mapping[str, Waiting] = {}
+    stalled: Mapping[str, StalledPods] = {}
 
 
 NO_USE = NodeUse(used={}, daemonsets={}, work_pods=0)
@@ -87,28 +88,27 @@ def gather_demand(
     finder = _QueueFinder(pods, config, queues, facts.yunikorn)
     sums = _sum_bound(pods, finder)
     apps = gang_apps(sums.gang_members)
-    collector = Collector(config, facts.now, facts.claims, facts.waiting)
+    collector = Collector(config, facts.now, facts.claims, facts.stalled)
     for pod, why in _asking(sums.unbound, apps, facts.now):
         queue = finder.find(pod) if pod.is_yunikorn else ""
         collector.add(pod, queue, why)
-    groups, waiting = collector.groups()
+    groups, stalled = collector.groups()
     groups = with_siblings(groups, pods)
     return Demand(
         queues=_by_queue(queues, sums.in_queue, groups, largest_gangs(apps, finder.find)),
         groups=groups,
         nodes=sums.nodes,
         uncounted=collector.left_out(),
-        waiting=waiting,
+        stalled=stalled,
     )
 
 
 def pending_fingerprint(demand: Demand, queue: str) -> str:
     """Changes when a pod of the queue, or below it, starts or stops to be pending."""
-    inside = f"{queue}."
     parts = sorted(
         (group.fingerprint, len(group.created), group.created[-1])
         for group in demand.groups
-        if group.queue == queue or group.queue.startswith(inside)
+        if is_under(group.queue, queue)
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16] if parts else ""
 
@@ -210,17 +210,17 @@ def _sum_bound(pods: Sequence[Pod], finder: _QueueFinder) -> _Bound:
     for pod in pods:
         if pod.node:
             key = id(pod.shape)
-            place = on_node.get(pod.node)
-            if place is None:
-                place = on_node[pod.node] = _OnNode(len(axes))
-            used = place.used
+            sums = on_node.get(pod.node)
+            if sums is None:
+                sums = on_node[pod.node] = _OnNode(len(axes))
+            used = sums.used
             for axis, amount in asked[key]:
                 used[axis] += amount
             if pod.is_daemonset or pod.is_mirror:
                 for axis, amount in asked[key]:
-                    place.overhead[axis] += amount
+                    sums.overhead[axis] += amount
             else:
-                place.work_pods += 1
+                sums.work_pods += 1
             if pod.is_yunikorn:
                 queue = find(pod)
                 counts = in_queue.get(queue)
@@ -232,7 +232,7 @@ def _sum_bound(pods: Sequence[Pod], finder: _QueueFinder) -> _Bound:
         if pod.is_placeholder or pod.task_group or pod.task_groups:
             gang_members.append(pod)
     return _Bound(
-        nodes={name: place.as_value(axes) for name, place in on_node.items()},
+        nodes={name: sums.as_value(axes) for name, sums in on_node.items()},
         in_queue={queue: _total(shapes, counts) for queue, counts in in_queue.items()},
         unbound=unbound,
         gang_members=gang_members,
@@ -305,14 +305,6 @@ def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
 # --- up the tree -----------------------------------------------------------------------------
 
 
-def ancestors(queue: str, queues: Mapping[str, QueueLimits]) -> Iterable[str]:
-    """A queue and all above it, root excepted."""
-    path: str | None = queue
-    while path and path != "root" and path in queues:
-        yield path
-        path = queues[path].parent
-
-
 def _by_queue(
     queues: Mapping[str, QueueLimits],
     used: Mapping[str, Resources],
@@ -326,16 +318,16 @@ def _by_queue(
     young: Counter[str] = Counter()
     oldest: dict[str, str] = {}
     for queue, request in used.items():
-        for path in ancestors(queue, queues):
+        for path in known_lineage(queue, queues):
             _add(totals[path], request, 1)
     for group in groups:
-        for path in ancestors(group.queue, queues):
+        for path in known_lineage(group.queue, queues):
             _add(pending[path], group.request, group.count)
             counted[path] += group.count
             young[path] += group.young
             oldest[path] = min(oldest.get(path, group.oldest), group.oldest)
     for queue, request in largest.items():
-        for path in ancestors(queue, queues):
+        for path in known_lineage(queue, queues):
             for name, amount in request.items():
                 gangs[path][name] = max(gangs[path].get(name, 0), amount)
     return {

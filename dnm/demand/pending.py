@@ -19,7 +19,7 @@ import msgspec
 from dnm.demand.constraints import keeps_apart
 from dnm.model.cluster import Claim, NodeSelectorTerm, Pod, PodShape
 from dnm.model.config import Config
-from dnm.model.registry import Waiting
+from dnm.model.registry import StalledPods
 from dnm.model.value import Resources, Unreadable, Value
 
 Volumes: TypeAlias = tuple[tuple[NodeSelectorTerm, ...], ...]
@@ -43,7 +43,7 @@ class NotCounted(Enum):
     TERMINATING = "being deleted"
     CLAIM = "waiting for a volume claim that is missing, lost or unreadable"
     PLACEHOLDER = "about to take over a gang placeholder"
-    WAITING = "pending while a node stood idle for its whole time: waiting for something else"
+    STALLED = "pending while a node stood idle for its whole time: waiting for something else"
 
 
 class Uncounted(Value):
@@ -79,8 +79,14 @@ class PendingGroup(Value):
     siblings: frozenset[str] = frozenset()
 
     @property
+    def total(self) -> int:
+        """All pods of the group, the young ones too."""
+        return len(self.created)
+
+    @property
     def young(self) -> int:
-        return len(self.created) - self.count
+        """The pods that have not been pending for the grace time yet."""
+        return self.total - self.count
 
     @property
     def oldest(self) -> str:
@@ -106,12 +112,12 @@ class Collector:
         config: Config,
         now: datetime,
         claims: tuple[Claim, ...] | Unreadable,
-        waiting: Mapping[str, Waiting],
+        stalled: Mapping[str, StalledPods],
     ) -> None:
         grace = config.check_interval if config.pending_grace is None else config.pending_grace
         self._config = config
         self._old_enough = text_time(now - grace)
-        self._waiting = waiting
+        self._stalled = stalled
         self._claims: Mapping[tuple[str, str], Claim] | None = None
         if not isinstance(claims, Unreadable):
             self._claims = {(claim.namespace, claim.name): claim for claim in claims}
@@ -154,22 +160,22 @@ class Collector:
                 terms.append(claim.node_affinity)
         return tuple(terms)
 
-    def groups(self) -> tuple[tuple[PendingGroup, ...], Mapping[str, Waiting]]:
-        """The groups, the longest waiting first, and the entries of `waiting` that still hold."""
+    def groups(self) -> tuple[tuple[PendingGroup, ...], Mapping[str, StalledPods]]:
+        """The groups, the longest waiting first, and the entries of `stalled` that still hold."""
         merged: dict[str, tuple[_Kind, list[Pod]]] = {}
         for kind, members in self._members.items():
             fingerprint = _fingerprint(kind, members[0])
             merged.setdefault(fingerprint, (kind, []))[1].extend(members)
-        still: dict[str, Waiting] = {}
+        still: dict[str, StalledPods] = {}
         found: list[PendingGroup] = []
         for fingerprint, (kind, members) in merged.items():
             members.sort(key=lambda pod: (pod.created, pod.name))
-            waiting = self._waiting.get(fingerprint)
-            if waiting is not None and _still_waits(members, waiting):
-                still[fingerprint] = waiting
-                for pod in members[: waiting.count]:
-                    self._leave_out(pod, kind.queue, NotCounted.WAITING)
-                members = members[waiting.count :]
+            stalled = self._stalled.get(fingerprint)
+            if stalled is not None and _are_still_stalled(members, stalled):
+                still[fingerprint] = stalled
+                for pod in members[: stalled.count]:
+                    self._leave_out(pod, kind.queue, NotCounted.STALLED)
+                members = members[stalled.count :]
             if members:
                 found.append(self._group(kind, fingerprint, members))
         found.sort(key=lambda group: (group.oldest, group.fingerprint))
@@ -223,10 +229,10 @@ def _fingerprint(kind: _Kind, pod: Pod) -> str:
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
 
-def _still_waits(members: Sequence[Pod], waiting: Waiting) -> bool:
+def _are_still_stalled(members: Sequence[Pod], stalled: StalledPods) -> bool:
     """Whether exactly the pods that were found out are still there; one that started or went is a
     change, and all count again."""
-    return sum(pod.created <= waiting.until for pod in members) == waiting.count
+    return sum(pod.created <= stalled.until for pod in members) == stalled.count
 
 
 def _with_default(request: Resources, default: Resources) -> Resources:

@@ -3,7 +3,7 @@ that says what is below what, and who may be edited."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 ROOT = "root"
 
@@ -23,3 +23,9 @@ def lineage(queue: str) -> list[str]:
     """Returns the queue and all above it, the queue first, without root: root never has limits."""
     parts = queue.split(".")
     return [".".join(parts[:length]) for length in range(len(parts), 1, -1)]
+
+
+def known_lineage(queue: str, known: Container[str]) -> list[str]:
+    """Returns the queue and all above it, without root, as far as they are known; none if the queue
+    itself is not."""
+    return [path for path in lineage(queue) if path in known] if queue in known else []

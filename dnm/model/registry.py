@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from enum import Enum
 
+import msgspec
+
 from dnm.model.cluster import Mark
 from dnm.model.value import Value
 
@@ -92,7 +94,7 @@ class Breaker(Value):
     trips: int = 0  # so far, without a node that was used in between
 
 
-class Waiting(Value):
+class StalledPods(Value):
     """Equal pods that stayed pending beside an idle node with room and quota for them: they wait
     for something else. They count for nothing while exactly these pods are still pending."""
 
@@ -141,7 +143,10 @@ class Registry(Value):
     last_conversion: datetime | None = None
     backoffs: dict[str, Backoff] = {}  # by node type
     breakers: dict[str, Breaker] = {}  # by queue path
-    waiting: dict[str, Waiting] = {}  # by fingerprint of a group of equal pending pods
+    # By fingerprint of a group of equal pending pods; the file has always called it `waiting`.
+    stalled: dict[str, StalledPods] = msgspec.field(
+        default_factory=dict, name="waiting"
+    )  # by fingerprint of a group of equal pending pods
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
     last_run: RunRecord = RunRecord()

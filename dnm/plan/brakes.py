@@ -7,7 +7,6 @@ queue whose nodes went unused, until its demand changes or a person says so.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -17,20 +16,14 @@ from dnm.model.cluster import Node
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.registry import Breaker, LentNode, Phase, Registry
-from dnm.model.value import Value
 from dnm.plan.phases import backoff_delay
 
 
-class Left(Value):
-    """How many more nodes the caps allow; None: no cap. Never negative."""
-
-    in_all: int
-    by_type: Mapping[str, int | None]
-    by_namespace: Mapping[str, int | None]
-
-
-def count_left(config: Config, registry: Registry, nodes: Mapping[str, Node]) -> Left:
-    """Caps less the union of lent nodes, nodes marked as ours, and conversions under way."""
+def counted_as_lent(
+    config: Config, registry: Registry, nodes: Mapping[str, Node]
+) -> list[tuple[str, str]]:
+    """Returns (node type, namespace) of every node that counts under the caps: the union of lent
+    nodes, nodes marked as ours, and conversions under way."""
     lent = [(entry.node_type, entry.namespace) for entry in registry.nodes.values()]
     lent += [
         (node.mark.node_type, node.mark.namespace)
@@ -39,19 +32,7 @@ def count_left(config: Config, registry: Registry, nodes: Mapping[str, Node]) ->
     ]
     for request in registry.requests:
         lent += [(request.node_type, request.namespace)] * request.count
-    types = Counter(node_type for node_type, _ in lent)
-    namespaces = Counter(namespace for _, namespace in lent)
-    return Left(
-        in_all=max(0, config.max_converted_nodes - len(lent)),
-        by_type={t.name: _left(t.max_nodes, types[t.name]) for t in config.node_types.values()},
-        by_namespace={
-            p.name: _left(p.max_nodes, namespaces[p.name]) for p in config.namespaces.values()
-        },
-    )
-
-
-def _left(cap: int | None, used: int) -> int | None:
-    return None if cap is None else max(0, cap - used)
+    return lent
 
 
 def is_paused(registry: Registry, now: datetime) -> bool:

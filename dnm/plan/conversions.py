@@ -9,10 +9,17 @@ from dnm.model.cluster import BatchNode
 from dnm.model.plan import QueueVerdict, Reason, Verdict
 from dnm.model.registry import ConversionRequest
 from dnm.model.value import Unreadable
-from dnm.plan.brakes import count_left, judge_breaker, next_chance, take_chance, why_not_convert
+from dnm.plan.brakes import (
+    counted_as_lent,
+    judge_breaker,
+    next_chance,
+    take_chance,
+    why_not_convert,
+)
 from dnm.plan.draft import Draft
-from dnm.sizing.node_supply import Supply
-from dnm.sizing.sizing import Need, QueueSizing, size_queues
+from dnm.sizing.budget import ConversionBudget, NodePool, count_left
+from dnm.sizing.queue_sizing import QueueSizing
+from dnm.sizing.sizing import size_queues
 
 
 def plan_conversions(draft: Draft) -> None:
@@ -22,44 +29,38 @@ def plan_conversions(draft: Draft) -> None:
         for queue in draft.config.queues:
             _wait(draft, queue, reason, draft.refusal if draft.demand else "")
         return
-    sizing = size_queues(draft.config, draft.demand, draft.limits, draft.fleet(), supply(draft))
+    sizing = size_queues(
+        draft.config, draft.demand, draft.limits, draft.node_supply(), conversion_budget(draft)
+    )
     for queue in draft.config.queues:
-        if queue in sizing.queues:
-            draft.queue_verdicts[queue] = sizing.queues[queue].verdict
+        if queue in sizing.verdicts:
+            draft.queue_verdicts[queue] = sizing.verdicts[queue]
         if queue not in draft.limits:
             _wait(draft, queue, Reason.QUEUE_UNREADABLE, _no_such_queue(draft, queue))
             draft.errors.append(draft.queue_verdicts[queue].detail)
         elif unread := draft.unreadable_namespaces(queue):
             _wait(draft, queue, Reason.DEMAND_UNREADABLE, f"namespace {', '.join(unread)}")
     left = draft.config.max_conversions_per_run
-    may_start = {need.node_type: _why_not(draft, need.node_type) for need in sizing.needs}
-    for need in sizing.needs:
-        if need.granted <= 0:
-            continue
-        obstacle = _why_not_queue(draft, sizing.queues[need.queue]) or may_start[need.node_type]
+    may_start = {pool.node_type: _why_not(draft, pool.node_type) for pool in sizing.granted()}
+    for pool, granted in sizing.granted().items():
+        obstacle = _why_not_queue(draft, sizing.queues[pool.queue]) or may_start[pool.node_type]
         if not obstacle and left <= 0:
             per_run = draft.config.max_conversions_per_run
             obstacle = Reason.CAPPED, f"max_conversions_per_run = {per_run}"
         if not obstacle:
-            left -= _request(draft, need, left)
-        elif need.queue not in {request.queue for request in draft.new_requests}:
-            _wait(draft, need.queue, *obstacle)
+            left -= _request(draft, pool, granted, left)
+        elif pool.queue not in {request.queue for request in draft.new_requests}:
+            _wait(draft, pool.queue, *obstacle)
 
 
-def supply(draft: Draft) -> Supply:
+def conversion_budget(draft: Draft) -> ConversionBudget:
     """What caps and the batch side leave. A batch side that can't be read bounds nothing here:
     then no conversion is started at all (`_why_not`)."""
-    registry = draft.registry()
-    left = count_left(draft.config, registry, draft.facts.nodes or {})
-    return Supply(
-        total=left.in_all,
-        per_type={name: n for name, n in left.by_type.items() if n is not None},
-        per_namespace={name: n for name, n in left.by_namespace.items() if n is not None},
-        batch=_at_hand(draft),
-    )
+    lent = counted_as_lent(draft.config, draft.registry(), draft.facts.nodes or {})
+    return count_left(draft.config, lent, _at_hand(draft))
 
 
-def _at_hand(draft: Draft) -> dict[str, int | None]:
+def _at_hand(draft: Draft) -> dict[str, int]:
     """Node type -> batch nodes that could be lent now, by the converter's own judgement."""
     if draft.facts.batch is None:
         return {}
@@ -84,7 +85,7 @@ def _why_not(draft: Draft, node_type: str) -> tuple[Reason, str] | None:
 
 
 def _why_not_queue(draft: Draft, sizing: QueueSizing) -> tuple[Reason, str] | None:
-    queue = sizing.verdict.queue
+    queue = sizing.queue
     if queue not in draft.limits:
         return Reason.QUEUE_UNREADABLE, _no_such_queue(draft, queue)
     unread = draft.unreadable_namespaces(queue)
@@ -117,27 +118,27 @@ def _wait(draft: Draft, queue: str, reason: Reason, detail: str = "") -> None:
     )
 
 
-def _request(draft: Draft, need: Need, left: int) -> int:
+def _request(draft: Draft, pool: NodePool, granted: int, left: int) -> int:
     """Writes the request down; says how many nodes it asks for."""
-    backoff = draft.backoffs.get(need.node_type)
-    ask_at_most = backoff.ask_at_most if backoff else need.granted
-    count = min(need.granted, left, ask_at_most)
-    if need.queue in draft.breakers:
-        breaker = take_chance(draft.config, draft.breakers[need.queue])
-        draft.breakers[need.queue] = breaker
+    backoff = draft.backoffs.get(pool.node_type)
+    ask_at_most = backoff.ask_at_most if backoff else granted
+    count = min(granted, left, ask_at_most)
+    if pool.queue in draft.breakers:
+        breaker = take_chance(draft.config, draft.breakers[pool.queue])
+        draft.breakers[pool.queue] = breaker
         count = 1 if breaker.trips else count
     number = len(draft.new_requests) + 1
     known = sorted(
         name
         for name in draft.facts.nodes or {}
-        if draft.config.type_of(name) == need.node_type and name not in draft.entries
+        if draft.config.type_of(name) == pool.node_type and name not in draft.entries
     )
     draft.new_requests.append(
         ConversionRequest(
             id=f"{draft.now:%Y%m%dT%H%M%S%f}-{number}",
-            node_type=need.node_type,
-            namespace=need.namespace,
-            queue=need.queue,
+            node_type=pool.node_type,
+            namespace=pool.namespace,
+            queue=pool.queue,
             owner=draft.config.instance_id,
             count=count,
             since=draft.now,

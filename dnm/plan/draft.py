@@ -23,7 +23,7 @@ from dnm.model.registry import (
     Phase,
     QueueStatus,
     Registry,
-    Waiting,
+    StalledPods,
 )
 from dnm.model.value import Unreadable
 from dnm.plan.brakes import after_return
@@ -31,7 +31,7 @@ from dnm.plan.phases import Facts, Step, with_failure
 from dnm.queues.document import SourceDocument, parse_document, resolve_document
 from dnm.queues.edit import QueueEdit, QueueWants, plan_queue_edit
 from dnm.queues.ledger import decode_ledger
-from dnm.sizing.node_supply import Fleet, Incoming
+from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
 _LEAVING = (Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
 
@@ -62,7 +62,7 @@ class Draft:
         self.new_requests: list[ConversionRequest] = []
         self.backoffs = dict(registry.backoffs)
         self.breakers = dict(registry.breakers)
-        self.waiting = dict(registry.waiting)
+        self.stalled = dict(registry.stalled)
         self.last_conversion = registry.last_conversion
         self.before = registry
         self.verdicts: dict[str, NodeVerdict] = {}
@@ -105,10 +105,10 @@ class Draft:
             now=self.now,
             yunikorn=yunikorn if isinstance(yunikorn, YunikornView) else None,
             claims=self.snapshot.claims,
-            waiting=self.waiting,
+            stalled=self.stalled,
         )
         demand = gather_demand(pods.pods, self.config, self.limits, known)
-        self.waiting = dict(demand.waiting)
+        self.stalled = dict(demand.stalled)
         return demand
 
     def _facts(self) -> Facts:
@@ -158,7 +158,7 @@ class Draft:
             self.wants_return.append(name)
 
     def credit_quota_use(self) -> None:
-        """A node whose quota is used has helped its queue, even if the pods run elsewhere."""
+        """A node whose quota is used has schedulable its queue, even if the pods run elsewhere."""
         for name, entry in self.own(Phase.SERVING).items():
             queue = self.demand.queues.get(entry.queue) if self.demand else None
             limit = self.limits.get(entry.queue)
@@ -171,10 +171,10 @@ class Draft:
                 self.entries[name] = msgspec.structs.replace(entry, was_used=True)
                 self.breakers.pop(entry.queue, None)
 
-    def remember_waiting(self, waiting: Mapping[str, Waiting]) -> None:
+    def remember_stalled(self, stalled: Mapping[str, StalledPods]) -> None:
         """Pods found out to wait for something else: from now on they ask for nothing."""
-        if waiting:
-            self.waiting |= waiting
+        if stalled:
+            self.stalled |= stalled
             self.demand = self._gather_demand()
 
     def fail_conversion(self, node_type: str, count: int, error: str) -> None:
@@ -216,22 +216,22 @@ class Draft:
             if process is not None and self.facts.is_running(process) and self.now > until
         ]
 
-    def fleet(self) -> Fleet:
+    def node_supply(self) -> NodeSupply:
         """The nodes as the decisions so far leave them."""
         nodes = self.facts.nodes or {}
         incoming = [
-            Incoming(node_type=r.node_type, namespace=r.namespace, queue=r.queue)
+            IncomingNode(node_type=r.node_type, namespace=r.namespace, queue=r.queue)
             for r in self.requests
             if not r.is_given_up
             for _ in range(r.count)
         ]
         incoming += [
-            Incoming(
+            IncomingNode(
                 node_type=entry.node_type, namespace=entry.namespace, queue=entry.queue, name=name
             )
             for name, entry in self.own(Phase.JOINING).items()
         ]
-        return Fleet(
+        return NodeSupply(
             nodes=tuple(nodes[name] for name in sorted(nodes)),
             lent=self.own(Phase.SERVING),
             incoming=tuple(incoming),
@@ -336,7 +336,7 @@ class Draft:
             last_conversion=self.last_conversion,
             backoffs=self.backoffs,
             breakers=self.breakers,
-            waiting=self.waiting,
+            stalled=self.stalled,
             held=held,
             last_run=last_run,
         )

@@ -11,7 +11,7 @@ from dnm.model.plan import Reason, Verdict
 from dnm.model.queue_path import may_edit
 from dnm.model.registry import Phase
 from dnm.plan.brakes import is_paused
-from dnm.plan.conversions import supply
+from dnm.plan.conversions import conversion_budget
 from dnm.plan.draft import Draft
 from dnm.plan.phases import enter_phase
 from dnm.sizing.releases import Candidates, choose_releases, recall
@@ -29,13 +29,13 @@ def plan_fences(draft: Draft) -> None:
         now=draft.now,
         names=names,
         at_most=draft.config.max_reversions_per_run,
-        supply=supply(draft),
+        budget=conversion_budget(draft),
     )
-    chosen = choose_releases(draft.config, draft.demand, draft.limits, draft.fleet(), asked)
+    chosen = choose_releases(draft.config, draft.demand, draft.limits, draft.node_supply(), asked)
     draft.verdicts |= chosen.verdicts
     for name in chosen.go:
         draft.entries[name] = enter_phase(draft.entries[name], Phase.RELEASING, draft.now)
-    draft.remember_waiting(chosen.waiting)
+    draft.remember_stalled(chosen.stalled)
 
 
 def _may_leave(draft: Draft, name: str) -> bool:
@@ -66,8 +66,10 @@ def _lift_fences(draft: Draft) -> None:
     fenced = draft.own(Phase.RELEASING)
     if not fenced or draft.demand is None:
         return
-    fleet = draft.fleet()
-    wanted = recall(draft.config, draft.demand, draft.limits, fleet, fenced, supply(draft))
+    node_supply = draft.node_supply()
+    wanted = recall(
+        draft.config, draft.demand, draft.limits, node_supply, fenced, conversion_budget(draft)
+    )
     prefixes = draft.config.allowed_queue_prefixes
     for name in fenced:
         if name in draft.before.held:

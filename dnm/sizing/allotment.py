@@ -1,8 +1,9 @@
 """Handing out nodes, one queue after the other: the next queue finds what the last one left.
 
-The rule: a `Desk` holds the free rooms, the limits and the budgets of one decision and is thrown
-away with it. `serve` answers for one queue and books what it granted: rooms that are taken, quota
-that is used, limits that the granted nodes raise (for siblings too, through shared ancestors).
+The rule: an `Allotment` holds the free space, the limits and the budget of one decision and is
+thrown away with it. `serve` answers for one queue and books what it granted: space that is taken,
+quota that is used, limits that the granted nodes raise (for siblings too, through shared
+ancestors).
 """
 
 from __future__ import annotations
@@ -10,315 +11,284 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from typing import TypeAlias
 
 import msgspec
 
 from dnm.demand.constraints import needs_one_domain
 from dnm.demand.demand import Demand
-from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
-from dnm.model.config import Config, NamespacePolicy
-from dnm.model.value import Value
-from dnm.sizing.node_supply import Expected, Fleet, Supply
-from dnm.sizing.packing import Kind, Packing, Problem, Room, least_nodes
-from dnm.sizing.packing_input import Survey
+from dnm.model.config import Config
+from dnm.sizing.backlog import QueueBacklog, Schedulable
+from dnm.sizing.budget import ConversionBudget
+from dnm.sizing.node_supply import NodeSupply
+from dnm.sizing.packing import Bin, BinType, Packing, Problem, least_nodes
+from dnm.sizing.packing_input import PackingInput
+from dnm.sizing.queue_sizing import QueueSizing, UnschedulablePods
 from dnm.sizing.quota import Groups, Quota, Shortage
 
-Beyond: TypeAlias = tuple[PendingGroup, int, str]
-"""So many pods of a group that no new node helps, and why."""
-
-BATCH_NODES = "batch nodes"
-_UNLIMITED = 10**9
+MOST_NEW_NODES = 10_000
+"""So many new nodes are counted for one queue at most: a tenant can ask for any number."""
 
 
-class Helped(Value):
-    """A group of pending pods and the nodes that would help it (indexes of Case.kinds)."""
-
-    group: PendingGroup
-    kinds: tuple[int, ...]
-
-
-class Case(Value):
-    """One monitored queue: its policies, the nodes it may get, its pending pods. Groups that no
-    node would help come with the reason; they still use what room and quota there is."""
-
-    queue: str
-    policies: tuple[NamespacePolicy, ...]
-    kinds: tuple[Expected, ...]
-    helped: tuple[Helped, ...] = ()
-    unhelped: tuple[tuple[PendingGroup, str], ...] = ()
-
-    @property
-    def priority(self) -> int:
-        return max(policy.priority for policy in self.policies)
-
-
-class Answer(Value):
-    """What one queue gets (`opened`, as indexes of Case.kinds) and why.
-
-    `for_room`: nodes that room alone asks for. `no_room`, `no_quota`: pods that lack it as things
-    are, nodes on their way included. `short`: the limit that is too low. `too_few`: namespaces
-    below min_nodes, once per node that is missing. `relies_on_coming`: without the nodes on their
-    way it would lack something. `since`: the oldest pod that lacks something was created then.
-    `fits`: per group how many pods have room and quota on nodes that are there. `beyond`: pods
-    that no node helps, with the reason. `spent`: budgets of its nodes that have run out.
-    """
-
-    opened: tuple[int, ...]
-    for_room: int
-    no_room: int
-    no_quota: int
-    short: Shortage | None
-    too_few: tuple[str, ...]
-    relies_on_coming: bool
-    since: str
-    fits: Mapping[str, int]
-    beyond: tuple[Beyond, ...]
-    spent: tuple[str, ...] = ()
-
-
-def budgets_of(supply: Supply) -> dict[str, int]:
-    """How many nodes each bound of the supply still allows, under its name for people."""
-    budgets = {}
-    if supply.total is not None:
-        budgets["max_converted_nodes"] = supply.total
-    for name, left in supply.per_type.items():
-        budgets[f"max_nodes of node type {name}"] = left
-    for name, left in supply.per_namespace.items():
-        budgets[f"max_nodes of namespace {name}"] = left
-    for name, at_hand in supply.batch.items():
-        if at_hand is not None:
-            budgets[f"{BATCH_NODES} of type {name}"] = at_hand
-    return budgets
-
-
-class Desk:
-    """The state of one decision."""
+class Allotment:
+    """Hands out nodes within one decision."""
 
     def __init__(
         self,
         config: Config,
         demand: Demand,
         queues: Mapping[str, QueueLimits],
-        fleet: Fleet,
-        ground: Survey,
+        node_supply: NodeSupply,
+        packing_input: PackingInput,
     ) -> None:
-        self._ground = ground
-        self._rooms = list(ground.rooms)
+        self._packing_input = packing_input
+        self._bins = list(packing_input.bins)
         self._quota = Quota(config, demand, queues)
-        for coming, size in zip(fleet.incoming, ground.coming, strict=True):
-            self._quota.grow(coming.queue, size)
-        self._lent = Counter(entry.namespace for entry in fleet.lent.values())
-        self._lent.update(coming.namespace for coming in fleet.incoming)
-        self._budgets: dict[str, int] = {}
+        for incoming, size in zip(node_supply.incoming, packing_input.incoming_sizes, strict=True):
+            self._quota.grow(incoming.queue, size)
+        self._lent = Counter(entry.namespace for entry in node_supply.lent.values())
+        self._lent.update(incoming.namespace for incoming in node_supply.incoming)
+        self._budget = ConversionBudget()
 
-    def limit(self, supply: Supply) -> None:
-        """From now on, grant no more than this."""
-        self._budgets = budgets_of(supply)
+    def serve_within(
+        self, budget: ConversionBudget, backlogs: Iterable[QueueBacklog]
+    ) -> list[QueueSizing]:
+        """Decides for these queues in order, and grants no more than the budget. What each wants is
+        what it would get now if there were no budget."""
+        self._budget = budget
+        sizings = []
+        for backlog in backlogs:
+            wanted = self._unbounded_copy().serve(backlog)
+            got = self.serve(backlog)
+            sizings.append(msgspec.structs.replace(wanted, granted=got.wanted, spent=got.spent))
+        return sizings
 
-    def ask(self, case: Case) -> Answer:
-        """What the queue would get now if there were no bounds; nothing is booked."""
-        twin = copy(self)
-        twin._budgets = {}
-        twin._rooms = list(self._rooms)
-        twin._quota = self._quota.twin()
-        twin._lent = Counter(self._lent)
-        return twin.serve(case)
+    def _unbounded_copy(self) -> Allotment:
+        other = copy(self)
+        other._budget = ConversionBudget()
+        other._bins = list(self._bins)
+        other._quota = self._quota.copy()
+        other._lent = Counter(self._lent)
+        return other
 
-    def serve(self, case: Case) -> Answer:
-        """Decide for one queue, and book it."""
+    def serve(self, backlog: QueueBacklog) -> QueueSizing:
+        """Decides for one queue, and books it: all that it wants is granted, as far as the budget
+        goes."""
         fits: dict[str, int] = {}
-        beyond = self._seat_unhelped(case, fits)
-        groups = self._helpable(case, beyond)
-        packing = least_nodes(self._problem(case, groups))
-        groups = _without_lonely(groups, packing, beyond)
+        unschedulable = self._place_unschedulable(backlog, fits)
+        groups = self._count_helpable(backlog, unschedulable)
+        packing = least_nodes(self._problem(backlog, groups))
+        groups = _drop_excess_of_one_domain(groups, packing, unschedulable)
         has_quota_now = self._quota.admit(groups, self._quota.now)
         has_quota = self._quota.admit(groups, self._quota.limits)
         for (group, _), admitted, placed in zip(groups, has_quota_now, packing.placed, strict=True):
-            there = sum(count for room, count in placed if room < self._ground.there)
-            fits[group.fingerprint] = min(admitted, there)
-        shortages = list(self._quota.shortages(case.queue, groups))
+            fits[group.fingerprint] = min(admitted, self._count_on_existing(placed))
+        shortages = list(self._quota.shortages(backlog.queue, groups))
         opened = list(packing.opened)
-        self._add_for_quota(case, groups, shortages, opened)
-        self._add_for_min_nodes(case, opened)
-        count = sum(count for _, count in groups)
-        answer = Answer(
-            opened=tuple(opened),
-            for_room=len(packing.opened),
-            no_room=count - self._seated(packing),
-            no_quota=count - sum(has_quota),
-            short=min(shortages, key=lambda short: short.is_early, default=None),
-            too_few=self._below_min_nodes(case, ()),
-            relies_on_coming=has_quota_now != has_quota or self._uses_coming(packing),
-            since=_since(groups, fits),
+        self._add_for_quota(backlog, groups, shortages, opened)
+        self._add_for_min_nodes(backlog, opened)
+        pools = Counter(backlog.options[option].pool for option in sorted(opened))
+        sizing = QueueSizing(
+            queue=backlog.queue,
+            priority=backlog.priority,
+            wanted=pools,
+            granted=pools,
+            no_room=sum(count for _, count in groups) - self._count_without_new_nodes(packing),
+            no_quota=sum(count for _, count in groups) - sum(has_quota),
+            opened_for_room=len(packing.opened),
+            shortage=min(shortages, key=lambda short: short.is_early, default=None),
+            below_min_nodes=self._below_min_nodes(backlog, ()),
+            relies_on_incoming=has_quota_now != has_quota or self._uses_incoming(packing),
+            waits_since=_waits_since(groups, fits),
             fits=fits,
-            beyond=tuple(beyond),
+            unschedulable=tuple(unschedulable),
+            fingerprint=backlog.fingerprint,
         )
-        self._book(case, groups, packing, opened)
-        return msgspec.structs.replace(answer, spent=self._spent(case))
+        self._book(backlog, groups, packing, opened)
+        return msgspec.structs.replace(sizing, spent=self._spent(backlog))
 
-    def _helpable(self, case: Case, beyond: list[Beyond]) -> Groups:
-        """The pods that nodes can help, as far as no limit is in the way that nodes don't raise."""
-        groups = [(helped.group, helped.group.count) for helped in case.helped]
-        raised = [
+    def _count_helpable(
+        self, backlog: QueueBacklog, unschedulable: list[UnschedulablePods]
+    ) -> Groups:
+        """Returns the schedulable groups, each with the pods that no limit keeps out which no node
+        raises; the others go to `unschedulable`."""
+        groups = [(one.group, one.group.count) for one in backlog.schedulable]
+        brought = [
             frozenset(
                 resource
-                for kind in helped.kinds
-                for resource, amount in case.kinds[kind].size.items()
+                for option in one.options
+                for resource, amount in backlog.options[option].size.items()
                 if amount > 0
             )
-            for helped in case.helped
+            for one in backlog.schedulable
         ]
-        answers = self._quota.admit_below_walls(case.queue, groups, raised)
+        answers = self._quota.admit_under_unraisable_limits(backlog.queue, groups, brought)
         for (group, whole), (count, why) in zip(groups, answers, strict=True):
             if count < whole:
-                beyond.append((group, whole - count, why))
+                unschedulable.append(UnschedulablePods(group=group, count=whole - count, why=why))
         return [(group, count) for (group, _), (count, _) in zip(groups, answers, strict=True)]
 
     # --- quota -------------------------------------------------------------------------------
 
     def _add_for_quota(
-        self, case: Case, groups: Groups, shortages: Sequence[Shortage], opened: list[int]
+        self,
+        backlog: QueueBacklog,
+        groups: Groups,
+        shortages: Sequence[Shortage],
+        opened: list[int],
     ) -> None:
-        """Further nodes until no limit is too low, of the best-liked kind that raises it."""
+        """Adds nodes until no limit is too low, of the best-liked option that raises it."""
         for short in shortages:
             resource = short.resource
             missing = short.missing
-            missing -= sum(case.kinds[kind].size.get(resource, 0) for kind in opened)
-            for kind in _kinds_for(case, groups, resource):
-                size = case.kinds[kind].size.get(resource, 0)
+            missing -= sum(backlog.options[option].size.get(resource, 0) for option in opened)
+            for option in _options_for(backlog, groups, resource):
+                size = backlog.options[option].size.get(resource, 0)
                 if size > 0 and missing > 0:
-                    count = min(-(-missing // size), self._left_of(case.kinds[kind], case, opened))
-                    opened += [kind] * count
+                    count = min(-(-missing // size), self._left_of(backlog, option, opened))
+                    opened += [option] * count
                     missing -= size * count
 
     # --- min_nodes ---------------------------------------------------------------------------
 
-    def _below_min_nodes(self, case: Case, opened: Iterable[int]) -> tuple[str, ...]:
-        """Namespaces of the queue that have fewer nodes than they should, each once per node."""
-        have = self._lent + Counter(case.kinds[kind].namespace for kind in opened)
+    def _below_min_nodes(self, backlog: QueueBacklog, opened: Iterable[int]) -> tuple[str, ...]:
+        """Returns the namespaces of the queue that have fewer nodes than they should, each once per
+        node."""
+        have = self._lent + Counter(backlog.options[option].pool.namespace for option in opened)
         return tuple(
             policy.name
-            for policy in case.policies
+            for policy in backlog.policies
             for _ in range(policy.min_nodes - have[policy.name])
         )
 
-    def _add_for_min_nodes(self, case: Case, opened: list[int]) -> None:
-        for namespace in self._below_min_nodes(case, opened):
-            for kind, expected in enumerate(case.kinds):
-                if expected.namespace == namespace and self._left_of(expected, case, opened) > 0:
-                    opened.append(kind)
+    def _add_for_min_nodes(self, backlog: QueueBacklog, opened: list[int]) -> None:
+        for namespace in self._below_min_nodes(backlog, opened):
+            for option, expected in enumerate(backlog.options):
+                is_its_own = expected.pool.namespace == namespace
+                if is_its_own and self._left_of(backlog, option, opened) > 0:
+                    opened.append(option)
                     break
 
-    # --- budgets -----------------------------------------------------------------------------
+    # --- budget ------------------------------------------------------------------------------
 
-    def _budget_names(self, expected: Expected) -> list[str]:
-        names = (
-            "max_converted_nodes",
-            f"max_nodes of node type {expected.node_type}",
-            f"max_nodes of namespace {expected.namespace}",
-            f"{BATCH_NODES} of type {expected.node_type}",
-        )
-        return [name for name in names if name in self._budgets]
+    def _spent(self, backlog: QueueBacklog) -> tuple[str, ...]:
+        names = {
+            name for expected in backlog.options for name in self._budget.bounds_of(expected.pool)
+        }
+        return tuple(sorted(name for name in names if self._budget.left[name] <= 0))
 
-    def _spent(self, case: Case) -> tuple[str, ...]:
-        names = {name for expected in case.kinds for name in self._budget_names(expected)}
-        return tuple(sorted(name for name in names if self._budgets[name] <= 0))
+    def _left_of(self, backlog: QueueBacklog, option: int, opened: Sequence[int]) -> int:
+        """Counts how many more nodes of an option can be had beside those that are opened for this
+        queue and not booked yet."""
+        left = MOST_NEW_NODES - len(opened)
+        bounds = [self._budget.bounds_of(expected.pool) for expected in backlog.options]
+        for name in bounds[option]:
+            taken = sum(name in bounds[other] for other in opened)
+            left = min(left, self._budget.left[name] - taken)
+        return max(0, left)
 
-    def _left_of(self, expected: Expected, case: Case, opened: Sequence[int]) -> int:
-        """How many more of a kind can be had beside those of this queue that are not booked yet."""
-        left = _UNLIMITED
-        for name in self._budget_names(expected):
-            spent = sum(name in self._budget_names(case.kinds[kind]) for kind in opened)
-            left = min(left, self._budgets[name] - spent)
-        return left
+    # --- space -------------------------------------------------------------------------------
 
-    # --- room --------------------------------------------------------------------------------
-
-    def _seat_unhelped(self, case: Case, fits: dict[str, int]) -> list[Beyond]:
-        """Let groups that no node would help use what there is; the rest of them is the result."""
-        if not case.unhelped:
+    def _place_unschedulable(
+        self, backlog: QueueBacklog, fits: dict[str, int]
+    ) -> list[UnschedulablePods]:
+        """Lets groups that no node would help use what there is; returns the rest of them."""
+        if not backlog.unschedulable:
             return []
-        whole = [(group, group.count) for group, _ in case.unhelped]
+        whole = [(group, group.count) for group, _ in backlog.unschedulable]
         admitted = self._quota.admit(whole, self._quota.limits)
         groups = [(group, count) for (group, _), count in zip(whole, admitted, strict=True)]
         alone = msgspec.structs.replace(
-            case, kinds=(), helped=tuple(Helped(group=group, kinds=()) for group, _ in groups)
+            backlog,
+            options=(),
+            schedulable=tuple(Schedulable(group=group, options=()) for group, _ in groups),
         )
         packing = least_nodes(self._problem(alone, groups))
         self._book(alone, groups, packing, [])
-        beyond = []
-        for (group, why), placed in zip(case.unhelped, packing.placed, strict=True):
-            there = (count for room, count in placed if room < self._ground.there)
-            fits[group.fingerprint] = sum(there)
+        rest = []
+        for (group, why), placed in zip(backlog.unschedulable, packing.placed, strict=True):
+            fits[group.fingerprint] = self._count_on_existing(placed)
             missing = group.count - sum(count for _, count in placed)
             if missing:
-                beyond.append((group, missing, why))
-        return beyond
+                rest.append(UnschedulablePods(group=group, count=missing, why=why))
+        return rest
 
-    def _problem(self, case: Case, groups: Groups, opened: Sequence[int] | None = None) -> Problem:
-        """The packing problem of a queue; with `opened`, exactly these new nodes and no other."""
+    def _problem(
+        self, backlog: QueueBacklog, groups: Groups, opened: Sequence[int] | None = None
+    ) -> Problem:
+        """Returns the packing problem of a queue; with `opened`, exactly these new nodes and no
+        others."""
         is_fixed = opened is not None
-        names = list(self._budgets)
+        names = list(self._budget.left)
+        budgets = (0,) if is_fixed else (MOST_NEW_NODES, *self._budget.left.values())
         return Problem(
             items=tuple(
                 msgspec.structs.replace(
-                    self._ground.items[group.fingerprint], count=count, kinds=helped.kinds
+                    self._packing_input.items[group.fingerprint],
+                    count=count,
+                    bin_types=one.options,
                 )
-                for helped, (group, count) in zip(case.helped, groups, strict=True)
+                for one, (group, count) in zip(backlog.schedulable, groups, strict=True)
             ),
-            rooms=tuple(self._rooms),
-            kinds=tuple(
-                Kind(
-                    room=self._ground.vector(expected.room),
+            bins=tuple(self._bins),
+            bin_types=tuple(
+                BinType(
+                    free=self._packing_input.vector(expected.free),
                     budgets=(0,)
                     if is_fixed
-                    else tuple(names.index(name) for name in self._budget_names(expected)),
+                    else (
+                        0,
+                        *(names.index(name) + 1 for name in self._budget.bounds_of(expected.pool)),
+                    ),
                 )
-                for expected in case.kinds
+                for expected in backlog.options
             ),
-            budgets=(0,) if is_fixed else tuple(self._budgets.values()),
+            budgets=budgets,
             opened=tuple(opened or ()),
         )
 
-    def _seated(self, packing: Packing) -> int:
-        """Pods that have room without a new node."""
-        here = len(self._rooms)
-        return sum(count for placed in packing.placed for room, count in placed if room < here)
+    def _count_on_existing(self, placed: Iterable[tuple[int, int]]) -> int:
+        """Counts the pods of an item that are on Nodes, not on those that are on their way."""
+        return sum(count for number, count in placed if number < self._packing_input.existing)
 
-    def _uses_coming(self, packing: Packing) -> bool:
-        coming = range(self._ground.there, len(self._rooms))
-        return any(room in coming for placed in packing.placed for room, _ in placed)
+    def _count_without_new_nodes(self, packing: Packing) -> int:
+        """Counts the pods that have room without a new node."""
+        there = len(self._bins)
+        return sum(count for placed in packing.placed for number, count in placed if number < there)
+
+    def _uses_incoming(self, packing: Packing) -> bool:
+        incoming = range(self._packing_input.existing, len(self._bins))
+        return any(number in incoming for placed in packing.placed for number, _ in placed)
 
     # --- booking -----------------------------------------------------------------------------
 
-    def _book(self, case: Case, groups: Groups, packing: Packing, opened: Sequence[int]) -> None:
-        """Take the granted nodes from the budgets, raise the limits, fill the rooms."""
-        for kind in opened:
-            expected = case.kinds[kind]
-            for name in self._budget_names(expected):
-                self._budgets[name] -= 1
-            self._quota.grow(case.queue, expected.size)
-            self._lent[expected.namespace] += 1
+    def _book(
+        self, backlog: QueueBacklog, groups: Groups, packing: Packing, opened: Sequence[int]
+    ) -> None:
+        """Takes the granted nodes from the budget, raises the limits, fills the bins."""
+        granted = [backlog.options[option] for option in opened]
+        self._budget = self._budget.less(expected.pool for expected in granted)
+        for expected in granted:
+            self._quota.grow(backlog.queue, expected.size)
+            self._lent[expected.pool.namespace] += 1
         admitted = self._quota.admit(groups, self._quota.limits)
         if any(packing.left) or admitted != [count for _, count in groups]:
             groups = [(group, count) for (group, _), count in zip(groups, admitted, strict=True)]
-            packing = least_nodes(self._problem(case, groups, opened))
-        self._rooms += [
-            Room(
-                free=self._ground.vector(case.kinds[kind].room),
-                place=self._ground.place_number(case.kinds[kind].place),
+            packing = least_nodes(self._problem(backlog, groups, opened))
+        self._bins += [
+            Bin(
+                free=self._packing_input.vector(expected.free),
+                node_class=self._packing_input.node_classes.add(expected.traits),
             )
-            for kind in opened
+            for expected in granted
         ]
         for (group, _), placed in zip(groups, packing.placed, strict=True):
-            request = self._ground.items[group.fingerprint].request
-            for room, count in placed:
-                free = self._rooms[room].free
-                self._rooms[room] = Room(
+            request = self._packing_input.items[group.fingerprint].request
+            for number, count in placed:
+                free = self._bins[number].free
+                self._bins[number] = Bin(
                     free=tuple(have - ask * count for have, ask in zip(free, request, strict=True)),
-                    place=self._rooms[room].place,
+                    node_class=self._bins[number].node_class,
                 )
         self._quota.use(
             [
@@ -328,29 +298,34 @@ class Desk:
         )
 
 
-def _kinds_for(case: Case, groups: Groups, resource: str) -> list[int]:
-    """Nodes to raise a limit with: of use to the pods that ask for the resource, if any do."""
+def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[int]:
+    """Returns the options to raise a limit with: of use to the pods that ask for the resource, if
+    any do."""
     asking = {
-        kind
-        for helped, (group, count) in zip(case.helped, groups, strict=True)
+        option
+        for one, (group, count) in zip(backlog.schedulable, groups, strict=True)
         if count and group.request.get(resource, 0)
-        for kind in helped.kinds
+        for option in one.options
     }
-    return sorted(asking) if asking else list(range(len(case.kinds)))
+    return sorted(asking) if asking else list(range(len(backlog.options)))
 
 
-def _without_lonely(groups: Groups, packing: Packing, beyond: list[Beyond]) -> Groups:
-    """Without the pods of which only so many can be on new nodes, whatever their number."""
-    left = []
+def _drop_excess_of_one_domain(
+    groups: Groups, packing: Packing, unschedulable: list[UnschedulablePods]
+) -> Groups:
+    """Returns the groups without the pods that must be in one domain and did not all fit there: no
+    number of further nodes helps them; they go to `unschedulable`."""
+    why = "has an affinity that one more node can't satisfy"
+    kept = []
     for (group, count), missing in zip(groups, packing.left, strict=True):
         if missing and needs_one_domain(group.shape, group.namespace):
-            beyond.append((group, missing, "has an affinity that one more node can't satisfy"))
+            unschedulable.append(UnschedulablePods(group=group, count=missing, why=why))
             count -= missing
-        left.append((group, count))
-    return left
+        kept.append((group, count))
+    return kept
 
 
-def _since(groups: Groups, fits: Mapping[str, int]) -> str:
-    """When the oldest pod was created that lacks something."""
+def _waits_since(groups: Groups, fits: Mapping[str, int]) -> str:
+    """Returns when the oldest pod was created that lacks something; empty if none does."""
     lacking = (group.oldest for group, count in groups if count > fits[group.fingerprint])
     return min(lacking, default="")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dnm.demand.constraints import HOSTNAME, Place
+from dnm.demand.constraints import HOSTNAME, NodeTraits
 from dnm.demand.demand import NO_USE, Demand
 from dnm.model.cluster import Node
 from dnm.model.config import Config, NodeType, Taint
 from dnm.model.registry import LentNode
 from dnm.model.value import Resources, Value
+from dnm.sizing.budget import NodePool
 
 _PODS_OF_A_KUBELET = 110  # --max-pods, the kubelet's default
 _PLENTY = 2**62
@@ -22,7 +23,7 @@ _OWN_TAINTS = "node.kubernetes.io/"  # set and removed by Kubernetes itself, e.g
 _COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
-class Incoming(Value):
+class IncomingNode(Value):
     """One lent node on its way (requested or joining): counted as there, empty. `name` where the
     converter has named it; its Node, if there is one yet, then gives no room of its own."""
 
@@ -32,99 +33,86 @@ class Incoming(Value):
     name: str = ""
 
 
-class Fleet(Value):
+class NodeSupply(Value):
     """`nodes`: all Nodes of the cluster. `lent`: the registry's entries that serve, whose `counted`
     is in the limits. `leaving`: nodes that are fenced or on their way back: they have no room, and
     the limits do not count them."""
 
     nodes: tuple[Node, ...]
     lent: Mapping[str, LentNode] = {}
-    incoming: tuple[Incoming, ...] = ()
+    incoming: tuple[IncomingNode, ...] = ()
     leaving: frozenset[str] = frozenset()
 
 
-class Supply(Value):
-    """How many nodes may still be lent now: by `max_converted_nodes`, by the caps of types and of
-    namespaces, and by the batch nodes at hand of each type. None or absent: no such bound, or not
-    known."""
-
-    total: int | None = None
-    per_type: Mapping[str, int] = {}
-    per_namespace: Mapping[str, int] = {}
-    batch: Mapping[str, int | None] = {}
-
-
-class Expected(Value):
+class ExpectedNode(Value):
     """A new node of a type, lent to a namespace: what its queue grows by (`size`), what pods can
-    use of it when it is empty (`room`), and what it carries."""
+    use of it when it is empty (`free`), and what it carries."""
 
-    namespace: str
-    queue: str
-    node_type: str
+    pool: NodePool
     size: Resources
-    room: Resources
-    place: Place
+    free: Resources
+    traits: NodeTraits
 
 
-def has_room(node: Node, fleet: Fleet) -> bool:
+def takes_pods(node: Node, node_supply: NodeSupply) -> bool:
     """Whether the scheduler may put pods on it, now."""
     return (
         node.is_ready
         and not node.is_cordoned
         and not node.is_deleting
-        and node.name not in fleet.leaving
+        and node.name not in node_supply.leaving
     )
 
 
-def place_of(node: Node) -> Place:
+def traits_of(node: Node) -> NodeTraits:
     """What the node carries; a taint that Kubernetes sets by itself says nothing about pods."""
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
-    return Place(labels=node.labels, taints=taints, name=node.name)
+    return NodeTraits(labels=node.labels, taints=taints, name=node.name)
 
 
-def expected_nodes(config: Config, demand: Demand, fleet: Fleet) -> dict[tuple[str, str], Expected]:
+def expected_nodes(
+    config: Config, demand: Demand, node_supply: NodeSupply
+) -> dict[tuple[str, str], ExpectedNode]:
     """What one more node of each (namespace, node type) would be."""
-    ready = [node for node in fleet.nodes if has_room(node, fleet)]
+    ready = [node for node in node_supply.nodes if takes_pods(node, node_supply)]
     lent: dict[str, list[Node]] = {}
     for node in ready:
-        type_name, _ = _lent_as(node, fleet)
+        type_name, _ = _lent_as(node, node_supply)
         lent.setdefault(type_name, []).append(node)
     plain = _plain_labels(ready)
     least = _least(demand.nodes.get(node.name, NO_USE).daemonsets for node in ready)
-    expected: dict[tuple[str, str], Expected] = {}
+    expected: dict[tuple[str, str], ExpectedNode] = {}
     for node_type in config.node_types.values():
         like_it = [
             node
             for node in lent.get(node_type.name, ())
             if all(node.allocatable.get(name, 0) > 0 for name in node_type.size)
         ]
-        size, room = _size_and_room(node_type, like_it, demand, least)
+        size, free = _size_and_free(node_type, like_it, demand, least)
         for policy in config.namespaces.values():
-            expected[policy.name, node_type.name] = Expected(
-                namespace=policy.name,
-                queue=policy.queue,
-                node_type=node_type.name,
+            expected[policy.name, node_type.name] = ExpectedNode(
+                pool=NodePool(policy.queue, policy.name, node_type.name),
                 size=size,
-                room=room,
-                place=_expected_place(
+                free=free,
+                traits=_expected_traits(
                     node_type,
                     policy.name,
-                    [node for node in like_it if _lent_as(node, fleet)[1] == policy.name],
+                    [node for node in like_it if _lent_as(node, node_supply)[1] == policy.name],
                     plain,
                 ),
             )
     return expected
 
 
-def _lent_as(node: Node, fleet: Fleet) -> tuple[str, str]:
+def _lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
     """The type and namespace of a lent node, by the record or by the mark; empty for another."""
-    entry = fleet.lent.get(node.name)
+    entry = node_supply.lent.get(node.name)
     if entry is not None:
         return entry.node_type, entry.namespace
     return (node.mark.node_type, node.mark.namespace) if node.mark else ("", "")
 
 
-def _size_and_room(
+def _size_and_free(
     node_type: NodeType, like_it: Sequence[Node], demand: Demand, least_overhead: Resources
 ) -> tuple[Resources, Resources]:
     """What a queue grows by, and what is left of it for pods when DaemonSets have taken theirs: the
@@ -132,15 +120,15 @@ def _size_and_room(
     first errs towards a node that is too small, the second towards one that proves it."""
     if not like_it:
         size: Resources = {"pods": _PODS_OF_A_KUBELET, **node_type.size}
-        room = {"ephemeral-storage": _PLENTY, **size}
+        free = {"ephemeral-storage": _PLENTY, **size}
         overhead = least_overhead
     else:
         size = _least(node.allocatable for node in like_it)
-        room = dict(size)
+        free = dict(size)
         overhead = _most(demand.nodes.get(node.name, NO_USE).daemonsets for node in like_it)
     for name, amount in overhead.items():
-        room[name] = room.get(name, 0) - amount
-    return size, room
+        free[name] = free.get(name, 0) - amount
+    return size, free
 
 
 def _least(many: Iterable[Resources]) -> dict[str, int]:
@@ -172,19 +160,19 @@ def _plain_labels(ready: Sequence[Node]) -> dict[str, str]:
     return labels
 
 
-def _expected_place(
+def _expected_traits(
     node_type: NodeType, namespace: str, same: Sequence[Node], plain: Mapping[str, str]
-) -> Place:
+) -> NodeTraits:
     """Like `same`, the nodes of the type that are lent to the namespace; else as configured."""
     if same:
         common = set.intersection(*(set(node.labels.items()) for node in same))
-        taints = dict.fromkeys(taint for node in same for taint in place_of(node).taints)
-        return Place(labels={**dict(common), HOSTNAME: ""}, taints=tuple(taints))
+        taints = dict.fromkeys(taint for node in same for taint in traits_of(node).taints)
+        return NodeTraits(labels={**dict(common), HOSTNAME: ""}, taints=tuple(taints))
     labels = dict(plain)
     for key, value in node_type.labels.items():
         labels[_named(key, namespace)] = _named(value, namespace)
     labels[namespace] = "true"
-    return Place(
+    return NodeTraits(
         labels=labels,
         taints=tuple(
             Taint(

@@ -1,9 +1,10 @@
-"""Packing: equal pods onto free rooms, and onto as few new nodes as possible.
+"""Packing: equal pods onto the nodes that are there, and onto as few new nodes as possible.
 
-The rule: amounts are vectors over the same axes (resource names in a fixed order), pods come as
-items (one shape, a count), nodes as rooms (what is free). A pod that fits a room that is there gets
-no new node. Large problems are solved by first-fit-decreasing over items, so the time is that of
-items x rooms; small ones try several orders and then a bounded exact search for one node less.
+The rule: amounts are vectors over the same axes (resource names in a fixed order); equal pods are
+one item with a count; nodes are bins, of which only the free space matters. A pod that fits a bin
+that is there gets no new node. Large problems are solved by first-fit-decreasing over items, so the
+time is that of items x bins; small ones try several orders and then a bounded exact search for one
+node less.
 
     least_nodes(Problem) -> Packing
 """
@@ -18,72 +19,75 @@ from dnm.model.value import Value
 
 Vector: TypeAlias = tuple[int, ...]
 
-_MANY_TRIALS = 40_000  # items x rooms up to which all orders are tried
+_MANY_TRIALS = 40_000  # items x bins up to which all orders are tried
 _EXACT_PODS = 60
-_EXACT_ROOMS = 40
+_EXACT_BINS = 40
 _EXACT_STEPS = 2_000
 
 
 class Item(Value):
-    """`count` equal pods. `places`: the rooms they may use. `kinds`: the new nodes they may use,
-    best first; each takes at least one of the pods when empty. `tokens`: what no two pods on a node
-    may both have (a host port); with any, one pod a node. `blocked`: rooms that already hold such a
-    pod. `one_new`: at most one new node is of use to them."""
+    """Says what `count` equal pods need.
+
+    `node_classes`: they may use the bins of these classes. `bin_types`: the new nodes they may use,
+    best first; an empty one takes at least one of the pods. `exclusive`: what no two pods on a node
+    may both have (a host port); with any, one pod a node. `blocked_bins`: bins that already hold
+    such a pod. `at_most_one_new`: a second new node is of no use to them.
+    """
 
     request: Vector
     count: int
-    places: frozenset[int]
-    kinds: tuple[int, ...] = ()
-    tokens: frozenset[str] = frozenset()
-    blocked: frozenset[int] = frozenset()
-    one_new: bool = False
+    node_classes: frozenset[int]
+    bin_types: tuple[int, ...] = ()
+    exclusive: frozenset[str] = frozenset()
+    blocked_bins: frozenset[int] = frozenset()
+    at_most_one_new: bool = False
 
 
-class Room(Value):
-    """A node with free space. `place`: which items may use it (see Item.places)."""
+class Bin(Value):
+    """Says what is free on a node, and to which class of nodes it belongs (Item.node_classes)."""
 
     free: Vector
-    place: int
+    node_class: int
 
 
-class Kind(Value):
-    """New nodes that can be had: their free space when empty, and the budgets each one is taken
-    from (indexes into Problem.budgets)."""
+class BinType(Value):
+    """Describes new nodes that can be had: what is free on an empty one, and the budgets that each
+    is taken from (indexes of Problem.budgets)."""
 
-    room: Vector
+    free: Vector
     budgets: tuple[int, ...] = ()
 
 
 class Problem(Value):
-    """`opened`: new nodes that are wanted anyway, as indexes into `kinds`; they are filled first
-    and are taken from the budgets as well."""
+    """Holds what is to be packed, and onto what. `opened`: new nodes that are wanted anyway, as
+    indexes of `bin_types`; they are filled first and are taken from the budgets as well."""
 
     items: tuple[Item, ...]
-    rooms: tuple[Room, ...] = ()
-    kinds: tuple[Kind, ...] = ()
+    bins: tuple[Bin, ...] = ()
+    bin_types: tuple[BinType, ...] = ()
     budgets: tuple[int, ...] = ()
     opened: tuple[int, ...] = ()
 
 
 class Packing(Value):
-    """Where the pods go. `placed[i]`: (room, count) of item i; rooms from len(problem.rooms) on are
-    the `opened` new nodes, in order. `left[i]`: how many of item i have no room."""
+    """Says where the pods go. `placed[i]`: (bin, count) of item i; bins from len(problem.bins) on
+    are the `opened` new nodes, in order. `left[i]`: how many of item i fit nowhere."""
 
     opened: tuple[int, ...]
     placed: tuple[tuple[tuple[int, int], ...], ...]
     left: tuple[int, ...]
 
-    def count(self, kind: int) -> int:
-        return self.opened.count(kind)
+    def count(self, bin_type: int) -> int:
+        return self.opened.count(bin_type)
 
 
 def least_nodes(problem: Problem) -> Packing:
-    """Pack all items on as few new nodes as can be found; ties keep the better-liked kinds."""
+    """Pack all items on as few new nodes as can be found; ties keep the better-liked bin_types."""
     orders = _orders(problem)
     best = _pack(problem, orders[0], _first_fit)
     if not best.opened[len(problem.opened) :] or len(best.opened) <= _lower_bound(problem):
         return best
-    small = len(problem.items) * (len(problem.rooms) + len(best.opened)) <= _MANY_TRIALS
+    small = len(problem.items) * (len(problem.bins) + len(best.opened)) <= _MANY_TRIALS
     for order in orders[1:] if small else ():
         for fit in (_first_fit, _best_fit):
             best = min(best, _pack(problem, order, fit), key=_cost)
@@ -103,7 +107,7 @@ def _orders(problem: Problem) -> list[list[int]]:
     """Orders in which to place the items: the most constrained first, then the largest by several
     measures of size, each relative to the largest node in sight."""
     axes = range(len(problem.items[0].request)) if problem.items else range(0)
-    vectors = [kind.room for kind in problem.kinds] or [room.free for room in problem.rooms]
+    vectors = [one.free for one in problem.bin_types] or [one.free for one in problem.bins]
     scale = [max((vector[axis] for vector in vectors), default=1) or 1 for axis in axes]
     shares = [
         [amount / whole for amount, whole in zip(item.request, scale, strict=True)]
@@ -119,7 +123,7 @@ def _orders(problem: Problem) -> list[list[int]]:
     for measure in measures:
         order = sorted(
             range(len(problem.items)),
-            key=lambda index: (len(problem.items[index].kinds), -measure(index), index),
+            key=lambda index: (len(problem.items[index].bin_types), -measure(index), index),
         )
         if order not in orders:
             orders.append(order)
@@ -129,110 +133,110 @@ def _orders(problem: Problem) -> list[list[int]]:
 Fit: TypeAlias = Callable[[Sequence[int], Sequence[Vector]], Iterable[int]]
 
 
-def _first_fit(rooms: Sequence[int], free: Sequence[Vector]) -> Iterable[int]:
-    return rooms
+def _first_fit(bins: Sequence[int], free: Sequence[Vector]) -> Iterable[int]:
+    return bins
 
 
-def _best_fit(rooms: Sequence[int], free: Sequence[Vector]) -> Iterable[int]:
-    """The fullest room first."""
-    return sorted(rooms, key=lambda room: free[room])
+def _best_fit(bins: Sequence[int], free: Sequence[Vector]) -> Iterable[int]:
+    """Returns the bins, the fullest first."""
+    return sorted(bins, key=free.__getitem__)
 
 
-class _Tray:
-    """The rooms while they are being filled."""
+class _Bins:
+    """The bins while they are being filled."""
 
     def __init__(self, problem: Problem) -> None:
-        self.free = [room.free for room in problem.rooms]
+        self.free = [one.free for one in problem.bins]
         self.opened: list[int] = []
         self.budgets = list(problem.budgets)
-        self.tokens: dict[int, set[str]] = {}
-        self._kinds = problem.kinds
-        self._there = len(problem.rooms)
-        for kind in problem.opened:
-            self.open(kind)
+        self.exclusive: dict[int, set[str]] = {}
+        self._bin_types = problem.bin_types
+        self._existing = len(problem.bins)
+        for bin_type in problem.opened:
+            self.open(bin_type)
 
-    def open(self, kind: int) -> int:
-        """Take one more new node of a kind; returns its room."""
-        for budget in self._kinds[kind].budgets:
+    def open(self, bin_type: int) -> int:
+        """Take one more new node of a type; returns its bin."""
+        for budget in self._bin_types[bin_type].budgets:
             self.budgets[budget] -= 1
-        self.opened.append(kind)
-        self.free.append(self._kinds[kind].room)
+        self.opened.append(bin_type)
+        self.free.append(self._bin_types[bin_type].free)
         return len(self.free) - 1
 
-    def can_open(self, kind: int) -> bool:
-        return all(self.budgets[budget] > 0 for budget in self._kinds[kind].budgets)
+    def can_open(self, bin_type: int) -> bool:
+        return all(self.budgets[budget] > 0 for budget in self._bin_types[bin_type].budgets)
 
-    def put(self, room: int, item: Item, wanted: int) -> int:
-        """Put as many of `wanted` pods into a room as it takes; returns how many."""
-        free = self.free[room]
+    def put(self, number: int, item: Item, wanted: int) -> int:
+        """Put as many of `wanted` pods into a bin as it takes; returns how many."""
+        free = self.free[number]
         count = wanted
         for have, ask in zip(free, item.request, strict=True):
             if ask and have // ask < count:
                 count = have // ask
                 if count <= 0:
                     return 0
-        if item.tokens:
-            taken = self.tokens.setdefault(room, set())
-            is_blocked = room < self._there and room in item.blocked
-            if is_blocked or not taken.isdisjoint(item.tokens):
+        if item.exclusive:
+            taken = self.exclusive.setdefault(number, set())
+            is_blocked = number < self._existing and number in item.blocked_bins
+            if is_blocked or not taken.isdisjoint(item.exclusive):
                 return 0
-            taken |= item.tokens
+            taken |= item.exclusive
             count = 1
-        self.free[room] = tuple(
+        self.free[number] = tuple(
             have - ask * count for have, ask in zip(free, item.request, strict=True)
         )
         return count
 
 
 def _pack(problem: Problem, order: Sequence[int], fit: Fit) -> Packing:
-    """Place the items in this order, each into the first rooms that take it, opening a new node of
-    the best-liked kind that can be had when none does."""
-    tray = _Tray(problem)
+    """Place the items in this order, each into the first bins that take it, opening a new node of
+    the best-liked type that can be had when none does."""
+    state = _Bins(problem)
     placed: list[list[tuple[int, int]]] = [[] for _ in problem.items]
     left = [item.count for item in problem.items]
-    by_place = _usable_rooms(problem)
-    base = len(problem.rooms)
+    by_class = _usable_bins(problem)
+    base = len(problem.bins)
     for index in order:
         item = problem.items[index]
-        rooms = [room for place in sorted(item.places) for room in by_place.get(place, ())]
-        news = [base + n for n, kind in enumerate(tray.opened) if kind in item.kinds]
+        there = [one for usable in sorted(item.node_classes) for one in by_class.get(usable, ())]
+        news = [base + n for n, bin_type in enumerate(state.opened) if bin_type in item.bin_types]
         new_used = 0
-        for room in (*fit(rooms, tray.free), *fit(news, tray.free)):
+        for number in (*fit(there, state.free), *fit(news, state.free)):
             if not left[index]:
                 break
-            if room >= base and item.one_new and new_used:
+            if number >= base and item.at_most_one_new and new_used:
                 break
-            count = tray.put(room, item, left[index])
+            count = state.put(number, item, left[index])
             if count:
-                placed[index].append((room, count))
+                placed[index].append((number, count))
                 left[index] -= count
-                new_used += room >= base
-        while left[index] and not (item.one_new and new_used):
-            kind = next((kind for kind in item.kinds if tray.can_open(kind)), None)
-            if kind is None:
+                new_used += number >= base
+        while left[index] and not (item.at_most_one_new and new_used):
+            bin_type = next(filter(state.can_open, item.bin_types), None)
+            if bin_type is None:
                 break
-            room = tray.open(kind)
-            count = tray.put(room, item, left[index])
-            placed[index].append((room, count))
+            number = state.open(bin_type)
+            count = state.put(number, item, left[index])
+            placed[index].append((number, count))
             left[index] -= count
             new_used += 1
     return Packing(
-        opened=tuple(tray.opened),
+        opened=tuple(state.opened),
         placed=tuple(tuple(one) for one in placed),
         left=tuple(left),
     )
 
 
-def _usable_rooms(problem: Problem) -> dict[int, list[int]]:
-    """Room numbers by place, without the rooms that are too full for any item."""
+def _usable_bins(problem: Problem) -> dict[int, list[int]]:
+    """Returns bins by class, without those that are too full for any item."""
     if not problem.items:
         return {}
     least = [min(column) for column in zip(*(item.request for item in problem.items), strict=True)]
-    by_place: dict[int, list[int]] = {}
-    for number, room in enumerate(problem.rooms):
-        if all(map(ge, room.free, least)):
-            by_place.setdefault(room.place, []).append(number)
-    return by_place
+    by_class: dict[int, list[int]] = {}
+    for number, one in enumerate(problem.bins):
+        if all(map(ge, one.free, least)):
+            by_class.setdefault(one.node_class, []).append(number)
+    return by_class
 
 
 # --- one node less ---------------------------------------------------------------------------
@@ -242,40 +246,40 @@ def _lower_bound(problem: Problem) -> int:
     """New nodes without which the items can't fit, whatever the order: by their sum, and by the
     pods that are larger than half a node, of which no two share one."""
     wanted = len(problem.opened)
-    if not problem.kinds or not problem.items:
+    if not problem.bin_types or not problem.items:
         return wanted
     for axis in range(len(problem.items[0].request)):
-        whole = max(kind.room[axis] for kind in problem.kinds)
+        whole = max(one.free[axis] for one in problem.bin_types)
         if whole <= 0:
             continue
         asks = [(item.request[axis], item.count) for item in problem.items]
-        free = [room.free[axis] for room in problem.rooms if room.free[axis] > 0]
+        free = [one.free[axis] for one in problem.bins if one.free[axis] > 0]
         total = sum(ask * count for ask, count in asks) - sum(free)
         wanted = max(wanted, -(-total // whole))
         large = [(ask, count) for ask, count in asks if 2 * ask > whole]
         if large:
             least = min(ask for ask, _ in large)
-            seated = sum(amount // least for amount in free)
-            wanted = max(wanted, sum(count for _, count in large) - seated)
+            fitting = sum(amount // least for amount in free)
+            wanted = max(wanted, sum(count for _, count in large) - fitting)
     return wanted
 
 
 def _improve(problem: Problem, packing: Packing) -> Packing:
     """Search for the same with one new node less, again and again, as long as the problem is small
-    and all new nodes are of one kind."""
+    and all new nodes are of one type."""
     pods = sum(item.count for item in problem.items)
-    kinds = set(packing.opened)
+    bin_types = set(packing.opened)
     if (
-        len(kinds) != 1
+        len(bin_types) != 1
         or any(packing.left)
         or pods > _EXACT_PODS
-        or len(problem.rooms) + len(packing.opened) > _EXACT_ROOMS
+        or len(problem.bins) + len(packing.opened) > _EXACT_BINS
     ):
         return packing
-    kind = packing.opened[0]
+    bin_type = packing.opened[0]
     bound = max(_lower_bound(problem), len(problem.opened))
     while len(packing.opened) > bound:
-        found = _Search(problem, kind, len(packing.opened) - 1).run()
+        found = _Search(problem, bin_type, len(packing.opened) - 1).run()
         if found is None:
             break
         packing = found
@@ -284,22 +288,22 @@ def _improve(problem: Problem, packing: Packing) -> Packing:
 
 class _Search:
     """Depth-first search for a packing with a given number of new nodes, at most _EXACT_STEPS deep
-    in work; equal pods go in ascending rooms and equal rooms are tried once."""
+    in work; equal pods go in ascending bins and equal bins are tried once."""
 
-    def __init__(self, problem: Problem, kind: int, count: int) -> None:
+    def __init__(self, problem: Problem, bin_type: int, count: int) -> None:
         self._problem = problem
-        self._kind = kind
+        self._bin_type = bin_type
         self._count = count
         self._steps = 0
-        room = problem.kinds[kind].room
-        self._free = [one.free for one in problem.rooms] + [room] * count
-        self._place = [one.place for one in problem.rooms] + [-1] * count
-        self._tokens: list[frozenset[str]] = [frozenset()] * len(self._free)
+        empty = problem.bin_types[bin_type].free
+        self._free = [one.free for one in problem.bins] + [empty] * count
+        self._node_classes = [one.node_class for one in problem.bins] + [-1] * count
+        self._exclusive: list[frozenset[str]] = [frozenset()] * len(self._free)
         order = sorted(
             range(len(problem.items)),
             key=lambda index: (
                 -max(
-                    (ask / have for ask, have in zip(self._ask(index), room, strict=True) if have),
+                    (ask / have for ask, have in zip(self._ask(index), empty, strict=True) if have),
                     default=0,
                 ),
                 index,
@@ -321,13 +325,13 @@ class _Search:
         return sums[::-1]
 
     def run(self) -> Packing | None:
-        if any(item.one_new for item in self._problem.items) or not self._descend(0):
+        if any(item.at_most_one_new for item in self._problem.items) or not self._descend(0):
             return None
         placed: list[dict[int, int]] = [{} for _ in self._problem.items]
-        for index, room in zip(self._pods, self._choice, strict=True):
-            placed[index][room] = placed[index].get(room, 0) + 1
+        for index, number in zip(self._pods, self._choice, strict=True):
+            placed[index][number] = placed[index].get(number, 0) + 1
         return Packing(
-            opened=(self._kind,) * self._count,
+            opened=(self._bin_type,) * self._count,
             placed=tuple(tuple(sorted(one.items())) for one in placed),
             left=(0,) * len(placed),
         )
@@ -344,32 +348,32 @@ class _Search:
         if depth and self._pods[depth - 1] == index:
             start = self._choice[depth - 1]
         tried = set()
-        for room in range(start, len(self._free)):
-            state = (self._free[room], self._place[room], self._tokens[room])
-            if state in tried or not self._takes(item, room):
+        for number in range(start, len(self._free)):
+            state = (self._free[number], self._node_classes[number], self._exclusive[number])
+            if state in tried or not self._takes(item, number):
                 continue
             tried.add(state)
-            saved = (self._free[room], self._tokens[room])
-            self._free[room] = tuple(
+            saved = (self._free[number], self._exclusive[number])
+            self._free[number] = tuple(
                 have - ask for have, ask in zip(saved[0], item.request, strict=True)
             )
-            self._tokens[room] |= item.tokens
-            self._choice.append(room)
+            self._exclusive[number] |= item.exclusive
+            self._choice.append(number)
             if self._descend(depth + 1):
                 return True
             self._choice.pop()
-            self._free[room], self._tokens[room] = saved
+            self._free[number], self._exclusive[number] = saved
         return False
 
-    def _takes(self, item: Item, room: int) -> bool:
-        place = self._place[room]
-        if place < 0:
-            allowed = self._kind in item.kinds
+    def _takes(self, item: Item, number: int) -> bool:
+        node_class = self._node_classes[number]
+        if node_class < 0:
+            allowed = self._bin_type in item.bin_types
         else:
-            allowed = place in item.places and room not in item.blocked
-        if not allowed or not self._tokens[room].isdisjoint(item.tokens):
+            allowed = node_class in item.node_classes and number not in item.blocked_bins
+        if not allowed or not self._exclusive[number].isdisjoint(item.exclusive):
             return False
-        return all(have >= ask for have, ask in zip(self._free[room], item.request, strict=True))
+        return all(have >= ask for have, ask in zip(self._free[number], item.request, strict=True))
 
     def _could_fit(self, depth: int) -> bool:
         """Whether all that is free would do for all that is left, axis by axis."""

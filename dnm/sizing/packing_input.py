@@ -1,7 +1,8 @@
 """What packing needs to know, taken from the values of a snapshot.
 
 The rule: nodes that are equal to all pending pods (same taints, same values of the labels that any
-of them asks for) are one place, so that constraints are looked at once per kind of pod and place.
+of them asks for) are one node class, so that constraints are looked at once per group of pods and
+class of nodes.
 """
 
 from __future__ import annotations
@@ -9,125 +10,133 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from operator import ge
 
-from dnm.demand.constraints import Place, keeps_apart, needs_one_domain, why_not
+from dnm.demand.constraints import NodeTraits, keeps_apart, needs_one_domain, why_unfit
 from dnm.demand.demand import NO_USE, Demand
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import Node
 from dnm.model.config import Config
 from dnm.model.value import Resources, Value
-from dnm.sizing.node_supply import Expected, Fleet, expected_nodes, has_room, place_of
-from dnm.sizing.packing import Item, Room, Vector
+from dnm.sizing.node_supply import ExpectedNode, NodeSupply, expected_nodes, takes_pods, traits_of
+from dnm.sizing.packing import Bin, Item, Vector
 
 
-class Survey(Value):
-    """Rooms and node kinds as vectors over `axes`.
+class NodeClasses:
+    """Numbers the node classes: nodes that no pending pod can tell apart."""
 
-    `names` are the rooms' nodes (without those that no pending pod fits); the first `there` of them
-    are Nodes, the others are on their way.
-    `kinds` are the new nodes that a queue may get, by queue, best first. `items` (by fingerprint)
-    have neither count nor kinds yet. `coming`: what each node of Fleet.incoming will raise its
-    queue by; nothing, where the configuration no longer knows it.
+    def __init__(self, groups: Sequence[PendingGroup]) -> None:
+        self._keys = tuple(sorted({key for group in groups for key in _keys(group)}))
+        self._with_name = any(_asks_for_name(group) for group in groups)
+        self._numbers: dict[object, int] = {}
+        self.traits: list[NodeTraits] = []
+
+    def add(self, traits: NodeTraits) -> int:
+        """Returns the number of the class that a node with these traits belongs to; it is a new one
+        where no node before was like it."""
+        labels = tuple([traits.labels.get(key) for key in self._keys])
+        # The name of a Node tells it apart only where a pod asks for one.
+        name = traits.name if self._with_name else bool(traits.name)
+        signature = (labels, traits.taints, name)
+        number = self._numbers.setdefault(signature, len(self.traits))
+        if number == len(self.traits):
+            self.traits.append(traits)
+        return number
+
+
+class PackingInput(Value):
+    """Holds bins and new nodes as vectors over `axes`.
+
+    `names` are the nodes of the bins (without those that no pending pod fits); the first `existing`
+    of them are Nodes, the others are on their way. `options` are the new nodes that a queue may
+    get, by queue, best first. `items` (by fingerprint) have neither count nor bin types yet.
+    `incoming_sizes`: what each node of NodeSupply.incoming will raise its queue by; nothing, where
+    the configuration no longer knows it.
     """
 
     axes: tuple[str, ...]
-    rooms: tuple[Room, ...]
+    bins: tuple[Bin, ...]
     names: tuple[str, ...]
-    there: int
-    kinds: Mapping[str, tuple[Expected, ...]]
-    places: tuple[Place, ...]
-    place_numbers: Mapping[object, int]
-    keys: tuple[str, ...]
+    existing: int
+    options: Mapping[str, tuple[ExpectedNode, ...]]
+    node_classes: NodeClasses
     items: Mapping[str, Item]
-    coming: tuple[Resources, ...]
+    incoming_sizes: tuple[Resources, ...]
 
     def vector(self, resources: Resources) -> Vector:
-        return tuple(resources.get(name, 0) for name in self.axes)
-
-    def place_number(self, place: Place) -> int:
-        """The number of an expected node's place."""
-        return self.place_numbers[_signature(place, self.keys, with_name=False)]
+        """Returns the amounts along `axes`; 0 for what is not there."""
+        return tuple([resources.get(name, 0) for name in self.axes])
 
 
-def survey(config: Config, demand: Demand, fleet: Fleet) -> Survey:
-    """Look at the cluster through the eyes of the pending pods."""
-    expected_ones = expected_nodes(config, demand, fleet)
-    kinds = _kinds(config, expected_ones)
+def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) -> PackingInput:
+    """Reduces nodes, nodes on their way and nodes to be had to what the pending pods ask about."""
+    expected_ones = expected_nodes(config, demand, node_supply)
+    options = _options(config, expected_ones)
     groups = demand.groups
     axes = tuple(sorted({name for group in groups for name in group.request}))
-    keys = tuple(sorted({key for group in groups for key in _keys(group)}))
-    with_name = any(_asks_for_name(group) for group in groups)
-    numbers: dict[object, int] = {}
-    places: list[Place] = []
-
-    def number(place: Place, named: bool) -> int:
-        signature = _signature(place, keys, with_name=named)
-        if signature not in numbers:
-            numbers[signature] = len(places)
-            places.append(place)
-        return numbers[signature]
-
-    rooms: list[Room] = []
+    classes = NodeClasses(groups)
+    bins: list[Bin] = []
     names: list[str] = []
     least = [min(group.request.get(name, 0) for group in groups) for name in axes]
-    for node in _by_preference(fleet) if groups else ():
+    for node in _by_preference(node_supply) if groups else ():
         used, have = demand.nodes.get(node.name, NO_USE).used, node.allocatable
         vector = tuple([have.get(name, 0) - used.get(name, 0) for name in axes])
         # Most nodes of a busy cluster are too full for any pod, and are not looked at again.
         if all(map(ge, vector, least)):
-            rooms.append(Room(free=vector, place=number(place_of(node), with_name)))
+            bins.append(Bin(free=vector, node_class=classes.add(traits_of(node))))
             names.append(node.name)
-    there = len(rooms)
-    for expected in (one for many in kinds.values() for one in many):
-        number(expected.place, False)
+    existing = len(bins)
+    for expected in (one for many in options.values() for one in many):
+        classes.add(expected.traits)
     sizes: list[Resources] = []
-    for coming in fleet.incoming:
-        brought = expected_ones.get((coming.namespace, coming.node_type))
+    for incoming in node_supply.incoming:
+        brought = expected_ones.get((incoming.namespace, incoming.node_type))
         sizes.append(brought.size if brought else {})
         if groups and brought is not None:
-            vector = tuple(brought.room.get(name, 0) for name in axes)
-            rooms.append(Room(free=vector, place=number(brought.place, False)))
-            names.append(coming.name)
-    return Survey(
+            vector = tuple(brought.free.get(name, 0) for name in axes)
+            bins.append(Bin(free=vector, node_class=classes.add(brought.traits)))
+            names.append(incoming.name)
+    return PackingInput(
         axes=axes,
-        rooms=tuple(rooms),
+        bins=tuple(bins),
         names=tuple(names),
-        there=there,
-        kinds=kinds,
-        places=tuple(places),
-        place_numbers=numbers,
-        keys=keys,
-        items={group.fingerprint: _item(group, axes, places, names) for group in groups},
-        coming=tuple(sizes),
+        existing=existing,
+        options=options,
+        node_classes=classes,
+        items={group.fingerprint: _item(group, axes, classes, names) for group in groups},
+        incoming_sizes=tuple(sizes),
     )
 
 
-def _kinds(
-    config: Config, expected: Mapping[tuple[str, str], Expected]
-) -> dict[str, tuple[Expected, ...]]:
-    """Per monitored queue the nodes it may get: by each namespace's order of types, the namespaces
-    of high priority first."""
+def _options(
+    config: Config, expected: Mapping[tuple[str, str], ExpectedNode]
+) -> dict[str, tuple[ExpectedNode, ...]]:
+    """Returns per monitored queue the new nodes it may get: by each namespace's order of types, the
+    namespaces of high priority first."""
     policies = sorted(config.namespaces.values(), key=lambda one: (-one.priority, one.name))
-    kinds: dict[str, list[tuple[int, Expected]]] = {}
+    options: dict[str, list[tuple[int, ExpectedNode]]] = {}
     for policy in policies:
         for rank, type_name in enumerate(policy.node_types):
-            found = kinds.setdefault(policy.queue, [])
+            found = options.setdefault(policy.queue, [])
             found.append((rank, expected[policy.name, type_name]))
     return {
         queue: tuple(one for _, one in sorted(found, key=lambda ranked: ranked[0]))
-        for queue, found in kinds.items()
+        for queue, found in options.items()
     }
 
 
-def _by_preference(fleet: Fleet) -> list[Node]:
-    """Nodes with room: lent ones first, since they are reserved for few, then the others."""
-    coming = {one.name for one in fleet.incoming if one.name}
-    nodes = [node for node in fleet.nodes if has_room(node, fleet) and node.name not in coming]
-    nodes.sort(key=lambda node: node.name not in fleet.lent)
+def _by_preference(node_supply: NodeSupply) -> list[Node]:
+    """Returns the nodes that take pods: lent ones first, since they are reserved for few."""
+    incoming = {one.name for one in node_supply.incoming if one.name}
+    nodes = [
+        node
+        for node in node_supply.nodes
+        if takes_pods(node, node_supply) and node.name not in incoming
+    ]
+    nodes.sort(key=lambda node: node.name not in node_supply.lent)
     return nodes
 
 
 def _keys(group: PendingGroup) -> Iterable[str]:
-    """The label keys that decide where a group may go."""
+    """Yields the label keys that decide where a group may go."""
     shape = group.shape
     terms = [*shape.node_affinity, *(term for terms in group.volumes for term in terms)]
     yield from (key for key, _ in shape.node_selector)
@@ -141,30 +150,26 @@ def _asks_for_name(group: PendingGroup) -> bool:
     return any(term.fields for term in terms)
 
 
-def _signature(place: Place, keys: Sequence[str], with_name: bool) -> object:
-    """What tells places apart; the name of a Node only where a pod asks for one."""
-    labels = tuple(place.labels.get(key) for key in keys)
-    return (labels, place.taints, place.name if with_name else bool(place.name))
-
-
 def _item(
-    group: PendingGroup, axes: Sequence[str], places: Sequence[Place], names: Sequence[str]
+    group: PendingGroup, axes: Sequence[str], classes: NodeClasses, names: Sequence[str]
 ) -> Item:
     shape = group.shape
-    tokens = {f"port {port}" for port in shape.host_ports}
+    exclusive = {f"port {port}" for port in shape.host_ports}
     if keeps_apart(shape, group.namespace):
-        tokens.add(group.fingerprint)
+        exclusive.add(group.fingerprint)
     return Item(
         request=tuple(group.request.get(name, 0) for name in axes),
         count=0,
-        places=frozenset(
+        node_classes=frozenset(
             number
-            for number, place in enumerate(places)
-            if not why_not(shape, group.volumes, place)
+            for number, traits in enumerate(classes.traits)
+            if not why_unfit(shape, group.volumes, traits)
         ),
-        tokens=frozenset(tokens),
-        blocked=frozenset(number for number, name in enumerate(names) if name in group.siblings)
+        exclusive=frozenset(exclusive),
+        blocked_bins=frozenset(
+            number for number, name in enumerate(names) if name in group.siblings
+        )
         if group.siblings
         else frozenset(),
-        one_new=needs_one_domain(shape, group.namespace),
+        at_most_one_new=needs_one_domain(shape, group.namespace),
     )

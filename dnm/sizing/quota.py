@@ -13,10 +13,11 @@ from fractions import Fraction
 from math import ceil
 from typing import TypeAlias
 
-from dnm.demand.demand import Demand, QueueDemand, ancestors
+from dnm.demand.demand import Demand, QueueDemand
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
+from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.value import Resources, Value
 
 Groups: TypeAlias = Sequence[tuple[PendingGroup, int]]
@@ -47,16 +48,16 @@ class Quota:
         self.now = {path: dict(one.max) for path, one in queues.items()}
         self.limits = {path: dict(limit) for path, limit in self.now.items()}
 
-    def twin(self) -> Quota:
-        """A copy that can be used up without harm."""
-        twin = copy(self)
-        twin._used = {path: dict(used) for path, used in self._used.items()}
-        twin.limits = {path: dict(limit) for path, limit in self.limits.items()}
-        return twin
+    def copy(self) -> Quota:
+        """Returns a copy that can be used up without harm."""
+        other = copy(self)
+        other._used = {path: dict(used) for path, used in self._used.items()}
+        other.limits = {path: dict(limit) for path, limit in self.limits.items()}
+        return other
 
     def grow(self, queue: str, size: Resources) -> None:
         """A node of this size serves the queue."""
-        for path in ancestors(queue, self._queues):
+        for path in known_lineage(queue, self._queues):
             limit = self.limits[path]
             for resource in limit.keys() - self._queues[path].fixed:
                 limit[resource] += size.get(resource, 0)
@@ -64,7 +65,7 @@ class Quota:
     def use(self, groups: Groups) -> None:
         """These pods run."""
         for group, count in groups:
-            for path in ancestors(group.queue, self._queues):
+            for path in known_lineage(group.queue, self._queues):
                 used = self._used[path]
                 for resource, amount in group.request.items():
                     used[resource] = used.get(resource, 0) + amount * count
@@ -76,7 +77,7 @@ class Quota:
         for group, count in groups:
             asking = [
                 (path, resource)
-                for path in ancestors(group.queue, self._queues)
+                for path in known_lineage(group.queue, self._queues)
                 for resource in limits[path]
                 if group.request.get(resource)
             ]
@@ -90,7 +91,7 @@ class Quota:
             admitted.append(count)
         return admitted
 
-    def admit_below_walls(
+    def admit_under_unraisable_limits(
         self, queue: str, groups: Groups, raised: Sequence[frozenset[str]]
     ) -> list[tuple[int, str]]:
         """How many pods of each group new nodes can help at all, and what keeps the others out: no
@@ -100,24 +101,24 @@ class Quota:
         answers = []
         for (group, count), brought in zip(groups, raised, strict=True):
             why = ""
-            walls = [
+            unraisable = [
                 (path, resource)
-                for path in ancestors(group.queue, self._queues)
+                for path in known_lineage(group.queue, self._queues)
                 for resource in self.limits[path]
                 if group.request.get(resource)
                 and (
-                    path.startswith(f"{queue}.")
+                    (path != queue and is_under(path, queue))
                     or resource not in brought
                     or resource in self._queues[path].fixed
                 )
             ]
-            for path, resource in walls:
+            for path, resource in unraisable:
                 left = self.limits[path][resource] - self._used[path].get(resource, 0)
                 left = max(0, left - taken.get((path, resource), 0))
                 if left // group.request[resource] < count:
                     count = left // group.request[resource]
                     why = f"no new node raises the {resource} limit of {path}, which is used up"
-            for path, resource in walls:
+            for path, resource in unraisable:
                 spent = taken.get((path, resource), 0)
                 taken[path, resource] = spent + count * group.request[resource]
             answers.append((count, why))
@@ -132,7 +133,7 @@ class Quota:
             for resource, amount in group.request.items():
                 asked[resource] = asked.get(resource, 0) + amount * count
         marked: set[str] = set()
-        for path in ancestors(queue, self._queues):
+        for path in known_lineage(queue, self._queues):
             for resource, limit in self.limits[path].items():
                 if resource in self._queues[path].fixed:
                     marked.add(resource)

@@ -7,73 +7,75 @@ are too young to ask for a node do hold one.
 
 Pods that stayed pending for as long as a node was idle, although it had room and quota for them, or
 although no such node helps them, wait for something else. They hold no node; and when they let one
-go, they are remembered (`Releases.waiting`, for the registry), so that they ask for none either,
+go, they are remembered (`Releases.stalled`, for the registry), so that they ask for none either,
 until exactly these pods change.
 
-    choose_releases(config, demand, queues, fleet, Candidates(...)) -> Releases
-    recall(config, demand, queues, fleet, fenced) -> {node: NodeVerdict}
+    choose_releases(config, demand, queues, node_supply, Candidates(...)) -> Releases
+    recall(config, demand, queues, node_supply, fenced) -> {node: NodeVerdict}
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from dnm.demand.demand import NO_USE, Demand, ancestors
+from dnm.demand.demand import NO_USE, Demand
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.plan import NodeVerdict, Reason, Verdict
-from dnm.model.queue_path import is_under
-from dnm.model.registry import LentNode, Waiting
+from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.registry import LentNode, StalledPods
 from dnm.model.value import Value
-from dnm.sizing.node_supply import Fleet, Supply
-from dnm.sizing.sizing import Sizing, counting_young, size_queues
+from dnm.sizing.budget import ConversionBudget, NodePool, pool_of
+from dnm.sizing.node_supply import NodeSupply
+from dnm.sizing.queue_sizing import Sizing
+from dnm.sizing.sizing import counting_young, size_queues
 
 
 class Candidates(Value):
-    """Serving nodes (keys of Fleet.lent) that have been idle for their whole idle time and that
-    nobody holds, and how many may go in this run. `supply`: what could be had as things are."""
+    """Names serving nodes (keys of NodeSupply.lent) that have been idle for their whole idle time
+    and that nobody holds. `at_most`: how many may go in this run. `budget`: how many nodes could be
+    lent as things are; None: no bound."""
 
     now: datetime
     names: tuple[str, ...]
     at_most: int
-    supply: Supply | None = None
+    budget: ConversionBudget | None = None
 
 
 class Releases(Value):
-    """`go` in order. `verdicts`: one for every candidate. `waiting`: to be added to the registry's
+    """`go` in order. `verdicts`: one for every candidate. `stalled`: to be added to the registry's
     when these nodes go: the pods that are left out for it."""
 
     go: tuple[str, ...]
     verdicts: Mapping[str, NodeVerdict]
-    waiting: Mapping[str, Waiting] = {}
+    stalled: Mapping[str, StalledPods] = {}
 
 
 def choose_releases(
     config: Config,
     demand: Demand,
     queues: Mapping[str, QueueLimits],
-    fleet: Fleet,
+    node_supply: NodeSupply,
     candidates: Candidates,
 ) -> Releases:
     """The candidates that nothing needs; among equals the emptiest, then the latest lent, first.
 
-    `queues` and `fleet` are as for size_queues: the limits count every node of Fleet.lent.
+    `queues` and `node_supply` are as for size_queues: the limits count every node that is lent.
     """
     every = counting_young(demand)
-    with_all = _Trial(config, every, queues, fleet, candidates.supply)
-    waiting = _waiting(config, every, fleet, candidates, with_all.base)
+    with_all = _Trial(config, every, queues, node_supply, candidates.budget)
+    stalled = _find_stalled(config, every, node_supply, candidates, with_all.base)
     trial = with_all
-    if any(waiting.values()):
-        patient = _leaving_out(every, waiting)
-        trial = _Trial(config, patient, queues, fleet, candidates.supply)
+    if any(stalled.values()):
+        patient = _leaving_out(every, stalled)
+        trial = _Trial(config, patient, queues, node_supply, candidates.budget)
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
-    for rivals in _classes(demand, fleet, candidates):
+    for rivals in _classes(demand, node_supply, candidates):
         asked = rivals[: max(0, candidates.at_most - len(spare))]
         count, objection = trial.count_spare(spare, asked)
         for name in rivals:
@@ -81,45 +83,48 @@ def choose_releases(
         for name in rivals[count:]:
             is_needed = count < len(asked)
             verdicts[name] = (
-                _stays(config, fleet, name, [*spare, *rivals[:count]], objection)
+                _stays(config, node_supply, name, [*spare, *rivals[:count]], objection)
                 if is_needed
                 else NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
             )
         spare += rivals[:count]
-    remembered = _to_remember(waiting, with_all, spare)
-    return Releases(go=tuple(spare), verdicts=verdicts, waiting=remembered)
+    remembered = _to_remember(stalled, with_all, spare)
+    return Releases(go=tuple(spare), verdicts=verdicts, stalled=remembered)
 
 
 def recall(
     config: Config,
     demand: Demand,
     queues: Mapping[str, QueueLimits],
-    fleet: Fleet,
+    node_supply: NodeSupply,
     fenced: Mapping[str, LentNode],
-    supply: Supply | None = None,
+    budget: ConversionBudget | None = None,
 ) -> dict[str, NodeVerdict]:
     """For nodes that are fenced but not yet given to the converter: KEEP, where pods landed on them
     in between or their queue would otherwise want, or take, another node like them, else REVERT.
 
-    `fenced` are in fleet.leaving, and the limits no longer count them. It needs no room under any
-    cap: they are still lent.
+    `fenced` are in NodeSupply.leaving, and the limits no longer count them. It needs no room under
+    any cap: they are still lent.
     """
-    sizing = size_queues(config, counting_young(demand), queues, fleet, supply)
-    wanted = {key: max(count, sizing.granted()[key]) for key, count in sizing.wanted().items()}
+    sizing = size_queues(config, counting_young(demand), queues, node_supply, budget)
+    wanted, granted = sizing.wanted(), sizing.granted()
+    wanted = {
+        pool: max(wanted.get(pool, 0), granted.get(pool, 0)) for pool in {**wanted, **granted}
+    }
     verdicts: dict[str, NodeVerdict] = {}
     work = {name: demand.nodes.get(name, NO_USE).work_pods for name in fenced}
     for name in sorted(fenced, key=lambda name: (-work[name], str(fenced[name].since), name)):
         entry = fenced[name]
-        key = _key(entry)
+        pool = pool_of(entry)
         verdict, reason, detail = Verdict.REVERT, Reason.FENCED, ""
         if work[name]:
             verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
             detail = f"{work[name]} pods landed on it before the fence"
-        elif wanted.get(key, 0) > 0:
+        elif wanted.get(pool, 0) > 0:
             verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
-            detail = f"{entry.queue} wants {wanted[key]} nodes of type {entry.node_type}"
+            detail = f"{entry.queue} wants {wanted[pool]} nodes of type {entry.node_type}"
         if verdict is Verdict.KEEP:
-            wanted[key] = wanted.get(key, 0) - 1
+            wanted[pool] = wanted.get(pool, 0) - 1
         verdicts[name] = NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
     return verdicts
 
@@ -135,15 +140,15 @@ class _Trial:
         config: Config,
         demand: Demand,
         queues: Mapping[str, QueueLimits],
-        fleet: Fleet,
-        supply: Supply | None,
+        node_supply: NodeSupply,
+        budget: ConversionBudget | None,
     ) -> None:
         self._config = config
         self._demand = demand
         self._queues = queues
-        self._fleet = fleet
-        self._supply = supply
-        self.base = size_queues(config, demand, queues, fleet, supply)
+        self._node_supply = node_supply
+        self._budget = budget
+        self.base = size_queues(config, demand, queues, node_supply, budget)
 
     def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
         """How many of `rivals`, taken in order, may go when `gone` go too; and what speaks against
@@ -164,56 +169,38 @@ class _Trial:
         return low, objection
 
     def queue_of(self, name: str) -> str:
-        return self._fleet.lent[name].queue
+        return self._node_supply.lent[name].queue
 
     def objection(self, names: Sequence[str]) -> str:
         """What would be wanted, or broken, if these nodes had left; empty: nothing."""
         limits = self._limits_without(names)
         for name in names:
-            for path in ancestors(self._fleet.lent[name].queue, limits):
+            for path in known_lineage(self._node_supply.lent[name].queue, limits):
                 gang = self._demand.queues[path].largest_gang if path in self._demand.queues else {}
                 for resource, limit in limits[path].max.items():
                     if limit < gang.get(resource, 0) <= self._queues[path].max[resource]:
                         return f"a gang application of {path} asks for more {resource} at once"
-        fleet = msgspec.structs.replace(
-            self._fleet,
-            lent={name: one for name, one in self._fleet.lent.items() if name not in names},
-            leaving=self._fleet.leaving | set(names),
+        node_supply = msgspec.structs.replace(
+            self._node_supply,
+            lent={name: one for name, one in self._node_supply.lent.items() if name not in names},
+            leaving=self._node_supply.leaving | set(names),
         )
-        sizing = size_queues(self._config, self._demand, limits, fleet, self._supply_with(names))
-        base, own = self.base, {_key(self._fleet.lent[name]) for name in names}
-        granted = {key: count for key, count in sizing.granted().items() if key in own}
+        own = [pool_of(self._node_supply.lent[name]) for name in names]
+        budget = self._budget.plus(own) if self._budget is not None else None
+        sizing = size_queues(self._config, self._demand, limits, node_supply, budget)
+        base = self.base
+        granted = {pool: count for pool, count in sizing.granted().items() if pool in own}
         for after, before in ((sizing.wanted(), base.wanted()), (granted, base.granted())):
-            for key, count in after.items():
-                if count > before.get(key, 0):
-                    return sizing.queues[key[0]].verdict.sentence
+            for pool, count in after.items():
+                if count > before.get(pool, 0):
+                    return sizing.verdicts[pool.queue].sentence
         return ""
-
-    def _supply_with(self, names: Sequence[str]) -> Supply | None:
-        """What could be had if these nodes were to be had again."""
-        supply = self._supply
-        if supply is None:
-            return None
-        entries = [self._fleet.lent[name] for name in names]
-        types = Counter(entry.node_type for entry in entries)
-        namespaces = Counter(entry.namespace for entry in entries)
-        return Supply(
-            total=None if supply.total is None else supply.total + len(entries),
-            per_type={name: count + types[name] for name, count in supply.per_type.items()},
-            per_namespace={
-                name: count + namespaces[name] for name, count in supply.per_namespace.items()
-            },
-            batch={
-                name: None if count is None else count + types[name]
-                for name, count in supply.batch.items()
-            },
-        )
 
     def _limits_without(self, names: Sequence[str]) -> dict[str, QueueLimits]:
         limits = {path: dict(one.max) for path, one in self._queues.items()}
         for name in names:
-            entry = self._fleet.lent[name]
-            for path in ancestors(entry.queue, self._queues):
+            entry = self._node_supply.lent[name]
+            for path in known_lineage(entry.queue, self._queues):
                 for resource in limits[path].keys() - self._queues[path].fixed:
                     limits[path][resource] -= entry.counted.get(resource, 0)
         return {
@@ -222,33 +209,30 @@ class _Trial:
         }
 
 
-def _key(entry: LentNode) -> tuple[str, str, str]:
-    return entry.queue, entry.namespace, entry.node_type
-
-
-def _classes(demand: Demand, fleet: Fleet, candidates: Candidates) -> list[list[str]]:
+def _classes(demand: Demand, node_supply: NodeSupply, candidates: Candidates) -> list[list[str]]:
     """The candidates by queue, namespace and type, in the order in which they should go; those that
     have been idle for longest first."""
-    classes: dict[tuple[str, str, str], list[str]] = {}
+    classes: dict[NodePool, list[str]] = {}
     for name in candidates.names:
-        classes.setdefault(_key(fleet.lent[name]), []).append(name)
+        classes.setdefault(pool_of(node_supply.lent[name]), []).append(name)
     for names in classes.values():
         names.sort()
-        names.sort(key=lambda name: fleet.lent[name].since, reverse=True)
+        names.sort(key=lambda name: node_supply.lent[name].since, reverse=True)
         names.sort(key=lambda name: demand.nodes.get(name, NO_USE).used.get("vcore", 0))
     return sorted(
-        classes.values(), key=lambda names: min(str(fleet.lent[name].idle_since) for name in names)
+        classes.values(),
+        key=lambda names: min(str(node_supply.lent[name].idle_since) for name in names),
     )
 
 
 def _stays(
-    config: Config, fleet: Fleet, name: str, gone: Sequence[str], objection: str
+    config: Config, node_supply: NodeSupply, name: str, gone: Sequence[str], objection: str
 ) -> NodeVerdict:
-    namespace = fleet.lent[name].namespace
+    namespace = node_supply.lent[name].namespace
     policy = config.namespaces.get(namespace)
-    ready = sum(one.namespace == namespace for one in fleet.incoming)
+    ready = sum(one.namespace == namespace for one in node_supply.incoming)
     ready += sum(
-        entry.namespace == namespace for node, entry in fleet.lent.items() if node not in gone
+        entry.namespace == namespace for node, entry in node_supply.lent.items() if node not in gone
     )
     if policy is not None and ready <= policy.min_nodes:
         detail = f"min_nodes of {namespace} is {policy.min_nodes}"
@@ -263,36 +247,39 @@ def _goes(name: str) -> NodeVerdict:
 # --- pods that wait for something else --------------------------------------------------------
 
 
-def _waiting(
-    config: Config, demand: Demand, fleet: Fleet, candidates: Candidates, base: Sizing
-) -> dict[str, dict[str, Waiting]]:
+def _find_stalled(
+    config: Config, demand: Demand, node_supply: NodeSupply, candidates: Candidates, base: Sizing
+) -> dict[str, dict[str, StalledPods]]:
     """Per queue, pods that had an idle node, and room and quota, for that node's whole idle time.
 
     Not where a node joined their queue more recently, or is about to: then they may only just have
     got what they lacked.
     """
-    waiting: dict[str, dict[str, Waiting]] = {}
-    for queue in sorted({fleet.lent[name].queue for name in candidates.names}):
-        bound = _idle_bound(config, fleet, candidates, queue)
+    stalled: dict[str, dict[str, StalledPods]] = {}
+    fits = base.fits()
+    for queue in sorted({node_supply.lent[name].queue for name in candidates.names}):
+        bound = _idle_bound(config, node_supply, candidates, queue)
         is_settled = bound is not None and not (
-            any(one.since > bound for one in fleet.lent.values() if one.queue == queue)
-            or any(one.queue == queue for one in fleet.incoming)
+            any(one.since > bound for one in node_supply.lent.values() if one.queue == queue)
+            or any(one.queue == queue for one in node_supply.incoming)
         )
         if bound is None or not is_settled:
             continue
-        found = waiting[queue] = {}
+        found = stalled[queue] = {}
         for group in demand.groups:
             count = group.count_until(bound)
-            if count and _is_of(group, queue) and _asks_for_nothing(group, queue, base):
-                found[group.fingerprint] = Waiting(count=count, until=group.created[count - 1])
-    return waiting
+            if count and _is_of(group, queue) and _asks_for_nothing(group, queue, base, fits):
+                found[group.fingerprint] = StalledPods(count=count, until=group.created[count - 1])
+    return stalled
 
 
 def _idle_bound(
-    config: Config, fleet: Fleet, candidates: Candidates, queue: str
+    config: Config, node_supply: NodeSupply, candidates: Candidates, queue: str
 ) -> datetime | None:
     """What was there at this moment has seen the queue's candidates idle for their whole time."""
-    lent = [fleet.lent[name] for name in candidates.names if fleet.lent[name].queue == queue]
+    lent = [
+        node_supply.lent[name] for name in candidates.names if node_supply.lent[name].queue == queue
+    ]
     policies = [config.namespaces.get(entry.namespace) for entry in lent]
     idle_times = [policy.reversion_idle for policy in policies if policy is not None]
     return candidates.now - max(idle_times) if idle_times else None
@@ -302,16 +289,18 @@ def _is_of(group: PendingGroup, queue: str) -> bool:
     return is_under(group.queue, queue)
 
 
-def _asks_for_nothing(group: PendingGroup, queue: str, base: Sizing) -> bool:
-    """Whether it has room and quota, or can't be helped, as things are."""
+def _asks_for_nothing(
+    group: PendingGroup, queue: str, base: Sizing, fits: Mapping[str, int]
+) -> bool:
+    """Whether it has room and quota, or can't be schedulable, as things are."""
     sizing = base.queues.get(queue)
-    wants = sizing is not None and bool(sizing.needs)
-    return base.fits.get(group.fingerprint, 0) > 0 or not wants
+    wants = sizing is not None and bool(sizing.wanted or sizing.granted)
+    return fits.get(group.fingerprint, 0) > 0 or not wants
 
 
-def _leaving_out(demand: Demand, waiting: Mapping[str, Mapping[str, Waiting]]) -> Demand:
+def _leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
     """The demand without the pods that wait for something else."""
-    left_out = {name: one.count for found in waiting.values() for name, one in found.items()}
+    left_out = {name: one.count for found in stalled.values() for name, one in found.items()}
     groups = []
     for group in demand.groups:
         gone = left_out.get(group.fingerprint, 0)
@@ -323,15 +312,15 @@ def _leaving_out(demand: Demand, waiting: Mapping[str, Mapping[str, Waiting]]) -
 
 
 def _to_remember(
-    waiting: Mapping[str, Mapping[str, Waiting]], with_all: _Trial, go: Sequence[str]
-) -> dict[str, Waiting]:
+    stalled: Mapping[str, Mapping[str, StalledPods]], with_all: _Trial, go: Sequence[str]
+) -> dict[str, StalledPods]:
     """The entries without which the nodes would be wanted back at once; none, if nothing is."""
-    if not any(waiting.values()) or not with_all.objection(go):
+    if not any(stalled.values()) or not with_all.objection(go):
         return {}
     of_these = {with_all.queue_of(name) for name in go}
     return {
         fingerprint: one
-        for queue, found in waiting.items()
+        for queue, found in stalled.items()
         if queue in of_these
         for fingerprint, one in found.items()
     }

@@ -1,4 +1,4 @@
-"""The answer of `sizing.py` in words: one verdict, one reason, one sentence a queue.
+"""The answer of `queue_sizing.py` in words: one verdict, one reason, one sentence a queue.
 
 The rule: the first true reason wins, and pods that ask for nothing are named whatever the verdict.
 """
@@ -6,46 +6,61 @@ The rule: the first true reason wins, and pods that ask for nothing are named wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 
 from dnm.demand.demand import Demand
 from dnm.model.plan import QueueVerdict, Reason, Verdict
 from dnm.model.queue_path import is_under
-from dnm.sizing.allotment import BATCH_NODES, Answer, Case
+from dnm.sizing.amounts import amount_text, number_text
+from dnm.sizing.budget import BATCH_NODES, ConversionBudget
+from dnm.sizing.queue_sizing import QueueSizing
 from dnm.sizing.quota import Shortage
 
 _MOST_KINDS = 3  # of pods that no node helps, one named of each
 
 
-def queue_verdict(
-    demand: Demand, case: Case, want: Answer, grant: Answer, bounds: Mapping[str, int]
-) -> QueueVerdict:
-    """What a queue wants, what of it can be had (`bounds`: what there was at first), and why."""
-    if want.opened:
-        verdict = Verdict.CONVERT if grant.opened else Verdict.WAIT
-        reason, detail = _why_wanted(want)
-        types = Counter(case.kinds[kind].node_type for kind in want.opened)
-        many = ", ".join(f"{count} of type {name}" for name, count in sorted(types.items()))
-        details = [detail, f"wants {many}"]
-        if len(grant.opened) < len(want.opened):
-            details.append(f"{len(grant.opened)} can be had: {', '.join(grant.spent)} used up")
-        if not grant.opened:
+def queue_verdict(demand: Demand, sizing: QueueSizing, budget: ConversionBudget) -> QueueVerdict:
+    """Says what a queue wants, what of it can be had, and why. `budget`: what there was at first."""
+    if sizing.wanted:
+        wanted, granted = sum(sizing.wanted.values()), sum(sizing.granted.values())
+        verdict = Verdict.CONVERT if granted else Verdict.WAIT
+        reason, detail = _why_wanted(sizing)
+        details = [detail, f"wants {_by_type(sizing)}"]
+        if granted < wanted:
+            details.append(f"{granted} can be had: {', '.join(sizing.spent)} used up")
+        if not granted:
             details[0] = f"{reason.value}: {detail}"
-            reason = _why_none(grant.spent, bounds)
+            reason = _why_none(sizing, budget)
     else:
-        verdict, reason, detail = _why_nothing(demand, case, want)
+        verdict, reason, detail = _why_nothing(demand, sizing)
         details = [detail]
     if reason is not Reason.NOTHING_HELPS:
-        details.append(_beyond_text(want))
-    details += _left_out(demand, case.queue)
+        details.append(_unschedulable_text(sizing))
+    details += _left_out(demand, sizing.queue)
     return QueueVerdict(
-        queue=case.queue, verdict=verdict, reason=reason, detail="; ".join(filter(None, details))
+        queue=sizing.queue, verdict=verdict, reason=reason, detail="; ".join(filter(None, details))
     )
 
 
-def _why_none(spent: Sequence[str], bounds: Mapping[str, int]) -> Reason:
-    """Why a queue gets none of the nodes that it wants."""
-    gone = [name for name in spent if bounds[name] <= 0]
+def queue_not_there(queue: str) -> QueueVerdict:
+    """Says that the queue document does not have a monitored queue."""
+    return QueueVerdict(
+        queue=queue,
+        verdict=Verdict.WAIT,
+        reason=Reason.QUEUE_UNREADABLE,
+        detail=f"{queue} is not in it; `dnm queues show` lists what is",
+    )
+
+
+def _by_type(sizing: QueueSizing) -> str:
+    types: Counter[str] = Counter()
+    for pool, count in sizing.wanted.items():
+        types[pool.node_type] += count
+    return ", ".join(f"{count} of type {name}" for name, count in sorted(types.items()))
+
+
+def _why_none(sizing: QueueSizing, budget: ConversionBudget) -> Reason:
+    """Says why a queue gets none of the nodes that it wants."""
+    gone = [name for name in sizing.spent if budget.left[name] <= 0]
     if not gone:
         return Reason.OTHERS_FIRST
     if all(name.startswith(BATCH_NODES) for name in gone):
@@ -53,48 +68,48 @@ def _why_none(spent: Sequence[str], bounds: Mapping[str, int]) -> Reason:
     return Reason.CAPPED
 
 
-def _why_wanted(want: Answer) -> tuple[Reason, str]:
-    if want.no_room or want.no_quota:
-        reason = Reason.LACKS_ROOM if not want.no_quota else Reason.LACKS_QUOTA
-        if want.for_room and want.no_quota:
+def _why_wanted(sizing: QueueSizing) -> tuple[Reason, str]:
+    if sizing.for_pods:
+        reason = Reason.LACKS_ROOM if not sizing.no_quota else Reason.LACKS_QUOTA
+        if sizing.opened_for_room and sizing.no_quota:
             reason = Reason.LACKS_BOTH
-        if want.no_quota and want.short is not None:
-            return reason, _short_text(want.short)
-        return reason, f"{want.no_room} pods"
-    if want.short is not None:
-        return Reason.NEARLY_FULL, _short_text(want.short)
-    return Reason.MIN_NODES, ", ".join(sorted(set(want.too_few)))
+        if sizing.no_quota and sizing.shortage is not None:
+            return reason, _shortage_text(sizing.shortage)
+        return reason, f"{sizing.no_room} pods"
+    if sizing.shortage is not None:
+        return Reason.NEARLY_FULL, _shortage_text(sizing.shortage)
+    return Reason.MIN_NODES, ", ".join(sorted(set(sizing.below_min_nodes)))
 
 
-def _short_text(short: Shortage) -> str:
-    demand = _number(short.resource, short.used + short.asked)
+def _shortage_text(short: Shortage) -> str:
+    demand = number_text(short.resource, short.used + short.asked)
     return f"{short.path} has {amount_text(short.resource, short.limit)} for {demand}"
 
 
-def _why_nothing(demand: Demand, case: Case, want: Answer) -> tuple[Verdict, Reason, str]:
-    if case.helped and want.relies_on_coming:
+def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Reason, str]:
+    if sizing.relies_on_incoming:
         return Verdict.WAIT, Reason.ON_THE_WAY, ""
-    if want.beyond:
-        return Verdict.KEEP, Reason.NOTHING_HELPS, _beyond_text(want)
-    young = sum(group.young for group in demand.groups if is_under(group.queue, case.queue))
+    if sizing.unschedulable:
+        return Verdict.KEEP, Reason.NOTHING_HELPS, _unschedulable_text(sizing)
+    young = sum(group.young for group in demand.groups if is_under(group.queue, sizing.queue))
     if young:
         return Verdict.WAIT, Reason.TOO_YOUNG, f"{young} pods"
     return Verdict.KEEP, Reason.ENOUGH, ""
 
 
-def _beyond_text(want: Answer) -> str:
-    """The pods that no node helps: one of each kind, of a few kinds."""
+def _unschedulable_text(sizing: QueueSizing) -> str:
+    """Names the pods that no node helps: one of each kind, of a few kinds."""
     kinds = [
-        f"no node helps {count} like {group.namespace}/{group.names[0]}: {why}"
-        for group, count, why in want.beyond[:_MOST_KINDS]
+        f"no node helps {one.count} like {one.group.namespace}/{one.group.names[0]}: {one.why}"
+        for one in sizing.unschedulable[:_MOST_KINDS]
     ]
-    if len(want.beyond) > _MOST_KINDS:
+    if len(sizing.unschedulable) > _MOST_KINDS:
         kinds.append("nor others: `dnm check` names them")
     return "; ".join(kinds)
 
 
 def _left_out(demand: Demand, queue: str) -> list[str]:
-    """The pods that are not counted, by reason, with one of them."""
+    """Counts the pods that ask for nothing, by reason, and names one of each."""
     counts: Counter[str] = Counter()
     like: dict[str, str] = {}
     for one in demand.uncounted:
@@ -102,17 +117,3 @@ def _left_out(demand: Demand, queue: str) -> list[str]:
             counts[one.why.value] += one.count
             like.setdefault(one.why.value, f"{one.namespace}/{one.names[0]}")
     return [f"{count} not counted, {why}: {like[why]}" for why, count in sorted(counts.items())]
-
-
-def amount_text(resource: str, amount: int) -> str:
-    """For people: `1.5 vcore`, `16G memory`, `2 nvidia.com/gpu`."""
-    return f"{_number(resource, amount)} {resource}"
-
-
-def _number(resource: str, amount: int) -> str:
-    if resource == "vcore":
-        return f"{round(amount / 1000, 3):,g}" if amount < 10**6 else f"{amount / 1000:,.0f}"
-    if resource in ("memory", "ephemeral-storage"):
-        gigabytes = amount / 10**9
-        return f"{gigabytes:.3g}G" if gigabytes < 100 else f"{gigabytes:,.0f}G"
-    return f"{amount:,}"

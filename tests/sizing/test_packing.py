@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from dnm.demand.constraints import (
     HOSTNAME,
-    Place,
+    NodeTraits,
     keeps_apart,
     meets,
     needs_one_domain,
     tolerates,
-    why_not,
+    why_unfit,
 )
 from dnm.model.cluster import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
 from dnm.model.config import Taint
-from dnm.sizing.packing import Item, Kind, Packing, Problem, Room, least_nodes
+from dnm.sizing.packing import Bin, BinType, Item, Packing, Problem, least_nodes
 
 NO_SCHEDULE = Taint(key="k", value="v", effect="NoSchedule")
 
@@ -91,14 +91,14 @@ def beside(key: str, anti: bool, label: str = "x", **more: Any) -> PodAffinityTe
     return PodAffinityTerm(topology_key=key, anti=anti, expressions=like, **more)
 
 
-HERE = Place(labels={"zone": "a", HOSTNAME: "n1"}, taints=(NO_SCHEDULE,), name="n1")
-TO_COME = Place(labels={"zone": "a", HOSTNAME: ""})
+HERE = NodeTraits(labels={"zone": "a", HOSTNAME: "n1"}, taints=(NO_SCHEDULE,), name="n1")
+TO_COME = NodeTraits(labels={"zone": "a", HOSTNAME: ""})
 OK = (Toleration(key="k", operator="Exists"),)
 X = (("app", "x"),)
 
 
 @pytest.mark.parametrize(
-    ("pod", "place", "expected"),
+    ("pod", "traits", "expected"),
     [
         pytest.param(shape(tolerations=OK), HERE, "", id="fits"),
         pytest.param(shape(), HERE, "does not tolerate the taint k=v:NoSchedule", id="taint"),
@@ -128,15 +128,15 @@ X = (("app", "x"),)
                      id="apart from others"),
     ],
 )  # fmt: skip
-def test_why_not(pod: PodShape, place: Place, expected: str) -> None:
-    assert why_not(pod, (), place).startswith(expected)
-    assert bool(why_not(pod, (), place)) is bool(expected)
+def test_why_unfit(pod: PodShape, traits: NodeTraits, expected: str) -> None:
+    assert why_unfit(pod, (), traits).startswith(expected)
+    assert bool(why_unfit(pod, (), traits)) is bool(expected)
 
 
 def test_all_volumes_must_be_reachable() -> None:
     near, far = (term("zone", "a"),), (term("zone", "b"),)
-    assert why_not(shape(), (near,), TO_COME) == ""
-    assert why_not(shape(), (near, far), TO_COME) == "has a volume that is bound to other nodes"
+    assert why_unfit(shape(), (near,), TO_COME) == ""
+    assert why_unfit(shape(), (near, far), TO_COME) == "has a volume that is bound to other nodes"
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ amounts = st.integers(0, 12)
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
     axes = draw(st.integers(1, 3))
-    kinds = [
-        Kind(room=tuple(draw(st.integers(4, 12)) for _ in range(axes)), budgets=(number,))
+    bin_types = [
+        BinType(free=tuple(draw(st.integers(4, 12)) for _ in range(axes)), budgets=(number,))
         for number in range(draw(st.integers(0, 2)))
     ]
     items = []
@@ -181,54 +181,56 @@ def problems(draw: st.DrawFn) -> Problem:
         request = tuple(draw(st.integers(0, 8)) for _ in range(axes))
         usable = [
             number
-            for number, kind in enumerate(kinds)
-            if all(ask <= have for ask, have in zip(request, kind.room, strict=True))
+            for number, bin_type in enumerate(bin_types)
+            if all(ask <= have for ask, have in zip(request, bin_type.free, strict=True))
         ]
-        tokens = draw(st.sampled_from((frozenset(), frozenset({"port"}), frozenset({"own"}))))
+        exclusive = draw(st.sampled_from((frozenset(), frozenset({"port"}), frozenset({"own"}))))
         items.append(
             Item(
                 request=request,
                 count=draw(st.integers(1, 6)),
-                places=draw(st.frozensets(st.sampled_from((0, 1)))),
-                kinds=tuple(usable),
-                tokens=tokens,
-                blocked=draw(st.frozensets(st.sampled_from((0, 1, 2)))) if tokens else frozenset(),
-                one_new=draw(st.booleans()),
+                node_classes=draw(st.frozensets(st.sampled_from((0, 1)))),
+                bin_types=tuple(usable),
+                exclusive=exclusive,
+                blocked_bins=draw(st.frozensets(st.sampled_from((0, 1, 2))))
+                if exclusive
+                else frozenset(),
+                at_most_one_new=draw(st.booleans()),
             )
         )
     return Problem(
         items=tuple(items),
-        rooms=tuple(
-            Room(free=tuple(draw(amounts) for _ in range(axes)), place=draw(st.integers(0, 1)))
+        bins=tuple(
+            Bin(free=tuple(draw(amounts) for _ in range(axes)), node_class=draw(st.integers(0, 1)))
             for _ in range(draw(st.integers(0, 3)))
         ),
-        kinds=tuple(kinds),
-        budgets=tuple(draw(st.integers(0, 9)) for _ in kinds),
+        bin_types=tuple(bin_types),
+        budgets=tuple(draw(st.integers(0, 9)) for _ in bin_types),
     )
 
 
 def check(problem: Problem, packing: Packing) -> None:
-    rooms = len(problem.rooms)
-    free = [list(room.free) for room in problem.rooms]
-    free += [list(problem.kinds[kind].room) for kind in packing.opened]
-    tokens: list[set[str]] = [set() for _ in free]
+    bins = len(problem.bins)
+    free = [list(one.free) for one in problem.bins]
+    free += [list(problem.bin_types[bin_type].free) for bin_type in packing.opened]
+    exclusive: list[set[str]] = [set() for _ in free]
     for item, placed, left in zip(problem.items, packing.placed, packing.left, strict=True):
         assert left >= 0 and sum(count for _, count in placed) + left == item.count
-        assert not item.one_new or sum(room >= rooms for room, _ in placed) <= 1
-        for room, count in placed:
+        assert not item.at_most_one_new or sum(one >= bins for one, _ in placed) <= 1
+        for one, count in placed:
             assert count > 0
-            if room < rooms:
-                assert problem.rooms[room].place in item.places
-                assert room not in item.blocked
+            if one < bins:
+                assert problem.bins[one].node_class in item.node_classes
+                assert one not in item.blocked_bins
             else:
-                assert packing.opened[room - rooms] in item.kinds
-            if item.tokens:
+                assert packing.opened[one - bins] in item.bin_types
+            if item.exclusive:
                 assert count == 1
-                assert tokens[room].isdisjoint(item.tokens)
-                tokens[room] |= item.tokens
+                assert exclusive[one].isdisjoint(item.exclusive)
+                exclusive[one] |= item.exclusive
             for axis, ask in enumerate(item.request):
-                free[room][axis] -= ask * count
-    assert all(amount >= 0 for room in free for amount in room)
+                free[one][axis] -= ask * count
+    assert all(amount >= 0 for one in free for amount in one)
     for number, budget in enumerate(problem.budgets):
         assert packing.opened.count(number) <= budget
 
@@ -250,27 +252,32 @@ def test_the_same_problem_has_the_same_answer(problem: Problem) -> None:
 def test_what_was_left_does_not_fit_any_new_node_that_can_be_had(problem: Problem) -> None:
     packing = least_nodes(problem)
     for item, left in zip(problem.items, packing.left, strict=True):
-        if left and not item.one_new and not item.tokens:
-            assert all(packing.opened.count(kind) == problem.budgets[kind] for kind in item.kinds)
+        if left and not item.at_most_one_new and not item.exclusive:
+            assert all(
+                packing.opened.count(bin_type) == problem.budgets[bin_type]
+                for bin_type in item.bin_types
+            )
 
 
 def test_pods_that_fit_what_is_there_open_nothing() -> None:
-    item = Item(request=(2,), count=5, places=frozenset({0}), kinds=(0,))
-    problem = Problem(items=(item,), rooms=(Room(free=(10,), place=0),), kinds=(Kind(room=(10,)),))
+    item = Item(request=(2,), count=5, node_classes=frozenset({0}), bin_types=(0,))
+    problem = Problem(
+        items=(item,), bins=(Bin(free=(10,), node_class=0),), bin_types=(BinType(free=(10,)),)
+    )
     assert least_nodes(problem) == Packing(opened=(), placed=(((0, 5),),), left=(0,))
 
 
 def test_nodes_that_are_wanted_anyway_are_filled_first() -> None:
-    item = Item(request=(2,), count=5, places=frozenset(), kinds=(0,))
-    problem = Problem(items=(item,), kinds=(Kind(room=(10,)),), opened=(0, 0))
+    item = Item(request=(2,), count=5, node_classes=frozenset(), bin_types=(0,))
+    problem = Problem(items=(item,), bin_types=(BinType(free=(10,)),), opened=(0, 0))
     assert least_nodes(problem).opened == (0, 0)
 
 
 def test_a_first_fit_that_wastes_a_node_is_searched_again() -> None:
     """The largest first makes 5+5, 4+4, 3+3+3, 3; three nodes of 10 hold 5+5, 4+3+3, 4+3+3."""
     items = tuple(
-        Item(request=(size,), count=count, places=frozenset(), kinds=(0,))
+        Item(request=(size,), count=count, node_classes=frozenset(), bin_types=(0,))
         for size, count in ((5, 2), (4, 2), (3, 4))
     )
-    problem = Problem(items=items, kinds=(Kind(room=(10,)),))
+    problem = Problem(items=items, bin_types=(BinType(free=(10,)),))
     assert len(least_nodes(problem).opened) == 3

@@ -10,14 +10,14 @@ import random
 from functools import cache
 from itertools import product
 
-from dnm.sizing.packing import Item, Kind, Packing, Problem, Room, Vector, least_nodes
+from dnm.sizing.packing import Bin, BinType, Item, Packing, Problem, Vector, least_nodes
 
 SEED = 20260302
 INSTANCES = 500
 
 
 def random_problem(source: random.Random) -> Problem:
-    """Up to 12 pods of 5 shapes in two or three resources, up to 3 rooms, one kind of node."""
+    """Up to 12 pods of 5 shapes in two or three resources, up to 3 bins, one type of new node."""
     axes = source.choice((2, 2, 3))
     node = tuple(source.randint(8, 32) for _ in range(axes))
     items = []
@@ -27,24 +27,24 @@ def random_problem(source: random.Random) -> Problem:
         left -= count
         request = tuple(source.randint(1, max(1, size * 3 // 4)) for size in node)
         places = frozenset(place for place in (0, 1) if source.random() < 0.8)
-        items.append(Item(request=request, count=count, places=places, kinds=(0,)))
-    rooms = tuple(
-        Room(
+        items.append(Item(request=request, count=count, node_classes=places, bin_types=(0,)))
+    bins = tuple(
+        Bin(
             free=tuple(source.randint(0, size) for size in node),
-            place=source.choice((0, 1)),
+            node_class=source.choice((0, 1)),
         )
         for _ in range(source.randint(0, 3))
     )
-    return Problem(items=tuple(items), rooms=rooms, kinds=(Kind(room=node),))
+    return Problem(items=tuple(items), bins=bins, bin_types=(BinType(free=node),))
 
 
 def optimum(problem: Problem) -> int:
-    """The least number of new nodes, by exhaustive search over maximal fillings, room by room."""
+    """The least number of new nodes, by exhaustive search over maximal fillings, node by node."""
     items = problem.items
     counts = tuple(item.count for item in items)
 
     def fillings(free: Vector, left: tuple[int, ...], allowed: tuple[bool, ...]) -> list:
-        """All maximal count vectors that fit a room."""
+        """All maximal count vectors that fit a node."""
         ranges = [range((have if may else 0) + 1) for have, may in zip(left, allowed, strict=True)]
         fitting = [
             chosen
@@ -73,36 +73,36 @@ def optimum(problem: Problem) -> int:
         if not any(left):
             return 0
         best = sum(left)
-        for chosen in fillings(problem.kinds[0].room, left, everywhere):
+        for chosen in fillings(problem.bin_types[0].free, left, everywhere):
             if any(chosen):
                 rest = tuple(a - b for a, b in zip(left, chosen, strict=True))
                 best = min(best, 1 + new_nodes(rest))
         return best
 
     def over_rooms(number: int, left: tuple[int, ...]) -> int:
-        if number == len(problem.rooms):
+        if number == len(problem.bins):
             return new_nodes(left)
-        room = problem.rooms[number]
-        allowed = tuple(room.place in item.places for item in items)
+        one = problem.bins[number]
+        allowed = tuple(one.node_class in item.node_classes for item in items)
         return min(
             over_rooms(number + 1, tuple(a - b for a, b in zip(left, chosen, strict=True)))
-            for chosen in fillings(room.free, left, allowed)
+            for chosen in fillings(one.free, left, allowed)
         )
 
     return over_rooms(0, counts)
 
 
 def assert_valid(problem: Problem, packing: Packing) -> None:
-    free = [list(room.free) for room in problem.rooms]
-    free += [list(problem.kinds[kind].room) for kind in packing.opened]
+    free = [list(one.free) for one in problem.bins]
+    free += [list(problem.bin_types[bin_type].free) for bin_type in packing.opened]
     for item, placed, left in zip(problem.items, packing.placed, packing.left, strict=True):
         assert left == 0 and sum(count for _, count in placed) == item.count
-        for room, count in placed:
-            if room < len(problem.rooms):
-                assert problem.rooms[room].place in item.places
+        for one, count in placed:
+            if one < len(problem.bins):
+                assert problem.bins[one].node_class in item.node_classes
             for axis, ask in enumerate(item.request):
-                free[room][axis] -= ask * count
-    assert all(amount >= 0 for room in free for amount in room)
+                free[one][axis] -= ask * count
+    assert all(amount >= 0 for one in free for amount in one)
 
 
 def test_least_nodes_is_the_optimum_or_one_above() -> None:

@@ -11,8 +11,8 @@ import pytest
 from dnm.model.cluster import TaskGroup
 from dnm.model.config import NodeType
 from dnm.model.plan import Reason, Verdict
-from dnm.model.registry import Waiting
-from dnm.sizing.node_supply import Fleet
+from dnm.model.registry import StalledPods
+from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
 from dnm.sizing.sizing import counting_young, size_queues
 from tests.scenes import (
@@ -23,9 +23,9 @@ from tests.scenes import (
     config,
     demand,
     entry,
-    fleet,
     lent,
     node,
+    node_supply,
     pods,
     policy,
     size,
@@ -196,18 +196,18 @@ TABLE = [
 ]
 
 
-def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any, Fleet]:
+def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any, NodeSupply]:
     conf = scene.get("config", config())
     queues = scene["limits"]
     found = demand(scene.get("pods", ()), conf, queues)
-    there = fleet(
+    there = node_supply(
         [*scene["nodes"], *scene.get("more", ())], scene["entries"], scene.get("incoming", ())
     )
     asked = Candidates(now=NOW, names=tuple(scene["entries"]), at_most=at_most)
     return choose_releases(conf, found, queues, there, asked), conf, found, there
 
 
-def without(scene: dict[str, Any], conf: Any, found: Any, there: Fleet, gone: Any) -> dict:
+def without(scene: dict[str, Any], conf: Any, found: Any, there: NodeSupply, gone: Any) -> dict:
     """What is wanted once these nodes have left, the pods all being old."""
     limits = {}
     for path, one in scene["limits"].items():
@@ -234,7 +234,7 @@ def test_release(reasons: dict[str, Reason], part: str, scene: dict[str, Any]) -
     assert any(part in one.sentence for one in chosen.verdicts.values()), [
         one.sentence for one in chosen.verdicts.values()
     ]
-    assert chosen.waiting == {}
+    assert chosen.stalled == {}
     assert without(scene, conf, found, there, chosen.go) == without(scene, conf, found, there, ())
 
 
@@ -270,43 +270,43 @@ def test_pods_that_ignore_an_idle_node_hold_it_only_for_its_idle_time() -> None:
     scene = {**with_nodes("a001"), **limited(800, 3200, 1), "pods": stuck}
     chosen, conf, found, _ = decide(scene)
     assert chosen.go == ("a001",)
-    ((fingerprint, waiting),) = chosen.waiting.items()
-    assert waiting == Waiting(count=3, until=stuck[0].created)
+    ((fingerprint, stalled),) = chosen.stalled.items()
+    assert stalled == StalledPods(count=3, until=stuck[0].created)
     assert fingerprint == found.groups[0].fingerprint
     # Remembered, they ask for no node in the next run; without the memory they would.
     queues = scene["limits"]
-    later = demand(stuck, conf, queues, waiting=chosen.waiting)
-    assert later.groups == () and later.waiting == chosen.waiting
-    assert size_queues(conf, later, queues, fleet()).wanted() == {}
-    assert size_queues(conf, found, queues, fleet()).wanted() != {}
+    later = demand(stuck, conf, queues, stalled=chosen.stalled)
+    assert later.groups == () and later.stalled == chosen.stalled
+    assert size_queues(conf, later, queues, node_supply()).wanted() == {}
+    assert size_queues(conf, found, queues, node_supply()).wanted() != {}
 
 
 @pytest.mark.parametrize(
-    ("now_pending", "still_waiting"),
+    ("now_pending", "still_stalled"),
     [
         pytest.param(3, True, id="the same pods"),
         pytest.param(2, False, id="one has started or gone: all count again"),
     ],
 )
 def test_the_memory_lasts_as_long_as_exactly_these_pods(
-    now_pending: int, still_waiting: bool
+    now_pending: int, still_stalled: bool
 ) -> None:
     conf, queues = config(), tree()
     stuck = pods(3, SMALL, ago=700)
     fingerprint = demand(stuck, conf, queues).groups[0].fingerprint
-    memory = {fingerprint: Waiting(count=3, until=stuck[0].created)}
-    found = demand(stuck[:now_pending], conf, queues, waiting=memory)
-    assert bool(found.waiting) is still_waiting
-    assert sum(group.count for group in found.groups) == (0 if still_waiting else now_pending)
+    memory = {fingerprint: StalledPods(count=3, until=stuck[0].created)}
+    found = demand(stuck[:now_pending], conf, queues, stalled=memory)
+    assert bool(found.stalled) is still_stalled
+    assert sum(group.count for group in found.groups) == (0 if still_stalled else now_pending)
 
 
 def test_new_pods_of_the_same_kind_count() -> None:
     conf, queues = config(), tree()
     stuck = pods(3, SMALL, ago=700)
     fingerprint = demand(stuck, conf, queues).groups[0].fingerprint
-    memory = {fingerprint: Waiting(count=3, until=stuck[0].created)}
-    found = demand(stuck + pods(1, SMALL, ago=100, name="new"), conf, queues, waiting=memory)
-    assert [group.count for group in found.groups] == [1] and found.waiting == memory
+    memory = {fingerprint: StalledPods(count=3, until=stuck[0].created)}
+    found = demand(stuck + pods(1, SMALL, ago=100, name="new"), conf, queues, stalled=memory)
+    assert [group.count for group in found.groups] == [1] and found.stalled == memory
 
 
 @pytest.mark.parametrize(
@@ -330,10 +330,10 @@ def test_pods_that_may_still_start_hold_the_node(scene: dict[str, Any]) -> None:
         msgspec.structs.replace(pod, shape=msgspec.structs.replace(pod.shape, host_ports=(80,)))
         for pod in scene["pods"] * len(names)
     ]
-    there = fleet([lent(name) for name in names], entries)
+    there = node_supply([lent(name) for name in names], entries)
     asked = Candidates(now=NOW, names=("a001",), at_most=9)
     chosen = choose_releases(conf, demand(some, conf, queues), queues, there, asked)
-    assert chosen.verdicts["a001"].reason is NEEDED and chosen.waiting == {}
+    assert chosen.verdicts["a001"].reason is NEEDED and chosen.stalled == {}
 
 
 def test_pods_for_which_the_node_proved_too_small_do_not_bring_another_one() -> None:
@@ -347,9 +347,9 @@ def test_pods_for_which_the_node_proved_too_small_do_not_bring_another_one() -> 
         "pods": stuck,
     }
     chosen, conf, found, _ = decide(scene)
-    assert chosen.go == ("a001",) and list(chosen.waiting) == [found.groups[0].fingerprint]
-    later = demand(stuck, conf, scene["limits"], waiting=chosen.waiting)
-    assert size_queues(conf, later, scene["limits"], fleet()).wanted() == {}
+    assert chosen.go == ("a001",) and list(chosen.stalled) == [found.groups[0].fingerprint]
+    later = demand(stuck, conf, scene["limits"], stalled=chosen.stalled)
+    assert size_queues(conf, later, scene["limits"], node_supply()).wanted() == {}
 
 
 def test_pods_that_lack_quota_are_not_taken_to_wait_for_something_else() -> None:
@@ -360,7 +360,7 @@ def test_pods_that_lack_quota_are_not_taken_to_wait_for_something_else() -> None
         "more": [node("k1", 256, 1024)],
     }  # fmt: skip
     chosen, *_ = decide(scene)
-    assert chosen.go == () and chosen.waiting == {}
+    assert chosen.go == () and chosen.stalled == {}
 
 
 # --- a fence is taken off again ---------------------------------------------------------------
@@ -372,7 +372,7 @@ def recalled(some: list[Any], fenced: tuple[str, ...], **changes: Any) -> dict[s
         name: entry(name, since=NOW - timedelta(seconds=60 * number))
         for number, name in enumerate(fenced)
     }
-    there = fleet([lent(name) for name in fenced], leaving=fenced)
+    there = node_supply([lent(name) for name in fenced], leaving=fenced)
     verdicts = recall(conf, demand(some, conf, queues), queues, there, entries)
     assert all(
         (one.verdict is Verdict.KEEP) == (one.reason is Reason.DEMAND_RETURNED)

@@ -22,8 +22,9 @@ from dnm.model.cluster import (
 )
 from dnm.model.config import NodeType, Taint
 from dnm.model.plan import Reason, Verdict
-from dnm.sizing.node_supply import Supply
-from dnm.sizing.sizing import Sizing, size_queues
+from dnm.sizing.budget import ConversionBudget
+from dnm.sizing.queue_sizing import Sizing
+from dnm.sizing.sizing import size_queues
 from tests.scenes import (
     DEV,
     GB,
@@ -31,13 +32,14 @@ from tests.scenes import (
     TAINT,
     TOLERATES_DEV,
     bound,
+    budget,
     coming,
     config,
     demand,
     entry,
-    fleet,
     lent,
     node,
+    node_supply,
     pods,
     policy,
     size,
@@ -1044,7 +1046,7 @@ TABLE = [
         "",
         pods=pods(4, SMALL),
         limits=ROOMY,
-        supply=Supply(batch={"a": 0, "g": 3}),
+        budget=budget(batch={"a": 0, "g": 3}),
         config=config(namespaces={"dev": policy("dev", DEV, "a", "g")}),
         granted={"g": 1},
     ),
@@ -1057,7 +1059,7 @@ TABLE = [
         "max_converted_nodes",
         pods=pods(1, SMALL),
         limits=ROOMY,
-        supply=Supply(total=0),
+        budget=budget(total=0),
         granted={"a": 0},
     ),
     row(
@@ -1068,7 +1070,7 @@ TABLE = [
         "max_nodes of node type a",
         pods=pods(1, SMALL),
         limits=ROOMY,
-        supply=Supply(per_type={"a": 0}),
+        budget=budget(per_type={"a": 0}),
         granted={"a": 0},
     ),
     row(
@@ -1079,7 +1081,7 @@ TABLE = [
         "2 can be had: max_nodes of namespace dev",
         pods=pods(75, SMALL),
         limits=WORKSHOP,
-        supply=Supply(per_namespace={"dev": 2}),
+        budget=budget(per_namespace={"dev": 2}),
         granted={"a": 2},
     ),
     row(
@@ -1090,7 +1092,7 @@ TABLE = [
         "batch nodes of type a",
         pods=pods(1, SMALL),
         limits=ROOMY,
-        supply=Supply(total=9, batch={"a": 0}),
+        budget=budget(total=9, batch={"a": 0}),
         granted={"a": 0},
     ),
     row(
@@ -1101,7 +1103,7 @@ TABLE = [
         "9 can be had",
         pods=pods(160, SMALL),
         limits=tree(),
-        supply=Supply(batch={"a": 9}),
+        budget=budget(batch={"a": 9}),
         granted={"a": 9},
     ),
     row(
@@ -1112,7 +1114,7 @@ TABLE = [
         "",
         pods=pods(160, SMALL),
         limits=tree(),
-        supply=Supply(batch={"a": None}),
+        budget=budget(),
         granted={"a": 10},
     ),
     row(
@@ -1159,13 +1161,13 @@ def solve(scene: dict[str, Any]) -> Sizing:
             for pod in some
         ]
     found = demand(some, conf, queues, scene.get("claims", ()), **scene.get("facts", {}))
-    there = fleet(
+    there = node_supply(
         scene.get("nodes", ()),
         scene.get("entries"),
         scene.get("incoming", ()),
         scene.get("leaving", ()),
     )
-    return size_queues(conf, found, queues, there, scene.get("supply"))
+    return size_queues(conf, found, queues, there, scene.get("budget"))
 
 
 @pytest.mark.parametrize(("expected", "scene"), TABLE)
@@ -1173,15 +1175,18 @@ def test_sizing(expected: tuple[Any, ...], scene: dict[str, Any]) -> None:
     verdict, reason, nodes, part = expected
     sizing = solve(scene)
     answer = sizing.queues[scene.get("queue", DEV)]
-    wanted = {need.node_type: need.wanted for need in answer.needs}
-    said = (answer.verdict.verdict, answer.verdict.reason)
-    assert said == (verdict, reason), answer.verdict.sentence
-    assert (wanted if isinstance(nodes, dict) else sum(wanted.values())) == nodes
-    sentences = [answer.verdict.sentence, *(one.why for one in answer.unhelped)]
+    said = sizing.verdicts[scene.get("queue", DEV)]
+    wanted = {pool.node_type: count for pool, count in answer.wanted.items()}
+    assert (said.verdict, said.reason) == (verdict, reason), said.sentence
+    if isinstance(nodes, dict):
+        assert wanted == {name: count for name, count in nodes.items() if count}
+    else:
+        assert sum(wanted.values()) == nodes
+    sentences = [said.sentence, *(one.why for one in answer.unschedulable)]
     assert any(part in sentence for sentence in sentences), sentences
     if "granted" in scene:
-        granted = {need.node_type: need.granted for need in answer.needs}
-        assert {name: granted[name] for name in scene["granted"]} == scene["granted"]
+        granted = {pool.node_type: count for pool, count in answer.granted.items()}
+        assert {name: granted.get(name, 0) for name in scene["granted"]} == scene["granted"]
 
 
 # --- several queues ---------------------------------------------------------------------------
@@ -1204,7 +1209,11 @@ OF_ALL = (
 
 
 def shares(
-    policies: dict[str, Any], some: list[Any], supply: Supply, nodes: Any = (), **limits: Any
+    policies: dict[str, Any],
+    some: list[Any],
+    left: ConversionBudget,
+    nodes: Any = (),
+    **limits: Any,
 ) -> dict[str, tuple[int, Reason]]:
     kinds = {
         name: msgspec.structs.replace(kind, taints=(TAINT,))
@@ -1212,11 +1221,11 @@ def shares(
     }
     conf = config(namespaces=policies, node_types=kinds)
     queues = tree(**{"lab": {}, **limits})
-    sizing = size_queues(conf, demand(some, conf, queues), queues, fleet(nodes), supply)
+    sizing = size_queues(conf, demand(some, conf, queues), queues, node_supply(nodes), left)
     return {
         queue.rpartition(".")[2]: (
-            sum(need.granted for need in answer.needs),
-            answer.verdict.reason,
+            sum(answer.granted.values()),
+            sizing.verdicts[queue].reason,
         )
         for queue, answer in sizing.queues.items()
     }
@@ -1226,7 +1235,7 @@ def test_scarce_nodes_go_to_the_longest_wait() -> None:
     """Defect 20: the order of the configuration decided."""
     room = Reason.LACKS_ROOM
     first = Reason.OTHERS_FIRST
-    assert shares(THREE, OF_ALL, Supply(total=2)) == {
+    assert shares(THREE, OF_ALL, budget(total=2)) == {
         "lab": (1, room),
         "gpu": (1, room),
         "dev": (0, first),
@@ -1235,12 +1244,12 @@ def test_scarce_nodes_go_to_the_longest_wait() -> None:
 
 def test_priority_comes_before_the_wait() -> None:
     ranked = {**THREE, "dev": policy("dev", DEV, "a", priority=1)}
-    assert shares(ranked, OF_ALL, Supply(total=1))["dev"] == (1, Reason.LACKS_ROOM)
+    assert shares(ranked, OF_ALL, budget(total=1))["dev"] == (1, Reason.LACKS_ROOM)
 
 
 def test_one_queue_does_not_take_what_another_type_of_node_gives() -> None:
     kinds = {**THREE, "gpu": policy("gpu", GPU, "g")}
-    found = shares(kinds, OF_ALL, Supply(batch={"a": 0, "g": 5}))
+    found = shares(kinds, OF_ALL, budget(batch={"a": 0, "g": 5}))
     assert found["gpu"] == (1, Reason.LACKS_ROOM)
     assert found["lab"] == found["dev"] == (0, Reason.NO_BATCH_NODE)
 
@@ -1248,14 +1257,17 @@ def test_one_queue_does_not_take_what_another_type_of_node_gives() -> None:
 def test_a_pod_that_nothing_helps_does_not_put_its_queue_first() -> None:
     """An old pod that waits for a selector would else win every scarce node."""
     stuck = pods(1, SMALL, ago=9000, name="stuck", shape={"node_selector": (("zone", "b"),)})
-    assert shares(THREE, [*stuck, *OF_ALL], Supply(total=1))["lab"] == (1, Reason.LACKS_ROOM)
+    assert shares(THREE, [*stuck, *OF_ALL], budget(total=1))["lab"] == (
+        1,
+        Reason.LACKS_ROOM,
+    )
 
 
 def test_a_new_node_that_is_open_to_all_serves_the_other_queues_too() -> None:
     some = pods(1, SMALL, shape=ANYWHERE) + pods(
         1, SMALL, namespace="lab", name="l", app="l", ago=900, shape=ANYWHERE
     )
-    assert shares(THREE, some, Supply(total=9)) == {
+    assert shares(THREE, some, budget(total=9)) == {
         "lab": (1, Reason.LACKS_ROOM),
         "dev": (0, Reason.ON_THE_WAY),
         "gpu": (0, Reason.ENOUGH),
@@ -1265,7 +1277,7 @@ def test_a_new_node_that_is_open_to_all_serves_the_other_queues_too() -> None:
 def test_a_node_for_one_queue_raises_the_ancestor_for_its_siblings() -> None:
     """Both lack quota at their ancestor; one node brings enough for both."""
     some = [pod for pod in OF_ALL if pod.namespace != "gpu"]
-    found = shares(THREE, some, Supply(total=9), nodes=K1, anvil=size(2, 1000))
+    found = shares(THREE, some, budget(total=9), nodes=K1, anvil=size(2, 1000))
     assert sorted(count for count, _ in found.values()) == [0, 0, 1]
 
 
@@ -1274,18 +1286,18 @@ def test_room_that_a_capped_queue_can_not_use_is_left_to_others() -> None:
     conf = config(namespaces={"dev": policy("dev", DEV, "a"), "lab": THREE["lab"]})
     queues = tree(dev={"vcore": 1000}, lab={})
     some = pods(99, SMALL) + pods(16, SMALL, namespace="lab", name="l", app="l", ago=90)
-    supply = Supply(per_namespace={"dev": 0})
-    sizing = size_queues(conf, demand(some, conf, queues), queues, fleet(K1), supply)
-    assert sum(need.granted for need in sizing.queues[DEV].needs) == 0
-    assert sum(need.granted for need in sizing.queues["root.anvil.lab"].needs) == 0
-    assert sizing.queues[DEV].verdict.reason is Reason.CAPPED
+    left = budget(per_namespace={"dev": 0})
+    sizing = size_queues(conf, demand(some, conf, queues), queues, node_supply(K1), left)
+    assert sizing.queues[DEV].wanted and not sizing.queues[DEV].granted
+    assert not sizing.queues["root.anvil.lab"].granted
+    assert sizing.verdicts[DEV].reason is Reason.CAPPED
 
 
 def test_reasons_tell_quota_and_room_apart_for_one_scene() -> None:
     """The same pods; what they lack depends on what is there."""
     some = pods(10, SMALL)
     said = {
-        name: solve({"pods": some, **scene}).queues[DEV].verdict.reason
+        name: solve({"pods": some, **scene}).verdicts[DEV].reason
         for name, scene in {
             "quota": {"nodes": K1, "limits": tree(dev=size(8, 32))},
             "room": {"limits": tree(dev=size(80, 320))},
@@ -1305,16 +1317,16 @@ def test_a_monitored_queue_that_is_not_in_the_document_gets_nothing_and_a_reason
     queues = tree()
     del queues[DEV]
     conf = config()
-    sizing = size_queues(conf, demand(pods(1, SMALL), conf, queues), queues, fleet())
-    assert sizing.queues[DEV].verdict.reason is Reason.QUEUE_UNREADABLE
-    assert DEV in sizing.queues[DEV].verdict.detail and sizing.needs == ()
+    sizing = size_queues(conf, demand(pods(1, SMALL), conf, queues), queues, node_supply())
+    assert sizing.verdicts[DEV].reason is Reason.QUEUE_UNREADABLE
+    assert DEV in sizing.verdicts[DEV].detail and sizing.wanted() == {}
 
 
 def test_the_fingerprint_changes_with_the_pods_and_with_nothing_else() -> None:
     conf, queues = config(), tree()
 
     def fingerprint(some: list[Any], nodes: list[Any]) -> str:
-        sizing = size_queues(conf, demand(some, conf, queues), queues, fleet(nodes))
+        sizing = size_queues(conf, demand(some, conf, queues), queues, node_supply(nodes))
         return sizing.queues[DEV].fingerprint
 
     here = fingerprint(pods(3, SMALL), K1)

@@ -1,0 +1,101 @@
+"""How many nodes may still be lent: what each cap and the batch side leave.
+
+The rule: a bound is known by the words that people read in a verdict, and a node of a pool is taken
+from every bound that holds for its pool. A bound that is not there bounds nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from dnm.model.config import Config
+from dnm.model.registry import LentNode
+from dnm.model.value import Value
+
+BATCH_NODES = "batch nodes"
+
+
+class NodePool(NamedTuple):
+    """Names what nodes are lent as: those of one pool can stand for each other."""
+
+    queue: str
+    namespace: str
+    node_type: str
+
+
+class ConversionBudget(Value):
+    """Says how many more nodes each bound allows now, by its name for people; never less than 0."""
+
+    left: Mapping[str, int] = {}
+
+    def bounds_of(self, pool: NodePool) -> list[str]:
+        """Returns the names of the bounds that hold for nodes of the pool."""
+        return [name for name in _bounds(pool.node_type, pool.namespace) if name in self.left]
+
+    def less(self, pools: Iterable[NodePool]) -> ConversionBudget:
+        """Returns what is left when one more node of each of these pools is lent."""
+        return self._changed(pools, -1)
+
+    def plus(self, pools: Iterable[NodePool]) -> ConversionBudget:
+        """Returns what is left when one node of each of these pools has gone back."""
+        return self._changed(pools, 1)
+
+    def _changed(self, pools: Iterable[NodePool], by: int) -> ConversionBudget:
+        left = dict(self.left)
+        for pool in pools:
+            for name in self.bounds_of(pool):
+                left[name] += by
+        return ConversionBudget(left=left)
+
+    def covers(self, wanted: Mapping[NodePool, int]) -> bool:
+        """Tells whether so many nodes of each pool can be lent, all of them together."""
+        asked: Counter[str] = Counter()
+        for pool, count in wanted.items():
+            for name in self.bounds_of(pool):
+                asked[name] += count
+        return all(count <= self.left[name] for name, count in asked.items())
+
+
+def pool_of(entry: LentNode) -> NodePool:
+    """Returns the pool of a lent node."""
+    return NodePool(entry.queue, entry.namespace, entry.node_type)
+
+
+def count_left(
+    config: Config, lent: Iterable[tuple[str, str]], at_hand: Mapping[str, int]
+) -> ConversionBudget:
+    """Counts what the caps leave beside the lent nodes, each as (node type, namespace). `at_hand`:
+    batch nodes that could be lent now, by node type; where it is not known there is no bound."""
+    caps: dict[str, int] = {_IN_ALL: config.max_converted_nodes}
+    for node_type in config.node_types.values():
+        if node_type.max_nodes is not None:
+            caps[_of_type(node_type.name)] = node_type.max_nodes
+    for policy in config.namespaces.values():
+        if policy.max_nodes is not None:
+            caps[_of_namespace(policy.name)] = policy.max_nodes
+    used = Counter(name for pair in lent for name in _bounds(*pair))
+    left = {name: max(0, cap - used[name]) for name, cap in caps.items()}
+    left |= {_at_hand(node_type): count for node_type, count in at_hand.items()}
+    return ConversionBudget(left=left)
+
+
+_IN_ALL = "max_converted_nodes"
+
+
+def _bounds(node_type: str, namespace: str) -> tuple[str, ...]:
+    """Returns the names of all bounds that there may be for such a node."""
+    return (_IN_ALL, _of_type(node_type), _of_namespace(namespace), _at_hand(node_type))
+
+
+def _of_type(node_type: str) -> str:
+    return f"max_nodes of node type {node_type}"
+
+
+def _of_namespace(namespace: str) -> str:
+    return f"max_nodes of namespace {namespace}"
+
+
+def _at_hand(node_type: str) -> str:
+    return f"{BATCH_NODES} of type {node_type}"
