@@ -19,7 +19,7 @@ _MOST_KINDS = 3  # of pods that no node helps, one named of each
 
 
 def queue_verdict(demand: Demand, sizing: QueueSizing, budget: ConversionBudget) -> QueueVerdict:
-    """Says what a queue wants, what of it can be had, and why. `budget`: what there was at first."""
+    """Says what a queue wants, what it gets, and why. `budget`: what there was at first."""
     if sizing.wanted:
         wanted, granted = sum(sizing.wanted.values()), sum(sizing.granted.values())
         verdict = Verdict.CONVERT if granted else Verdict.WAIT
