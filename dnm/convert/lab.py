@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from dnm.model.errors import SlurmError
@@ -71,31 +73,50 @@ while [ -e '{lab}/hold-'"$SLURMD_NODENAME" ]; do sleep 0.1; done
 """
 
 
-def missing_programs() -> tuple[str, ...]:
+def missing_programs(path: str = os.environ.get("PATH", "")) -> tuple[str, ...]:
     """What this machine lacks for a lab."""
-    return tuple(name for name in PROGRAMS if not _program(name))
+    return tuple(name for name in PROGRAMS if not _program(name, path))
 
 
-def _program(name: str) -> str | None:
-    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:{_SBIN}")
+def _program(name: str, path: str) -> str | None:
+    return shutil.which(name, path=f"{path}:{_SBIN}")
 
 
 class SlurmLab:
     """Use `start`, then `environ` for whatever shall talk to it, and `stop` in any case.
 
     `directory` must be open to the users whose jobs shall run. `nodes` are names; each has 8 CPUs
-    and 16,000 MB, more than the hardware may have.
+    and 16,000 MB, more than the hardware may have. `programs` is a directory with a Slurm that is
+    not the installed one.
     """
 
-    def __init__(self, directory: Path, nodes: Sequence[str], more: str = "") -> None:
+    def __init__(
+        self, directory: Path, nodes: Sequence[str], more: str = "", programs: Path | None = None
+    ) -> None:
         self.directory = directory
         self.nodes = tuple(nodes)
         self.more = more  # further lines of slurm.conf
+        self.programs = programs
 
     @property
     def environ(self) -> dict[str, str]:
-        """This process's environment with the lab's slurm.conf."""
-        return {**os.environ, "SLURM_CONF": str(self.directory / "slurm.conf")}
+        """This process's environment with the lab's slurm.conf, and its programs first in PATH."""
+        path = os.environ.get("PATH", "")
+        return {
+            **os.environ,
+            "SLURM_CONF": str(self.directory / "slurm.conf"),
+            "PATH": f"{self.programs}:{path}" if self.programs else path,
+        }
+
+    @cached_property
+    def version(self) -> tuple[int, int]:
+        """Of its slurmctld, such as (22, 5)."""
+        program = _program("slurmctld", self.environ["PATH"])
+        said = self.run(program or "slurmctld", "-V")
+        found = re.search(r"(\d+)\.(\d+)", said)
+        if found is None:
+            raise SlurmError(f"'slurmctld -V' says no version: {said[:80]!r}")
+        return int(found[1]), int(found[2])
 
     @property
     def client(self) -> SlurmClient:
@@ -103,7 +124,7 @@ class SlurmLab:
 
     def start(self) -> None:
         """Returns when every node has registered; raises SlurmError with the log's last lines."""
-        if missing := missing_programs():
+        if missing := missing_programs(self.environ["PATH"]):
             raise SlurmError(
                 f"{', '.join(missing)} not found: install them with 'apt-get install {PACKAGES}'"
             )
@@ -120,6 +141,8 @@ class SlurmLab:
         for name in ("run", "log", "state", "spool"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
+        for node in self.nodes:  # 26.05 wants to find its spool directory
+            (self.directory / "spool" / node).mkdir(exist_ok=True)
         ports = _free_ports(len(self.nodes) + 2)
         lines = [
             f"NodeName={node} NodeHostName=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 "
@@ -140,6 +163,9 @@ class SlurmLab:
                 more=self.more,
             )
         )
+        if self.version >= (24, 5):
+            # Else slurmd may refuse to start without a cgroup file system that it may write.
+            (self.directory / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         key = self.directory / "munge.key"
         key.touch(0o600)
         key.write_bytes(random.randbytes(128))
@@ -179,7 +205,7 @@ class SlurmLab:
 
     def _spawn(self, program: str, *options: str) -> None:
         """Daemons that put themselves into the background; their pid files name them."""
-        path = _program(program)
+        path = _program(program, self.environ["PATH"])
         assert path is not None, program
         with fault_point("lab.start"):
             answer = subprocess.run(
@@ -217,7 +243,7 @@ class SlurmLab:
     def run(self, *command: str) -> str:
         """One of Slurm's own commands, with its defaults; raises SlurmError when it fails."""
         answer = subprocess.run(
-            command,
+            [_program(command[0], self.environ["PATH"]) or command[0], *command[1:]],
             env=self.environ,
             capture_output=True,
             text=True,
@@ -266,23 +292,24 @@ class SlurmLab:
         self._end("munged")
 
     def _leftovers(self) -> list[int]:
-        """slurmstepd and jobs outlive slurmd by design; the lab's carry its slurm.conf."""
-        mark = f"SLURM_CONF={self.directory / 'slurm.conf'}".encode()
-        return [
-            int(process.name)
-            for process in Path("/proc").iterdir()
-            if process.name.isdecimal() and _has_variables(process, (mark, b"SLURM_JOB_ID="))
-        ]
+        """slurmstepd and jobs outlive slurmd by design. A job carries the lab's slurm.conf; a
+        slurmstepd has forgotten its environment since 24.11, but stays in the lab's directory."""
+        found = []
+        for process in Path("/proc").iterdir():
+            if process.name.isdecimal():
+                with suppress(OSError):  # it has just ended
+                    if self._is_job(process) or self._is_step(process):
+                        found.append(int(process.name))
+        return found
 
-
-def _has_variables(process: Path, beginnings: Sequence[bytes]) -> bool:
-    try:
+    def _is_job(self, process: Path) -> bool:
         variables = (process / "environ").read_bytes().split(b"\0")
+        mark = f"SLURM_CONF={self.directory / 'slurm.conf'}".encode()
+        return mark in variables and any(one.startswith(b"SLURM_JOB_ID=") for one in variables)
+
+    def _is_step(self, process: Path) -> bool:
         is_step = (process / "comm").read_text().strip() == "slurmstepd"
-    except OSError:
-        return False
-    has = [any(one.startswith(begin) for one in variables) for begin in beginnings]
-    return has[0] and (has[1] or is_step)
+        return is_step and (process / "cwd").readlink().is_relative_to(self.directory)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,0 +1,210 @@
+"""Slurm of Debian's newer suites, beside the installed one: each in a root made by debootstrap.
+
+    python -m tests.real.slurm_roots build [SUITE...]    makes what is missing, with progress
+
+A root is below `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real; it is made beside its place and
+renamed into it, so that one that is there is whole. The mirror is that of the machine's own apt.
+
+Nothing stays mounted: `programs` has a command for each of Slurm's programs that puts the root's
+/usr over the machine's in a mount namespace of its own, which ends with the process. So paths,
+users and /tmp are the machine's, and the programs and libraries are those of the root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from filelock import FileLock
+
+SUITES = {"trixie": "24.11", "forky": "26.05"}  # what each had when this was written
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+PROGRAMS = {
+    "sbin": ("slurmctld", "slurmd", "munged"),
+    "bin": ("scontrol", "squeue", "sbatch", "scancel", "sinfo", "srun"),
+}
+RECIPE = 1  # a higher number makes every root anew
+BUILD_SECONDS = 900
+TELL_EVERY = 20.0
+SCRIPTS = Path("/usr/share/debootstrap/scripts")
+# /lib, /bin and /sbin are links into /usr; the name slurmctld is one of Debian's alternatives.
+WRAPPER = """\
+#!/bin/sh
+exec unshare --mount --propagation private sh -c '
+mount --bind "$0/usr" /usr
+mount --bind "$0/etc/alternatives" /etc/alternatives
+exec /usr/{place}/{program} "$@"' "${{0%/programs/*}}" "$@"
+"""
+
+
+class RootError(Exception):
+    """A root could not be made; the message says why and what to do."""
+
+
+def cache() -> Path:
+    """The directory of all that is built for the tests on real servers."""
+    named = os.environ.get("DNM_REAL_CACHE")
+    return Path(named) if named else Path.home() / ".cache" / "dnm-real"
+
+
+def root_of(suite: str) -> Path:
+    """Where a suite's root is or will be."""
+    return cache() / f"slurm-{suite}-{RECIPE}"
+
+
+def programs_of(suite: str) -> Path:
+    """The directory of the suite's programs, for the front of PATH. Raises RootError."""
+    programs = root_of(suite) / "programs"
+    if not programs.exists():
+        raise RootError(f"{root_of(suite)} is not there: run 'make real'")
+    return programs
+
+
+def version_of(programs: Path | None = None) -> str:
+    """What slurmctld says of itself, such as 26.05.5; without `programs` the installed one."""
+    program = f"{programs}/slurmctld" if programs else "/usr/sbin/slurmctld"
+    answer = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=30)
+    found = re.search(r"\d+\.\d+\.\d+", answer.stdout)
+    if found is None:
+        raise RootError(f"{program} -V says no version: {answer.stdout}{answer.stderr}")
+    return found[0]
+
+
+def build_roots(suites: Sequence[str] = tuple(SUITES)) -> None:
+    """Makes the roots that are missing and tells the version of each. Raises RootError."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with FileLock(cache() / ".slurm-lock"):
+        for leftover in cache().glob(".slurm-building-*"):
+            shutil.rmtree(leftover)
+        for suite in suites:
+            if not root_of(suite).exists():
+                build_root(suite)
+            met = version_of(programs_of(suite))
+            wanted = SUITES.get(suite, "")
+            surprise = "" if met.startswith(wanted) else f"; {wanted} was expected"
+            tell(f"Slurm {met} of {suite}{surprise}, in {root_of(suite)}")
+
+
+def build_root(suite: str) -> None:
+    """One root, whole or not at all."""
+    if os.geteuid() != 0:
+        raise RootError("debootstrap needs root: run 'make real' as root")
+    if shutil.which("debootstrap") is None:
+        raise RootError("debootstrap is not installed: run 'make packages' as root")
+    if not Path("/bin").is_symlink():
+        raise RootError("/bin is no link into /usr: the roots need a machine with a merged /usr")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=".slurm-building-", dir=cache()) as directory:
+        root = Path(directory) / "root"
+        bootstrap(suite, root)
+        for waste in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"):
+            shutil.rmtree(root / waste, ignore_errors=True)
+        write_programs(root / "programs")
+        version_of(root / "programs")  # one that does not start is not kept
+        root.chmod(0o755)
+        root.rename(root_of(suite))
+    tell(f"{suite}: made in {time.monotonic() - began:.0f} s")
+
+
+def write_programs(directory: Path) -> None:
+    directory.mkdir()
+    for place, names in PROGRAMS.items():
+        for name in names:
+            (directory / name).write_text(WRAPPER.format(place=place, program=name))
+            (directory / name).chmod(0o755)
+
+
+def bootstrap(suite: str, root: Path) -> None:
+    """debootstrap in namespaces of its own: whatever ends it, nothing of it runs on, and what it
+    mounts is gone."""
+    known = SCRIPTS / suite
+    command = [
+        "unshare", "--mount", "--pid", "--fork", "--kill-child",
+        "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(root),
+        mirror(), str(known if known.exists() else SCRIPTS / "sid"),
+    ]  # fmt: skip
+    tell(f"{suite}: debootstrap, about a minute")
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", env=environment(),
+    )  # fmt: skip
+    bound = threading.Timer(BUILD_SECONDS, process.send_signal, (signal.SIGKILL,))
+    bound.start()
+    said: list[str] = []
+    told = began = time.monotonic()
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            said.append(line.rstrip())
+            if time.monotonic() - told > TELL_EVERY:
+                told = time.monotonic()
+                tell(f"{suite}: {told - began:.0f} s: {said[-1]}")
+        code = process.wait()
+    finally:
+        bound.cancel()
+        process.kill()
+    if code:
+        end = "\n".join(said[-15:])
+        raise RootError(
+            f"debootstrap of {suite} failed (exit {code}) after {time.monotonic() - began:.0f} s:"
+            f"\n{end}"
+        )
+
+
+def environment() -> Mapping[str, str]:
+    """With apt's proxy, which debootstrap does not know of."""
+    answer = checked("apt-config", "shell", "proxy", "Acquire::http::Proxy")
+    found = re.search(r"proxy='([^']+)'", answer)
+    return {**os.environ, **({"http_proxy": found[1]} if found else {})}
+
+
+def mirror() -> str:
+    """The address of Debian's archive in the machine's own apt configuration."""
+    question = ("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL)")
+    for attempt in range(2):
+        if attempt:  # apt knows the origin of a source when it has once read its index
+            checked("apt-get", "update", "-qq")
+        for line in checked(*question).splitlines():
+            address, _, origin = line.partition(" ")
+            if origin == "Debian Debian" and address.startswith(("http://", "https://", "file:")):
+                return address.rstrip("/")
+    raise RootError("apt has no source of Debian's archive over http: its Slurm can't be had here")
+
+
+def checked(*command: str) -> str:
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RootError(f"{' '.join(command)}: {error}") from error
+    if answer.returncode:
+        raise RootError(f"{' '.join(command)}: exit {answer.returncode}: {answer.stderr.strip()}")
+    return answer.stdout
+
+
+def tell(line: str) -> None:
+    print(f"real: {line}", file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    if not arguments or arguments[0] != "build" or set(arguments[1:]) - set(SUITES):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        build_roots(arguments[1:] or tuple(SUITES))
+    except RootError as error:
+        print(f"real: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
