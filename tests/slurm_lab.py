@@ -36,11 +36,11 @@ needs_slurm = [
 ]
 
 
-@lru_cache(maxsize=1)
-def the_lab() -> SlurmLab:
-    """Started at the first use and stopped at the end of the process."""
+@lru_cache
+def the_lab(programs: Path | None = None) -> SlurmLab:
+    """Started at the first use and stopped at the end of the process; one for each Slurm."""
     directory = Path(tempfile.mkdtemp(prefix="dnm-slurm-"))
-    lab = SlurmLab(directory, NODES)
+    lab = SlurmLab(directory, NODES, programs=programs)
 
     def stop() -> None:
         lab.stop()
@@ -53,8 +53,8 @@ def the_lab() -> SlurmLab:
 
 def put_back(lab: SlurmLab) -> None:
     """Ends what a test has left in Slurm, whatever it was."""
-    for hold in lab.directory.glob("hold-*"):
-        hold.unlink()
+    for told in (*lab.directory.glob("hold-*"), *lab.directory.glob("end-*")):
+        told.unlink()
     if jobs := sorted({job.id for job in lab.client.read_jobs()}):
         lab.run("scancel", *jobs)
     for reservation in lab.client.read_reservations():
@@ -169,7 +169,13 @@ class SlurmSite:
                 assert taint in manifest["spec"]["taints"]
 
     def assert_in_service(self, *nodes: str) -> None:
-        """Slurm's alone, without a trace of ours."""
+        """Slurm's alone, without a trace of ours. A node that was resumed answers to the next ping."""
+
+        def all_answer() -> bool:
+            found = [node for node in self.lab.read_nodes() if node.name in nodes]
+            return not any("NOT_RESPONDING" in node.state.flags for node in found)
+
+        self.lab.wait_for(all_answer, 10)
         reservations = self.lab.client.read_reservations()
         for name in nodes:
             node = self.lab.client.read_node(name)
@@ -186,8 +192,11 @@ def finished(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]
 
 
 @contextmanager
-def make_site(directory: Path, **settings: object) -> Iterator[SlurmSite]:
-    lab = the_lab()
+def make_site(
+    directory: Path, programs: Path | None = None, **settings: object
+) -> Iterator[SlurmSite]:
+    """`programs`: of a Slurm that is not the installed one."""
+    lab = the_lab(programs)
     sandbox = Sandbox(directory / "sandbox", manual=False).start()
     try:
         yield SlurmSite(lab, sandbox, directory / "site", **settings)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dnm.model.errors import SlurmError
 from dnm.model.fault_points import fault_point
-from dnm.slurm.client import SlurmClient, SlurmOutcomeUnknown
+from dnm.slurm.client import SlurmClient
 from dnm.slurm.text import SlurmNode
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "scontrol", "squeue", "sbatch", "scancel")
@@ -264,7 +264,7 @@ class SlurmLab:
         """Empty while slurmctld doesn't answer, for waiting."""
         try:
             return self.client.read_nodes()
-        except SlurmOutcomeUnknown:
+        except SlurmError:
             return ()
 
     def wait_for(self, is_so: Callable[[], bool], seconds: float) -> None:

@@ -33,7 +33,14 @@ COMMAND_TIMEOUT = timedelta(seconds=30)
 PING_TIMEOUT = timedelta(seconds=5)
 _SEARCH_PATH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin:/sbin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_AWAY = re.compile("Unable to contact|timed out|Unexpected message|Zero Bytes")
+# What Slurm's library (22.05, 24.11 and 26.05) and the kernel's sockets say of a lost connection.
+_AWAY = re.compile(
+    "Unable to contact|timed out|Timeout waiting|Unexpected m(essage received|issing socket)"
+    "|Zero Bytes|Header lengths|Insane message length|Message (send|receive) failure"
+    "|Communication (connection|shutdown) failure|Connection (re|forced)|Broken pipe"
+    "|No route to host|unreachable|Transport endpoint|temporarily unavailable|would block"
+    "|Protocol authentication error|standby mode|[Rr]ate limit exceeded"
+)
 _ARRAY_JOB = re.compile(r"[0-9]+(_[0-9]+)?")
 
 

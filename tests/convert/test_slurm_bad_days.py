@@ -5,33 +5,24 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 
-import pytest
-
 from dnm.convert.lab_hooks import write_lab_hooks
-from tests.slurm_lab import NODES, SlurmSite, finished, is_running, make_site, needs_slurm
+from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 
 pytestmark = needs_slurm
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    with make_site(tmp_path) as made:
-        yield made
 
 
 def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     """Claimed before the job is touched, TERM, requeue; and only what the site has named."""
     lab = site.lab
-    allowed = {"PREEMPT_USER": "nobody", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
-    job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=nobody", "-A", "fill")
-    pinned = ("--mem=100", "--uid=nobody", "-A", "fill")
+    allowed = {"PREEMPT_USER": "games", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
+    job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", "-A", "fill")
+    pinned = ("--mem=100", "--uid=games", "-A", "fill")
     fixed = lab.submit("-w", "a002", "-n1", "--no-requeue", *pinned)
     wide = lab.submit("-w", "a003,a004", "-N2", "-n2", *pinned)
-    other = lab.submit("-w", "a005", "-n1", "--mem=100", "--uid=nobody", "-A", "paying")
+    other = lab.submit("-w", "a005", "-n1", "--mem=100", "--uid=games", "-A", "paying")
     kept = (fixed, wide, other)
     lab.wait_for(lambda: all(is_running(lab, one) for one in (job, *kept)), 10)
     found = site.verdicts(**allowed)
@@ -107,7 +98,8 @@ def test_a_resume_that_is_repeated_across_a_restart_has_been_carried_out(site: S
     assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
     programs, seen = site.directory / "bin", site.directory / "resumed"
     programs.mkdir()
-    words = {"@SCONTROL@": shutil.which("scontrol") or "", "@SEEN@": str(seen)}
+    scontrol = shutil.which("scontrol", path=lab.environ["PATH"])
+    words = {"@SCONTROL@": scontrol or "", "@SEEN@": str(seen)}
     script = reduce(lambda text, word: text.replace(word, words[word]), words, REPEATING_SCONTROL)
     (programs / "scontrol").write_text(script)
     (programs / "scontrol").chmod(0o755)
@@ -188,7 +180,7 @@ def test_a_node_that_slurm_got_back_before_it_was_ready_is_not_lent(site: SlurmS
     arguments = ("--set", "k8s", "--node-name", "a002", "--namespace", "dev")
     assert site.run(*arguments, DNM_FAULT="convert.ready:before:kill").returncode < 0
     give_back_by_hand(site, "a002")
-    job = lab.submit("-w", "a002", "-n1", "--mem=100", "--uid=nobody")
+    job = lab.submit("-w", "a002", "-n1", "--mem=100", "--uid=games")
     lab.wait_for(lambda: is_running(lab, job), 10)
     answer = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--namespace", "dev")
     assert "a002" not in answer.stdout.split() or answer.returncode == 1, answer
@@ -335,7 +327,8 @@ def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
     lab.run("scontrol", "update", f"nodename={node_of['kept']}", "state=drain", "reason=admin: fan")
     returned = sites["kept"].run("--set", "batch", "--node-name", node_of["kept"])
     assert returned.returncode == 0 and "left drained" in returned.stderr, returned.stderr
-    assert lab.client.read_node(node_of["kept"]).reason == "admin: fan"
+    # Newer ones append " : Not responding", as its slurmd is away.
+    assert lab.client.read_node(node_of["kept"]).reason.startswith("admin: fan")
 
     lab.start_slurmd(node_of["unbooted"])
     again = sites["unbooted"].run("--resume")
@@ -361,8 +354,8 @@ def test_told_to_stop_it_ends_between_two_stages_and_goes_on_later(site: SlurmSi
 
 def test_a_job_whose_preemption_was_interrupted_is_requeued_all_the_same(site: SlurmSite) -> None:
     lab = site.lab
-    allowed = {"PREEMPT_USER": "nobody", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
-    job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=nobody", "-A", "fill")
+    allowed = {"PREEMPT_USER": "games", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
+    job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", "-A", "fill")
     lab.wait_for(lambda: is_running(lab, job), 10)
     killed = site.run(
         "--set", "k8s", "--node-name", "a001", "--allow-preempt", **allowed,

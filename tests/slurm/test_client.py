@@ -97,6 +97,11 @@ def test_a_command_that_hangs_has_an_unknown_outcome(tmp_path: Path) -> None:
         "slurm_update error: Unable to contact slurm controller (connect failure)",
         "Error creating the reservation: Unexpected message received",
         "slurm_update error: Socket timed out on send/recv operation",
+        "slurm_update error: Connection reset by peer",
+        "Error creating the reservation: Message receive failure",
+        "Error creating the reservation: Communication connection failure",
+        "slurm_update error: Rate limit exceeded, please retry momentarily",
+        "slurm_update error: Slurm backup controller in standby mode",
     ],
 )
 def test_a_controller_that_went_away_leaves_the_outcome_unknown(said: str, tmp_path: Path) -> None:

@@ -1,0 +1,17 @@
+"""The site of the tests on real Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm_lab import SlurmSite, make_site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[SlurmSite]:
+    """With the installed Slurm; tests/real/test_slurm_generations.py has one with others."""
+    with make_site(tmp_path) as made:
+        yield made

@@ -1,0 +1,25 @@
+"""What node-convert is tested for on the installed Slurm, on Slurm of Debian's newer suites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.convert.test_slurm import *  # noqa: F403
+from tests.convert.test_slurm_bad_days import *  # noqa: F403
+from tests.real.slurm_roots import SUITES, programs_of
+from tests.slurm_lab import SlurmSite, make_site
+
+pytestmark = [pytest.mark.slurm]
+del test_the_workshop_with_dnm_and_a_real_slurm  # noqa: F821  (dnm's demo takes what is installed)
+
+
+@pytest.fixture(
+    params=[pytest.param(suite, marks=pytest.mark.xdist_group(suite)) for suite in SUITES]
+)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SlurmSite]:
+    programs = programs_of(request.param)
+    with make_site(tmp_path, programs) as made:
+        yield made
