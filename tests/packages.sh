@@ -1,5 +1,6 @@
 #!/bin/sh
-# Debian's packages that the tests use: a real Slurm, munge, kubectl and shellcheck.
+# Debian's packages that the tests use: a real Slurm and munge, debootstrap for a newer one, kubectl
+# and shellcheck.
 # Installed where they are missing and this is root; otherwise the command to run is shown.
 set -eu
 missing=""
@@ -9,6 +10,7 @@ need slurmctld slurmctld
 need slurmd slurmd
 need scontrol slurm-client
 need munged munge
+need debootstrap debootstrap
 need kubectl kubernetes-client
 need shellcheck shellcheck
 need curl curl

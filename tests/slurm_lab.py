@@ -169,7 +169,7 @@ class SlurmSite:
                 assert taint in manifest["spec"]["taints"]
 
     def assert_in_service(self, *nodes: str) -> None:
-        """Slurm's alone, without a trace of ours. A node that was resumed answers to the next ping."""
+        """Slurm's alone, without a trace of ours; one that was resumed answers to the next ping."""
 
         def all_answer() -> bool:
             found = [node for node in self.lab.read_nodes() if node.name in nodes]

@@ -12,6 +12,6 @@ from tests.slurm_lab import SlurmSite, make_site
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    """With the installed Slurm; tests/real/test_slurm_generations.py has one with others."""
+    """With the installed Slurm; tests/real/slurm_generations.py has one with others."""
     with make_site(tmp_path) as made:
         yield made

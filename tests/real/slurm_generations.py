@@ -1,4 +1,8 @@
-"""What node-convert is tested for on the installed Slurm, on Slurm of Debian's newer suites."""
+"""What node-convert is tested for on the installed Slurm, on Slurm of Debian's newer suites.
+
+Not collected with the other tests of real servers: these need no rig, and run beside one another
+(`pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py`).
+"""
 
 from __future__ import annotations
 
