@@ -17,7 +17,8 @@ from shlex import quote
 from dnm.cli.report import count_of, print_json, status_document
 from dnm.config.files import read_ini
 from dnm.config.load import find_config_path, load_config
-from dnm.converter.calls import converter_environment, list_batch_nodes
+from dnm.converter.contract import converter_environment
+from dnm.converter.node_list import list_batch_nodes
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode

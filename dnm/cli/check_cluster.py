@@ -15,7 +15,7 @@ import msgspec
 from dnm.cli.check import Finding, Result, doubtful, fine, guarded, skipped, wrong
 from dnm.cli.report import amounts, count_of, duration
 from dnm.config import values
-from dnm.converter.calls import NodeConvert
+from dnm.converter.node_convert import NodeConvert
 from dnm.demand.demand import Demand, DemandFacts, gather_demand
 from dnm.kube.client import KubeClient
 from dnm.kube.credentials import find_kubeconfig

@@ -462,7 +462,8 @@ def print_batch_nodes(
     config: Config, environ: Mapping[str, str], node_type: str, as_json: bool
 ) -> int:
     """`dnm nodes`: the converter's `--list`, schema dnm.nodes/1; returns the exit code."""
-    from dnm.converter.calls import converter_environment, list_batch_nodes
+    from dnm.converter.contract import converter_environment
+    from dnm.converter.node_list import list_batch_nodes
     from dnm.model.errors import ConverterError, ExitCode
 
     listed = list_batch_nodes(config, converter_environment(config, environ))

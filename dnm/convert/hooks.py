@@ -21,7 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.convert.settings import Settings
-from dnm.converter.calls import process_of
+from dnm.converter.processes import process_of
 from dnm.model.errors import ConverterError
 from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable, without_secrets

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dnm.converter.calls import convert_command, return_command
+from dnm.converter.contract import convert_command, return_command
 from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
@@ -75,14 +75,14 @@ class Kube(Protocol):
 
 class Converter(Protocol):
     """What the actuator needs of the converter edge: a call is started under a key; listening ends
-    when all of this run have ended or been left, and `hear` tells what those of earlier runs have
-    said since."""
+    when all of this run have ended or been left, and `read_earlier_output` passes on what those of
+    earlier runs have printed since."""
 
     def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess: ...
     def end(self, process: ConverterProcess) -> bool: ...
     def read_end(self, key: str) -> Ended: ...
-    def hear(self, on_line: Callable[[str, str], None]) -> None: ...
+    def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None: ...
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> Mapping[str, Ended]: ...
@@ -114,7 +114,7 @@ class Actuator:
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
         that could not be written down."""
         self._save(plan.registry)
-        self.converter.hear(_log_line)
+        self.converter.read_earlier_output(_log_line)
         for verdict in plan.nodes:
             if verdict.reason in _NEWS:
                 log.info("node=%s %s=%r", verdict.node, verdict.verdict.value, verdict.sentence)

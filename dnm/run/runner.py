@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from dnm.converter.calls import NodeConvert
+from dnm.converter.node_convert import NodeConvert
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError, LockedError, RegistryError

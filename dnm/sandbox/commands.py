@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 import dnm
-from dnm.converter.calls import process_of
+from dnm.converter.processes import process_of
 from dnm.model.errors import ExitCode, SandboxError
 from dnm.sandbox.client import ask
 from dnm.sandbox.files import KEPT_STATE

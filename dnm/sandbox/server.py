@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.converter.calls import process_of
+from dnm.converter.processes import process_of
 from dnm.model.errors import SandboxError
 from dnm.sandbox.cluster import Sandbox
 from dnm.sandbox.files import KEPT_STATE, load_state, write_file

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dnm.convert.cli import main
-from dnm.converter.calls import parse_list
+from dnm.converter.node_list import parse_list
 
 SAMPLE = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states1"
 SCONTROL = f"""\

@@ -15,7 +15,7 @@ import pytest
 
 from dnm.convert.hooks import HookCall, HookFailed, find_hook, hook_environment, outlive
 from dnm.convert.settings import Settings
-from dnm.converter.calls import process_of
+from dnm.converter.processes import process_of
 from dnm.model.errors import ConverterError
 from dnm.model.registry import ConverterProcess
 

@@ -23,7 +23,7 @@ from dnm.convert.select import (
     service_of,
 )
 from dnm.convert.settings import Settings
-from dnm.converter.calls import parse_list
+from dnm.converter.node_list import parse_list
 from dnm.model.slurm_state import FLAGS, parse_state
 from dnm.slurm.text import Reservation, SlurmJob, SlurmNode, parse_jobs, parse_nodes
 

@@ -376,7 +376,7 @@ class ModelConverter:
             ended[key] = msgspec.structs.replace(call.ended, left_running=left_running)
         return ended
 
-    def hear(self, on_line: Callable[[str, str], None]) -> None:
+    def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None:
         for key, call in self.outputs.items():
             with suppress(OSError), fault_point("converter.heard"):
                 for line in call.lines:

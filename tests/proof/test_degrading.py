@@ -150,7 +150,11 @@ def test_a_namespace_that_cannot_be_read_does_not_stop_the_others(world: World) 
 
 # --- the converter -----------------------------------------------------------------------------
 
-IMPATIENT = {"dnm.converter.calls._TERM_GRACE": 0.1, "dnm.converter.calls._LIST_TIMEOUT": 0.5}
+IMPATIENT = {
+    "dnm.converter.start.TERM_GRACE": 0.1,
+    "dnm.converter.node_convert.TERM_GRACE": 0.1,
+    "dnm.converter.node_list._LIST_TIMEOUT": 0.5,
+}
 
 
 def hung_processes(world: World) -> list[str]:
@@ -233,7 +237,7 @@ def test_a_converter_that_babbles_fills_no_disk(world: World, what: str) -> None
     story.build(world)
     world.sandbox.behave(direction="k8s", stderr="what it is doing\n" * 500)
     ended = world.run(
-        constants={"dnm.converter.calls._OUTPUT_LIMIT": 2000},
+        constants={"dnm.converter.output._OUTPUT_LIMIT": 2000},
         fault=f"converter.cut_output:before:{what}" if what else "",
     )
     assert ended.was_killed if what == "kill" else ended.code == 0, ended

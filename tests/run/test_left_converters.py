@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converter.calls import process_of
+from dnm.converter.processes import process_of
 from dnm.model.registry import Phase
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site

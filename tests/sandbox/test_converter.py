@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dnm.converter.calls import parse_list
+from dnm.converter.node_list import parse_list
 from dnm.sandbox.cluster import Sandbox
 
 LEND = ("--set", "k8s", "--node-type", "a", "--namespace", "dev", "--num-nodes")

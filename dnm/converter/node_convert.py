@@ -1,0 +1,125 @@
+"""The site's converter as one run uses it: asked for its list, started, waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+
+from dnm.converter.contract import converter_environment, secrets_of
+from dnm.converter.listen import LISTEN_EVERY, Waits, run_converters
+from dnm.converter.node_list import list_batch_nodes
+from dnm.converter.output import ConverterOutput, file_of, read_or_empty
+from dnm.converter.processes import process_of, still_running
+from dnm.converter.start import TERM_GRACE, ConverterCall
+from dnm.model.cluster import BatchNode
+from dnm.model.config import Config
+from dnm.model.fault_points import fault_point
+from dnm.model.registry import ConverterProcess, Ended
+from dnm.model.value import Unreadable
+
+
+class NodeConvert:
+    """The converter edge of a run. Each call has a key, by which later runs find it."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+        self.config = config
+        self.environment = converter_environment(config, environ)
+        self.directory = config.converted_nodes_path.parent / "converter"
+        self.calls: dict[str, ConverterCall] = {}
+
+    def list_nodes(self, node: str = "") -> dict[str, BatchNode] | Unreadable:
+        return list_batch_nodes(self.config, self.environment, node)
+
+    def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
+        return still_running(processes)
+
+    def find(self, key: str) -> ConverterProcess | None:
+        """The process that was started under a key, by whichever run."""
+        with suppress(msgspec.MsgspecError):
+            content = read_or_empty(file_of(self.directory / key, "process"))
+            return msgspec.json.decode(content, type=ConverterProcess)
+        return None
+
+    def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
+        """Starts it under a key of the caller's; raises ConverterError."""
+        call = ConverterCall(key, command, self.environment, self.directory)
+        self.calls[key] = call
+        return call.process
+
+    def end(self, process: ConverterProcess) -> bool:
+        """TERM for one of an earlier run and its children, KILL some seconds later; whether it has
+        ended."""
+        for sent in (signal.SIGTERM, signal.SIGKILL):
+            give_up = time.monotonic() + TERM_GRACE
+            if process_of(process.pid) == process:
+                with suppress(OSError), fault_point("converter.signal"):
+                    os.killpg(process.pid, sent)
+            while process_of(process.pid) == process and time.monotonic() < give_up:
+                time.sleep(LISTEN_EVERY)
+        return process_of(process.pid) != process
+
+    def listen(
+        self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
+    ) -> dict[str, Ended]:
+        """Waits for all that were started, by key, and leaves those at work that take longer than
+        half an interval: other queues are waiting, and the next run finds them again."""
+        waits = Waits(
+            timeout=self.config.convert_timeout,
+            patience=self.config.check_interval / 2,
+            grace=self.config.shutdown_grace,
+        )
+        return run_converters(self.calls, waits, on_line, should_leave)
+
+    def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None:
+        """Passes on what converters of earlier runs have printed since, by key."""
+        secrets = secrets_of(self.environment)
+        for key in self._keys():
+            process = self.find(key)
+            try:
+                with fault_point("converter.read_output"):
+                    output = ConverterOutput(self.directory / key, secrets, os.O_RDWR)
+            except OSError as error:
+                on_line(key, f"its output can't be read: {error.strerror}")
+                continue
+            output.load_position()
+            before = [tail.at for tail in output.tails]
+            has_ended = process is None or process_of(process.pid) != process
+            output.read_new(partial(on_line, key), is_last=has_ended)
+            if [tail.at for tail in output.tails] != before:
+                output.save_position()
+
+    def _keys(self) -> list[str]:
+        try:
+            with fault_point("converter.read_output"):
+                return sorted(path.stem for path in self.directory.glob("*.process"))
+        except OSError:
+            return []
+
+    def read_end(self, key: str) -> Ended:
+        """How one of an earlier run has ended, as far as it was written down."""
+        try:
+            with fault_point("converter.read_output"):
+                output = ConverterOutput(self.directory / key, secrets_of(self.environment))
+        except OSError:
+            return Ended()
+        output.read_new(lambda line: None, is_last=True)
+        return Ended(
+            exit_code=output.read_exit_code(),
+            names=tuple(output.names),
+            last_lines=tuple(output.last_lines),
+        )
+
+    def forget_output(self, kept: Container[str]) -> None:
+        """Removes the output of converters that nobody waits for any more; what can't be removed
+        now is in nobody's way."""
+        with suppress(OSError):
+            for path in self.directory.iterdir():
+                if path.stem not in kept:
+                    with fault_point("converter.forget_output"):
+                        path.unlink(missing_ok=True)

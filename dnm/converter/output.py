@@ -1,0 +1,130 @@
+"""What a converter prints, read from the files that it writes into, as far as it has come.
+
+They are files and no pipes, so that a run that is killed leaves the converter to finish its node,
+and the next run still learns which nodes it named.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from io import FileIO
+from pathlib import Path
+
+import msgspec
+
+from dnm.converter.contract import NODE_NAME
+from dnm.model.fault_points import fault_point
+from dnm.model.printable import printable, without_secrets
+
+FILES = ("out", "err", "process", "heard", "exit")  # of one call, as ends of their names
+_LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
+_READ_AT_ONCE = 64 * 1024
+_OUTPUT_LIMIT = 64 * 1024 * 1024
+_LAST_LINES = 5
+
+
+def file_of(call: Path, end: str) -> Path:
+    """The file of a call; `call` is the directory and the call's key."""
+    return call.with_name(f"{call.name}.{end}")
+
+
+def open_file(path: Path, flags: int) -> FileIO:
+    """Opens a file of a call for its owner alone; `flags` as of open(2)."""
+    return open(os.open(path, flags, 0o600), "rb", buffering=0)
+
+
+def read_or_empty(path: Path) -> bytes:
+    """Returns what stands in a file, nothing where there is none or none that can be read."""
+    with suppress(OSError):
+        if path.exists():
+            with fault_point("converter.read_output"):
+                return path.read_bytes()
+    return b""
+
+
+class ConverterOutput:
+    """`<key>.out` and `<key>.err` of a directory. `<key>.heard` tells the next run how far they
+    were read."""
+
+    def __init__(self, call: Path, secrets: Sequence[str], flags: int = os.O_RDONLY) -> None:
+        """`call` is the directory and the key; `flags` as of open(2). Raises OSError."""
+        self.names: list[str] = []
+        self.last_lines: list[str] = []
+        self.secrets = secrets
+        self.call = call
+        self.tails = _Tail(file_of(call, "out"), flags), _Tail(file_of(call, "err"), flags)
+
+    def load_position(self) -> None:
+        """Goes to where the run before stopped reading."""
+        with suppress(msgspec.MsgspecError):
+            content = read_or_empty(file_of(self.call, "heard"))
+            self.tails[0].at, self.tails[1].at = msgspec.json.decode(content, type=tuple[int, int])
+
+    def save_position(self) -> None:
+        """Writes down how far was read; where that fails, lines are read twice and not lost."""
+        position = msgspec.json.encode([tail.at - len(tail.rest) for tail in self.tails])
+        with suppress(OSError), fault_point("converter.heard"):
+            file_of(self.call, "heard").write_bytes(position)
+
+    def read_new(self, on_line: Callable[[str], None], is_last: bool = False) -> None:
+        """Passes on each line that was written since the last time, at the end an unfinished one
+        too. What can't be read is one line that says so: the node is then found by its label, or
+        named by nobody."""
+        try:
+            with fault_point("converter.end") if is_last else nullcontext():
+                self._read_new(on_line, is_last)
+        except OSError as error:
+            on_line(f"its output can't be read: {error.strerror}")
+
+    def _read_new(self, on_line: Callable[[str], None], is_last: bool) -> None:
+        for tail in self.tails:
+            for line in tail.new_lines(is_last):
+                text = printable(line.decode("utf-8", "replace").rstrip())
+                if text:
+                    on_line(self.take_line(text, tail is self.tails[0]))
+
+    def take_line(self, line: str, from_stdout: bool) -> str:
+        """Notes a name alone on a line of stdout: a node that it converted. Returns the line for a
+        log: a script that prints its commands prints passwords too."""
+        if from_stdout and NODE_NAME.fullmatch(line) and line not in self.names:
+            self.names.append(line)
+        shown = without_secrets(line, self.secrets)
+        self.last_lines = [*self.last_lines, shown][-_LAST_LINES:]
+        return shown
+
+    def read_exit_code(self) -> int | None:
+        """None: it has not ended, or was killed together with what waited for it."""
+        code = read_or_empty(file_of(self.call, "exit"))
+        return int(code) if code.isdigit() else None
+
+
+class _Tail:
+    """A file that a process writes and this one reads, as far as it has come."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.can_cut = flags != os.O_RDONLY
+        self.file = open_file(path, flags)
+        self.at = 0
+        self.rest = b""
+
+    def new_lines(self, is_last: bool) -> Iterator[bytes]:
+        """Whole lines, cut at a limit; at the end everything that is left."""
+        while content := os.pread(self.file.fileno(), _READ_AT_ONCE, self.at):
+            self.at += len(content)
+            yield from self._lines_of(content)
+        if self.can_cut and self.at > _OUTPUT_LIMIT:
+            # Appending goes on at the beginning: a converter that babbles fills no disk.
+            with fault_point("converter.cut_output"):
+                os.ftruncate(self.file.fileno(), 0)
+            self.at = 0
+        if is_last:
+            yield from self._lines_of(b"\n")
+
+    def _lines_of(self, content: bytes) -> list[bytes]:
+        whole, newline, rest = (self.rest + content).rpartition(b"\n")
+        if len(rest) > _LINE_LIMIT:
+            whole, rest = whole + newline + rest, b""
+        self.rest = rest
+        return [line[:_LINE_LIMIT] for line in whole.splitlines()]

@@ -1,0 +1,38 @@
+"""Converters that are shell scripts, and how the tests run one to its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from dnm.converter.listen import Waits, run_converters
+from dnm.converter.start import ConverterCall
+from dnm.model.registry import Ended
+
+LONG = timedelta(seconds=30)
+
+
+def script(directory: Path, body: str) -> Path:
+    path = directory / "node-convert"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def never() -> bool:
+    return False
+
+
+def run_one(
+    path: Path,
+    timeout: timedelta = LONG,
+    should_leave: Callable[[], bool] = never,
+    grace: timedelta = LONG,
+) -> tuple[Ended, list[str]]:
+    lines: list[str] = []
+    call = ConverterCall("k", [str(path)], dict(os.environ), path.parent / "output")
+    waits = Waits(timeout=timeout, patience=LONG, grace=grace)
+    ended = run_converters({"k": call}, waits, lambda _, line: lines.append(line), should_leave)
+    return ended["k"], lines

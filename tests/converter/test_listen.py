@@ -1,0 +1,62 @@
+"""Waiting for converters: several at once, those that hang, those that are left at work."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from dnm.converter.listen import Waits, run_converters
+from dnm.converter.node_convert import NodeConvert
+from dnm.converter.processes import process_of, still_running
+from dnm.converter.start import ConverterCall
+from dnm.model.registry import Ended
+from tests.builders import a_config
+from tests.converter.programs import LONG, never, run_one, script
+
+
+def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    path = script(tmp_path, f"sleep 300 & echo $! > {tmp_path}/child; echo a001; wait")
+    ended, _ = run_one(path, timeout=timedelta(seconds=0.5))
+    assert ended.timed_out and ended.names == ("a001",)
+    child = int((tmp_path / "child").read_text())
+    for _ in range(100):
+        if process_of(child) is None:
+            break
+        time.sleep(0.02)
+    assert process_of(child) is None
+
+
+def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
+    path = script(tmp_path, f"set -e; sleep 1; echo a001; echo done > {tmp_path}/result")
+    call = ConverterCall("k", [str(path)], dict(os.environ), tmp_path / "output")
+    waits = Waits(timeout=LONG, patience=LONG, grace=timedelta(seconds=0.1))
+    ended = run_converters({"k": call}, waits, lambda *_: None, lambda: True)["k"]
+    assert ended.left_running and still_running([call.process]) == {call.process}
+    call.child.wait(timeout=10)
+    assert (tmp_path / "result").read_text() == "done\n"
+    assert not still_running([call.process])
+    # What it said after it was left alone is not lost: the next run reads it.
+    convert = NodeConvert(a_config(tmp_path), {})
+    convert.directory = tmp_path / "output"
+    assert convert.read_end("k") == Ended(exit_code=0, names=("a001",), last_lines=("a001",))
+    assert convert.read_end("other") == Ended()
+    assert convert.find("k") == call.process and convert.find("other") is None
+    convert.forget_output({"other"})
+    assert list(convert.directory.iterdir()) == []
+
+
+def test_several_run_at_once_and_each_is_heard(tmp_path: Path) -> None:
+    calls = {}
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        path = script(tmp_path / name, f"sleep 0.4; echo {name}001; exit {len(calls)}")
+        calls[name] = ConverterCall(name, [str(path)], dict(os.environ), tmp_path / "output")
+    began = time.monotonic()
+    waits = Waits(timeout=LONG, patience=LONG, grace=LONG)
+    ended = run_converters(calls, waits, lambda *_: None, never)
+    assert {key: (end.names, end.exit_code) for key, end in ended.items()} == {
+        "a": (("a001",), 0), "b": (("b001",), 1), "c": (("c001",), 2)
+    }  # fmt: skip
+    assert time.monotonic() - began < 3 * 0.4 + 10  # not a measure: only that it ends

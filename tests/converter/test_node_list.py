@@ -1,0 +1,69 @@
+"""The converter's `--list`: both forms, and every answer that is neither."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.converter.node_list import list_batch_nodes, parse_list
+from dnm.model.cluster import BatchNode
+from dnm.model.value import Unreadable
+from tests.builders import a_config
+from tests.converter.programs import script
+
+TABLE = """\
+NODE             STATE                            IDLE  VERDICT REASON
+a001             IDLE                              2d3h  OK      idle 2d3h
+a002             IDLE+DRAIN                          0s  SKIP    state flag DRAIN
+a003             ALLOCATED                           0s  PREEMPT job 17 of x
+a004             GIBBERISH                           0s  SKIP    what
+
+Viable now: 1 of 4 node(s)
+"""
+
+
+def test_both_forms_of_a_list_are_read(tmp_path: Path) -> None:
+    document = {
+        "schema": "node-convert.list/1",
+        "nodes": [{"node": "a001", "state": "IDLE", "verdict": "OK", "in_service": True}],
+    }
+    (tmp_path / "list.json").write_text(json.dumps(document))
+    modern = script(tmp_path, f"cat {tmp_path}/list.json")
+    assert list_batch_nodes(a_config(node_convert_path=modern), dict(os.environ)) == {
+        "a001": BatchNode(name="a001", state="IDLE", verdict="OK", in_service=True)
+    }
+    (tmp_path / "table").write_text(TABLE)
+    legacy = script(
+        tmp_path, f'[ "$2" = --output ] && {{ echo usage >&2; exit 1; }}; cat {tmp_path}/table'
+    )
+    nodes = list_batch_nodes(a_config(node_convert_path=legacy), dict(os.environ))
+    assert isinstance(nodes, dict)
+    assert {name: node.in_service for name, node in nodes.items()} == {
+        "a001": True, "a002": False, "a003": True, "a004": None
+    }  # fmt: skip
+    assert nodes["a003"].verdict == "PREEMPT" and nodes["a002"].reason == "state flag DRAIN"
+
+
+def test_of_a_list_that_fails_the_converter_s_own_sentence_is_kept(tmp_path: Path) -> None:
+    own = "node-convert: no slurmctld: look at it"
+    body = f"echo warming up >&2; echo '{own}' >&2; echo scontrol: fatal: source >&2; exit 1"
+    config = a_config(node_convert_path=script(tmp_path, body))
+    listed = list_batch_nodes(config, dict(os.environ))
+    assert isinstance(listed, Unreadable) and listed.error.endswith(f"--list: exit 1 {own}")
+
+
+@pytest.mark.parametrize("body", ["exit 3", "echo hello", "echo '[]'", "echo '{\"nodes\": 3}'"])
+def test_any_other_answer_is_unreadable_not_empty(tmp_path: Path, body: str) -> None:
+    config = a_config(node_convert_path=script(tmp_path, body))
+    assert isinstance(list_batch_nodes(config, dict(os.environ)), Unreadable)
+
+
+@given(st.binary(max_size=400) | st.text(max_size=400).map(lambda t: (TABLE + t).encode()))
+def test_any_bytes_of_a_list_are_read_or_refused(content: bytes) -> None:
+    nodes = parse_list(content)
+    assert nodes is None or all(node.reason.isprintable() for node in nodes.values())
