@@ -1,8 +1,9 @@
-"""Reads a plain kubeconfig itself, to spare every run of a small site half its time.
+"""Kubeconfigs, read as client-go reads them (tools/clientcmd: api/v1/types.go, loader.go for
+merging, validation.go): one reader for all forms, so that kubectl and dnm never differ.
 
-Plain is: one file, a server, certificates, a token or a password. Whatever else stands there (a
-plug-in, a refreshed token, a proxy, a key that is not named here) is left to the official client;
-a test holds both readings equal. Loading that client costs as much as reading 15,000 pods.
+The rule: what client-go refuses is refused, and so is what is not understood. A text where a truth
+value belongs never means "do not verify", and a key that would make dnm somebody else is not passed
+over in silence.
 """
 
 from __future__ import annotations
@@ -10,127 +11,290 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
 
 from dnm.kube.access import Access
+from dnm.kube.exec_plugin import ExecPlugin, ExecSettings, run_plugin
+from dnm.model.errors import KubeError
 
-_TOP = {"apiVersion", "kind", "clusters", "contexts", "users", "current-context", "preferences"}
-_CONTEXT = {"cluster", "user", "namespace"}
-_CLUSTER = {
-    "server",
-    "certificate-authority",
-    "certificate-authority-data",
-    "insecure-skip-tls-verify",
-    "tls-server-name",
-}
-_USER = {
-    "client-certificate",
-    "client-certificate-data",
-    "client-key",
-    "client-key-data",
-    "token",
-    "tokenFile",
-    "username",
-    "password",
-}
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_LARGEST = 4 << 20  # bytes
+T = TypeVar("T")
 
 
-class _NotPlainError(Exception):
-    """The official client must read it, and say what is wrong with it."""
+class _Strict(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"
+):
+    extensions: Any = None
 
 
-def read_plain(path: Path) -> Access | None:
-    """None: not plain, or not readable; whoever reads it then says why."""
-    if any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
-        return None
+class _Cluster(_Strict, frozen=True, kw_only=True):
+    server: str | None = None
+    tls_server_name: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    proxy_url: str | None = None
+    disable_compression: bool | None = None
+
+
+class _User(_Strict, frozen=True, kw_only=True):
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    username: str | None = None
+    password: str | None = None
+    exec_plugin: ExecSettings | None = msgspec.field(name="exec", default=None)
+    # Known, so that they are refused with a reason of their own.
+    as_user: Any = msgspec.field(name="as", default=None)
+    as_uid: Any = None
+    as_groups: Any = None
+    as_user_extra: Any = None
+    auth_provider: Any = None
+
+
+class _Context(_Strict, frozen=True, kw_only=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str | None = None
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One named entry, and the folder that its paths are relative to."""
+
+    value: Mapping[str, Any]
+    base: Path
+
+
+def read_kubeconfig(paths: Sequence[Path], timeout: timedelta) -> Access:
+    """Returns the access that the current context of these files, merged, names: of each name and
+    of the current context the first file decides. Files that don't exist are passed over.
+
+    Raises KubeError with the file, the key and what is wrong with it.
+    """
+    source = f"the kubeconfig {os.pathsep.join(map(str, paths))}"
+    try:
+        return _access(_merge(paths), source, timeout)
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise KubeError(
+            f"can't use {source}: {' '.join(str(error).split())}: mend it until 'kubectl version' "
+            "works with it"
+        ) from error
+
+
+def _merge(paths: Sequence[Path]) -> dict[str, Any]:
+    merged: dict[str, Any] = {"current-context": "", "clusters": {}, "users": {}, "contexts": {}}
+    for path in paths:
+        if not path.exists():
+            continue
+        document = _load(path)
+        merged["current-context"] = merged["current-context"] or document.get("current-context")
+        for kinds, kind in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
+            for name, value in _named_entries(document, kinds, kind, path):
+                merged[kinds].setdefault(name, _Entry(value, path.absolute().parent))
+    return merged
+
+
+def _load(path: Path) -> dict[str, Any]:
     import yaml
 
+    with path.open("rb") as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise ValueError(f"{path} is larger than {_LARGEST} bytes")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        document = yaml.load(content, loader)  # nosec B506: either loader is a safe one
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is no YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} is no kubeconfig")
+    return document
+
+
+def _named_entries(
+    document: Mapping[str, Any], kinds: str, kind: str, path: Path
+) -> list[tuple[str, Mapping[str, Any]]]:
+    entries = document.get(kinds) or []
+    if not isinstance(entries, list):
+        raise ValueError(f"{kinds} of {path} is no list")
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ValueError(f"an entry of {kinds} of {path} has no name")
+        value = entry.get(kind)
+        if not isinstance(value, dict | None):
+            raise ValueError(f"{kind} {entry['name']!r} of {path} is no mapping")
+        found.setdefault(entry["name"], value or {})
+    return list(found.items())
+
+
+def _convert(entry: _Entry, kind: type[T], what: str) -> T:
+    try:
+        return msgspec.convert(entry.value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{what}: {error}") from error
+
+
+def _find(merged: Mapping[str, Any], kinds: str, name: str, what: str) -> _Entry:
+    if not isinstance(name, str) or name not in merged[kinds]:
+        raise ValueError(f"{what} {name!r} is not among its {kinds}")
+    found: _Entry = merged[kinds][name]
+    return found
+
+
+def _access(merged: Mapping[str, Any], source: str, timeout: timedelta) -> Access:
+    current = merged["current-context"]
+    if not current:
+        raise ValueError("it has no current-context")
+    context = _convert(
+        _find(merged, "contexts", current, "the current-context"), _Context, f"context {current!r}"
+    )
+    cluster_entry = _find(
+        merged, "clusters", context.cluster, f"the cluster of context {current!r}"
+    )
+    cluster = _convert(cluster_entry, _Cluster, f"cluster {context.cluster!r}")
+    user_entry = _Entry({}, Path("/"))
+    if context.user:
+        user_entry = _find(merged, "users", context.user, f"the user of context {current!r}")
+    user = _convert(user_entry, _User, f"user {context.user!r}")
+    objection = _object_to_cluster(cluster) or _object_to_user(user)
+    if objection:
+        raise ValueError(objection)
+    ca_pem = _pem(cluster_entry, "certificate-authority", cluster.certificate_authority_data)
+    is_tls = (cluster.server or "").startswith("https:")
+    access = Access(
+        server=(cluster.server or "").rstrip("/"),
+        source=source,
+        authorization=lambda: "",
+        ca_pem=ca_pem if is_tls else b"",
+        cert_pem=_pem(user_entry, "client-certificate", user.client_certificate_data),
+        key_pem=_pem(user_entry, "client-key", user.client_key_data),
+        verify=not cluster.insecure_skip_tls_verify,
+        server_name=cluster.tls_server_name or "",
+        proxy=cluster.proxy_url or proxy_of_environment("https" if is_tls else "http"),
+        no_proxy="" if cluster.proxy_url else _environment("NO_PROXY"),
+    )
+    if user.exec_plugin is not None:
+        plugin = ExecPlugin(
+            settings=user.exec_plugin,
+            base=user_entry.base,
+            cluster=cluster_entry.value,
+            ca_pem=ca_pem,
+            source=source,
+            timeout=timeout,
+        )
+        return _with_plugin(access, plugin)
+    access = msgspec.structs.replace(access, authorization=_authorization(user, user_entry.base))
+    return access if is_tls else msgspec.structs.replace(access, cert_pem=b"", key_pem=b"")
+
+
+def _object_to_cluster(cluster: _Cluster) -> str:
+    """What client-go's validateClusterInfo, and its TLS configuration, refuse; empty: nothing."""
+    if not cluster.server:
+        return "its cluster has no server"
+    has_ca = cluster.certificate_authority or cluster.certificate_authority_data
+    if cluster.certificate_authority and cluster.certificate_authority_data:
+        return "certificate-authority and certificate-authority-data are both given: keep one"
+    if cluster.insecure_skip_tls_verify and has_ca:
+        return (
+            "insecure-skip-tls-verify is true and a certificate authority is given: take "
+            "insecure-skip-tls-verify away"
+        )
+    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in ("http", "https"):
+        return f"proxy-url = {cluster.proxy_url!r}: only http:// and https:// can be used"
+    return ""
+
+
+def _object_to_user(user: _User) -> str:
+    """What client-go's validateAuthInfo refuses, and what dnm does not do; empty: nothing."""
+    impersonation = (user.as_user, user.as_uid, user.as_groups, user.as_user_extra)
+    if any(value is not None for value in impersonation):
+        return "it acts as somebody else (as, as-uid, as-groups): dnm acts as its own account only"
+    if user.auth_provider is not None:
+        return "it has an auth-provider, which kubectl gave up in 1.26: use an exec plug-in"
+    methods = [bool(user.token), bool(user.username or user.password)]
+    if sum(methods) > 1:
+        return "token and username are both given: keep one"
+    certificates = bool(user.client_certificate), bool(user.client_certificate_data)
+    keys = bool(user.client_key), bool(user.client_key_data)
+    if all(certificates) or (any(certificates) and all(keys)):
+        return "client-certificate or client-key is given as a file and as data: keep one"
+    if any(certificates) != any(keys):
+        return "client-certificate and client-key belong together, and only one is given"
+    return user.exec_plugin.objection() if user.exec_plugin is not None else ""
+
+
+def _pem(entry: _Entry, key: str, data: str | None) -> bytes:
+    """The data where it is given, else the file; empty where neither is."""
+    if data:
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"{key}-data is no base64: {error}") from error
+    path = entry.value.get(key)
+    return (entry.base / path).read_bytes() if path else b""
+
+
+def _authorization(user: _User, base: Path) -> Callable[[], str]:
+    """The value of the header; a tokenFile is read again each time, and the token stands in for it
+    where it can't be read (client-go's NewBearerAuthWithRefreshRoundTripper)."""
+    if user.token_file:
+        path = base / user.token_file
+        bearer_of_file(path, user.token or "")  # what can't be read is said now
+        return lambda: bearer_of_file(path, user.token or "")
+    if user.token:
+        return lambda: f"Bearer {user.token}"
+    if user.username or user.password:
+        pair = f"{user.username or ''}:{user.password or ''}".encode()
+        basic = f"Basic {base64.b64encode(pair).decode()}"
+        return lambda: basic
+    return lambda: ""
+
+
+def bearer_of_file(path: Path, otherwise: str = "") -> str:
+    """Returns the header with the token of a file, or with `otherwise` where it can't be read and
+    there is one. Raises KubeError."""
     try:
         with path.open("rb") as file:
-            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-            # Either loader is a safe one.
-            document = yaml.load(file, loader)  # nosec B506
-        return _read(document, path)
-    except (_NotPlainError, OSError, ValueError, RecursionError, yaml.YAMLError):
-        return None
+            token = file.read(_LARGEST).decode("ascii").strip()
+        return f"Bearer {token or otherwise}"
+    except (OSError, ValueError) as error:
+        if otherwise:
+            return f"Bearer {otherwise}"
+        raise KubeError(f"the token {path} can't be read: {error}") from error
 
 
-def _read(document: Any, path: Path) -> Access:
-    top = _mapping(document, _TOP)
-    context = _named(top, "contexts", "context", top.get("current-context"), _CONTEXT)
-    cluster = _named(top, "clusters", "cluster", context.get("cluster"), _CLUSTER)
-    user = _named(top, "users", "user", context.get("user"), _USER)
-    skips_verification = cluster.get("insecure-skip-tls-verify", False)
-    if not isinstance(skips_verification, bool):
-        raise _NotPlainError
-    server = _text(cluster, "server").rstrip("/")
-    is_tls = server.startswith("https")
-    base = path.absolute().parent
-    authorization = _authorization(user, base)
-    access = Access(
-        server=server,
-        source=f"the kubeconfig {path}",
-        authorization=lambda: authorization,
-        ca_pem=_pem(cluster, "certificate-authority", base) if is_tls else b"",
-        cert_pem=_pem(user, "client-certificate", base) if is_tls else b"",
-        key_pem=_pem(user, "client-key", base) if is_tls else b"",
-        verify=not skips_verification,
-        server_name=_text(cluster, "tls-server-name", needed=False),
+def _with_plugin(access: Access, plugin: ExecPlugin) -> Access:
+    """With what the plug-in gives now, and asks again for a token that expires."""
+    first = run_plugin(plugin)
+    known = [first]
+
+    def authorization() -> str:
+        if known[0].is_due():
+            known[0] = run_plugin(plugin)
+        return f"Bearer {known[0].token}" if known[0].token else ""
+
+    return msgspec.structs.replace(
+        access,
+        authorization=authorization,
+        cert_pem=first.certificate or access.cert_pem,
+        key_pem=first.key or access.key_pem,
     )
-    if bool(access.cert_pem) != bool(access.key_pem):
-        raise _NotPlainError
-    return access
 
 
-def _mapping(value: Any, known: set[str]) -> dict[str, Any]:
-    if not isinstance(value, dict) or not value.keys() <= known | {"extensions"}:
-        raise _NotPlainError
-    return value
+def proxy_of_environment(scheme: str) -> str:
+    """Returns the proxy for addresses of this scheme, as Go's http.ProxyFromEnvironment does."""
+    return _environment(f"{scheme.upper()}_PROXY")
 
 
-def _named(
-    document: dict[str, Any], kinds: str, kind: str, name: Any, known: set[str]
-) -> dict[str, Any]:
-    """The one entry of that name."""
-    entries = document.get(kinds)
-    if not isinstance(name, str) or not name or not isinstance(entries, list):
-        raise _NotPlainError
-    found = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name]
-    if len(found) != 1:
-        raise _NotPlainError
-    return _mapping(found[0].get(kind), known)
-
-
-def _text(source: dict[str, Any], key: str, needed: bool = True) -> str:
-    value = source.get(key)
-    if value is None and not needed:
-        return ""
-    if not isinstance(value, str) or not value:
-        raise _NotPlainError
-    return value
-
-
-def _pem(source: dict[str, Any], key: str, base: Path) -> bytes:
-    """The data where it is given, else the file; empty where neither is."""
-    if f"{key}-data" in source:
-        try:
-            return base64.b64decode(_text(source, f"{key}-data"), validate=True)
-        except binascii.Error as error:
-            raise _NotPlainError from error
-    if key in source:
-        return (base / _text(source, key)).read_bytes()
-    return b""
-
-
-def _authorization(user: dict[str, Any], base: Path) -> str:
-    """The header, in the order of precedence of the official client."""
-    if "token" in user:
-        return f"Bearer {_text(user, 'token')}"
-    if "tokenFile" in user:
-        return f"Bearer {(base / _text(user, 'tokenFile')).read_text().strip()}"
-    if "username" in user and "password" in user:
-        pair = f"{_text(user, 'username')}:{_text(user, 'password')}"
-        return f"Basic {base64.b64encode(pair.encode('ascii')).decode()}"
-    return ""
+def _environment(name: str) -> str:
+    return os.environ.get(name) or os.environ.get(name.lower()) or ""

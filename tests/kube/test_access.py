@@ -1,11 +1,13 @@
-"""Where the API is and who asks: every form of kubeconfig, with and without the official client."""
+"""Where the API is and who asks: every form of kubeconfig, judged by kubectl where it can be."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,9 +17,9 @@ import pytest
 
 from dnm.convert.kube_side import KubeConnection
 from dnm.convert.settings import Settings
+from dnm.kube import credentials
 from dnm.kube.access import Access
-from dnm.kube.credentials import _load_official, load_access
-from dnm.kube.kubeconfig import read_plain
+from dnm.kube.credentials import load_access
 from dnm.model.errors import KubeError
 from tests.builders import a_config
 from tests.scripted_server import ScriptedServer, answer
@@ -72,115 +74,204 @@ def a_kubeconfig(
     return path
 
 
-PLAIN = [
-    pytest.param({}, {"token": "abc"}, id="token"),
-    pytest.param({}, {"tokenFile": "token"}, id="token file"),
-    pytest.param({}, {"token": "abc", "tokenFile": "token"}, id="token before its file"),
-    pytest.param({}, {"username": "me", "password": "s:cret"}, id="password"),
+DATA = {
+    "client-certificate-data": encoded(PEM),
+    "client-key-data": encoded(KEY),
+}
+FILES = {"client-certificate": "client.pem", "client-key": "client.key"}
+
+USABLE = [  # cluster, user, what differs from an access that names nothing
+    pytest.param({}, {}, {}, id="nobody"),
+    pytest.param({}, {"token": "abc"}, {"authorization": "Bearer abc"}, id="token"),
     pytest.param(
-        {}, {"token": "abc", "username": "me", "password": "x"}, id="token before password"
+        {}, {"tokenFile": "token"}, {"authorization": "Bearer from-a-file"}, id="token file"
     ),
     pytest.param(
-        {"certificate-authority": "ca.pem"},
-        {"client-certificate": "client.pem", "client-key": "client.key"},
-        id="files",
+        {},
+        {"token": "abc", "tokenFile": "token"},
+        {"authorization": "Bearer from-a-file"},
+        id="a token's file before the token",
+    ),
+    pytest.param(
+        {},
+        {"token": "abc", "tokenFile": "none"},
+        {"authorization": "Bearer abc"},
+        id="the token where its file is gone",
+    ),
+    pytest.param(
+        {},
+        {"username": "me", "password": "s:crét"},
+        {"authorization": f"Basic {encoded('me:s:crét')}"},
+        id="password",
+    ),
+    pytest.param(
+        {"certificate-authority": "ca.pem"}, FILES, {"ca": PEM, "cert": PEM, "key": KEY}, id="files"
     ),
     pytest.param(
         {"certificate-authority-data": encoded(PEM)},
-        {"client-certificate-data": encoded(PEM), "client-key-data": encoded(KEY)},
+        DATA,
+        {"ca": PEM, "cert": PEM, "key": KEY},
         id="data",
     ),
     pytest.param(
-        {"certificate-authority-data": encoded(PEM), "certificate-authority": "missing.pem"},
-        {
-            "client-certificate-data": encoded(PEM),
-            "client-certificate": "missing.pem",
-            "client-key-data": encoded(KEY),
-            "client-key": "missing.key",
-            "token": "abc",
-        },
-        id="data before files",
-    ),
-    pytest.param(
-        {"insecure-skip-tls-verify": True, "tls-server-name": "inner.example.org"},
-        {"token": "abc"},
+        {"insecure-skip-tls-verify": True, "tls-server-name": "inside"},
+        {},
+        {"verify": False, "server_name": "inside"},
         id="verification off, another name",
     ),
-    pytest.param({"insecure-skip-tls-verify": False}, {"token": "abc"}, id="verification on"),
+    pytest.param({"insecure-skip-tls-verify": False}, {}, {}, id="verification on"),
+    pytest.param({"insecure-skip-tls-verify": None}, {}, {}, id="null is nothing"),
     pytest.param(
-        {"server": "http://127.0.0.1:8001/prefix/", "certificate-authority": "ca.pem"},
-        {"client-certificate": "client.pem", "client-key": "client.key"},
-        id="no TLS, no certificates",
+        {"server": "http://plain.example.org:8080/"},
+        FILES,
+        {"server": "http://plain.example.org:8080"},
+        id="no TLS",
     ),
-    pytest.param({"extensions": []}, {"token": "abc", "extensions": []}, id="extensions"),
+    pytest.param(
+        {"extensions": []},
+        {"token": "abc", "extensions": []},
+        {"authorization": "Bearer abc"},
+        id="extensions",
+    ),
+    pytest.param({"disable-compression": True}, {}, {}, id="compression"),
+    pytest.param({"proxy-url": "http://p:1"}, {}, {"proxy": "http://p:1"}, id="proxy"),
 ]
 
 
-def comparable(access: Access) -> dict[str, object]:
-    fields = {name: getattr(access, name) for name in access.__struct_fields__}
-    return {**fields, "authorization": access.authorization(), "source": ""}
+def seen(access: Access) -> dict[str, Any]:
+    """What an access says, without what says nothing."""
+    whole = {
+        "authorization": access.authorization(),
+        "ca": access.ca_pem.decode(),
+        "cert": access.cert_pem.decode(),
+        "key": access.key_pem.decode(),
+        "server_name": access.server_name,
+        "proxy": access.proxy,
+        **({} if access.verify else {"verify": False}),
+    }
+    server = access.server.removeprefix("https://api.example.org:6443")
+    return {key: value for key, value in {**whole, "server": server}.items() if value != ""}
 
 
-@pytest.mark.parametrize(("cluster", "user"), PLAIN)
-def test_a_plain_kubeconfig_is_read_as_the_official_client_reads_it(
-    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any]
+@pytest.mark.parametrize(("cluster", "user", "expected"), USABLE)
+def test_a_kubeconfig_says_who_asks_whom(
+    tmp_path: Path, cluster: Mapping[str, Any], user: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
     path = a_kubeconfig(tmp_path, cluster, user)
-    plain = read_plain(path)
-    assert plain is not None
-    assert comparable(plain) == comparable(_load_official(str(path), 5.0))
+    assert seen(load_access(a_config(kubeconfig_path=path))) == dict(expected)
+
+
+V1 = "client.authentication.k8s.io/v1"
+BOTH_CA = {"certificate-authority": "ca.pem", "certificate-authority-data": encoded(PEM)}
+INSECURE = {"insecure-skip-tls-verify": True}
+REFUSED = [
+    pytest.param({"insecure-skip-tls-verify": "false"}, {}, {}, "Expected `bool", id="false text"),
+    pytest.param({"insecure-skip-tls-verify": "yes"}, {}, {}, "Expected `bool", id="yes"),
+    pytest.param({"insecure-skip-tls-verify": 1}, {}, {}, "Expected `bool", id="one"),
+    pytest.param(
+        {**INSECURE, "certificate-authority": "ca.pem"},
+        {},
+        {},
+        "insecure-skip-tls-verify is true and a certificate authority",
+        id="insecure with an authority",
+    ),
+    pytest.param(
+        {**INSECURE, "certificate-authority-data": encoded(PEM)},
+        {},
+        {},
+        "insecure-skip-tls-verify is true and a certificate authority",
+        id="insecure with an authority's data",
+    ),
+    pytest.param(BOTH_CA, {}, {}, "both given", id="two authorities"),
+    pytest.param({"certificate-authority": "none.pem"}, {}, {}, "No such file", id="missing file"),
+    pytest.param({"certificate-authority-data": "###"}, {}, {}, "no base64", id="no base64"),
+    pytest.param({}, {"client-certificate": "client.pem"}, {}, "only one is given", id="no key"),
+    pytest.param({}, {**FILES, **DATA}, {}, "keep one", id="files and data"),
+    pytest.param({}, {"token": "a", "username": "b"}, {}, "keep one", id="two ways"),
+    pytest.param({}, {"token": 7}, {}, "Expected `str | null`", id="a number for a token"),
+    pytest.param({}, {"auth-provider": {"name": "oidc"}}, {}, "exec plug-in", id="provider"),
+    pytest.param({}, {}, {"current-context": "y"}, "'y' is not among", id="no such context"),
+    pytest.param({}, {}, {"clusters": {"a": 1}}, "clusters of .* is no list", id="no list"),
+    pytest.param({}, {}, {"contexts": [7]}, "has no name", id="contexts are numbers"),
+    pytest.param({}, {"exec": {"command": "x"}}, {}, "apiVersion", id="a plug-in of no version"),
+    pytest.param(
+        {},
+        {"exec": {"apiVersion": V1, "command": "x"}},
+        {},
+        "no interactiveMode",
+        id="a plug-in of no mode",
+    ),
+]
+# Of these kubectl makes something, and dnm says that it does not.
+NOT_UNDERSTOOD = [
+    pytest.param({}, {"token": "abc", "as": "root"}, {}, "its own account only", id="as"),
+    pytest.param({}, {"token": "abc", "as-groups": ["x"]}, {}, "its own account only", id="groups"),
+    pytest.param({"new-key": 1}, {}, {}, "unknown field `new-key`", id="a key of tomorrow"),
+    pytest.param({}, {"Token": "x"}, {}, "unknown field `Token`", id="another case"),
+    pytest.param({"proxy-url": "socks5h://p:1"}, {}, {}, "only http://", id="another proxy"),
+    pytest.param({}, {}, {"current-context": ""}, "no current-context", id="no context"),
+    pytest.param({}, {}, {"users": []}, "'u' is not among", id="no user"),
+    pytest.param({"server": ""}, {}, {}, "has no server", id="no server"),
+]
+
+
+@pytest.mark.parametrize(("cluster", "user", "top", "why"), REFUSED + NOT_UNDERSTOOD)
+def test_what_can_not_be_obeyed_is_refused(
+    tmp_path: Path,
+    cluster: Mapping[str, Any],
+    user: Mapping[str, Any],
+    top: Mapping[str, Any],
+    why: str,
+) -> None:
+    path = a_kubeconfig(tmp_path, cluster, user, **top)
+    with pytest.raises(KubeError, match=why) as refusal:
+        load_access(a_config(kubeconfig_path=path))
+    assert f"can't use the kubeconfig {path}" in str(refusal.value)
+
+
+def kubectl_takes(path: Path) -> bool:
+    """Whether kubectl gets as far as looking for the server: nobody answers at these names."""
+    run = subprocess.run(
+        ["kubectl", "--kubeconfig", str(path), "get", "--raw", "/version", "--request-timeout=1s"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "HOME": str(path.parent)},
+        check=False,
+    )
+    assert run.returncode != 0
+    looked = ("no such host", "lookup ", "was refused", "proxyconnect", "context deadline exceeded")
+    return any(word in run.stderr for word in looked)
 
 
 @pytest.mark.parametrize(
-    ("cluster", "user", "more"),
-    [
-        pytest.param({}, {"exec": {"command": "x"}}, {}, id="plug-in"),
-        pytest.param({}, {"auth-provider": {"name": "oidc"}}, {}, id="provider"),
-        pytest.param({}, {"token": "abc", "as": "root"}, {}, id="impersonation"),
-        pytest.param({"proxy-url": "http://p:1"}, {"token": "abc"}, {}, id="proxy"),
-        pytest.param({"new-key": 1}, {"token": "abc"}, {}, id="a key of tomorrow"),
-        pytest.param({"insecure-skip-tls-verify": "yes"}, {}, {}, id="another type"),
-        pytest.param({"certificate-authority": "none.pem"}, {}, {}, id="a missing file"),
-        pytest.param({"certificate-authority-data": "###"}, {}, {}, id="no base64"),
-        pytest.param({}, {"client-certificate": "client.pem"}, {}, id="no key"),
-        pytest.param({}, {"username": "me", "password": "crét"}, {}, id="a foreign letter"),
-        pytest.param({}, {"token": ""}, {}, id="empty token"),
-        pytest.param({}, {"token": 7}, {}, id="a number for a token"),
-        pytest.param({}, {}, {"current-context": "y"}, id="no such context"),
-        pytest.param({}, {}, {"current-context": ""}, id="no context"),
-        pytest.param({}, {}, {"users": []}, id="no user"),
-        pytest.param({}, {}, {"clusters": {}}, id="clusters are no list"),
-        pytest.param({}, {}, {"contexts": [7, None]}, id="contexts are numbers"),
-        pytest.param({"server": ""}, {}, {}, id="no server"),
-    ],
+    ("cluster", "user", "expected"),
+    # Their PEM holds no certificate: kubectl stops at that, dnm when it connects.
+    [param for param in USABLE if param.id not in ("files", "data")],
 )
-def test_whatever_is_not_plain_is_left_to_the_official_client(
-    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], more: dict[str, Any]
+def test_kubectl_takes_what_dnm_takes(
+    tmp_path: Path, cluster: Mapping[str, Any], user: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
-    assert read_plain(a_kubeconfig(tmp_path, cluster, user, **more)) is None
+    # Without any credentials kubectl asks a person for a name.
+    assert kubectl_takes(a_kubeconfig(tmp_path, cluster, user or {"token": "abc"}))
+
+
+@pytest.mark.parametrize(("cluster", "user", "top", "why"), REFUSED)
+def test_kubectl_refuses_what_dnm_refuses(
+    tmp_path: Path,
+    cluster: Mapping[str, Any],
+    user: Mapping[str, Any],
+    top: Mapping[str, Any],
+    why: str,
+) -> None:
+    assert not kubectl_takes(a_kubeconfig(tmp_path, cluster, user, **top))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "7", "\x00", "a: &a [*a]", "- - - -"])
 def test_a_file_that_is_no_kubeconfig_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "broken"
+    path = tmp_path / "kubeconfig"
     path.write_text(text)
-    with pytest.raises(KubeError, match=f"can't use the kubeconfig {path}: .*: mend it"):
-        load_access(a_config(kubeconfig_path=path))
-
-
-@pytest.mark.parametrize(
-    ("cluster", "user", "more"),
-    [
-        pytest.param({"certificate-authority": "none.pem"}, {}, {}, id="a missing file"),
-        pytest.param({}, {}, {"current-context": "y"}, id="no such context"),
-        pytest.param({}, {"exec": {"command": "/none"}}, {}, id="a malformed plug-in"),
-    ],
-)
-def test_a_kubeconfig_that_nobody_can_use_is_an_error(
-    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], more: dict[str, Any]
-) -> None:
-    path = a_kubeconfig(tmp_path, cluster, user, **more)
-    with pytest.raises(KubeError, match=f"can't use the kubeconfig {path}: "):
+    with pytest.raises(KubeError, match=f"can't use the kubeconfig {path}"):
         load_access(a_config(kubeconfig_path=path))
 
 
@@ -231,59 +322,46 @@ def test_a_missing_file_is_an_error_with_the_next_step(
 
 @pytest.fixture
 def in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Its token; the official client looks for it in one fixed place."""
-    from kubernetes.config import incluster_config
-
+    """Its token, in another place than the one that every pod has."""
     (tmp_path / "token").write_text("of-the-pod")
     (tmp_path / "ca.crt").write_text(PEM)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(credentials, "_SERVICE_ACCOUNT", tmp_path)
     return tmp_path / "token"
 
 
 def test_a_pod_uses_its_service_account(in_a_pod: Path) -> None:
     access = load_access(a_config())
     assert access.server == "https://10.0.0.1:443"
-    assert access.authorization() == "bearer of-the-pod"
+    assert access.authorization() == "Bearer of-the-pod"
     assert access.ca_pem == PEM.encode()
+    in_a_pod.write_text("exchanged")
+    assert access.authorization() == "Bearer exchanged"
 
 
-def test_a_token_that_vanishes_is_an_error(in_a_pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kubernetes.config.incluster_config import InClusterConfigLoader
-
-    loaders: list[Any] = []
-    load = InClusterConfigLoader.load_and_set
-
-    def note(loader: Any, *rest: Any) -> None:
-        loaders.append(loader)
-        load(loader, *rest)
-
-    monkeypatch.setattr(InClusterConfigLoader, "load_and_set", note)
+def test_a_token_that_vanishes_is_an_error(in_a_pod: Path) -> None:
     access = load_access(a_config())
     in_a_pod.unlink()
-    loaders[0].token_expires_at = datetime(2000, 1, 1)
-    with pytest.raises(KubeError, match="can't use the service account of this pod"):
+    with pytest.raises(KubeError, match=r"the token .* can't be read"):
         access.authorization()
 
 
-# --- what only the official client can do ----------------------------------------------------
+# --- plug-ins --------------------------------------------------------------------------------
 
 
 def a_plugin(directory: Path, script: str) -> dict[str, Any]:
     path = directory / "plugin"
     path.write_text(f"#!{sys.executable}\n{script}")
     path.chmod(0o755)
-    return {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path)}
+    return {"apiVersion": V1, "command": str(path), "interactiveMode": "Never"}
 
 
 def credential(token: str, expires: datetime | None = None) -> str:
     status = {"token": token}
     if expires is not None:
         status["expirationTimestamp"] = expires.strftime("%Y-%m-%dT%H:%M:%SZ")
-    version = "client.authentication.k8s.io/v1"
-    return json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
+    return json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status})
 
 
 def test_a_plugin_gives_the_token(tmp_path: Path) -> None:
@@ -311,8 +389,8 @@ def test_a_token_that_has_expired_is_asked_for_again(tmp_path: Path) -> None:
     ("script", "why"),
     [
         pytest.param("raise SystemExit('no ticket')", "no ticket", id="fails"),
-        pytest.param("print('hello')", "failed to decode", id="says something else"),
-        pytest.param("print('{}')", "malformed", id="says nothing"),
+        pytest.param("print('hello')", "did not print an ExecCredential", id="says something else"),
+        pytest.param("print('{}')", "missing required field", id="says nothing"),
     ],
 )
 def test_a_plugin_that_gives_nothing_is_an_error(tmp_path: Path, script: str, why: str) -> None:
@@ -350,14 +428,68 @@ def test_a_kubeconfig_that_others_can_write_runs_no_plugin(
     assert load().server
 
 
-def test_a_plugin_that_hangs_is_given_up(tmp_path: Path) -> None:
-    plugin = a_plugin(tmp_path, "import time; time.sleep(5)")
-    path = a_kubeconfig(tmp_path, user={"exec": plugin})
-    config = a_config(kubeconfig_path=path, request_timeout=timedelta(seconds=1))
-    with pytest.raises(
-        KubeError, match="took longer than request_timeout_seconds to give credentials"
-    ):
+def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        f"pathlib.Path({str(tmp_path / 'pids')!r}).write_text(f'{{os.getpid()}} {{child.pid}}')\n"
+        "time.sleep(600)"
+    )
+    path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, script)})
+    config = a_config(kubeconfig_path=path, request_timeout=timedelta(seconds=5))
+    with pytest.raises(KubeError, match=r"took longer than request_timeout_seconds .* was ended"):
         load_access(config)
+    for pid in (tmp_path / "pids").read_text().split():
+        until = time.monotonic() + 10
+        while is_alive(pid) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not is_alive(pid)
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_plugin_is_told_what_client_go_tells_it(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script = (
+        "import os, pathlib, sys\n"
+        f"pathlib.Path({str(told)!r}).write_text(os.environ['KUBERNETES_EXEC_INFO'] + chr(10)"
+        " + os.environ['SITE'] + chr(10) + ' '.join(sys.argv[1:]))\n"
+        f"print('''{credential('x')}''')"
+    )
+    plugin = {
+        **a_plugin(tmp_path, script),
+        "command": "./plugin",
+        "args": ["login", "--now"],
+        "env": [{"name": "SITE", "value": "hpc"}],
+        "provideClusterInfo": True,
+    }
+    path = a_kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, {"exec": plugin})
+    assert load_access(a_config(kubeconfig_path=path)).authorization() == "Bearer x"
+    info, site, arguments = told.read_text().split("\n")
+    assert (site, arguments) == ("hpc", "login --now")
+    cluster = {
+        "server": "https://api.example.org:6443",
+        "certificate-authority-data": encoded(PEM),
+    }
+    assert json.loads(info) == {
+        "apiVersion": V1,
+        "kind": "ExecCredential",
+        "spec": {"interactive": False, "cluster": cluster},
+    }
+
+
+def test_a_plugin_gives_a_certificate(tmp_path: Path) -> None:
+    status = {"clientCertificateData": PEM, "clientKeyData": KEY}
+    said = {"apiVersion": V1, "kind": "ExecCredential", "status": status}
+    plugin = a_plugin(tmp_path, f"print({json.dumps(said)!r})")
+    access = load_access(a_config(kubeconfig_path=a_kubeconfig(tmp_path, user={"exec": plugin})))
+    assert (access.cert_pem, access.key_pem) == (PEM.encode(), KEY.encode())
+    assert access.authorization() == ""
 
 
 def test_a_proxy_of_the_kubeconfig_or_the_environment_is_used(
