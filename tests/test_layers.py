@@ -57,7 +57,9 @@ HOUSE: dict[str, Rule] = {
         load=frozenset({"sys"}),  # where its own converter is installed
         values=frozenset({"urllib"}),  # taking an address apart
     ),
-    "kube": _rule("model demand.pod_request", PROCESSES | SCREEN | {"configparser"}),
+    "kube": _rule(
+        "model demand.pod_request", PROCESSES | SCREEN | {"configparser"}, exec_plugin=PROCESSES
+    ),
     "slurm": _rule("model", NETWORK | SCREEN | TEXT),
     "converter": _rule("model", NETWORK | (SCREEN - {"sys"}) | TEXT),
     "queues": _rule(

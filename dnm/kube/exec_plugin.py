@@ -19,6 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from dnm.model.errors import KubeError
+from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
 
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -135,14 +136,15 @@ def _run(plugin: ExecPlugin, out: int, err: int) -> int:
     settings = plugin.settings
     command = [plugin.program, *(settings.args or ())]
     try:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **_variables(plugin)},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
+        with fault_point("kube.plugin_start"):
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, **_variables(plugin)},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
     except OSError as error:
         hint = f"; {settings.install_hint}" if settings.install_hint else ""
         raise _refusal(plugin, f"can't be started: {error.strerror}{hint}") from error
@@ -158,7 +160,7 @@ def _run(plugin: ExecPlugin, out: int, err: int) -> int:
         ) from error
     finally:
         if process.returncode is None:
-            with suppress(ProcessLookupError):
+            with suppress(OSError), fault_point("kube.plugin_end"):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
