@@ -11,7 +11,7 @@ import msgspec
 from dnm.model.cluster import BatchNode, Mark, Node
 from dnm.model.config import Config, NamespacePolicy, NodeType
 from dnm.model.registry import ConversionRequest, LentNode, Phase
-from dnm.plan.phases import Facts
+from dnm.plan.facts import Facts
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 SIZE = {"vcore": 128_000, "memory": 256 * 10**9}

@@ -17,9 +17,10 @@ from dnm.model.errors import DnmError, ExitCode
 from dnm.model.plan import SetQueueLimits
 from dnm.model.registry import Pause, Phase, Registry
 from dnm.model.value import Resources
-from dnm.plan.brakes import close_breaker
-from dnm.plan.draft import Draft, queue_wants
+from dnm.plan.breaker import close_breaker
+from dnm.plan.known import gather_known
 from dnm.plan.phases import enter_phase
+from dnm.plan.queue_wants import queue_wants, serving_sizes
 from dnm.queues.baselines import Reading
 from dnm.queues.document import SourceDocument
 from dnm.queues.edit import QueueEdit, plan_rebase
@@ -156,7 +157,7 @@ def used_by_queue(config: Config, environ: Mapping[str, str]) -> dict[str, Resou
     """What the pods of every queue use now; None: they could not be read."""
     registry = load_registry(config, datetime.now(UTC))
     facts = take_snapshot(config, registry, *connect(config, environ), datetime.now(UTC))
-    demand = Draft(config, registry, facts).demand
+    demand = gather_known(config, registry, facts).demand
     return None if demand is None else {path: q.used for path, q in demand.queues.items()}
 
 
@@ -174,11 +175,8 @@ def rebase(
 
     def change(source: SourceDocument) -> QueueEdit:
         registry = load_registry(config, datetime.now(UTC))
-        serving: dict[str, dict[str, dict[str, int]]] = {}
-        for name, entry in sorted(registry.nodes.items()):
-            if entry.phase is Phase.SERVING and entry.owner == config.instance_id:
-                serving.setdefault(entry.queue, {})[name] = entry.counted
-        wants = queue_wants(config, registry, SetQueueLimits(queues=serving))
+        serving = SetQueueLimits(queues=serving_sizes(config, registry))
+        wants = queue_wants(config, registry, serving)
         return plan_rebase(source, wants, said, paths, forgotten)
 
     return rebase_queues(kube, place, change, is_sure, run_lock(config, _say_wait), yunikorn)

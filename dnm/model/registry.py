@@ -144,12 +144,18 @@ class Registry(Value):
     backoffs: dict[str, Backoff] = {}  # by node type
     breakers: dict[str, Breaker] = {}  # by queue path
     # By fingerprint of a group of equal pending pods; the file has always called it `waiting`.
-    stalled: dict[str, StalledPods] = msgspec.field(
-        default_factory=dict, name="waiting"
-    )  # by fingerprint of a group of equal pending pods
+    stalled: dict[str, StalledPods] = msgspec.field(default_factory=dict, name="waiting")
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
     last_run: RunRecord = RunRecord()
+
+    def nodes_of(self, instance: str, *phases: Phase) -> dict[str, LentNode]:
+        """The nodes of an instance that are in one of these phases, sorted by name."""
+        return {
+            name: entry
+            for name, entry in sorted(self.nodes.items())
+            if entry.phase in phases and entry.owner == instance
+        }
 
     @property
     def open_calls(self) -> dict[str, ConverterProcess | None]:

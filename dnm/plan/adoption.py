@@ -1,56 +1,50 @@
-"""Takes up the nodes that conversions brought, and those that carry our mark but are not recorded
-(a registry that was lost). Pure."""
+"""Takes up the Nodes that carry our mark but are not recorded (a registry that was lost). Pure."""
 
 from __future__ import annotations
 
-from dnm.model.cluster import Node
+from collections.abc import Container
+from datetime import datetime
+
+from dnm.model.cluster import Mark
+from dnm.model.config import Config
 from dnm.model.registry import LentNode, Phase
-from dnm.plan.draft import Draft
-from dnm.plan.phases import advance_request
+from dnm.model.value import Value
+from dnm.plan.facts import Facts
 
 
-def take_up_requests(draft: Draft) -> None:
-    """Each open request's new nodes join the record; what did not come in time is dropped."""
-    left = []
-    for request in draft.requests:
-        step = advance_request(draft.config, request, frozenset(draft.entries), draft.facts)
-        draft.entries |= step.joined
-        if step.request is not None:
-            left.append(step.request)
-        if step.conversion_failed:
-            error = (step.request and step.request.error) or step.note
-            draft.fail_conversion(request.node_type, request.count, error)
-        if step.note:
-            draft.errors.append(step.note)
-    draft.requests = left
+class Adoption(Value):
+    """The nodes to record again, and what is said of those that can't be."""
+
+    nodes: dict[str, LentNode]
+    notes: tuple[str, ...]
+    errors: tuple[str, ...]
 
 
-def adopt_marked_nodes(draft: Draft) -> None:
+def adopt_marked_nodes(config: Config, recorded: Container[str], facts: Facts) -> Adoption:
     """A Node with our mark is ours, whatever the registry says."""
-    for name, node in sorted((draft.facts.nodes or {}).items()):
-        if name in draft.entries or node.mark is None:
+    nodes, errors = {}, []
+    for name, node in sorted((facts.nodes or {}).items()):
+        mark = node.mark
+        if name in recorded or mark is None or mark.instance != config.instance_id:
             continue
-        if node.mark.instance != draft.config.instance_id:
-            continue
-        if node.mark.namespace not in draft.config.namespaces:
-            draft.errors.append(
-                f"{name} carries our mark for namespace {node.mark.namespace!r}, which is not "
+        if mark.namespace in config.namespaces:
+            nodes[name] = _from_mark(config, mark, facts.now)
+        else:
+            errors.append(
+                f"{name} carries our mark for namespace {mark.namespace!r}, which is not "
                 "monitored: add it to monitored_namespaces, or take the dynamic-node-manager/ "
                 "annotations off the Node"
             )
-            continue
-        draft.entries[name] = _from_mark(draft, node)
-        draft.notes.append(f"node={name} carries our mark and is recorded again")
+    notes = tuple(f"node={name} carries our mark and is recorded again" for name in nodes)
+    return Adoption(nodes=nodes, notes=notes, errors=tuple(errors))
 
 
-def _from_mark(draft: Draft, node: Node) -> LentNode:
-    assert node.mark is not None
-    policy = draft.config.namespaces[node.mark.namespace]
+def _from_mark(config: Config, mark: Mark, now: datetime) -> LentNode:
     return LentNode(
-        node_type=node.mark.node_type,
-        namespace=node.mark.namespace,
-        queue=node.mark.queue or policy.queue,
-        owner=node.mark.instance,
+        node_type=mark.node_type,
+        namespace=mark.namespace,
+        queue=mark.queue or config.namespaces[mark.namespace].queue,
+        owner=mark.instance,
         phase=Phase.JOINING,
-        since=draft.now,
+        since=now,
     )

@@ -1,22 +1,31 @@
 """The brakes: what keeps a wanted conversion from being started now. Pure.
 
 Caps are counted over the registry, every conversion under way, and every Node that carries our
-mark. The cooldown is between conversions; a node type backs off after failures; the breaker stops a
-queue whose nodes went unused, until its demand changes or a person says so.
+mark. The cooldown is between conversions; a node type backs off after failures. What stops a queue
+whose nodes went unused is in `breaker.py`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
-import msgspec
-
-from dnm.model.cluster import Node
+from dnm.model.cluster import BatchNode, Node
 from dnm.model.config import Config
 from dnm.model.plan import Reason
-from dnm.model.registry import Breaker, LentNode, Phase, Registry
-from dnm.plan.phases import backoff_delay
+from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
+from dnm.plan.facts import Facts
+from dnm.plan.known import Known
+from dnm.sizing.budget import ConversionBudget, count_left
+
+
+def conversion_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
+    """What caps and the batch side leave. A batch side that can't be read bounds nothing here: then
+    no conversion is started at all (`why_not_convert`)."""
+    at_hand = {} if facts.batch is None else _at_hand(config, registry, facts.batch)
+    return count_left(config, counted_as_lent(config, registry, facts.nodes or {}), at_hand)
 
 
 def counted_as_lent(
@@ -35,15 +44,39 @@ def counted_as_lent(
     return lent
 
 
+def _at_hand(config: Config, registry: Registry, batch: Mapping[str, BatchNode]) -> dict[str, int]:
+    """Node type -> batch nodes that could be lent now, by the converter's own judgement."""
+    counts = Counter(
+        config.type_of(name)
+        for name, node in batch.items()
+        if _can_be_lent(config, node) and name not in registry.nodes
+    )
+    return {node_type: counts[node_type] for node_type in config.node_types}
+
+
+def _can_be_lent(config: Config, node: BatchNode) -> bool:
+    return node.verdict == "OK" or (node.verdict == "PREEMPT" and config.allow_preempt)
+
+
 def is_paused(registry: Registry, now: datetime) -> bool:
     pause = registry.pause
     return pause is not None and (pause.until is None or now < pause.until)
 
 
-def why_not_convert(
+def why_not_convert(known: Known, registry: Registry, node_type: str) -> tuple[Reason, str] | None:
+    """What holds every conversion of this type back now; None: nothing does."""
+    batch = known.snapshot.batch
+    if isinstance(batch, Unreadable):
+        return Reason.NO_BATCH_NODE, batch.error
+    if batch is None:
+        return Reason.BATCH_NOT_ASKED, "the next run asks"
+    return why_wait(known.config, registry, node_type, known.now)
+
+
+def why_wait(
     config: Config, registry: Registry, node_type: str, now: datetime
 ) -> tuple[Reason, str] | None:
-    """What holds a conversion of this type back for now; None: nothing does."""
+    """The pause, the cooldown or the back-off that holds a conversion of this type back for now."""
     if is_paused(registry, now):
         assert registry.pause is not None
         return Reason.PAUSED, registry.pause.reason
@@ -58,69 +91,3 @@ def why_not_convert(
         error = f"{backoff.last_error}; " if backoff.last_error else ""
         return Reason.BACKOFF, f"{detail}; {error}`dnm reset {node_type}` ends it"
     return None
-
-
-def judge_breaker(
-    config: Config, registry: Registry, queue: str, demand: str, now: datetime
-) -> Breaker | None:
-    """The queue's breaker if it is tripped, for a queue that wants a conversion; `demand` is the
-    fingerprint of its pending pods. None: it may convert.
-
-    Changed demand is another chance (`take_chance`). But demand that changes all the time helps
-    nobody either: each chance that went unused makes the next one later.
-    """
-    breaker = registry.breakers.get(queue, Breaker())
-    if breaker.tripped_at is not None:
-        is_another = breaker.demand != demand and now >= next_chance(config, breaker)
-        return None if is_another else breaker
-    settled = now - 2 * config.check_interval
-    unused = sum(
-        1
-        for entry in registry.nodes.values()
-        if entry.queue == queue
-        and entry.phase is Phase.SERVING
-        and not entry.was_used
-        and entry.since <= settled
-    )
-    if breaker.strikes + unused < config.breaker_strikes:
-        return None
-    return Breaker(
-        strikes=breaker.strikes + unused, tripped_at=now, demand=demand, trips=breaker.trips + 1
-    )
-
-
-def next_chance(config: Config, breaker: Breaker) -> datetime:
-    """When changed demand lets a tripped breaker convert again: at once after the first trip."""
-    assert breaker.tripped_at is not None
-    wait = backoff_delay(config, breaker.trips - 1) if breaker.trips > 1 else timedelta(0)
-    return breaker.tripped_at + wait
-
-
-def take_chance(config: Config, breaker: Breaker) -> Breaker:
-    """A breaker that tripped, once its queue converts again: one node at a time, and one more that
-    goes unused trips it again."""
-    if breaker.tripped_at is None:
-        return breaker
-    return Breaker(strikes=config.breaker_strikes - 1, trips=breaker.trips)
-
-
-def close_breaker(registry: Registry, queue: str) -> Breaker:
-    """As a person wants it: the nodes that stand unused now are held against the queue no more,
-    neither while they stand nor when they go back."""
-    standing = (Phase.SERVING, Phase.RELEASING, Phase.RETURNING)
-    forgiven = sum(
-        entry.queue == queue and entry.phase in standing and not entry.was_used
-        for entry in registry.nodes.values()
-    )
-    return Breaker(strikes=-forgiven)
-
-
-def after_return(breakers: Mapping[str, Breaker], entry: LentNode) -> dict[str, Breaker]:
-    """The breakers once a node has gone back: unused, it is a strike; used, all is forgotten."""
-    changed = dict(breakers)
-    before = changed.get(entry.queue, Breaker())
-    if entry.was_used:
-        changed.pop(entry.queue, None)
-    elif entry.counted and before.tripped_at is None:
-        changed[entry.queue] = msgspec.structs.replace(before, strikes=before.strikes + 1)
-    return changed

@@ -3,147 +3,188 @@
 from __future__ import annotations
 
 import difflib
-from collections import Counter
+from collections.abc import Mapping
 
-from dnm.model.cluster import BatchNode
+import msgspec
+
 from dnm.model.plan import QueueVerdict, Reason, Verdict
-from dnm.model.registry import ConversionRequest
-from dnm.model.value import Unreadable
-from dnm.plan.brakes import (
-    counted_as_lent,
-    judge_breaker,
-    next_chance,
-    take_chance,
-    why_not_convert,
-)
-from dnm.plan.draft import Draft
-from dnm.sizing.budget import ConversionBudget, NodePool, count_left
-from dnm.sizing.queue_sizing import QueueSizing
+from dnm.model.registry import Breaker, ConversionRequest, Registry
+from dnm.model.value import Value
+from dnm.plan.brakes import conversion_budget, why_not_convert
+from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
+from dnm.plan.known import Known
+from dnm.plan.limits import PlannedLimits
+from dnm.plan.returns import Returned
+from dnm.plan.supply import node_supply
+from dnm.sizing.budget import NodePool
+from dnm.sizing.queue_sizing import QueueSizing, Sizing
 from dnm.sizing.sizing import size_queues
 
 
-def plan_conversions(draft: Draft) -> None:
+class Converted(Value):
+    """`verdicts` by monitored queue. `requests`: the new ones, which `registry` holds already."""
+
+    returned: Returned
+    registry: Registry
+    verdicts: Mapping[str, QueueVerdict]
+    requests: tuple[ConversionRequest, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+def plan_conversions(returned: Returned) -> Converted:
     """A verdict for every monitored queue, and the requests that follow."""
-    if draft.demand is None or draft.facts.nodes is None or draft.source is None:
-        reason = Reason.QUEUE_UNREADABLE if draft.demand else Reason.DEMAND_UNREADABLE
-        for queue in draft.config.queues:
-            _wait(draft, queue, reason, draft.refusal if draft.demand else "")
-        return
+    limits, known = returned.limits, returned.limits.fenced.known
+    if known.demand is None or known.facts.nodes is None or known.source is None:
+        return _blind(returned)
     sizing = size_queues(
-        draft.config, draft.demand, draft.limits, draft.node_supply(), conversion_budget(draft)
+        known.config,
+        known.demand,
+        limits.limits,
+        node_supply(known, returned.registry),
+        conversion_budget(known.config, returned.registry, known.facts),
     )
-    for queue in draft.config.queues:
-        if queue in sizing.verdicts:
-            draft.queue_verdicts[queue] = sizing.verdicts[queue]
-        if queue not in draft.limits:
-            _wait(draft, queue, Reason.QUEUE_UNREADABLE, _no_such_queue(draft, queue))
-            draft.errors.append(draft.queue_verdicts[queue].detail)
-        elif unread := draft.unreadable_namespaces(queue):
-            _wait(draft, queue, Reason.DEMAND_UNREADABLE, f"namespace {', '.join(unread)}")
-    left = draft.config.max_conversions_per_run
-    may_start = {pool.node_type: _why_not(draft, pool.node_type) for pool in sizing.granted()}
-    for pool, granted in sizing.granted().items():
-        obstacle = _why_not_queue(draft, sizing.queues[pool.queue]) or may_start[pool.node_type]
-        if not obstacle and left <= 0:
-            per_run = draft.config.max_conversions_per_run
-            obstacle = Reason.CAPPED, f"max_conversions_per_run = {per_run}"
-        if not obstacle:
-            left -= _request(draft, pool, granted, left)
-        elif pool.queue not in {request.queue for request in draft.new_requests}:
-            _wait(draft, pool.queue, *obstacle)
-
-
-def conversion_budget(draft: Draft) -> ConversionBudget:
-    """What caps and the batch side leave. A batch side that can't be read bounds nothing here:
-    then no conversion is started at all (`_why_not`)."""
-    lent = counted_as_lent(draft.config, draft.registry(), draft.facts.nodes or {})
-    return count_left(draft.config, lent, _at_hand(draft))
-
-
-def _at_hand(draft: Draft) -> dict[str, int]:
-    """Node type -> batch nodes that could be lent now, by the converter's own judgement."""
-    if draft.facts.batch is None:
-        return {}
-    counts: Counter[str] = Counter()
-    for name, node in draft.facts.batch.items():
-        if _can_be_lent(draft, node) and name not in draft.entries:
-            counts[draft.config.type_of(name) or ""] += 1
-    return {node_type: counts[node_type] for node_type in draft.config.node_types}
-
-
-def _can_be_lent(draft: Draft, node: BatchNode) -> bool:
-    return node.verdict == "OK" or (node.verdict == "PREEMPT" and draft.config.allow_preempt)
-
-
-def _why_not(draft: Draft, node_type: str) -> tuple[Reason, str] | None:
-    """What holds every conversion of this type back now."""
-    if isinstance(draft.snapshot.batch, Unreadable):
-        return Reason.NO_BATCH_NODE, draft.snapshot.batch.error
-    if draft.snapshot.batch is None:
-        return Reason.BATCH_NOT_ASKED, "the next run asks"
-    return why_not_convert(draft.config, draft.registry(), node_type, draft.now)
-
-
-def _why_not_queue(draft: Draft, sizing: QueueSizing) -> tuple[Reason, str] | None:
-    queue = sizing.queue
-    if queue not in draft.limits:
-        return Reason.QUEUE_UNREADABLE, _no_such_queue(draft, queue)
-    unread = draft.unreadable_namespaces(queue)
-    if unread:
-        return Reason.DEMAND_UNREADABLE, f"namespace {', '.join(unread)}"
-    if draft.refusal:
-        return Reason.QUEUE_UNREADABLE, draft.refusal
-    if not sizing.for_pods:
-        return None
-    breaker = judge_breaker(draft.config, draft.registry(), queue, sizing.fingerprint, draft.now)
-    if breaker is None:
-        return None
-    draft.breakers[queue] = breaker
-    detail = f"{breaker.strikes} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
-    if breaker.demand != sizing.fingerprint:
-        chance = next_chance(draft.config, breaker)
-        detail += f"; changed demand is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
-    return Reason.BREAKER, detail
-
-
-def _no_such_queue(draft: Draft, queue: str) -> str:
-    close = difflib.get_close_matches(queue, draft.limits, n=1)
-    hint = f", did you mean {close[0]}?" if close else "; `dnm queues show` lists those there are"
-    return f"the queue document has no queue {queue}{hint}"
-
-
-def _wait(draft: Draft, queue: str, reason: Reason, detail: str = "") -> None:
-    draft.queue_verdicts[queue] = QueueVerdict(
-        queue=queue, verdict=Verdict.WAIT, reason=reason, detail=detail
+    obstacles = {queue: why_not_judge(limits, queue) for queue in known.config.queues}
+    start = Converted(
+        returned=returned,
+        registry=returned.registry,
+        verdicts={
+            **sizing.verdicts,
+            **{queue: one for queue, one in obstacles.items() if one is not None},
+        },
+        errors=tuple(
+            one.detail
+            for queue, one in obstacles.items()
+            if one is not None and queue not in limits.limits
+        ),
     )
+    return _start_all(start, sizing)
 
 
-def _request(draft: Draft, pool: NodePool, granted: int, left: int) -> int:
-    """Writes the request down; says how many nodes it asks for."""
-    backoff = draft.backoffs.get(pool.node_type)
-    ask_at_most = backoff.ask_at_most if backoff else granted
-    count = min(granted, left, ask_at_most)
-    if pool.queue in draft.breakers:
-        breaker = take_chance(draft.config, draft.breakers[pool.queue])
-        draft.breakers[pool.queue] = breaker
-        count = 1 if breaker.trips else count
-    number = len(draft.new_requests) + 1
-    known = sorted(
-        name
-        for name in draft.facts.nodes or {}
-        if draft.config.type_of(name) == pool.node_type and name not in draft.entries
-    )
-    draft.new_requests.append(
-        ConversionRequest(
-            id=f"{draft.now:%Y%m%dT%H%M%S%f}-{number}",
-            node_type=pool.node_type,
-            namespace=pool.namespace,
-            queue=pool.queue,
-            owner=draft.config.instance_id,
-            count=count,
-            since=draft.now,
-            known_nodes=tuple(known),
+def _blind(returned: Returned) -> Converted:
+    """Nothing is known of any queue, so all of them wait."""
+    limits, known = returned.limits, returned.limits.fenced.known
+    if known.demand is None:
+        reason, detail = Reason.DEMAND_UNREADABLE, ""
+    else:
+        reason, detail = Reason.QUEUE_UNREADABLE, limits.refusal
+    verdicts = {queue: _wait(queue, reason, detail) for queue in known.config.queues}
+    return Converted(returned=returned, registry=returned.registry, verdicts=verdicts)
+
+
+def why_not_judge(limits: PlannedLimits, queue: str) -> QueueVerdict | None:
+    """Why nothing that is known of the queue's pods and limits may be acted on; None: it may."""
+    if queue not in limits.limits:
+        close = difflib.get_close_matches(queue, limits.limits, n=1)
+        hint = (
+            f", did you mean {close[0]}?" if close else "; `dnm queues show` lists those there are"
         )
+        detail = f"the queue document has no queue {queue}{hint}"
+        return _wait(queue, Reason.QUEUE_UNREADABLE, detail)
+    unread = limits.fenced.known.unreadable_namespaces(queue)
+    if unread:
+        return _wait(queue, Reason.DEMAND_UNREADABLE, f"namespace {', '.join(unread)}")
+    return None
+
+
+def _start_all(start: Converted, sizing: Sizing) -> Converted:
+    """One need after the other, in the order in which nodes are handed out; what is started for
+    one is no longer left to the next."""
+    known = start.returned.limits.fenced.known
+    granted = sizing.granted()
+    brakes = {
+        pool.node_type: why_not_convert(known, start.registry, pool.node_type) for pool in granted
+    }
+    so_far = start
+    for pool, count in granted.items():
+        so_far, obstacle = _judge_queue(so_far, sizing.queues[pool.queue])
+        obstacle = obstacle or _wait_for(pool.queue, brakes[pool.node_type])
+        so_far = _wait_or_request(so_far, pool, count, obstacle)
+    return so_far
+
+
+def _wait_or_request(
+    before: Converted, pool: NodePool, granted: int, obstacle: QueueVerdict | None
+) -> Converted:
+    """Writes one request down, or says why its queue waits."""
+    most = before.returned.limits.fenced.known.config.max_conversions_per_run
+    left = most - sum(request.count for request in before.requests)
+    if obstacle is None and left <= 0:
+        obstacle = _wait(pool.queue, Reason.CAPPED, f"max_conversions_per_run = {most}")
+    if obstacle is None:
+        return _request(before, pool, min(granted, left))
+    if pool.queue in {request.queue for request in before.requests}:
+        return before
+    return msgspec.structs.replace(before, verdicts={**before.verdicts, pool.queue: obstacle})
+
+
+def _judge_queue(before: Converted, sizing: QueueSizing) -> tuple[Converted, QueueVerdict | None]:
+    """Why the queue gets no node now, if so; a breaker that trips is written down."""
+    limits, queue = before.returned.limits, sizing.queue
+    known = limits.fenced.known
+    obstacle = why_not_judge(limits, queue)
+    if obstacle is None and limits.refusal:
+        obstacle = _wait(queue, Reason.QUEUE_UNREADABLE, limits.refusal)
+    if obstacle is not None or not sizing.for_pods:
+        return before, obstacle
+    demand = sizing.fingerprint
+    breaker = judge_breaker(known.config, before.registry, queue, demand, known.now)
+    if breaker is None:
+        return before, None
+    detail = f"{breaker.strikes} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
+    if breaker.demand != demand:
+        chance = next_chance(known.config, breaker)
+        detail += f"; changed demand is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
+    return _with_breaker(before, queue, breaker), _wait(queue, Reason.BREAKER, detail)
+
+
+def _with_breaker(before: Converted, queue: str, breaker: Breaker) -> Converted:
+    breakers = {**before.registry.breakers, queue: breaker}
+    registry = msgspec.structs.replace(before.registry, breakers=breakers)
+    return msgspec.structs.replace(before, registry=registry)
+
+
+def _request(before: Converted, pool: NodePool, count: int) -> Converted:
+    """Writes the request down: for so many nodes, as far as the back-off of the type and the
+    breaker of the queue allow it."""
+    known, registry = before.returned.limits.fenced.known, before.registry
+    backoff, breaker = registry.backoffs.get(pool.node_type), registry.breakers.get(pool.queue)
+    if backoff is not None:
+        count = min(count, backoff.ask_at_most)
+    if breaker is not None:
+        before = _with_breaker(before, pool.queue, take_chance(known.config, breaker))
+    request = ConversionRequest(
+        id=f"{known.now:%Y%m%dT%H%M%S%f}-{len(before.requests) + 1}",
+        node_type=pool.node_type,
+        namespace=pool.namespace,
+        queue=pool.queue,
+        owner=known.config.instance_id,
+        count=allowed_at_once(breaker, count),
+        since=known.now,
+        known_nodes=_known_nodes(known, registry, pool.node_type),
     )
-    draft.last_conversion = draft.now
-    return count
+    return msgspec.structs.replace(
+        before,
+        registry=msgspec.structs.replace(
+            before.registry,
+            requests=(*before.registry.requests, request),
+            last_conversion=known.now,
+        ),
+        requests=(*before.requests, request),
+    )
+
+
+def _known_nodes(known: Known, registry: Registry, node_type: str) -> tuple[str, ...]:
+    """Nodes of the type that are there and not recorded: the conversion did not bring them."""
+    return tuple(
+        name
+        for name in sorted(known.facts.nodes or {})
+        if known.config.type_of(name) == node_type and name not in registry.nodes
+    )
+
+
+def _wait_for(queue: str, brake: tuple[Reason, str] | None) -> QueueVerdict | None:
+    return _wait(queue, *brake) if brake else None
+
+
+def _wait(queue: str, reason: Reason, detail: str = "") -> QueueVerdict:
+    return QueueVerdict(queue=queue, verdict=Verdict.WAIT, reason=reason, detail=detail)

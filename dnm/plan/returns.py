@@ -1,119 +1,87 @@
-"""Which nodes go back: chosen, fenced, looked at once more, handed to the converter. Pure.
+"""Which fenced nodes are handed to the converter now. Pure.
 
-A node takes two runs at least to leave: one shrinks the queue and fences it, a later one has seen
-the fence, no pod on it, the queue without it, and Slurm without it, and only then asks for its
-return. Demand that comes back in between takes the fence off again.
+The second of the two runs that a return takes at least: this one has seen the fence, no pod on the
+node, the queue without it, and Slurm without it, and only then asks for its return.
 """
 
 from __future__ import annotations
 
-from dnm.model.plan import Reason, Verdict
-from dnm.model.queue_path import may_edit
-from dnm.model.registry import Phase
+from collections.abc import Mapping
+
+import msgspec
+
+from dnm.model.errors import QueueError
+from dnm.model.plan import NodeVerdict, Reason, Verdict
+from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.value import Value
 from dnm.plan.brakes import is_paused
-from dnm.plan.conversions import conversion_budget
-from dnm.plan.draft import Draft
+from dnm.plan.fences import paused
+from dnm.plan.known import Known
+from dnm.plan.limits import PlannedLimits
 from dnm.plan.phases import enter_phase
-from dnm.sizing.releases import Candidates, choose_releases, recall
+from dnm.queues.ledger import decode_ledger
 
 
-def plan_fences(draft: Draft) -> None:
-    """Lifts the fences of nodes that are wanted again, then chooses whom to fence next."""
-    if draft.demand is None or draft.facts.nodes is None:
-        return
-    _lift_fences(draft)
-    names = tuple(name for name in draft.wants_release if _may_leave(draft, name))
-    if not names:
-        return
-    asked = Candidates(
-        now=draft.now,
-        names=names,
-        at_most=draft.config.max_reversions_per_run,
-        budget=conversion_budget(draft),
-    )
-    chosen = choose_releases(draft.config, draft.demand, draft.limits, draft.node_supply(), asked)
-    draft.verdicts |= chosen.verdicts
-    for name in chosen.go:
-        draft.entries[name] = enter_phase(draft.entries[name], Phase.RELEASING, draft.now)
-    draft.remember_stalled(chosen.stalled)
+class Returned(Value):
+    """`names`: the nodes that the converter is called for, in order."""
+
+    limits: PlannedLimits
+    registry: Registry
+    verdicts: Mapping[str, NodeVerdict]
+    names: tuple[str, ...] = ()
 
 
-def _may_leave(draft: Draft, name: str) -> bool:
-    entry = draft.entries[name]
-    if name in draft.before.held:
-        draft.say(name, Reason.HELD, Verdict.KEEP, f"dnm unhold {name}")
-    elif is_paused(draft.before, draft.now):
-        _say_paused(draft, name)
-    elif draft.refusal or draft.source is None:
-        draft.say(name, Reason.QUEUE_UNREADABLE, Verdict.WAIT, draft.refusal)
-    elif not may_edit(entry.queue, draft.config.allowed_queue_prefixes):
-        detail = f"{entry.queue} is outside allowed_queue_prefixes, so it can't be shrunk"
-        draft.say(name, Reason.QUEUE_UNREADABLE, Verdict.WAIT, detail)
-    elif draft.unreadable_namespaces(entry.queue):
-        draft.say(name, Reason.DEMAND_UNREADABLE, Verdict.WAIT)
-    else:
-        return True
-    return False
-
-
-def _say_paused(draft: Draft, name: str) -> None:
-    assert draft.before.pause is not None
-    draft.say(name, Reason.PAUSED, Verdict.WAIT, draft.before.pause.reason)
-
-
-def _lift_fences(draft: Draft) -> None:
-    """Whatever has come to speak for a fenced node before the converter was asked, wins."""
-    fenced = draft.own(Phase.RELEASING)
-    if not fenced or draft.demand is None:
-        return
-    node_supply = draft.node_supply()
-    wanted = recall(
-        draft.config, draft.demand, draft.limits, node_supply, fenced, conversion_budget(draft)
-    )
-    prefixes = draft.config.allowed_queue_prefixes
-    for name in fenced:
-        if name in draft.before.held:
-            draft.say(name, Reason.HELD, Verdict.KEEP, f"dnm unhold {name}")
-        elif draft.refusal or not may_edit(fenced[name].queue, prefixes):
-            detail = "its queue can't be shrunk, so it serves on"
-            draft.say(name, Reason.QUEUE_UNREADABLE, Verdict.KEEP, detail)
-        elif wanted[name].verdict is not Verdict.REVERT:
-            draft.verdicts[name] = wanted[name]
-        else:
-            continue
-        draft.entries[name] = enter_phase(
-            draft.entries[name], Phase.SERVING, draft.now, idle_since=None
-        )
-
-
-def plan_returns(draft: Draft) -> None:
+def plan_returns(limits: PlannedLimits) -> Returned:
     """Hands nodes to the converter, oldest first, within the run's budget."""
-    left = draft.config.max_reversions_per_run
-    ready = [name for name in draft.wants_return if _is_ready(draft, name)]
-    for name in sorted(ready, key=lambda name: (draft.entries[name].since, name)):
-        if is_paused(draft.before, draft.now):
-            _say_paused(draft, name)
-        elif left <= 0:
-            most = draft.config.max_reversions_per_run
-            draft.say(name, Reason.BUDGET, Verdict.WAIT, f"max_reversions_per_run = {most}")
+    fenced = limits.fenced
+    known, most = fenced.known, fenced.known.config.max_reversions_per_run
+    nodes, verdicts = dict(fenced.registry.nodes), dict(fenced.verdicts)
+    names: list[str] = []
+    for name, entry in _fenced(fenced.standing.advanced.may_return, fenced.registry):
+        in_service = known.facts.is_in_service(name)
+        if in_service is None:
+            detail = "Slurm could not be asked about it"
+            verdicts[name] = _verdict(name, Verdict.WAIT, Reason.UNKNOWN, detail)
+        elif in_service:
+            # The next look finds it offered to both and calls a person.
+            nodes[name] = enter_phase(entry, Phase.RETURNING, known.now)
+        elif not is_shrunk(known, name):
+            continue
+        elif is_paused(fenced.registry, known.now):
+            verdicts[name] = paused(fenced.registry, name)
+        elif len(names) >= most:
+            detail = f"max_reversions_per_run = {most}"
+            verdicts[name] = _verdict(name, Verdict.WAIT, Reason.BUDGET, detail)
         else:
-            left -= 1
-            if draft.entries[name].phase is Phase.RELEASING:
-                draft.entries[name] = enter_phase(draft.entries[name], Phase.RETURNING, draft.now)
-            draft.returns.append(name)
-            draft.say(name, Reason.RETURNING, Verdict.REVERT)
+            if entry.phase is Phase.RELEASING:
+                nodes[name] = enter_phase(entry, Phase.RETURNING, known.now)
+            names.append(name)
+            verdicts[name] = _verdict(name, Verdict.REVERT, Reason.RETURNING)
+    registry = msgspec.structs.replace(fenced.registry, nodes=nodes)
+    return Returned(limits=limits, registry=registry, verdicts=verdicts, names=tuple(names))
 
 
-def _is_ready(draft: Draft, name: str) -> bool:
-    entry = draft.entries.get(name)
-    if entry is None or entry.phase not in (Phase.RELEASING, Phase.RETURNING):
+def _fenced(names: tuple[str, ...], registry: Registry) -> list[tuple[str, LentNode]]:
+    """Those of the nodes that still leave, the oldest first."""
+    leaving = [
+        (name, registry.nodes[name])
+        for name in names
+        if registry.nodes[name].phase in (Phase.RELEASING, Phase.RETURNING)
+    ]
+    return sorted(leaving, key=lambda one: (one[1].since, one[0]))
+
+
+def is_shrunk(known: Known, name: str) -> bool:
+    """Whether the document that was read no longer counts the node."""
+    if known.source is None:
         return False
-    in_service = draft.facts.is_in_service(name)
-    if in_service is None:
-        draft.say(name, Reason.UNKNOWN, Verdict.WAIT, "Slurm could not be asked about it")
-        return False
-    if in_service:
-        # The next look finds it offered to both and calls a person.
-        draft.entries[name] = enter_phase(entry, Phase.RETURNING, draft.now)
-        return False
-    return draft.is_shrunk(name)
+    try:
+        ledger = decode_ledger(known.source.ledger_text)
+    except QueueError:
+        return False  # the edit of the document says why
+    section = ledger.sections.get(known.config.instance_id)
+    return section is None or not any(name in nodes for nodes in section.queues.values())
+
+
+def _verdict(name: str, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:
+    return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)

@@ -34,14 +34,9 @@ from dnm.model.plan import (
 )
 from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, LentNode, Registry
 from dnm.model.value import Unreadable, Value
-from dnm.plan.draft import queue_wants
-from dnm.plan.phases import (
-    conversion_error,
-    request_ended,
-    return_ended,
-    return_error,
-    with_failure,
-)
+from dnm.plan.backoff import with_failure
+from dnm.plan.ended_calls import conversion_error, request_ended, return_ended, return_error
+from dnm.plan.queue_wants import queue_wants
 from dnm.queues.edit import plan_queue_edit
 from dnm.queues.writer import apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient

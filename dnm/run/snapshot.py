@@ -13,9 +13,10 @@ from typing import Protocol
 from dnm.model.cluster import BatchNode, Claim, ConfigMap, Node, Pod, PodList, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import KubeError, YunikornError
-from dnm.model.plan import Snapshot, Verdict
-from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
+from dnm.model.plan import Snapshot
+from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
+from dnm.plan.batch_side import needs_batch_side
 
 DEFAULTS_NAME = "yunikorn-defaults"
 
@@ -56,7 +57,7 @@ def take_snapshot(
     pods = kube.read_pods(tuple(sorted(config.namespaces)))
     queue_maps = _read_queue_maps(config, kube)
     batch: Mapping[str, BatchNode] | Unreadable | None = None
-    if _needs_batch_side(config, registry, nodes, pods):
+    if needs_batch_side(config, registry, nodes, pods):
         batch = converter.list_nodes()
     return Snapshot(
         taken_at=taken_at,
@@ -95,28 +96,6 @@ def _read_queue_maps(
     except KubeError as error:
         return Unreadable(what=f"ConfigMap {namespace}/{name}", error=str(error))
     return configs, defaults
-
-
-def _needs_batch_side(
-    config: Config,
-    registry: Registry,
-    nodes: tuple[Node, ...],
-    pods: PodList | Unreadable,
-) -> bool:
-    present = {node.name for node in nodes}
-    for name, entry in registry.nodes.items():
-        if entry.phase is not Phase.SERVING or name not in present:
-            return True
-    if registry.requests or any(policy.min_nodes for policy in config.namespaces.values()):
-        return True
-    # The last run wanted a conversion, or would have if it had known what is at hand.
-    if any(status.verdict != Verdict.KEEP.value for status in registry.last_run.queues.values()):
-        return True
-    if isinstance(pods, Unreadable):
-        return False
-    return any(
-        not pod.node and pod.is_yunikorn and pod.namespace in config.namespaces for pod in pods.pods
-    )
 
 
 def _read_claims(kube: Kube, pods: PodList | Unreadable) -> tuple[Claim, ...] | Unreadable:

@@ -13,8 +13,8 @@ from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.registry import Backoff, Breaker, Registry
-from dnm.plan.brakes import next_chance
-from dnm.plan.phases import with_failure
+from dnm.plan.backoff import with_failure
+from dnm.plan.breaker import next_chance
 from dnm.plan.planner import make_plan
 from dnm.queues.document import parse_document
 from dnm.queues.edit import QueueEdit

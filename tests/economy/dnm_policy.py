@@ -24,8 +24,8 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.registry import ConversionRequest, Registry, RunRecord
-from dnm.plan.draft import queue_wants
 from dnm.plan.planner import make_plan
+from dnm.plan.queue_wants import queue_wants
 from dnm.queues.document import parse_document, resolve_document, with_document
 from dnm.queues.edit import plan_queue_edit
 from tests.economy.policies import MOST_NODES

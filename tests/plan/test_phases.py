@@ -13,14 +13,11 @@ from dnm.model.cluster import Mark
 from dnm.model.config import NodeType
 from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, ConverterProcess, Ended, Phase, Registry
-from dnm.plan.phases import (
-    MAX_ATTEMPTS,
-    Facts,
-    advance_node,
-    advance_request,
-    backoff_delay,
-    without_future,
-)
+from dnm.plan.backoff import backoff_delay
+from dnm.plan.facts import Facts
+from dnm.plan.known import without_future
+from dnm.plan.phases import MAX_ATTEMPTS, advance_node
+from dnm.plan.requests import advance_request
 from tests.builders import (
     FENCED,
     NOW,

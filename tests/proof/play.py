@@ -22,8 +22,8 @@ from dnm.model.fault_points import struck_by
 from dnm.model.plan import Pass, SetQueueLimits
 from dnm.model.quantity import format_yunikorn
 from dnm.model.registry import Pause, Phase, Registry
-from dnm.plan.draft import queue_wants
 from dnm.plan.phases import enter_phase
+from dnm.plan.queue_wants import queue_wants
 from dnm.queues.baselines import Reading
 from dnm.queues.document import LimitPlace, parse_document, replace_limits
 from dnm.queues.edit import plan_rebase

@@ -1,0 +1,96 @@
+"""The actions of a plan, in their order. Pure.
+
+Converters that hang are ended, marks and lifted fences, then the queue edit, then new fences, then
+conversions, then returns. So capacity grows before promises, and promises shrink before capacity.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dnm.model.cluster import Mark, Node
+from dnm.model.plan import (
+    Action,
+    EndConverter,
+    Fence,
+    MarkNode,
+    ReturnNode,
+    StartConversion,
+    Unfence,
+)
+from dnm.model.registry import Phase
+from dnm.plan.conversions import Converted
+
+_IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
+
+
+def list_actions(converted: Converted) -> list[Action]:
+    """What follows from the decisions and from what is there already."""
+    returned, registry = converted.returned, converted.registry
+    limits, known = returned.limits, returned.limits.fenced.known
+    nodes = known.facts.nodes or {}
+    ours = [
+        (name, entry)
+        for name, entry in sorted(registry.nodes.items())
+        if name in nodes and entry.owner == known.config.instance_id
+    ]
+    actions: list[Action] = [*overdue_converters(converted)]
+    actions += [
+        MarkNode(node=name, mark=entry.mark)
+        for name, entry in ours
+        if entry.phase in _IN_USE and not _carries(nodes[name], entry.mark)
+    ]
+    actions += [
+        Unfence(node=name)
+        for name, entry in ours
+        if entry.phase is Phase.SERVING and nodes[name].carries_fence
+    ]
+    if limits.action is not None and limits.is_changed:
+        actions.append(limits.action)
+    actions += [
+        Fence(node=name)
+        for name, entry in ours
+        if (entry.phase is Phase.RELEASING or name in returned.names)
+        and not nodes[name].is_cordoned
+    ]
+    actions += [StartConversion(request=request) for request in converted.requests]
+    actions += [ReturnNode(node=name) for name in returned.names]
+    return actions
+
+
+def overdue_converters(converted: Converted) -> list[EndConverter]:
+    """Converters at work for longer than any run would have let them: their runs are gone."""
+    known = converted.returned.limits.fenced.known
+    longest = known.config.convert_timeout
+    began = [(one.id, one.converter, one.since + longest) for one in known.registry.requests]
+    returning = converted.registry.nodes_of(known.config.instance_id, Phase.RETURNING)
+    began += [
+        (name, entry.converter, entry.retry_after or entry.since + longest)
+        for name, entry in returning.items()
+    ]
+    return [
+        EndConverter(key=key, process=process)
+        for key, process, until in began
+        if process is not None and known.facts.is_running(process) and known.now > until
+    ]
+
+
+def find_conflicts(converted: Converted) -> list[str]:
+    """A serving node that Slurm also has in service is the worst that can be found."""
+    facts = converted.returned.limits.fenced.known.facts
+    conflicts = []
+    for name, entry in sorted(converted.registry.nodes.items()):
+        node = (facts.nodes or {}).get(name)
+        is_offered = entry.phase is Phase.SERVING or (
+            entry.phase is Phase.FAILED and node is not None and not node.is_cordoned
+        )
+        if is_offered and node is not None and facts.is_in_service(name):
+            conflicts.append(
+                f"{name} is offered to Slurm and to Kubernetes at once: drain it in Slurm now "
+                f"(scontrol update nodename={name} state=drain reason=...)"
+            )
+    return conflicts
+
+
+def _carries(node: Node, mark: Mark) -> bool:
+    return node.mark is not None and msgspec.structs.replace(node.mark, fenced=False) == mark

@@ -1,0 +1,89 @@
+"""The record as the facts have moved it: requests, nodes that carry our mark, lent nodes. Pure.
+
+Nothing is decided here: this is what has happened since the last run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dnm.model.plan import NodeVerdict, Reason
+from dnm.model.registry import Breaker, LentNode, Phase, Registry
+from dnm.model.value import Value
+from dnm.plan.adoption import adopt_marked_nodes
+from dnm.plan.backoff import ConversionResult, after_conversions
+from dnm.plan.breaker import after_transition
+from dnm.plan.known import Known
+from dnm.plan.phases import NodeTransition, advance_node
+from dnm.plan.requests import advance_requests
+
+
+class Advanced(Value):
+    """`may_release`: nodes that have been idle long enough and go back if their queue can spare
+    them. `may_return`: nodes for which the converter may be called."""
+
+    known: Known
+    registry: Registry
+    verdicts: Mapping[str, NodeVerdict]
+    may_release: tuple[str, ...]
+    may_return: tuple[str, ...]
+    notes: tuple[str, ...]
+    errors: tuple[str, ...]
+
+
+def advance(known: Known) -> Advanced:
+    """Every request and every node, one step each."""
+    config, facts = known.config, known.facts
+    arrivals = advance_requests(config, known.registry, facts)
+    adopted = adopt_marked_nodes(config, arrivals.nodes, facts)
+    before = {**arrivals.nodes, **adopted.nodes}
+    after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
+    breakers: Mapping[str, Breaker] = known.registry.breakers
+    for name, one in after.items():
+        breakers = after_transition(breakers, before[name], one.entry)
+    results = [*arrivals.failures, *_results(before, after)]
+    registry = msgspec.structs.replace(
+        known.registry,
+        nodes={name: one.entry for name in before if (one := after[name]).entry is not None},
+        requests=arrivals.requests,
+        backoffs=after_conversions(config, known.registry.backoffs, results, known.now),
+        breakers=dict(breakers),
+    )
+    return Advanced(
+        known=known,
+        registry=registry,
+        verdicts={name: one.verdict for name, one in after.items()},
+        may_release=tuple(name for name, one in after.items() if one.wants_release),
+        may_return=tuple(name for name, one in after.items() if one.wants_return),
+        notes=adopted.notes,
+        errors=(*arrivals.errors, *adopted.errors, *_errors(before, after)),
+    )
+
+
+def _results(
+    before: Mapping[str, LentNode], after: Mapping[str, NodeTransition]
+) -> list[ConversionResult]:
+    """What the nodes say of the conversions that they came of."""
+    results = []
+    for name, one in after.items():
+        node_type = before[name].node_type
+        if one.verdict.reason is Reason.JOINED:
+            results.append(ConversionResult(node_type=node_type))
+        if one.conversion_failed:
+            error = f"{name} {one.verdict.sentence}"
+            results.append(ConversionResult(node_type=node_type, error=error))
+    return results
+
+
+def _errors(before: Mapping[str, LentNode], after: Mapping[str, NodeTransition]) -> list[str]:
+    """Of nodes that need a person from now on, and of calls that failed."""
+    errors = []
+    for name, one in after.items():
+        has_failed = one.entry is not None and one.entry.phase is Phase.FAILED
+        if one.entry is not None and has_failed and before[name].phase is not Phase.FAILED:
+            errors.append(one.entry.error)
+        if one.note:
+            errors.append(one.note)
+    return errors

@@ -1,0 +1,38 @@
+"""Whether a run has to ask the batch side at all: its list is the dearest of all reads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dnm.model.cluster import Node, PodList
+from dnm.model.config import Config
+from dnm.model.plan import Verdict
+from dnm.model.registry import Phase, Registry
+from dnm.model.value import Unreadable
+
+
+def needs_batch_side(
+    config: Config, registry: Registry, nodes: Iterable[Node], pods: PodList | Unreadable
+) -> bool:
+    """Whether something depends on it: a conversion may be wanted, or a lent node is not simply
+    serving."""
+    present = {node.name for node in nodes}
+    is_under_way = registry.requests or any(
+        entry.phase is not Phase.SERVING or name not in present
+        for name, entry in registry.nodes.items()
+    )
+    if is_under_way or any(policy.min_nodes for policy in config.namespaces.values()):
+        return True
+    return wanted_nodes(registry) or _may_want_nodes(config, pods)
+
+
+def wanted_nodes(registry: Registry) -> bool:
+    """Whether the last run wanted a conversion, or would have if it had known what is at hand."""
+    queues = registry.last_run.queues.values()
+    return any(status.verdict != Verdict.KEEP.value for status in queues)
+
+
+def _may_want_nodes(config: Config, pods: PodList | Unreadable) -> bool:
+    return not isinstance(pods, Unreadable) and any(
+        not pod.node and pod.is_yunikorn and pod.namespace in config.namespaces for pod in pods.pods
+    )

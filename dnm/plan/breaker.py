@@ -1,0 +1,118 @@
+"""The breaker of a queue: it opens (trips) when nodes that the queue got went unused, and then the
+queue gets no more until its demand changes or a person says so. Pure.
+
+A node that goes back unused is a strike, so is one that stands unused; `breaker_strikes` of them
+trip it. A node that was used, or whose quota is, forgets all. Demand that changes is another
+chance, at once after the first trip and later after each further one: with one node at a time, and
+one more that goes unused trips it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dnm.demand.demand import Demand
+from dnm.model.cluster import QueueLimits
+from dnm.model.config import Config
+from dnm.model.registry import Breaker, LentNode, Phase, Registry
+from dnm.plan.backoff import backoff_delay
+
+
+def judge_breaker(
+    config: Config, registry: Registry, queue: str, demand: str, now: datetime
+) -> Breaker | None:
+    """The queue's breaker if it is tripped, for a queue that wants a conversion; `demand` is the
+    fingerprint of its pending pods. None: it may convert.
+
+    Changed demand is another chance (`take_chance`). But demand that changes all the time helps
+    nobody either: each chance that went unused makes the next one later.
+    """
+    breaker = registry.breakers.get(queue, Breaker())
+    if breaker.tripped_at is not None:
+        is_another = breaker.demand != demand and now >= next_chance(config, breaker)
+        return None if is_another else breaker
+    had_its_time = now - 2 * config.check_interval
+    unused = sum(
+        1
+        for entry in registry.nodes.values()
+        if entry.queue == queue
+        and entry.phase is Phase.SERVING
+        and not entry.was_used
+        and entry.since <= had_its_time
+    )
+    if breaker.strikes + unused < config.breaker_strikes:
+        return None
+    return Breaker(
+        strikes=breaker.strikes + unused, tripped_at=now, demand=demand, trips=breaker.trips + 1
+    )
+
+
+def next_chance(config: Config, breaker: Breaker) -> datetime:
+    """When changed demand lets a tripped breaker convert again: at once after the first trip."""
+    assert breaker.tripped_at is not None
+    wait = backoff_delay(config, breaker.trips - 1) if breaker.trips > 1 else timedelta(0)
+    return breaker.tripped_at + wait
+
+
+def take_chance(config: Config, breaker: Breaker) -> Breaker:
+    """A breaker that tripped, once its queue converts again: one node at a time, and one more that
+    goes unused trips it again."""
+    if breaker.tripped_at is None:
+        return breaker
+    return Breaker(strikes=config.breaker_strikes - 1, trips=breaker.trips)
+
+
+def allowed_at_once(breaker: Breaker | None, count: int) -> int:
+    """How many of `count` nodes a queue may ask for in one conversion."""
+    return 1 if breaker is not None and breaker.trips else count
+
+
+def close_breaker(registry: Registry, queue: str) -> Breaker:
+    """As a person wants it: the nodes that stand unused now are held against the queue no more,
+    neither while they stand nor when they go back."""
+    standing = (Phase.SERVING, Phase.RELEASING, Phase.RETURNING)
+    forgiven = sum(
+        entry.queue == queue and entry.phase in standing and not entry.was_used
+        for entry in registry.nodes.values()
+    )
+    return Breaker(strikes=-forgiven)
+
+
+def after_transition(
+    breakers: Mapping[str, Breaker], before: LentNode, after: LentNode | None
+) -> Mapping[str, Breaker]:
+    """The breakers once a node has been looked at; `after` None: it has gone back. Unused, that is
+    a strike, if it ever served and the breaker has not tripped; used, all is forgotten."""
+    was_used = before.was_used if after is None else after.was_used and not before.was_used
+    if was_used:
+        return _closed(breakers, before.queue)
+    breaker = breakers.get(before.queue, Breaker())
+    if after is not None or not before.counted or breaker.tripped_at is not None:
+        return breakers
+    struck = msgspec.structs.replace(breaker, strikes=breaker.strikes + 1)
+    return {**breakers, before.queue: struck}
+
+
+def note_used_quota(
+    registry: Registry, instance: str, demand: Demand, limits: Mapping[str, QueueLimits]
+) -> Registry:
+    """A node whose quota is used has helped its queue, even if the pods run elsewhere."""
+    nodes, breakers = dict(registry.nodes), registry.breakers
+    for name, entry in registry.nodes_of(instance, Phase.SERVING).items():
+        queue, limit = demand.queues.get(entry.queue), limits.get(entry.queue)
+        if entry.was_used or queue is None or limit is None:
+            continue
+        if any(
+            queue.used.get(resource, 0) > limit.max[resource] - entry.counted.get(resource, 0)
+            for resource in limit.max.keys() - limit.fixed
+        ):
+            nodes[name] = msgspec.structs.replace(entry, was_used=True)
+            breakers = _closed(breakers, entry.queue)
+    return msgspec.structs.replace(registry, nodes=nodes, breakers=breakers)
+
+
+def _closed(breakers: Mapping[str, Breaker], queue: str) -> dict[str, Breaker]:
+    return {path: breaker for path, breaker in breakers.items() if path != queue}

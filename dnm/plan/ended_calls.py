@@ -1,0 +1,55 @@
+"""What the end of a converter's call means for the record: of a conversion, of a return. Pure.
+
+The run that started the call books it, or the next one that finds it ended.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from dnm.model.config import Config
+from dnm.model.registry import ConversionRequest, Ended, LentNode
+from dnm.plan.backoff import backoff_delay
+
+
+def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> ConversionRequest:
+    """With what its converter named; the time to join counts from now. Where it failed and named
+    none, late nodes are adopted, but nobody counts on them."""
+    request = with_names(request, end)
+    return msgspec.structs.replace(
+        request,
+        ended=True,
+        is_given_up=bool(end.error and not request.names),
+        since=now,
+        error=end.error,
+    )
+
+
+def with_names(request: ConversionRequest, end: Ended) -> ConversionRequest:
+    """With the names that were heard before and those that stand there now."""
+    names = tuple(dict.fromkeys((*request.names, *end.names)))
+    return msgspec.structs.replace(request, names=names)
+
+
+def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> LentNode:
+    """When it may be tried again, unless Slurm has the node by then."""
+    wait = backoff_delay(config, entry.attempts) if end.error else config.join_timeout
+    return msgspec.structs.replace(
+        entry,
+        converter=None,
+        error=end.error,
+        retry_after=now + wait,
+        is_handed_over=not end.error and end.exit_code == 0,
+    )
+
+
+def conversion_error(request_id: str, error: str) -> str:
+    """The line of a conversion whose converter failed."""
+    return f"action=convert request={request_id} error={error!r}"
+
+
+def return_error(name: str, error: str) -> str:
+    """The line of a return whose converter failed."""
+    return f"action=return node={name} error={error!r}"

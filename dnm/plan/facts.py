@@ -1,0 +1,55 @@
+"""What a run's reads say of one node, as questions. Pure.
+
+None stands for "could not be read": an unknown fact is neither a yes nor a no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from dnm.model.cluster import BatchNode, Node
+from dnm.model.registry import ConverterProcess, Ended, LentNode
+from dnm.model.value import Value
+
+
+class Facts(Value):
+    """What is known now. None stands for "could not be read", per kind."""
+
+    now: datetime
+    nodes: Mapping[str, Node] | None
+    batch: Mapping[str, BatchNode] | None
+    working_pods: Mapping[str, int] | None  # node -> pods that count; a node without: 0
+    running: frozenset[ConverterProcess]
+    sees_all_pods: bool = True  # False: some namespaces could not be read
+    ended: Mapping[str, Ended] = {}  # request or node -> how its converter ended, or goes on
+
+    def is_in_service(self, name: str) -> bool | None:
+        """Whether Slurm has the node in service; None is unknown."""
+        known = self.batch.get(name) if self.batch is not None else None
+        return known.in_service if known is not None else None
+
+    def is_unknown_to_slurm(self, name: str) -> bool:
+        """Slurm was asked, and does not know the node or what it does."""
+        return self.batch is not None and self.is_in_service(name) is None
+
+    def is_drained_by_another(self, name: str, entry: LentNode) -> bool:
+        """Whether a node that its converter has handed over answers, but is drained: a health check
+        or an administrator did that, and one more return would lift it."""
+        known = self.batch.get(name) if self.batch is not None else None
+        is_away = entry.is_handed_over and name not in (self.nodes or {})
+        return is_away and known is not None and known.is_drained
+
+    def is_reserved(self, name: str) -> bool:
+        """Whether a reservation holds it, perhaps its converter's: some scripts only warn when
+        they can't drain a node."""
+        known = self.batch.get(name) if self.batch is not None else None
+        return known is not None and known.is_reserved
+
+    def work_on(self, name: str) -> int | None:
+        """Pods that count on a node; None: it can't be told that there are none."""
+        pods = (self.working_pods or {}).get(name, 0)
+        return pods if pods or (self.working_pods is not None and self.sees_all_pods) else None
+
+    def is_running(self, process: ConverterProcess | None) -> bool:
+        return process is not None and process in self.running

@@ -1,0 +1,143 @@
+"""Which fences are lifted and which nodes are fenced next: the first of two runs that a return
+takes at least. This one shrinks the queue and fences the node; demand that comes back before the
+converter is asked takes the fence off again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dnm.model.plan import NodeVerdict, Reason, Verdict
+from dnm.model.queue_path import may_edit
+from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.value import Value
+from dnm.plan.brakes import conversion_budget, is_paused
+from dnm.plan.known import Known, leaving_out
+from dnm.plan.phases import enter_phase
+from dnm.plan.standing_limits import StandingLimits
+from dnm.plan.supply import node_supply
+from dnm.sizing.releases import Candidates, choose_releases, recall
+
+
+class Fenced(Value):
+    """`known`: its demand is without the pods that were found to wait for something else."""
+
+    standing: StandingLimits
+    known: Known
+    registry: Registry
+    verdicts: Mapping[str, NodeVerdict]
+
+
+def plan_fences(standing: StandingLimits) -> Fenced:
+    """Lifts the fences of nodes that are wanted again, then chooses whom to fence next."""
+    known, verdicts = standing.advanced.known, standing.advanced.verdicts
+    unchanged = Fenced(
+        standing=standing, known=known, registry=standing.registry, verdicts=verdicts
+    )
+    if known.demand is None or known.facts.nodes is None:
+        return unchanged
+    lifted = _lift_fences(unchanged)
+    obstacles = {name: _why_not_release(lifted, name) for name in standing.advanced.may_release}
+    kept = {name: verdict for name, verdict in obstacles.items() if verdict is not None}
+    asked = msgspec.structs.replace(lifted, verdicts={**lifted.verdicts, **kept})
+    return _fence(asked, tuple(name for name, verdict in obstacles.items() if verdict is None))
+
+
+def _lift_fences(before: Fenced) -> Fenced:
+    """Whatever has come to speak for a fenced node before the converter was asked, wins."""
+    known, registry, standing = before.known, before.registry, before.standing
+    fenced = registry.nodes_of(known.config.instance_id, Phase.RELEASING)
+    if not fenced or known.demand is None:
+        return before
+    wanted = recall(
+        known.config,
+        known.demand,
+        standing.limits,
+        node_supply(known, registry),
+        fenced,
+        conversion_budget(known.config, registry, known.facts),
+    )
+    verdicts = {
+        name: verdict
+        for name, entry in fenced.items()
+        if (verdict := _why_lift(before, name, entry, wanted[name])) is not None
+    }
+    again = {
+        name: enter_phase(fenced[name], Phase.SERVING, known.now, idle_since=None)
+        for name in verdicts
+    }
+    return msgspec.structs.replace(
+        before,
+        registry=msgspec.structs.replace(registry, nodes={**registry.nodes, **again}),
+        verdicts={**before.verdicts, **verdicts},
+    )
+
+
+def _why_lift(
+    before: Fenced, name: str, entry: LentNode, wanted: NodeVerdict
+) -> NodeVerdict | None:
+    """Why a fenced node serves on; None: it goes back."""
+    config = before.known.config
+    if name in before.registry.held:
+        return _verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
+    if before.standing.refusal or not may_edit(entry.queue, config.allowed_queue_prefixes):
+        detail = "its queue can't be shrunk, so it serves on"
+        return _verdict(name, Verdict.KEEP, Reason.QUEUE_UNREADABLE, detail)
+    return None if wanted.verdict is Verdict.REVERT else wanted
+
+
+def _why_not_release(before: Fenced, name: str) -> NodeVerdict | None:
+    """Why a node that has been idle long enough is not even asked about; None: it is."""
+    known, refusal = before.known, before.standing.refusal
+    queue = before.registry.nodes[name].queue
+    if name in before.registry.held:
+        return _verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
+    if is_paused(before.registry, known.now):
+        return paused(before.registry, name)
+    if refusal or known.source is None:
+        return _verdict(name, Verdict.WAIT, Reason.QUEUE_UNREADABLE, refusal)
+    if not may_edit(queue, known.config.allowed_queue_prefixes):
+        detail = f"{queue} is outside allowed_queue_prefixes, so it can't be shrunk"
+        return _verdict(name, Verdict.WAIT, Reason.QUEUE_UNREADABLE, detail)
+    if known.unreadable_namespaces(queue):
+        return _verdict(name, Verdict.WAIT, Reason.DEMAND_UNREADABLE)
+    return None
+
+
+def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
+    """Those of the idle nodes that their queues can spare are released."""
+    known, registry = before.known, before.registry
+    if not names or known.demand is None:
+        return before
+    asked = Candidates(
+        now=known.now,
+        names=names,
+        at_most=known.config.max_reversions_per_run,
+        budget=conversion_budget(known.config, registry, known.facts),
+    )
+    supply = node_supply(known, registry)
+    chosen = choose_releases(known.config, known.demand, before.standing.limits, supply, asked)
+    nodes = dict(registry.nodes)
+    for name in chosen.go:
+        nodes[name] = enter_phase(nodes[name], Phase.RELEASING, known.now)
+    stalled = registry.stalled
+    if chosen.stalled:
+        known = leaving_out(known, {**stalled, **chosen.stalled})
+        stalled = dict(known.demand.stalled) if known.demand else stalled
+    return Fenced(
+        standing=before.standing,
+        known=known,
+        registry=msgspec.structs.replace(registry, nodes=nodes, stalled=stalled),
+        verdicts={**before.verdicts, **chosen.verdicts},
+    )
+
+
+def paused(registry: Registry, name: str) -> NodeVerdict:
+    """A node that would go back if dnm were not paused."""
+    assert registry.pause is not None
+    return _verdict(name, Verdict.WAIT, Reason.PAUSED, registry.pause.reason)
+
+
+def _verdict(name: str, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:
+    return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)

@@ -1,0 +1,150 @@
+"""What a run knows before it decides anything: the record, the queue document, demand, facts. Pure.
+
+The first value of the chain that `make_plan` is; every later one rests on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from dnm.demand.demand import Demand, DemandFacts, gather_demand
+from dnm.model.cluster import PodList, QueueLimits, YunikornView
+from dnm.model.config import Config
+from dnm.model.errors import QueueError
+from dnm.model.plan import Snapshot
+from dnm.model.registry import Registry, StalledPods
+from dnm.model.value import Unreadable, Value
+from dnm.plan.backoff import LONGEST_BACKOFF
+from dnm.plan.facts import Facts
+from dnm.queues.document import SourceDocument, parse_document, resolve_document
+
+
+class Known(Value):
+    """`registry`: as the last run left it. `demand` None: the pods could not be read. `source`
+    None: the queue document could not be used, and `refusal` says why; `limits` are its limits."""
+
+    config: Config
+    registry: Registry
+    snapshot: Snapshot
+    facts: Facts
+    demand: Demand | None
+    source: SourceDocument | None = None
+    limits: Mapping[str, QueueLimits] = {}
+    refusal: str = ""
+
+    @property
+    def now(self) -> datetime:
+        return self.snapshot.taken_at
+
+    def unreadable_namespaces(self, queue: str) -> list[str]:
+        """Monitored namespaces of a queue whose pods could not be read."""
+        pods = self.snapshot.pods
+        unread = {} if isinstance(pods, Unreadable) else pods.unreadable
+        policies = self.config.namespaces.values()
+        return sorted(p.name for p in policies if p.queue == queue and p.name in unread)
+
+
+def gather_known(config: Config, registry: Registry, snapshot: Snapshot) -> Known:
+    """Parses the queue document, sums up the pods, and sorts the facts by node."""
+    registry = without_future(config, registry, snapshot.taken_at)
+    source, limits, refusal = _read_queues(config, snapshot)
+    demand = _gather_demand(config, snapshot, limits, registry.stalled)
+    if demand is not None:
+        registry = msgspec.structs.replace(registry, stalled=dict(demand.stalled))
+    return Known(
+        config=config,
+        registry=registry,
+        snapshot=snapshot,
+        facts=_facts(snapshot, demand),
+        demand=demand,
+        source=source,
+        limits=limits,
+        refusal=refusal,
+    )
+
+
+def _read_queues(
+    config: Config, snapshot: Snapshot
+) -> tuple[SourceDocument | None, Mapping[str, QueueLimits], str]:
+    """The document, its limits, and why it can't be used if it can't."""
+    maps = snapshot.queue_maps
+    if isinstance(maps, Unreadable):
+        return None, {}, maps.error
+    try:
+        source = resolve_document(*maps, (config.yunikorn_cm_namespace, config.yunikorn_cm_name))
+        return source, parse_document(source.text).queues, ""
+    except QueueError as error:
+        return None, {}, str(error)
+
+
+def leaving_out(known: Known, stalled: Mapping[str, StalledPods]) -> Known:
+    """The same with pods that were found out to wait for something else: from now on they ask for
+    nothing. `stalled` are all of them, by fingerprint."""
+    demand = _gather_demand(known.config, known.snapshot, known.limits, stalled)
+    return msgspec.structs.replace(known, demand=demand)
+
+
+def _gather_demand(
+    config: Config,
+    snapshot: Snapshot,
+    limits: Mapping[str, QueueLimits],
+    stalled: Mapping[str, StalledPods],
+) -> Demand | None:
+    pods, yunikorn = snapshot.pods, snapshot.yunikorn
+    if isinstance(pods, Unreadable):
+        return None
+    facts = DemandFacts(
+        now=snapshot.taken_at,
+        yunikorn=yunikorn if isinstance(yunikorn, YunikornView) else None,
+        claims=snapshot.claims,
+        stalled=stalled,
+    )
+    return gather_demand(pods.pods, config, limits, facts)
+
+
+def _facts(snapshot: Snapshot, demand: Demand | None) -> Facts:
+    nodes, batch, pods = snapshot.nodes, snapshot.batch, snapshot.pods
+    use = demand.nodes if demand else {}
+    return Facts(
+        now=snapshot.taken_at,
+        nodes=None if isinstance(nodes, Unreadable) else {node.name: node for node in nodes},
+        batch=None if isinstance(batch, Unreadable) else batch,
+        working_pods=None if demand is None else {n: u.work_pods for n, u in use.items()},
+        sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide and not pods.unreadable,
+        running=snapshot.running_converters,
+        ended=snapshot.ended,
+    )
+
+
+def without_future(config: Config, registry: Registry, now: datetime) -> Registry:
+    """Times that a host with a wrong clock wrote: nothing has begun after now, and nothing waits
+    for longer than it would if it began to wait now."""
+    longest = max(LONGEST_BACKOFF, config.convert_timeout + config.join_timeout)
+    return msgspec.structs.replace(
+        registry,
+        nodes={
+            name: msgspec.structs.replace(
+                entry,
+                since=min(entry.since, now),
+                retry_after=entry.retry_after and min(entry.retry_after, now + longest),
+            )
+            for name, entry in registry.nodes.items()
+        },
+        requests=tuple(
+            msgspec.structs.replace(request, since=min(request.since, now))
+            for request in registry.requests
+        ),
+        breakers={
+            queue: msgspec.structs.replace(
+                one, tripped_at=one.tripped_at and min(one.tripped_at, now)
+            )
+            for queue, one in registry.breakers.items()
+        },
+        backoffs={
+            name: msgspec.structs.replace(one, until=min(one.until, now + LONGEST_BACKOFF))
+            for name, one in registry.backoffs.items()
+        },
+    )
