@@ -6,11 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint audit bench bench-economy soak packages clean
+.PHONY: help demo test lint audit real test-real bench bench-economy soak packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
-	@echo "make test           everything that CI runs"
+	@echo "make test           everything but the real servers"
+	@echo "make test-real      dnm on real servers: kube-apiserver, YuniKorn, Slurm; builds them once"
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
 	@echo "make bench-economy  four policies over six workloads of a week, measured"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
@@ -38,6 +39,12 @@ audit: $(STAMP)
 
 test: $(STAMP) packages lint audit
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+real: $(STAMP) packages
+	$(BIN)/python -m tests.real build
+
+test-real: real
+	$(BIN)/python -m tests.real test
 
 bench: $(STAMP) packages
 	$(BIN)/python -m tests.bench.startup

@@ -14,6 +14,8 @@ need debootstrap debootstrap
 need kubectl kubernetes-client
 need shellcheck shellcheck
 need curl curl
+need openssl openssl
+need ip iproute2
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "make test needs:$missing" >&2

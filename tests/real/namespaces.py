@@ -1,0 +1,137 @@
+"""Namespaces of their own for network, processes and mounts, and no trace after any kind of end.
+
+The command runs as a child of `unshare`, whose death the kernel answers by killing all that runs in
+the namespaces; `unshare` itself is killed with this process. The directory that a SIGKILL leaves is
+removed by the next start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tests.real.programs import RigError
+
+REPOSITORY = Path(__file__).parent.parent.parent
+PREFIX = "dnm-real-"
+INSIDE = "DNM_REAL_RUN"  # the variable that names the directory, set inside only
+ETC = Path("/etc/dynamic-node")
+# Slurm resolves names only where an address is not 127.*.
+OWN_ADDRESS = "192.0.2.1"
+
+
+def run_directory() -> Path:
+    """That of this run. Raises RigError outside."""
+    named = os.environ.get(INSIDE)
+    if not named:
+        raise RigError("this runs in namespaces of its own: python -m tests.real test")
+    return Path(named)
+
+
+def run_inside(arguments: list[str]) -> int:
+    """`python -m tests.real` with the arguments, inside; returns its exit code."""
+    if os.geteuid() != 0:
+        raise RigError("network namespaces and a real Slurm need root")
+    with made_directory() as directory:
+        # The shell adopts and reaps whoever loses his parent, as an init does.
+        inside = ["bash", "-c", 'trap : INT; "$@"; exit $?', "bash", sys.executable]
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork",
+             "--kill-child", "--mount-proc", *inside, "-m", "tests.real", *arguments],
+            cwd=REPOSITORY, env={**os.environ, INSIDE: str(directory)},
+        )  # fmt: skip
+        (directory / "pid").write_text(str(process.pid))
+        try:
+            return wait(process)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def wait(process: subprocess.Popen[bytes]) -> int:
+    """Ctrl-C is for the command inside, which ends by itself."""
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                return process.wait(30)
+            return 130
+
+
+@contextmanager
+def made_directory() -> Iterator[Path]:
+    """A locked directory, removed at the end, also after SIGTERM; those of the killed go first."""
+
+    def on_term(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, on_term)
+    remove_leftovers()
+    had_etc = ETC.exists()
+    ETC.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+    directory.chmod(0o755)
+    lock = os.open(directory / ".lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        if not had_etc:
+            with suppress(OSError):
+                ETC.rmdir()
+
+
+def remove_leftovers() -> None:
+    for directory, is_alive in runs():
+        if not is_alive:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def runs() -> Iterator[tuple[Path, bool]]:
+    """Each directory of a run, and whether somebody holds its lock."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        lock = os.open(directory / ".lock", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield directory, False
+        except BlockingIOError:
+            yield directory, True
+        finally:
+            os.close(lock)
+
+
+def prepare() -> None:
+    """Inside: loopback with an address that is not 127.*, and an /etc/dynamic-node of its own."""
+    etc = run_directory() / "etc"
+    etc.mkdir(exist_ok=True)
+    for command in (
+        ["ip", "link", "set", "lo", "up"],
+        ["ip", "address", "add", f"{OWN_ADDRESS}/32", "dev", "lo"],
+        ["mount", "--bind", str(etc), str(ETC)],
+    ):
+        answer = subprocess.run(command, capture_output=True, text=True)
+        if answer.returncode:
+            raise RigError(f"{' '.join(command)}: {answer.stderr.strip()}")
+
+
+def enter_running(command: list[str]) -> NoReturn:
+    """Becomes a command inside the namespaces of the run that is up."""
+    for directory, is_alive in runs():
+        if is_alive:
+            parent = (directory / "pid").read_text()
+            first = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0]
+            os.environ[INSIDE] = str(directory)
+            os.execvp("nsenter", ["nsenter", "-t", first, "-n", "-p", "-m", "--", *command])
+    raise RigError("no rig is up: python -m tests.real up")

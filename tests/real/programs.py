@@ -1,0 +1,88 @@
+"""Server processes of a rig: started with a log each, waited for, ended; loud when they die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+PATIENCE = 120.0  # seconds; a quiet machine takes ten for all of them
+
+
+class RigError(Exception):
+    """The rig did not start, or one of its programs died; the message holds what it said."""
+
+
+def end_of(log: Path, lines: int = 25) -> str:
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return "\n".join(f"    {line}" for line in text.splitlines()[-lines:])
+
+
+class Server:
+    """One program; `start` returns when `is_ready` says so."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, is_ready: Callable[[], bool],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.command = list(command)
+        self.log = log
+        self.is_ready = is_ready
+        self.environment = {**os.environ, **(environment or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Raises RigError with the end of the program's log when it dies or does not get ready."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=self.environment,
+            )  # fmt: skip
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + PATIENCE
+        while not self.is_ready():
+            if self.process.poll() is not None:
+                raise RigError(
+                    f"{self.name} ended with {self.process.returncode}. It said:\n"
+                    f"{end_of(self.log)}"
+                )
+            if time.monotonic() > deadline:
+                raise RigError(
+                    f"{self.name} is not ready after {PATIENCE:.0f} s. It said:\n{end_of(self.log)}"
+                )
+            time.sleep(0.05)
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def send(self, sent: signal.Signals) -> None:
+        """SIGSTOP and SIGCONT, for a server that hangs."""
+        assert self.process is not None
+        self.process.send_signal(sent)
+
+    def stop(self, sent: signal.Signals = signal.SIGTERM) -> None:
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(sent)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process = None
+
+    def resident_mb(self) -> int:
+        """Memory that it uses now."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) // 1024

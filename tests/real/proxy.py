@@ -1,0 +1,123 @@
+"""A proxy between dnm and the API server, so that a test may act between two requests of a run.
+
+It hands everything on as it came, with the client's own token, and writes down what went through.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tests.real.rig import PORT, Rig
+
+HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+
+
+@dataclass
+class Seen:
+    """One request, and how it was answered."""
+
+    method: str
+    path: str
+    code: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_write(self) -> bool:
+        return self.method in WRITES
+
+
+@dataclass
+class Proxy:
+    """`before` is called with each request before the API server has it, one at a time; `after`
+    with its answer before the client has that."""
+
+    kubeconfig: Path
+    seen: list[Seen] = field(default_factory=list)
+    before: Callable[[Seen], None] = lambda seen: None
+    after: Callable[[Seen], None] = lambda seen: None
+
+    @property
+    def writes(self) -> list[Seen]:
+        return [seen for seen in self.seen if seen.is_write]
+
+
+def write_kubeconfig(source: Path, target: Path, server: str) -> Path:
+    """The kubeconfig `source` with another server; kubectl writes JSON where it is asked."""
+    import yaml
+
+    document = yaml.safe_load(source.read_text())
+    for cluster in document["clusters"]:
+        cluster["cluster"]["server"] = server
+    target.write_text(json.dumps(document))
+    target.chmod(0o600)
+    return target
+
+
+@contextmanager
+def proxied(rig: Rig, kubeconfig: Path, directory: Path) -> Iterator[Proxy]:
+    """The proxy, whose kubeconfig is that of the same account."""
+    lock = threading.Lock()
+    trusted = ssl.create_default_context(cafile=f"{rig.keys}/ca.crt")
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def hand_on(self) -> None:
+            seen = Seen(self.command, self.path)
+            length = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(length) if length else None
+            with lock:
+                proxy.seen.append(seen)
+                proxy.before(seen)
+            upstream = http.client.HTTPSConnection("127.0.0.1", PORT, context=trusted, timeout=120)
+            headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP}
+            try:
+                upstream.request(self.command, self.path, body, headers)
+                answer = upstream.getresponse()
+                content = answer.read()
+            finally:
+                upstream.close()
+            seen.code, seen.headers = answer.status, dict(answer.getheaders())
+            with lock:
+                proxy.after(seen)
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in HOP:
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = hand_on
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A client that was killed is part of the tests."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(f"{rig.keys}/apiserver.crt", f"{rig.keys}/apiserver.key")
+    server.socket = own.wrap_socket(server.socket, server_side=True)
+    url = f"https://127.0.0.1:{server.server_address[1]}"
+    proxy = Proxy(write_kubeconfig(kubeconfig, directory / "proxy.kubeconfig", url))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        server.server_close()

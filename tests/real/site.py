@@ -1,0 +1,142 @@
+"""A site on the rig: dnm's files, a converter, and the `dnm` command as it is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.real.converter import Machines, write_converter
+from tests.real.http_api import Json
+from tests.real.rig import REST, Rig
+
+QUEUE_MAP = {"dev": "root.research.services.dev", "notebook": "root.research.services.notebook"}
+Answer = subprocess.CompletedProcess[str]
+
+
+class Site:
+    """`settings` are keys of the ini; `sections` further sections as they stand there."""
+
+    def __init__(
+        self, rig: Rig, directory: Path, kubeconfig: Path, *, machines: Sequence[str] = (),
+        sections: str = "", queue_map: Mapping[str, str] = QUEUE_MAP, **settings: object,
+    ) -> None:  # fmt: skip
+        self.rig = rig
+        self.directory = directory
+        directory.mkdir(parents=True, mode=0o755)
+        self.machines = Machines(directory)
+        names = machines or [f"a{number:03}" for number in range(1, 9)]
+        converter = write_converter(directory, rig.api.url, rig.keys, names)
+        values = {
+            "monitored_namespaces": ", ".join(queue_map),
+            "namespace_queue_paths": directory / "map.json",
+            "kubeconfig_path": kubeconfig,
+            "yunikorn_url": REST,
+            "node_convert_path": converter,
+            "state_dir": directory / "state",
+            "instance_id": "real",
+            "node_memory_capacity": "256Gi",
+            "max_converted_nodes": 8,
+            "global_cooldown_seconds": 0,
+            "pending_grace_seconds": 0,
+            "reversion_idle_seconds": 2,
+            "headroom": 1,
+            **settings,
+        }
+        (directory / "state").mkdir(mode=0o700)
+        (directory / "map.json").write_text(json.dumps(dict(queue_map)))
+        lines = [f"{key} = {value}" for key, value in values.items() if value is not None]
+        self.config = directory / "dnm.ini"
+        self.config.write_text("[settings]\n" + "\n".join(lines) + f"\n{sections}")
+        self.command: list[str] = ["dnm"]  # what stands before the verb
+
+    # --- dnm -------------------------------------------------------------------------------------
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """As cron starts it, with the rig's PATH; no KUBECONFIG of the administrator."""
+        environment = {**self.rig.environment, "DNM_CONFIG": str(self.config), "COLUMNS": "200"}
+        del environment["KUBECONFIG"]
+        return environment
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self.command, *arguments], env=self.environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.directory,
+        )  # fmt: skip
+
+    def dnm(self, *arguments: str, code: int | None = 0) -> Answer:
+        """The answer of one command; fails where its exit code is not `code` (None: any)."""
+        process = self.start(*arguments)
+        stdout, stderr = process.communicate(timeout=180)
+        answer = Answer(process.args, process.returncode, stdout, stderr)
+        said = f"dnm {' '.join(arguments)}: exit code {process.returncode}\n{stdout}{stderr}"
+        assert code is None or answer.returncode == code, said
+        assert "Traceback" not in stderr, said
+        return answer
+
+    def json(self, *arguments: str, code: int | None = 0) -> Any:
+        return json.loads(self.dnm(*arguments, "-o", "json", code=code).stdout)
+
+    def run_until(self, is_so: Callable[[], Any], what: str, seconds: float = 90.0) -> list[Answer]:
+        """Runs as the timer would, but every second, until something is so."""
+        deadline, runs = time.monotonic() + seconds, []
+        while not is_so():
+            runs.append(self.dnm("run"))
+            said = "".join(f"{run.stdout}{run.stderr}" for run in runs[-3:])
+            assert time.monotonic() < deadline, f"not after {seconds} s: {what}\n{said}"
+            time.sleep(0.5)
+        return runs
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> list[str]:
+        path = self.directory / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def lent(self) -> list[str]:
+        """By the registry, as `dnm status` shows it."""
+        return [node["name"] for node in self.json("status")["nodes"]]
+
+    def queue(self, path: str) -> Json:
+        """What the last plan says of a queue."""
+        queues = self.json("plan", code=None)["queues"]
+        return next(dict(queue) for queue in queues if queue["queue"] == path)
+
+    def has_given_back(self) -> bool:
+        places = set(self.machines.places().values())
+        return places == {"batch"} and not self.lent
+
+    def seconds(self, pause: float) -> None:
+        """How long each conversion takes from now on."""
+        (self.directory / "seconds").write_text(str(pause))
+
+    @property
+    def state(self) -> dict[str, bytes]:
+        root = self.directory / "state"
+        return {
+            str(path.relative_to(root)): path.read_bytes()
+            for path in sorted(root.rglob("*"))
+            if path.is_file()
+        }
+
+
+def pod(name: str, queue: str, cpu: str, memory: str, **spec: Any) -> Json:
+    """A Pod of its own application; `spec` adds to it, `labels`, `annotations` to its metadata."""
+    labels = {"applicationId": f"app-{name}", "queue": queue, **spec.pop("labels", {})}
+    requests = {"cpu": cpu, "memory": memory}
+    metadata: Json = {"name": name, "labels": labels}
+    if annotations := spec.pop("annotations", None):
+        metadata["annotations"] = annotations
+    containers = spec.pop(
+        "containers", [{"name": "main", "image": "none", "resources": {"requests": requests}}]
+    )
+    return {
+        "metadata": metadata,
+        "spec": {"schedulerName": "yunikorn", "containers": containers, **spec},
+    }

@@ -1,0 +1,113 @@
+"""What dnm counts for pods of every kind is what the scheduler counts, for each of its versions."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.real.conftest import MakeSite
+from tests.real.http_api import Json
+from tests.real.pod_kinds import KINDS, Kind, make_runtime_class
+from tests.real.rig import QUEUES, Rig
+from tests.real.site import Site
+from tests.real.versions import YUNIKORNS
+
+CHILDREN = "\n".join(f"              - name: {kind.name}" for kind in KINDS)
+COUNTED = ("vcore", "memory")
+Sums = dict[str, dict[str, tuple[int, int]]]  # kind -> used, pending -> (vcore, memory)
+
+
+@pytest.fixture(params=YUNIKORNS)
+def busy_rig(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Rig]:
+    """Every kind in a queue and a namespace of its own, at rest."""
+    rig.use_yunikorn(request.param)
+    text = QUEUES.rstrip().splitlines()
+    assert text[-1].lstrip().startswith("- name: sums")
+    rig.write_queues("\n".join([*text, "            queues:", CHILDREN, ""]))
+    rig.wait_for(lambda: rig.queue("root.sums.plain"), "YuniKorn knows the queues")
+    make_runtime_class(rig)
+    for kind in KINDS:
+        rig.create("/api/v1/namespaces", {"metadata": {"name": kind.name}})
+        for manifest in kind.pods(f"root.sums.{kind.name}"):
+            rig.api.post(f"/api/v1/namespaces/{kind.name}/pods", manifest)
+    for kind in KINDS:
+        rig.wait_for(partial(is_bound, rig, kind), f"the pods of {kind.name} are bound")
+    # A kubelet that ends no pod any more.
+    rig.servers["kwok"].send(signal.SIGSTOP)
+    for kind in KINDS:
+        if kind.name == "daemonset":
+            rig.servers["kwok"].send(signal.SIGCONT)
+        kind.act(rig, kind.name)
+        if kind.name == "daemonset":
+            rig.servers["kwok"].send(signal.SIGSTOP)
+    try:
+        yield rig
+    finally:
+        rig.servers["kwok"].send(signal.SIGCONT)
+
+
+def is_bound(rig: Rig, kind: Kind) -> bool:
+    running = [pod for pod in rig.pods(kind.name) if pod["status"].get("phase") == "Running"]
+    return len(running) == kind.bound
+
+
+def scheduler_sums(rig: Rig) -> Sums:
+    found = {}
+    for kind in KINDS:
+        queue = rig.queue(f"root.sums.{kind.name}")
+        found[kind.name] = {
+            "used": amounts(queue.get("allocatedResource") or {}),
+            "pending": amounts(queue.get("pendingResource") or {}),
+        }
+    return found
+
+
+def amounts(resources: Json) -> tuple[int, int]:
+    return tuple(int(resources.get(name, 0)) for name in COUNTED)  # type: ignore[return-value]
+
+
+def dnm_sums(site: Site) -> Sums:
+    queues = {q["queue"]: q for q in site.json("status", "--live")["queues"]}
+    return {
+        kind.name: {
+            which: amounts(queues[f"root.sums.{kind.name}"][which]) for which in ("used", "pending")
+        }
+        for kind in KINDS
+    }
+
+
+def settled(rig: Rig) -> Sums:
+    """The scheduler's sums when they have not changed for a second."""
+    last: list[Sums] = []
+
+    def is_still() -> bool:
+        last.append(scheduler_sums(rig))
+        time.sleep(1)
+        return len(last) > 1 and last[-1] == last[-2]
+
+    rig.wait_for(is_still, "YuniKorn's sums rest")
+    return last[-1]
+
+
+@pytest.mark.parametrize("asked", ["asks the scheduler", "reads the pods"])
+def test_dnm_counts_what_the_scheduler_counts(
+    busy_rig: Rig, make_site: MakeSite, asked: str
+) -> None:
+    more = {} if asked == "asks the scheduler" else {"yunikorn_url": None}
+    queue_map = {kind.name: f"root.sums.{kind.name}" for kind in KINDS}
+    site = make_site(queue_map=queue_map, max_converted_nodes=0, **more)
+    theirs, ours = settled(busy_rig), dnm_sums(site)
+    lines = [f"{'kind':<18} {'used':>24} {'pending':>24}"]
+    wrong = []
+    for kind in KINDS:
+        his, own = theirs[kind.name], ours[kind.name]
+        lines.append(f"{kind.name:<18} {his['used']!s:>24} {his['pending']!s:>24}")
+        if his != own:
+            lines.append(f"{'  but dnm':<18} {own['used']!s:>24} {own['pending']!s:>24}")
+            wrong.append(kind.name)
+    print(busy_rig.versions(), asked, *lines, sep="\n")
+    assert not wrong, "\n".join(lines)

@@ -1,0 +1,41 @@
+"""The workshop on real servers: seventy-five people come, four nodes are lent, and all go back.
+
+75 pods of 4 cores and 16 GiB ask for 300 vcore and 1,200 GiB; the queue has 100 and 400, and a node
+brings 128 and 256: two by vcore, four by memory. The two full-time nodes hold 32 of the pods, four
+more hold 64: four it is.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.real.conftest import MakeSite
+from tests.real.rig import QUEUES, Rig
+from tests.real.site import pod
+from tests.real.versions import YUNIKORNS
+
+DEV = "root.research.services.dev"
+PEOPLE = 75
+LEAST = 4
+
+
+@pytest.mark.parametrize("yunikorn", YUNIKORNS)
+def test_a_workshop_gets_four_nodes_and_gives_them_back(
+    rig: Rig, make_site: MakeSite, yunikorn: str
+) -> None:
+    rig.use_yunikorn(yunikorn)
+    site = make_site()
+    for number in range(PEOPLE):
+        rig.create("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
+    site.run_until(lambda: rig.running("dev") == PEOPLE, "every pod of the workshop runs")
+    assert len(site.lent) == LEAST
+    assert rig.queue(DEV)["maxResource"] == {
+        "vcore": (100 + LEAST * 128) * 1000,
+        "memory": (400 + LEAST * 256) * 2**30,
+    }
+    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    site.run_until(site.has_given_back, "every node is back")
+    assert rig.queues_text() == QUEUES
+    assert rig.nodes() == {"k1", "k2"}
+    assert not rig.has_ledger()
+    assert rig.queue(DEV)["maxResource"] == {"vcore": 100_000, "memory": 400 * 2**30}

