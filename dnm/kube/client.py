@@ -17,7 +17,7 @@ import msgspec
 from dnm.kube import objects as kube_objects
 from dnm.kube.access import Access
 from dnm.kube.credentials import load_access
-from dnm.kube.errors import ApiRefused, ListTooLarge
+from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer
 from dnm.kube.nodes import read_node_page, read_one_node
 from dnm.kube.pods import PodReducer
 from dnm.kube.requests import ApiRequests
@@ -29,6 +29,7 @@ from dnm.model.fault_points import fault_point
 from dnm.model.value import Unreadable
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+_TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
 _CORE = "/api/v1"
 
 
@@ -253,8 +254,7 @@ class KubeClient:
         what = f"evict pod {pod.namespace}/{pod.name}"
         try:
             with self.requests.changing(what, "create pods/eviction"), fault_point("kube.evict"):
-                answer = self.requests.session.write("POST", path, body, is_throttled=False)
-                kube_objects.check_kind(answer.body, "Status", "Eviction")
+                return self._ask_for_eviction(path, body)
         except KubeConflict:
             return ""  # another pod has the name by now: this one is gone
         except ApiRefused as error:
@@ -262,6 +262,17 @@ class KubeClient:
                 return ""
             if error.status == 429:
                 return error.message or "a disruption budget does not allow it now"
+            raise
+
+    def _ask_for_eviction(self, path: str, body: bytes) -> str:
+        try:
+            answer = self.requests.session.write("POST", path, body, is_throttled=False)
+            kube_objects.check_kind(answer.body, "Status", "Eviction")
+        except LostAnswer as error:
+            # Said with 500, but the server is well and has done nothing: it never evicts this pod.
+            refusal = error.__cause__
+            if isinstance(refusal, ApiRefused) and _TWO_BUDGETS in refusal.message:
+                return "it has more than one PodDisruptionBudget: remove one of them"
             raise
         return ""
 

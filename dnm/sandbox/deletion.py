@@ -90,10 +90,18 @@ class Deletion:
         if pod["status"].get("phase") in (*FINISHED, "Pending"):
             return
         namespace = pod["metadata"]["namespace"]
-        for budget in list(self.store.objects("poddisruptionbudgets", namespace)):
-            matches = selector_test(budget["spec"].get("selector"))
-            if not matches(pod):
-                continue
+        budgets = [
+            (budget, matches)
+            for budget in self.store.objects("poddisruptionbudgets", namespace)
+            if (matches := selector_test(budget["spec"].get("selector")))(pod)
+        ]
+        if len(budgets) > 1:
+            raise ApiError(
+                500,
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource "
+                "does not support.",
+            )
+        for budget, matches in budgets:
             pods = [item for item in self.store.objects("pods", namespace) if matches(item)]
             if disruptions_allowed(budget["spec"], pods) < 1:
                 name = budget["metadata"]["name"]

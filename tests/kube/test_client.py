@@ -445,6 +445,23 @@ def test_a_disruption_budget_says_why_not(sandbox: Sandbox, kube: KubeClient) ->
     assert len(kube.read_pods_on("k1")) == 1
 
 
+def test_two_disruption_budgets_are_a_no_although_the_server_says_500(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    pod = one_pod(sandbox, kube)
+    for name in ("a", "b"):
+        sandbox.create(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": {"name": name, "namespace": "dev"},
+                "spec": {"minAvailable": 0, "selector": {"matchLabels": {"app": "x"}}},
+            }
+        )
+    assert kube.evict(pod) == "it has more than one PodDisruptionBudget: remove one of them"
+    assert len(kube.read_pods_on("k1")) == 1
+
+
 # --- permissions, time, version --------------------------------------------------------------
 
 
