@@ -17,6 +17,7 @@ import msgspec
 from dnm.config import values
 from dnm.kube import deployments
 from dnm.kube.credentials import load_access
+from dnm.kube.errors import ApiRefused
 from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import Deployment
 from dnm.model.config import Config, NodeType, Taint
@@ -70,10 +71,10 @@ def scale_load(config: Config, name: str, replicas: int, namespace: str = "") ->
 def delete_loads(config: Config, name: str = "", namespace: str = "") -> int:
     """`dnm test-load delete`: one, or without a name all of them. 1 if one could not be deleted."""
     with _connected(config) as kube:
-        loads = (
-            [_find_one(config, kube, name, namespace)] if name else _find(config, kube, namespace)
-        )
-        failed = 0
+        if name:
+            loads, failed = [_find_one(config, kube, name, namespace)], 0
+        else:
+            loads, failed = _find(config, kube, namespace)
         for load in loads:
             try:
                 deployments.delete_deployment(kube, load.namespace, load.name)
@@ -81,21 +82,24 @@ def delete_loads(config: Config, name: str = "", namespace: str = "") -> int:
             except DnmError as error:
                 failed += 1
                 print(f"dnm: {error}", file=sys.stderr)
-    if not loads:
+    if not loads and not failed:
         print("there is no test load")
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
 def list_loads(config: Config, namespace: str = "", output: str = "text") -> int:
-    """`dnm test-load list`; `--output json` is schema dnm.test-load/1."""
+    """`dnm test-load list`; `--output json` is schema dnm.test-load/1. 1 if a namespace could not
+    be read."""
     with _connected(config) as kube:
-        loads = _find(config, kube, namespace)
+        loads, failed = _find(config, kube, namespace)
+    exit_code = ExitCode.FAILED if failed else ExitCode.OK
     if output == "json":
         _print_json(loads)
-        return ExitCode.OK
+        return exit_code
     if not loads:
-        print("there is no test load")
-        return ExitCode.OK
+        if not failed:
+            print("there is no test load")
+        return exit_code
     rows = [("NAMESPACE", "NAME", "QUEUE", "PODS", "READY", "CREATED")]
     rows += [(d.namespace, d.name, _queue_of(d), str(d.replicas), str(d.ready), d.created)
              for d in loads]  # fmt: skip
@@ -103,7 +107,7 @@ def list_loads(config: Config, namespace: str = "", output: str = "text") -> int
     for row in rows:
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip())
-    return ExitCode.OK
+    return exit_code
 
 
 def make_manifest(config: Config, load: Load) -> dict[str, Any]:
@@ -246,16 +250,24 @@ def _connected(config: Config) -> Iterator[ApiRequests]:
         yield kube
 
 
-def _find(config: Config, kube: ApiRequests, namespace: str) -> list[Deployment]:
-    """All loads of one namespace, or of all monitored ones, by namespace and age."""
+def _find(config: Config, kube: ApiRequests, namespace: str) -> tuple[list[Deployment], int]:
+    """All loads of one namespace, or of all monitored ones, by namespace and age; and how many
+    of them dnm may not read, which stderr tells and which stop no other."""
     found: list[Deployment] = []
+    failed = 0
     for name in [namespace] if namespace else sorted(config.namespaces):
-        found += deployments.list_deployments(kube, name, LABEL)
-    return sorted(found, key=lambda load: (load.namespace, load.created, load.name))
+        try:
+            found += deployments.list_deployments(kube, name, LABEL)
+        except ApiRefused as error:
+            if error.status != 403:
+                raise
+            failed += 1
+            print(f"dnm: {error}", file=sys.stderr)
+    return sorted(found, key=lambda load: (load.namespace, load.created, load.name)), failed
 
 
 def _find_one(config: Config, kube: ApiRequests, name: str, namespace: str) -> Deployment:
-    loads = _find(config, kube, namespace)
+    loads, failed = _find(config, kube, namespace)
     named = [load for load in loads if load.name == name]
     if len(named) == 1:
         return named[0]
@@ -264,6 +276,7 @@ def _find_one(config: Config, kube: ApiRequests, name: str, namespace: str) -> D
         raise ConfigError(f"test load: {name} is in {where}: say which with --namespace")
     hint = values.suggest(name, (load.name for load in loads))
     where = namespace or "the monitored namespaces"
+    where += " that could be read" if failed else ""
     raise ConfigError(f"test load: there is no {name} in {where}{hint}")
 
 

@@ -229,3 +229,22 @@ def test_refusals_of_the_api_are_sentences(sandbox: Sandbox, config: Config,
     sandbox.stop()
     with pytest.raises(KubeError, match="is it up"):
         list_loads(config)
+
+
+def test_a_namespace_that_may_not_be_read_stops_no_other(
+    sandbox: Sandbox, config: Config, created: Callable[[Load], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    created(Load(namespace="test", replicas=0, name="two"))
+    allowed = {("list", "deployments", "test"), ("delete", "deployments", "test")}
+    sandbox.access.restrict(allowed)
+    assert list_loads(config) == 1
+    said = capsys.readouterr()
+    assert "two" in said.out and "Deployments of namespace dev" in said.err
+    assert delete_loads(config) == 1
+    said = capsys.readouterr()
+    assert "deleted two in test" in said.out and "namespace dev" in said.err
+    assert list_loads(config) == 1
+    assert "there is no test load" not in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="no two in the monitored namespaces that could be read"):
+        scale_load(config, "two", 1)
