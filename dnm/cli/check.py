@@ -111,7 +111,7 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
         yield from check_registry(config, registry, now)
     except DnmError as error:
         yield from all_wrong("registry", error)
-    yield from guarded("syslog", check_syslog)
+    yield from guarded("syslog", lambda: check_syslog(config))
     yield from guarded("converter", lambda: check_converter(config, environ))
     yield from guarded("batch nodes", lambda: check_batch_nodes(config, environ))
     from dnm.cli.check_cluster import check_cluster  # its imports are most of the time it takes
@@ -212,9 +212,11 @@ def check_registry(config: Config, registry: Registry, now: datetime) -> Iterato
         yield fine("last run", f"began {run['began']:%Y-%m-%d %H:%M:%S} UTC and ended well")
 
 
-def check_syslog() -> Iterator[Finding]:
+def check_syslog(config: Config) -> Iterator[Finding]:
     if _SYSLOG.exists():
         yield fine("syslog", f"{_SYSLOG} is there")
+    elif config.log_console:
+        yield fine("syslog", f"there is no {_SYSLOG}, but log_console = true: stderr has the log")
     else:
         yield doubtful(
             "syslog",
