@@ -47,8 +47,12 @@ class PodRequest(Value):
     resize_infeasible: bool = False
 
 
-def effective_request(pod: PodRequest) -> dict[str, int]:
-    """A pod's request as YuniKorn 1.9 sums it up, with `pods: 1`, in YuniKorn's names and units."""
+def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str, int]:
+    """A pod's request as YuniKorn sums it up, with `pods: 1`, in YuniKorn's names and units.
+
+    Releases 1.6 to 1.8 add a sidecar to itself in its own step of the init phase
+    (checkInitContainerRequest in resource.go); 1.9 does not.
+    """
     sidecars: dict[str, int] = {}
     init_peak: dict[str, int] = {}
     for container in pod.init_containers:
@@ -56,6 +60,7 @@ def effective_request(pod: PodRequest) -> dict[str, int]:
         step = _plus(request, sidecars)
         if container.is_sidecar:
             sidecars = _plus(sidecars, request)
+            step = _plus(step, request) if is_before_1_9 else step
         init_peak = _most(init_peak, step)
     total = _plus({"pods": 1}, sidecars)
     for container in pod.containers:

@@ -56,7 +56,9 @@ class ShapeBook:
         for name, amount in amounts.items():
             if amount < 0:
                 raise QuantityError(f"it asks for {amount} of {name}")
-        learnt = self._intern(PodShape(request=amounts)), bool(request.states)
+        before = effective_request(request, is_before_1_9=True) if request.init_containers else {}
+        shape = PodShape(request=amounts, request_before_1_9=before if before != amounts else {})
+        learnt = self._intern(shape), bool(request.states)
         self._requested[key] = learnt
         return learnt
 
@@ -77,6 +79,7 @@ class ShapeBook:
             known = self._intern(
                 PodShape(
                     request=shape.request,
+                    request_before_1_9=shape.request_before_1_9,
                     node_selector=limits.node_selector,
                     tolerations=limits.tolerations,
                     node_affinity=limits.node_affinity,

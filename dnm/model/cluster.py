@@ -48,6 +48,7 @@ class PodShape(Value, gc=False):
     """
 
     request: Resources  # effective, as YuniKorn computes it, with `pods: 1`; no default applied
+    request_before_1_9: Resources = {}  # as YuniKorn before 1.9 does, where that is another
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     node_affinity: tuple[NodeSelectorTerm, ...] = ()  # required; alternatives; empty: none

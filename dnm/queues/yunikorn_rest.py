@@ -7,6 +7,7 @@ since the scheduler may not be reachable from where dnm runs.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -42,6 +43,14 @@ class _Queue(msgspec.Struct):
     children: list[_Queue] | None = None
 
 
+class _Build(msgspec.Struct):
+    version: str = msgspec.field(name="buildVersion", default="")
+
+
+class _Cluster(msgspec.Struct):
+    builds: list[_Build] = msgspec.field(name="rmBuildInformation", default=[])
+
+
 class _Allocation(msgspec.Struct):
     key: str = msgspec.field(name="allocationKey", default="")
 
@@ -52,6 +61,7 @@ class _Application(msgspec.Struct):
     allocations: list[_Allocation] | None = None
 
 
+_decode_clusters = msgspec.json.Decoder(list[_Cluster])
 _decode_verdict = msgspec.json.Decoder(_Verdict)
 _decode_config = msgspec.json.Decoder(_ActiveConfig)
 _decode_queues = msgspec.json.Decoder(_Queue)
@@ -84,6 +94,16 @@ class YunikornClient:
         with self._translated(), fault_point("yunikorn.read_config"):
             body = self._ask("GET", "/ws/v1/config")
         return self._decode(_decode_config, body, "config").checksum
+
+    def read_version(self) -> tuple[int, int]:
+        """The scheduler's release, e.g. (1, 8). Raises YunikornError where it tells none."""
+        with self._translated(), fault_point("yunikorn.read_version"):
+            body = self._ask("GET", "/ws/v1/clusters")
+        clusters = self._decode(_decode_clusters, body, "clusters")
+        for build in (build for cluster in clusters for build in cluster.builds):
+            if found := re.match(r"v?(\d{1,4})\.(\d{1,4})\b", build.version):
+                return int(found[1]), int(found[2])
+        raise YunikornError(f"YuniKorn at {self.url} does not tell its version")
 
     def read_view(self) -> YunikornView:
         """Use, waiting and limits of every queue, dynamic ones too, and where each pod is."""

@@ -6,11 +6,22 @@ depends on it: a conversion may be wanted, or a lent node is not simply serving.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from dnm.model.cluster import BatchNode, Claim, ConfigMap, Node, Pod, PodList, YunikornView
+from msgspec.structs import replace
+
+from dnm.model.cluster import (
+    BatchNode,
+    Claim,
+    ConfigMap,
+    Node,
+    Pod,
+    PodList,
+    PodShape,
+    YunikornView,
+)
 from dnm.model.config import Config
 from dnm.model.errors import KubeError, YunikornError
 from dnm.model.plan import Snapshot
@@ -59,14 +70,15 @@ def take_snapshot(
     batch: Mapping[str, BatchNode] | Unreadable | None = None
     if needs_batch_side(config, registry, nodes, pods):
         batch = converter.list_nodes()
+    yunikorn = _read_yunikorn(config)
     return Snapshot(
         taken_at=taken_at,
-        pods=pods,
+        pods=_as_counted(config, pods, yunikorn),
         nodes=nodes,
         queue_maps=queue_maps,
         batch=batch,
         claims=_read_claims(kube, pods),
-        yunikorn=_read_yunikorn(config),
+        yunikorn=yunikorn,
         running_converters=running,
         ended={key: converter.read_end(key) for key in registry.open_calls},
     )
@@ -114,3 +126,31 @@ def _read_yunikorn(config: Config) -> YunikornView | Unreadable | None:
         return YunikornClient(config.yunikorn_url).read_view()
     except YunikornError as error:
         return Unreadable(what=f"YuniKorn at {config.yunikorn_url}", error=str(error))
+
+
+def _as_counted(
+    config: Config, pods: PodList | Unreadable, yunikorn: YunikornView | Unreadable | None
+) -> PodList | Unreadable:
+    """The pods with their requests as this scheduler's release sums them up. It is only asked where
+    there are pods that releases differ about; where it can't be asked, they count as for 1.9."""
+    if isinstance(pods, Unreadable) or not isinstance(yunikorn, YunikornView):
+        return pods
+    if not any(pod.shape.request_before_1_9 for pod in pods.pods):
+        return pods
+    from dnm.queues.yunikorn_rest import YunikornClient
+
+    try:
+        is_before_1_9 = YunikornClient(config.yunikorn_url).read_version() < (1, 9)
+    except YunikornError:
+        return pods
+    return replace(pods, pods=tuple(_as_before_1_9(pods.pods))) if is_before_1_9 else pods
+
+
+def _as_before_1_9(pods: Sequence[Pod]) -> Iterator[Pod]:
+    """Equal shapes stay one object."""
+    shapes: dict[int, PodShape] = {}
+    for pod in pods:
+        if before := pod.shape.request_before_1_9:
+            known = shapes.get(id(pod.shape)) or replace(pod.shape, request=before)
+            pod = replace(pod, shape=shapes.setdefault(id(pod.shape), known))
+        yield pod

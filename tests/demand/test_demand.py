@@ -150,6 +150,34 @@ def test_effective_request(pod: PodRequest, expected: Resources) -> None:
     assert effective_request(pod) == {"pods": 1, **expected}
 
 
+@pytest.mark.parametrize(
+    ("pod", "before", "now"),
+    [
+        pytest.param(
+            pod_request(
+                container(cpu="2"), init_containers=(container("s", sidecar=True, cpu="4"),)
+            ),
+            8000, 6000, id="a sidecar is added to itself in its own step",
+        ),
+        pytest.param(
+            pod_request(container(cpu="9"), init_containers=(
+                container("s", sidecar=True, cpu="4"), container("i", cpu="1"),
+            )),
+            13000, 13000, id="which does not show where the containers need more",
+        ),
+        pytest.param(
+            pod_request(container(cpu="1"), init_containers=(
+                container("i", cpu="6"), container("s", sidecar=True, cpu="5"),
+            )),
+            10000, 6000, id="an init container before it is not beside it",
+        ),
+    ],
+)  # fmt: skip
+def test_a_sidecar_before_and_since_1_9(pod: PodRequest, before: int, now: int) -> None:
+    assert effective_request(pod, is_before_1_9=True)["vcore"] == before
+    assert effective_request(pod)["vcore"] == now
+
+
 LABEL, ANNOTATION = "yunikorn.apache.org/queue", "yunikorn.apache.org/queue"
 APP = "yunikorn.apache.org/app-id"
 
