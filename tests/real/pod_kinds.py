@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,12 +63,14 @@ def resized(name: str, cpu: str, allocated: str, **more: Any) -> Act:
 
     def act(rig: Rig, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        wanted = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "3Gi"}}}
-        rig.api.patch(f"{path}/resize", {"spec": {"containers": [wanted]}}, "strategic")
         has = {"cpu": allocated, "memory": "3Gi"}
         statuses = rig.api.get(path)["status"]["containerStatuses"]
         statuses[0].update(allocatedResources=has, resources={"requests": has})
-        set_status(name, {"containerStatuses": statuses, **more})(rig, namespace)
+        set_status(name, {"containerStatuses": statuses})(rig, namespace)
+        wanted = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "3Gi"}}}
+        rig.api.patch(f"{path}/resize", {"spec": {"containers": [wanted]}}, "strategic")
+        if more:
+            set_status(name, more)(rig, namespace)
 
     return act
 
@@ -91,13 +94,11 @@ def gang(name: str, members: int, made: int, cpu: str) -> Callable[[str], list[J
             "yunikorn.apache.org/task-group-name": "workers",
             "yunikorn.apache.org/task-groups": json.dumps([group]),
         }
+        application = {"applicationId": f"{name}-{secrets.token_hex(4)}"}
         return [
-            pod(
-                f"{name}-{number}", queue, cpu, "1Gi",
-                labels={"applicationId": name}, annotations=annotations,
-            )
+            pod(f"{name}-{number}", queue, cpu, "1Gi", labels=application, annotations=annotations)
             for number in range(made)
-        ]  # fmt: skip
+        ]
 
     return make
 
@@ -177,7 +178,7 @@ KINDS = (
     Kind("mirror", lambda queue: [], mirror, 0),
     Kind("gang", gang("gang", 3, 1, "2"), bound=3),
     Kind("gang-whole", gang("whole", 2, 4, "1"), bound=4),
-    Kind("gang-waits", gang("wide", 3, 1, "60"), bound=2),
+    Kind("gang-waits", gang("wide", 3, 1, "70"), bound=0),
     Kind("waits", one("wide", "70", "3Gi"), bound=0),
     Kind("gated", one("gated", schedulingGates=[{"name": "example.org/later"}]), bound=0),
     Kind("resized-down", one("less"), resized("less", "1", "2")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +102,7 @@ class Site:
     @property
     def lent(self) -> list[str]:
         """By the registry, as `dnm status` shows it."""
-        return [node["name"] for node in self.json("status")["nodes"]]
+        return [node["node"] for node in self.json("status")["nodes"]]
 
     def queue(self, path: str) -> Json:
         """What the last plan says of a queue."""
@@ -127,8 +128,14 @@ class Site:
 
 
 def pod(name: str, queue: str, cpu: str, memory: str, **spec: Any) -> Json:
-    """A Pod of its own application; `spec` adds to it, `labels`, `annotations` to its metadata."""
-    labels = {"applicationId": f"app-{name}", "queue": queue, **spec.pop("labels", {})}
+    """A Pod of an application of its own; `spec` adds to it, `labels`, `annotations` to its
+    metadata. An application's id is never used twice: YuniKorn remembers it for a while, whatever
+    the namespace."""
+    labels = {
+        "applicationId": f"{name}-{secrets.token_hex(4)}",
+        "queue": queue,
+        **spec.pop("labels", {}),
+    }
     requests = {"cpu": cpu, "memory": memory}
     metadata: Json = {"name": name, "labels": labels}
     if annotations := spec.pop("annotations", None):

@@ -17,7 +17,6 @@ from tests.real.site import pod
 NAME = "dynamic-node-manager"
 DOCUMENTS = list(yaml.safe_load_all((REPOSITORY / "etc" / "rbac.yaml").read_text()))
 ROLES = [one for one in DOCUMENTS if one["kind"] in ("Role", "ClusterRole")]
-BY_NAME = [one for one in ROLES if one["metadata"]["name"] == NAME]
 
 
 def role_path(role: Json) -> str:
@@ -27,19 +26,25 @@ def role_path(role: Json) -> str:
     return f"{group}/namespaces/{namespace}/{kind}" if namespace else f"{group}/{kind}"
 
 
-def each_verb() -> Iterator[tuple[str, Json]]:
-    """What is missing, and the role without it."""
-    for role in BY_NAME:
-        for number, rule in enumerate(role["rules"]):
-            for verb in rule["verbs"]:
-                less = copy.deepcopy(role)
-                less["rules"][number]["verbs"].remove(verb)
-                if not less["rules"][number]["verbs"]:
-                    del less["rules"][number]
-                yield f"{verb} {rule['resources'][0]} {rule.get('resourceNames', [''])[0]}", less
+VERBS = [
+    (verb, rule["resources"][0], rule.get("resourceNames", [""])[0])
+    for role in ROLES
+    if role["metadata"]["name"] == NAME
+    for rule in role["rules"]
+    for verb in rule["verbs"]
+]
 
 
-VERBS = dict(each_verb())
+def withdraw(rig: Rig, verb: str, resource: str, name: str) -> None:
+    """Takes one verb out of every role that the account has: the converter's may grant it too."""
+    for role in ROLES:
+        less = copy.deepcopy(role)
+        for rule in less["rules"]:
+            if resource in rule["resources"] and rule.get("resourceNames", [""])[0] == name:
+                rule["verbs"] = [one for one in rule["verbs"] if one != verb]
+        less["rules"] = [rule for rule in less["rules"] if rule["verbs"]]
+        if less != role:
+            rig.api.put(role_path(less), less)
 
 
 @pytest.fixture
@@ -52,37 +57,37 @@ def roles_rig(rig: Rig) -> Iterator[Rig]:
 
 
 def test_the_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None:
-    answer = make_site().json("check")
+    site = make_site()
+    site.dnm("run")
+    answer = site.json("check")
     assert answer["ok"], answer
-    assert {one["result"] for one in answer["checks"]} <= {"ok", "note"}, answer
+    found = {one["check"] for one in answer["checks"] if one["result"] != "ok"}
+    assert found <= {"syslog"}, answer  # a machine without a syslog daemon
 
 
-@pytest.mark.parametrize("missing", VERBS)
+@pytest.mark.parametrize(("verb", "resource", "name"), VERBS)
 def test_a_verb_that_is_missing_is_named_by_the_check(
-    roles_rig: Rig, make_site: MakeSite, missing: str
+    roles_rig: Rig, make_site: MakeSite, verb: str, resource: str, name: str
 ) -> None:
-    role = VERBS[missing]
-    roles_rig.api.put(role_path(role), role)
+    withdraw(roles_rig, verb, resource, name)
     site = make_site()
     answer = site.json("check", code=None)
-    told = [one for one in answer["checks"] if one["result"] not in ("ok", "note")]
-    verb, resource, _ = missing.split(" ")
+    told = [one for one in answer["checks"] if one["result"] in ("warning", "failed")]
     assert any(verb in f"{one}" and resource in f"{one}" for one in told), answer
-    assert all(one["remedy"] for one in told), told
+    assert all(one["remedy"] for one in told if one["check"] == "permission"), told
 
 
 @pytest.mark.parametrize(
-    "missing", ["list nodes ", "list pods ", "get configmaps yunikorn-configs"]
+    ("verb", "resource", "name"),
+    [("list", "nodes", ""), ("list", "pods", ""), ("get", "configmaps", "yunikorn-configs")],
 )
 def test_a_run_that_may_not_read_lends_nothing_and_says_what_it_may_not(
-    roles_rig: Rig, make_site: MakeSite, missing: str
+    roles_rig: Rig, make_site: MakeSite, verb: str, resource: str, name: str
 ) -> None:
-    role = VERBS[missing]
-    roles_rig.api.put(role_path(role), role)
+    withdraw(roles_rig, verb, resource, name)
     queue = "root.research.services.dev"
     roles_rig.api.post("/api/v1/namespaces/dev/pods", pod("big", queue, "120", "16Gi"))
     site = make_site()
     answer = site.dnm("run", code=1)
-    _, resource, _ = missing.split(" ")
     assert resource in answer.stderr and "403" in answer.stderr, answer
     assert not any("--set" in call for call in site.calls)

@@ -1,0 +1,86 @@
+"""A site whose batch side is a real Slurm, and whose converter is the node-convert dnm ships."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from dnm.convert.lab import SlurmLab
+from dnm.convert.lab_hooks import write_lab_hooks
+from tests.real.converter import AMOUNTS
+from tests.real.namespaces import REPOSITORY
+from tests.real.rig import Rig
+from tests.real.site import Answer, Site
+
+JOIN = """\
+#!{python}
+import os, sys
+sys.path.insert(0, {repository!r})
+from pathlib import Path
+from typing import Any
+from tests.real.converter import join
+from tests.real.http_api import Api
+with open({log!r}, "a") as log:
+    log.write("join " + sys.argv[1] + "\\n")
+join(Api({url!r}, Path({keys!r})), sys.argv[1], os.environ.get("DNM_NAMESPACE", ""))
+"""
+SECTION = """
+[node_type:a]
+
+[node_convert]
+hooks_dir = {hooks}
+min_idle_seconds = 0
+verify_seconds = 0.5
+poll_seconds = 0.2
+reach_timeout_seconds = 5
+boot_timeout_seconds = 30
+return_timeout_seconds = 30
+slurm_patience_seconds = 30
+{more}
+"""
+
+
+class SlurmSite(Site):
+    """Hooks of the lab, but for `join`: it registers the Node with the real API server."""
+
+    def __init__(
+        self, rig: Rig, directory: Path, kubeconfig: Path, lab: SlurmLab, *, more: str = "",
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        self.lab = lab
+        self.hooks = directory / "hooks"
+        super().__init__(
+            rig, directory, kubeconfig, sections=SECTION.format(hooks=self.hooks, more=more),
+            node_convert_path=None, **settings,
+        )  # fmt: skip
+        write_lab_hooks(self.hooks, lab.directory, "http://unused", AMOUNTS)
+        join = self.hooks / "join"
+        join.write_text(
+            JOIN.format(
+                python=sys.executable, repository=str(REPOSITORY),
+                log=str(self.hooks / "hooks.log"), url=rig.api.url, keys=str(rig.keys),
+            )
+        )  # fmt: skip
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**super().environment, "SLURM_CONF": self.lab.environ["SLURM_CONF"]}
+
+    def convert(self, *arguments: str) -> Answer:
+        """The shipped `node-convert`, as an administrator calls it."""
+        return subprocess.run(
+            ["node-convert", *arguments], env=self.environment, cwd=self.directory,
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+    def has_given_back(self) -> bool:
+        return not self.lent
+
+    def assert_slurm_is_clean(self) -> None:
+        """No reservation, no drain, no mark of dnm."""
+        assert not self.lab.client.read_reservations()
+        for node in self.lab.read_nodes():
+            assert not node.state.flags & {"DRAIN", "NOT_RESPONDING"}, node
+            assert not node.comment and not node.reason, node

@@ -1,0 +1,263 @@
+"""Lists as a real API server gives them: pages, expired tokens, gzip, refusals, and none at all."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.real.account import KUBECONFIG
+from tests.real.conftest import MakeSite
+from tests.real.http_api import Api, Json
+from tests.real.namespaces import OWN_ADDRESS
+from tests.real.programs import RigError
+from tests.real.proxy import Proxy, Seen, proxied, write_kubeconfig
+from tests.real.rig import ETCD, PORT, Rig
+from tests.real.site import Site, pod
+
+DEV = "root.research.services.dev"
+MANY = 1200  # three pages
+FLOWS = "/apis/flowcontrol.apiserver.k8s.io/v1"
+
+
+@pytest.fixture
+def full_rig(rig: Rig) -> Rig:
+    """1,200 pods that wait, of one application."""
+    manifest = pod("p", DEV, "100", "1Gi", schedulingGates=[{"name": "example.org/later"}])
+
+    def make(number: int) -> None:
+        named = json.loads(json.dumps(manifest))
+        named["metadata"]["name"] = f"p{number:04}"
+        rig.api.post("/api/v1/namespaces/dev/pods", named)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(MANY)))
+    return rig
+
+
+@pytest.fixture
+def proxy(rig: Rig, tmp_path: Path) -> Iterator[Proxy]:
+    with proxied(rig, KUBECONFIG, tmp_path) as made:
+        yield made
+
+
+def pod_pages(proxy: Proxy) -> list[Seen]:
+    return [seen for seen in proxy.seen if seen.path.startswith("/api/v1/pods?")]
+
+
+def compact_etcd() -> None:
+    """Throws every revision before this one away."""
+    etcd = Api(ETCD)
+    key = base64.b64encode(b"rig").decode()
+    put = etcd.post("/v3/kv/put", {"key": key, "value": key})
+    etcd.post("/v3/kv/compaction", {"revision": put["header"]["revision"], "physical": True})
+
+
+def test_pages_over_changing_data_are_of_one_moment(
+    full_rig: Rig, make_site: MakeSite, proxy: Proxy
+) -> None:
+    site = make_site(kubeconfig_path=proxy.kubeconfig)
+
+    def change(seen: Seen) -> None:
+        if "continue=" in seen.path:
+            number = len(pod_pages(proxy))
+            full_rig.api.delete(f"/api/v1/namespaces/dev/pods/p{number:04}")
+            named = pod(f"a{number}", DEV, "1", "1Gi", schedulingGates=[{"name": "x.org/y"}])
+            full_rig.api.post("/api/v1/namespaces/dev/pods", named)
+
+    proxy.before = change
+    site.dnm("run")
+    assert [seen.code for seen in pod_pages(proxy)] == [200, 200, 200]
+    assert not [call for call in site.calls if "--set" in call]
+
+
+def test_a_token_that_has_expired_begins_the_list_anew(
+    full_rig: Rig, make_site: MakeSite, proxy: Proxy
+) -> None:
+    """The API server restarts between two pages, and etcd has thrown the old revision away."""
+    site = make_site(kubeconfig_path=proxy.kubeconfig)
+    done: list[Seen] = []
+
+    def expire(seen: Seen) -> None:
+        if "continue=" in seen.path and not done:
+            done.append(seen)
+            server = full_rig.servers["kube-apiserver"]
+            server.stop(signal.SIGKILL)
+            compact_etcd()
+            server.start()
+
+    proxy.before = expire
+    answer = site.dnm("run")
+    codes = [seen.code for seen in pod_pages(proxy)]
+    assert 410 in codes and codes[-3:] == [200, 200, 200], codes
+    assert "410" not in answer.stderr
+
+
+def test_gzip_where_the_server_is_not_on_this_machine(
+    full_rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    """dnm asks for it off loopback, and reads it: the numbers are the same."""
+    url = f"https://{OWN_ADDRESS}:{PORT}"
+    far = make_site("far", kubeconfig_path=write_kubeconfig(KUBECONFIG, tmp_path / "far", url))
+    near = make_site("near")
+    token = yaml.safe_load(KUBECONFIG.read_text())["users"][0]["user"]["token"]
+    command = [
+        "curl", "-sS", "--cacert", f"{full_rig.keys}/ca.crt",
+        "-H", f"Authorization: Bearer {token}", "-H", "Accept-Encoding: gzip",
+        "-o", "/dev/null", "-w", "%header{content-encoding}",
+        f"{url}/api/v1/pods?limit=500",
+    ]  # fmt: skip
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "gzip"
+    assert far.json("status", "--live")["queues"] == near.json("status", "--live")["queues"]
+
+
+def test_priority_and_fairness_refuses_and_the_run_says_so(
+    rig: Rig, make_site: MakeSite, proxy: Proxy
+) -> None:
+    """A priority level without any seat: 429 for everything that dnm's account asks."""
+    rig.api.post(
+        f"{FLOWS}/prioritylevelconfigurations",
+        {
+            "metadata": {"name": "rig"},
+            "spec": {
+                "type": "Limited",
+                "limited": {
+                    "nominalConcurrencyShares": 0,
+                    "lendablePercent": 0,
+                    "borrowingLimitPercent": 0,
+                    "limitResponse": {"type": "Reject"},
+                },
+            },
+        },
+    )
+    account = {"namespace": "yunikorn", "name": "dynamic-node-manager"}
+    rule = {
+        "subjects": [{"kind": "ServiceAccount", "serviceAccount": account}],
+        "resourceRules": [
+            {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"],
+             "clusterScope": True}
+        ],
+    }  # fmt: skip
+    rig.api.post(
+        f"{FLOWS}/flowschemas",
+        {
+            "metadata": {"name": "rig"},
+            "spec": {
+                "priorityLevelConfiguration": {"name": "rig"},
+                "matchingPrecedence": 1,
+                "rules": [rule],
+            },
+        },
+    )
+    site = make_site(kubeconfig_path=proxy.kubeconfig, request_timeout_seconds=5)
+    rig.wait_for(lambda: refuses(site, proxy), "flow control refuses dnm", 60)
+    answer = site.dnm("run", code=1)
+    assert "429" in answer.stderr, answer.stderr
+    assert any("Retry-After" in seen.headers for seen in proxy.seen if seen.code == 429)
+    rig.remove_guards()
+    rig.wait_for(lambda: site.dnm("run", code=None).returncode == 0, "dnm goes on", 30)
+
+
+def refuses(site: Site, proxy: Proxy) -> bool:
+    site.dnm("run", code=None)
+    return any(seen.code == 429 for seen in proxy.seen)
+
+
+def signed_token(rig: Rig, seconds: int) -> str:
+    """A token of dnm's account that runs out, signed with the cluster's own key."""
+    account = "/api/v1/namespaces/yunikorn/serviceaccounts/dynamic-node-manager"
+    uid = rig.api.get(account)["metadata"]["uid"]
+    now = int(time.time())
+    issuer = "https://kubernetes.default.svc"
+    claims = {
+        "iss": issuer, "aud": [issuer], "iat": now, "nbf": now, "exp": now + seconds,
+        "sub": "system:serviceaccount:yunikorn:dynamic-node-manager",
+        "kubernetes.io": {
+            "namespace": "yunikorn",
+            "serviceaccount": {"name": "dynamic-node-manager", "uid": uid},
+        },
+    }  # fmt: skip
+
+    def encoded(content: bytes) -> str:
+        return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+    head = encoded(json.dumps({"alg": "RS256", "typ": "JWT"}).encode())
+    text = f"{head}.{encoded(json.dumps(claims).encode())}"
+    command = ["openssl", "dgst", "-sha256", "-sign", f"{rig.keys}/sa.key"]
+    signature = subprocess.run(command, input=text.encode(), capture_output=True, check=True).stdout
+    return f"{text}.{encoded(signature)}"
+
+
+def test_a_token_that_has_run_out_is_401_with_what_to_renew(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    document: Json = yaml.safe_load(KUBECONFIG.read_text())
+    document["users"][0]["user"]["token"] = signed_token(rig, 8)
+    path = tmp_path / "short.kubeconfig"
+    path.write_text(json.dumps(document))
+    path.chmod(0o600)
+    site = make_site(kubeconfig_path=path)
+    site.dnm("run")
+    rig.wait_for(lambda: site.dnm("run", code=None).returncode == 1, "the token has run out", 40)
+    answer = site.dnm("run", code=1)
+    assert "401" in answer.stderr and f"renew the credentials of {path}" in answer.stderr
+
+
+def test_a_server_that_stops_in_the_middle_of_a_list(
+    full_rig: Rig, make_site: MakeSite, proxy: Proxy
+) -> None:
+    """SIGSTOP between two pages: the run ends within its time limit, and has done nothing."""
+    full_rig.api.post("/api/v1/namespaces/dev/pods", pod("big", DEV, "120", "8Gi"))
+    site = make_site(kubeconfig_path=proxy.kubeconfig, request_timeout_seconds=3)
+    server = full_rig.servers["kube-apiserver"]
+    done: list[threading.Timer] = []
+
+    def stop(seen: Seen) -> None:
+        if "continue=" in seen.path and not done:
+            server.send(signal.SIGSTOP)
+
+    proxy.before = stop
+    try:
+        answer = site.dnm("run", code=1)
+    finally:
+        server.send(signal.SIGCONT)
+    assert "request_timeout_seconds" in answer.stderr or "can't" in answer.stderr, answer.stderr
+    assert not [call for call in site.calls if "--set" in call]
+    proxy.before = lambda seen: None
+    full_rig.wait_for(lambda: full_rig.api.answers("/readyz"), "the API server is back")
+    site.run_until(lambda: full_rig.running("dev") == 1, "the pod runs on a lent node")
+
+
+def test_a_server_that_restarts_while_a_node_is_lent(rig: Rig, make_site: MakeSite) -> None:
+    site = make_site()
+    rig.api.post("/api/v1/namespaces/dev/pods", pod("big", DEV, "120", "8Gi"))
+    site.dnm("run")
+    server = rig.servers["kube-apiserver"]
+    server.stop(signal.SIGKILL)
+    answer = site.dnm("run", code=1)
+    assert "is it up?" in answer.stderr, answer.stderr
+    server.start()
+    # YuniKorn's own informers take their time after an outage; a new scheduler does not.
+    rig.servers["yunikorn"].stop()
+    rig.servers["yunikorn"].start()
+    site.run_until(lambda: rig.running("dev") == 1, "the pod runs on a lent node")
+    assert len(site.lent) == 1
+
+
+def test_a_rig_that_does_not_start_says_which_program_said_what(rig: Rig, tmp_path: Path) -> None:
+    """The rig itself: a flag that a server does not know."""
+    rig.add("wrong", [*rig.etcd_command(), "--no-such-flag"], lambda: False)
+    try:
+        with pytest.raises(RigError, match=r"(?s)wrong ended with \d+. It said:.*no-such-flag"):
+            rig.servers["wrong"].start()
+    finally:
+        del rig.servers["wrong"]

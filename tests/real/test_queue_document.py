@@ -1,0 +1,234 @@
+"""The queue document under the real API's optimistic locking, beside others who write it too."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.real.account import KUBECONFIG
+from tests.real.conftest import MakeSite
+from tests.real.proxy import Seen, proxied
+from tests.real.rig import QUEUES, Rig
+from tests.real.site import Site, pod
+
+DEV = "root.research.services.dev"
+ONE_MORE = {"vcore": 228_000, "memory": 656 * 2**30}  # the queue's limit and one node
+BASE = {"vcore": 100_000, "memory": 400 * 2**30}
+
+
+def ask_for_one_node(rig: Rig) -> None:
+    """Twelve pods of 16 cores: 192 vcore, where the queue has 100 and a node brings 128."""
+    for number in range(12):
+        rig.api.post("/api/v1/namespaces/dev/pods", pod(f"p{number}", DEV, "16", "8Gi"))
+
+
+def is_served(rig: Rig) -> bool:
+    return rig.running("dev") == 12
+
+
+def end(rig: Rig, site: Site) -> None:
+    """Everything goes back, and the document is what it was."""
+    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    site.run_until(site.has_given_back, "the node is back")
+    assert rig.queues_text() == QUEUES
+    assert rig.queue(DEV)["maxResource"] == BASE
+
+
+def test_a_second_writer_between_read_and_write_costs_nothing(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    ask_for_one_node(rig)
+    with proxied(rig, KUBECONFIG, tmp_path) as proxy:
+        site = make_site(kubeconfig_path=proxy.kubeconfig)
+        puts: list[Seen] = []
+
+        def write_first(seen: Seen) -> None:
+            if seen.method == "PUT" and "configmaps" in seen.path:
+                puts.append(seen)
+                if len(puts) == 1:
+                    change = {"metadata": {"annotations": {"example.org/by": "another"}}}
+                    rig.api.patch(rig.config_map, change)
+
+        proxy.before = write_first
+        site.run_until(lambda: is_served(rig), "the pods run")
+        assert puts[0].code == 409 and puts[1].code == 200
+        assert rig.queue(DEV)["maxResource"] == ONE_MORE
+        annotations = rig.api.get(rig.config_map)["metadata"]["annotations"]
+        assert annotations["example.org/by"] == "another"
+        end(rig, site)
+
+
+@contextmanager
+def refusing_webhook(rig: Rig, message: str) -> Iterator[None]:
+    """An admission webhook that refuses each change of a ConfigMap, as a policy of the site."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            answer = {
+                "apiVersion": "admission.k8s.io/v1",
+                "kind": "AdmissionReview",
+                "response": {
+                    "uid": review["request"]["uid"],
+                    "allowed": False,
+                    "status": {"message": message},
+                },
+            }
+            content = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(f"{rig.keys}/apiserver.crt", f"{rig.keys}/apiserver.key")
+    server.socket = own.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    bundle = rig.shell(f"base64 -w0 {rig.keys}/ca.crt")
+    hook = {
+        "name": "frozen.example.org",
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{server.server_address[1]}/", "caBundle": bundle
+        },
+        "rules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+             "operations": ["UPDATE"]}
+        ],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "yunikorn"}},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }  # fmt: skip
+    rig.api.post(path, {"metadata": {"name": "frozen"}, "webhooks": [hook]})
+    try:
+        yield
+    finally:
+        rig.api.delete(f"{path}/frozen")
+        server.shutdown()
+        server.server_close()
+
+
+def refused(site: Site) -> str:
+    """What runs say while the document can't be written; the node is there and serves nothing."""
+    for _ in range(8):
+        answer = site.dnm("run", code=None)
+        if answer.returncode:
+            return answer.stderr
+        time.sleep(0.5)
+    raise AssertionError("no run said anything")
+
+
+def test_a_webhook_that_refuses_is_quoted_and_afterwards_all_goes_on(
+    rig: Rig, make_site: MakeSite
+) -> None:
+    ask_for_one_node(rig)
+    site = make_site()
+    with refusing_webhook(rig, "queues are frozen until Monday"):
+        deadline = time.monotonic() + 20
+        while "queues are frozen until Monday" not in refused(site):
+            assert time.monotonic() < deadline
+        assert rig.queue(DEV)["maxResource"] == BASE and rig.queues_text() == QUEUES
+    site.run_until(lambda: is_served(rig), "the pods run")
+    assert rig.queue(DEV)["maxResource"] == ONE_MORE
+    end(rig, site)
+
+
+def test_an_immutable_config_map_is_named_with_what_to_do(rig: Rig, make_site: MakeSite) -> None:
+    ask_for_one_node(rig)
+    rig.api.patch(rig.config_map, {"immutable": True})
+    site = make_site()
+    assert "immutable" in refused(site)
+    assert rig.queues_text() == QUEUES
+    checks = site.json("check", code=None)["checks"]
+    assert any("replace it by one that is not" in one["text"] for one in checks), checks
+
+
+def test_a_config_map_of_one_mebibyte_has_no_room_for_the_ledger(
+    rig: Rig, make_site: MakeSite
+) -> None:
+    ask_for_one_node(rig)
+    used = len(QUEUES) + len("queues.yaml") + len("padding") + len("service.schedulingInterval1s")
+    rig.api.patch(rig.config_map, {"data": {"padding": "x" * (2**20 - used)}})
+    with pytest.raises(Exception, match=r"Too long|must have at most"):
+        rig.api.patch(rig.config_map, {"data": {"more": "x"}})
+    site = make_site()
+    site.run_until(lambda: is_served(rig), "the pods run")  # the digits are as many as before
+    site.dnm("run")
+    rig.api.patch(rig.config_map, {"data": {"padding": None}})
+    end(rig, site)
+
+
+def test_server_side_apply_by_another_manager_is_noticed_and_added_to_again(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    manifest = rig.api.get(rig.config_map)
+    manifest = {
+        "apiVersion": "v1", "kind": "ConfigMap", "data": manifest["data"],
+        "metadata": {"name": "yunikorn-configs", "namespace": "yunikorn"},
+    }  # fmt: skip
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(manifest))
+    apply = f"kubectl apply --server-side --field-manager gitops -f {path}"
+    rig.shell(f"{apply} --force-conflicts")
+    ask_for_one_node(rig)
+    site = make_site()
+    site.run_until(lambda: is_served(rig), "the pods run")
+    refused = subprocess.run(
+        apply.split(), env=rig.environment, capture_output=True, text=True
+    )  # fmt: skip
+    assert refused.returncode and "conflict" in refused.stderr, refused
+    assert rig.queue(DEV)["maxResource"] == ONE_MORE
+    rig.shell(f"{apply} --force-conflicts")
+    rig.wait_for(lambda: rig.queue(DEV)["maxResource"] == BASE, "the manifest is in force")
+    site.run_until(lambda: rig.queue(DEV)["maxResource"] == ONE_MORE, "the node counts again")
+    assert rig.has_ledger()
+    end(rig, site)
+
+
+def test_a_site_that_re_applies_its_manifest_every_few_seconds(
+    rig: Rig, make_site: MakeSite
+) -> None:
+    """For two minutes, three seconds apart, as Argo CD's self-heal does: no node is lent for it,
+    none goes back for it, no amount is added twice."""
+    ask_for_one_node(rig)
+    site = make_site()
+    site.run_until(lambda: is_served(rig), "the pods run")
+    stop, applied = threading.Event(), 0
+
+    def re_apply() -> None:
+        nonlocal applied
+        while not stop.wait(3):
+            rig.api.patch(rig.config_map, {"data": {"queues.yaml": QUEUES}})
+            applied += 1
+
+    thread = threading.Thread(target=re_apply)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            site.dnm("run", code=None)
+            found = rig.queue(DEV)["maxResource"]
+            assert found in (BASE, ONE_MORE), found
+            assert len(site.lent) == 1
+            time.sleep(1)
+    finally:
+        stop.set()
+        thread.join()
+    assert applied > 20
+    site.run_until(lambda: rig.queue(DEV)["maxResource"] == ONE_MORE, "the node counts again")
+    assert sum("--set k8s" in call for call in site.calls) == 1
+    end(rig, site)
