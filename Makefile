@@ -42,9 +42,11 @@ test: $(STAMP) packages lint audit
 
 real: $(STAMP) packages
 	$(BIN)/python -m tests.real build
+	$(BIN)/python -m tests.real.slurm_roots build
 
 test-real: real
 	$(BIN)/python -m tests.real test
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py
 
 bench: $(STAMP) packages
 	$(BIN)/python -m tests.bench.startup
