@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from dnm.config.load import load_config
+from dnm.convert import to_batch, to_k8s
 from dnm.demand.pending import NotCounted
 from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.plan import Reason
 from dnm.sandbox.client import ask
 from dnm.sandbox.cluster import Sandbox
 from tests.docs.pages import PAGES, ROOT, all_names, names_in, quoted, rows, section, without_code
+from tests.proof.invariants import RULES
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 README = PAGES["README.md"]
@@ -167,7 +169,7 @@ def test_signposts_and_walks_are_there() -> None:
     assert pages.count("docs/architecture.md") >= 35
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("etc/hooks")])
+@pytest.mark.parametrize("page", PAGES)
 def test_every_key_and_name_of_the_code_exists(page: str) -> None:
     """`words_like_this` are keys of the ini or names of the code, `KEY = value` a key."""
     known = KEYS | all_names() | json_keys()
@@ -199,6 +201,23 @@ def test_every_reason_is_explained() -> None:
 def test_every_reason_why_a_pod_is_not_counted_is_explained() -> None:
     explained = [row[0] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))]
     assert explained == [why.value for why in NotCounted]
+
+
+def test_the_stages_of_node_convert_are_told_in_order() -> None:
+    text = PAGES["docs/node-convert.md"]
+    lines = dict(re.findall(r"^    (batch|Kubernetes) → \w+ +(.*)$", text, flags=re.M))
+    assert {direction: line.split(" → ") for direction, line in lines.items()} == {
+        "batch": ["select", *(stage.name for stage in to_k8s.STAGES)],
+        "Kubernetes": [stage.name for stage in (to_batch.CHECK, *to_batch.STAGES)],
+    }
+
+
+def test_every_invariant_that_the_machine_asks_for_is_a_promise() -> None:
+    promised = re.findall(r"^\| \*\*(.*?)\.\*\*", PAGES["docs/promises.md"], flags=re.M)
+    assert len(promised) == 8
+    for rule in RULES:
+        told = {re.sub(r"\W+", "_", name.lower()) for name in promised}
+        assert rule.__name__.removesuffix("s") in told, rule.__name__
 
 
 def test_every_dependency_is_given_its_reason() -> None:
