@@ -187,7 +187,6 @@ def test_something_is_planted_in_every_package() -> None:
 # --- circles ---------------------------------------------------------------------------------
 
 CIRCLES: dict[frozenset[str], str] = {
-    frozenset({"cli.check", "cli.check_cluster"}): "to mend",
     frozenset({"sandbox.cluster", "sandbox.control", "sandbox.files"}): "to mend",
 }  # modules of one package that need each other -> why
 

@@ -7,14 +7,23 @@ error or a reason in a run, so the same functions judge it in both places.
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from enum import Enum
 from pathlib import Path
 from shlex import quote
 
-from dnm.cli.report import count_of, print_json, status_document
+from dnm.cli.findings import (
+    CheckResult,
+    Finding,
+    all_wrong,
+    doubtful,
+    fine,
+    guarded,
+    print_findings,
+    print_findings_as_json,
+    skipped,
+    wrong,
+)
 from dnm.config.files import read_ini
 from dnm.config.load import find_config_path, load_config
 from dnm.converter.contract import converter_environment
@@ -22,57 +31,18 @@ from dnm.converter.node_list import list_batch_nodes
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
-from dnm.model.printable import printable
+from dnm.model.printable import count_of
 from dnm.model.registry import Phase, Registry
 from dnm.model.trust import find_distrust
-from dnm.model.value import Unreadable, Value
+from dnm.model.value import Unreadable
+from dnm.run.recorded import backoffs_in_force, read_last_run, warn_of_last_run
 from dnm.run.registry import load_registry
 
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
 _SYSLOG = Path("/dev/log")
 
 
-class Result(Enum):
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-
-_SIGNS = {Result.OK: "✓", Result.WARNING: "!", Result.FAILED: "✗", Result.SKIPPED: "-"}
-_WORDS = {Result.OK: "ok  ", Result.WARNING: "warn", Result.FAILED: "FAIL", Result.SKIPPED: "skip"}
 _FOR_A_PERSON = ("configuration", "state directory", "registry")  # exit code 2 if one fails
-
-
-class Finding(Value, frozen=True):
-    """One line: what was looked at, how it is, and what to do unless it is fine."""
-
-    check: str
-    result: Result
-    text: str
-    remedy: str = ""
-
-
-def fine(check: str, text: str) -> Finding:
-    return Finding(check=check, result=Result.OK, text=text)
-
-
-def doubtful(check: str, text: str, remedy: str = "") -> Finding:
-    return Finding(check=check, result=Result.WARNING, text=text, remedy=remedy)
-
-
-def wrong(check: str, text: str, remedy: str = "") -> Finding:
-    return Finding(check=check, result=Result.FAILED, text=text, remedy=remedy)
-
-
-def all_wrong(check: str, error: DnmError) -> Iterator[Finding]:
-    """An error may list several problems, a line each behind one that says how many."""
-    head, *problems = str(error).splitlines()
-    return (wrong(check, line.strip()) for line in problems or [head])
-
-
-def skipped(check: str, text: str) -> Finding:
-    return Finding(check=check, result=Result.SKIPPED, text=text)
 
 
 def run_checks(path: Path | None, environ: Mapping[str, str], output: str = "text") -> int:
@@ -80,10 +50,10 @@ def run_checks(path: Path | None, environ: Mapping[str, str], output: str = "tex
     configuration or the state is wrong, 1 where anything else is, 0 for warnings or nothing."""
     findings = list(find_everything(path, environ))
     if output == "json":
-        _print_document(findings)
+        print_findings_as_json(findings)
     else:
-        _print_lines(findings)
-    failed = {finding.check for finding in findings if finding.result is Result.FAILED}
+        print_findings(findings)
+    failed = {finding.check for finding in findings if finding.result is CheckResult.FAILED}
     if failed & set(_FOR_A_PERSON):
         return ExitCode.NEEDS_PERSON
     return ExitCode.FAILED if failed else ExitCode.OK
@@ -108,7 +78,9 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
     registry = Registry()
     try:
         registry = load_registry(config, now)
-        yield from check_registry(config, registry, now)
+        yield from check_registry(config, registry)
+        yield from check_brakes(registry, now)
+        yield from check_last_run(config, registry, now)
     except DnmError as error:
         yield from all_wrong("registry", error)
     yield from guarded("syslog", lambda: check_syslog(config))
@@ -117,16 +89,6 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
     from dnm.cli.check_cluster import check_cluster  # its imports are most of the time it takes
 
     yield from guarded("Kubernetes", lambda: check_cluster(config, registry, environ))
-
-
-def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """What `look` finds, and what stopped it."""
-    try:
-        yield from look()
-    except DnmError as error:
-        yield from all_wrong(check, error)
-    except OSError as error:
-        yield wrong(check, f"{error.filename or 'it'} can't be looked at ({error.strerror})")
 
 
 # --- this host -------------------------------------------------------------------------------
@@ -164,8 +126,8 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
                 yield fine(check, f"{path} is writable, by its owner alone")
 
 
-def check_registry(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
-    """What is recorded, what of it needs a person, and whether the runs come as they should."""
+def check_registry(config: Config, registry: Registry) -> Iterator[Finding]:
+    """What is recorded, and what of it needs a person."""
     yield fine(
         "registry",
         f"{config.converted_nodes_path}: {len(registry.nodes)} lent nodes, "
@@ -192,24 +154,32 @@ def check_registry(config: Config, registry: Registry, now: datetime) -> Iterato
                 f"{name} serves {entry.namespace}, which is not monitored",
                 "it is given back when it is idle; monitor the namespace to keep it",
             )
-    document = status_document(config, registry, now)
-    for name, backoff in document["brakes"]["backoffs"].items():
-        failed = count_of(backoff["failures"], "failed conversion")
-        error = f": {backoff['last_error']}" if backoff["last_error"] else ""
+
+
+def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
+    """Which node types get no conversion now, and why."""
+    for name, backoff in backoffs_in_force(registry, now).items():
+        failed = count_of(backoff.failures, "failed conversion")
+        error = f": {backoff.last_error}" if backoff.last_error else ""
         yield doubtful(
             "back-off",
-            f"the type {name} gets no conversion until {backoff['until']:%Y-%m-%d %H:%M:%S} UTC, "
+            f"the type {name} gets no conversion until {backoff.until:%Y-%m-%d %H:%M:%S} UTC, "
             f"after {failed}{error}",
             f"mend it, then 'dnm reset {name}'",
         )
-    run = document["last_run"]
-    for warning in document["warnings"]:
+
+
+def check_last_run(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
+    """Whether the runs come as they should, and how the last one ended."""
+    times, run = read_last_run(config), registry.last_run
+    warnings = warn_of_last_run(config, times, now)
+    for warning in warnings:
         yield doubtful("last run", warning)
-    if run["began"] is not None and run["exit_code"] != ExitCode.OK:
-        errors = "; ".join(run["errors"]) or "no error is recorded"
-        yield doubtful("last run", f"it ended with code {run['exit_code']}: {errors}")
-    elif run["began"] is not None and not document["warnings"]:
-        yield fine("last run", f"began {run['began']:%Y-%m-%d %H:%M:%S} UTC and ended well")
+    if times.began is not None and run.exit_code != ExitCode.OK:
+        errors = "; ".join(run.errors) or "no error is recorded"
+        yield doubtful("last run", f"it ended with code {run.exit_code}: {errors}")
+    elif times.began is not None and not warnings:
+        yield fine("last run", f"began {times.began:%Y-%m-%d %H:%M:%S} UTC and ended well")
 
 
 def check_syslog(config: Config) -> Iterator[Finding]:
@@ -280,33 +250,3 @@ def _judge_supply(name: str, nodes: list[BatchNode]) -> Finding:
     return fine(
         "batch nodes", f"{len(lendable)} of {len(nodes)} nodes of the type {name} can be lent now"
     )
-
-
-# --- printing --------------------------------------------------------------------------------
-
-
-def _print_document(findings: list[Finding]) -> None:
-    print_json({
-        "schema": "dnm.check/1",
-        "ok": not any(finding.result is Result.FAILED for finding in findings),
-        "checks": [
-            {"check": finding.check, "result": finding.result.value, "text": finding.text,
-             "remedy": finding.remedy}
-            for finding in findings
-        ],
-    })  # fmt: skip
-
-
-def _print_lines(findings: list[Finding]) -> None:
-    """A sign a line, in words where the terminal has no ticks."""
-    can_tick = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    signs = _SIGNS if can_tick else _WORDS
-    arrow = "→" if can_tick else "->"
-    for finding in findings:
-        remedy = f" {arrow} {finding.remedy}" if finding.remedy else ""
-        line = f"{signs[finding.result]} {finding.check}: {finding.text}{remedy}"
-        print(printable(line) if can_tick else printable(line).encode("ascii", "replace").decode())
-    counts = [(Result.OK, "fine"), (Result.WARNING, "to look at"), (Result.FAILED, "wrong"),
-              (Result.SKIPPED, "not looked at")]  # fmt: skip
-    numbers = ((sum(f.result is result for f in findings), word) for result, word in counts)
-    print(", ".join(f"{number} {word}" for number, word in numbers if number))

@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from dnm.cli.report import amounts
+from dnm.cli.output import amounts, print_json
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import ExitCode, QueueError, YunikornError
 from dnm.model.printable import columns, printable, terminal_width
@@ -75,7 +73,7 @@ def _name_of(source: SourceDocument) -> str:
 
 def _report(judged: list[Judgement], as_json: bool) -> int:
     if as_json:
-        _print_json([_judgement_document(one) for one in judged])
+        print_json([_judgement_document(one) for one in judged])
     else:
         for one in judged:
             _print_judgement(one)
@@ -133,7 +131,7 @@ def show_queues(
     ledger = decode_ledger(source.ledger_text)
     rows = list(_queue_rows(document, ledger, used))
     if as_json:
-        _print_json({"schema": SHOW_SCHEMA, "document": _name_of(source), "queues": rows})
+        print_json({"schema": SHOW_SCHEMA, "document": _name_of(source), "queues": rows})
         return ExitCode.OK
     print(printable(_name_of(source)))
     header = ["queue", "resource", "limit", "baseline", "lent", "used", "headroom"]
@@ -279,7 +277,3 @@ def _rebase_lines(edit: QueueEdit) -> list[str]:
     ]
     lines += [f"{queue}: {reason}" for queue, reason in edit.held.items()]
     return [printable(line) for line in lines]
-
-
-def _print_json(document: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

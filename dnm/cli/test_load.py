@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
-import msgspec
-
+from dnm.cli.output import print_json
 from dnm.config import values
 from dnm.kube import deployments
 from dnm.kube.credentials import load_access
@@ -52,7 +51,7 @@ def create_load(config: Config, load: Load, output: str = "text") -> int:
     for doubt in _doubts(config, load):
         print(f"dnm: {doubt}", file=sys.stderr)
     if output == "json":
-        _print_json([created])
+        _print_loads([created])
     else:
         print(created.name)
     return ExitCode.OK
@@ -94,7 +93,7 @@ def list_loads(config: Config, namespace: str = "", output: str = "text") -> int
         loads, failed = _find(config, kube, namespace)
     exit_code = ExitCode.FAILED if failed else ExitCode.OK
     if output == "json":
-        _print_json(loads)
+        _print_loads(loads)
         return exit_code
     if not loads:
         if not failed:
@@ -284,7 +283,7 @@ def _queue_of(load: Deployment) -> str:
     return load.labels.get(QUEUE_LABELS[0], "")
 
 
-def _print_json(loads: Iterable[Deployment]) -> None:
+def _print_loads(loads: Iterable[Deployment]) -> None:
     document: Mapping[str, Any] = {
         "schema": "dnm.test-load/1",
         "loads": [
@@ -299,4 +298,4 @@ def _print_json(loads: Iterable[Deployment]) -> None:
             for load in loads
         ],
     }
-    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    print_json(document)

@@ -11,6 +11,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 
 _GAP = "  "
 _NARROW = 90  # columns; below it a table of lent nodes becomes a block of lines a node
@@ -35,6 +36,24 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
         if len(secret) > 2:
             text = text.replace(secret, "***")
     return text
+
+
+def count_of(number: int, thing: str) -> str:
+    """Returns `1 action`, `2 actions`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def duration(span: timedelta) -> str:
+    """Returns a span in two units at most: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    seconds = max(int(span.total_seconds()), 0)
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 120:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min"
+    return f"{days} d {hours % 24} h"
 
 
 def terminal_width() -> int:

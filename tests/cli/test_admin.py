@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dnm.cli import admin
-from dnm.cli.report import status_document
+from dnm.cli.status import status_document
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, ConverterProcess, LentNode, Phase, Registry

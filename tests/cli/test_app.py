@@ -372,9 +372,9 @@ def test_a_pause_of_no_length_is_no_pause_for_ever(site: Site, minutes: str) -> 
 
 def test_a_syslog_that_nobody_listens_to_costs_no_traceback(tmp_path: Path) -> None:
     program = (
-        "import logging, socket, sys; from dnm.cli import app as cli;"
+        "import logging, socket, sys; from dnm.cli import logs;"
         "left_over = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); left_over.bind(sys.argv[1]);"
-        "left_over.close(); cli._SYSLOG = sys.argv[1]; cli.set_up_logging(False);"
+        "left_over.close(); logs._SYSLOG = sys.argv[1]; logs.set_up_logging(False);"
         "logging.getLogger('dnm').info('a line')"
     )
     done = subprocess.run(

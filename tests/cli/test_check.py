@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dnm.cli.check import Finding, Result, find_everything, run_checks
+from dnm.cli.check import find_everything, run_checks
 from dnm.cli.check_cluster import permissions
+from dnm.cli.findings import CheckResult, Finding
 from dnm.config.load import load_config
 from dnm.model.registry import LentNode, Phase, Registry, RunRecord
 from dnm.run.registry import save_registry
@@ -75,7 +76,7 @@ class Site:
     def bad(self) -> list[Finding]:
         """But for the host's own syslog, which a container may not have."""
         return [finding for finding in self.findings()
-                if finding.result is not Result.OK and finding.check != "syslog"]  # fmt: skip
+                if finding.result is not CheckResult.OK and finding.check != "syslog"]  # fmt: skip
 
 
 @pytest.fixture
@@ -294,7 +295,7 @@ def test_one_failure_does_not_hide_the_others(site: Site) -> None:
 # --- permissions -----------------------------------------------------------------------------
 
 
-def _shown(findings: list[Finding], check: str = "permission") -> dict[str, Result]:
+def _shown(findings: list[Finding], check: str = "permission") -> dict[str, CheckResult]:
     return {finding.text: finding.result for finding in findings if finding.check == check}
 
 
@@ -322,7 +323,7 @@ def test_each_permission_is_missed(site: Site, number: int) -> None:
     refused = [text for text, result in shown.items() if text.startswith("may not ")]
     assert f"may not {missing.verb} {missing.resource}" in refused[0]
     assert missing.without in refused[0]
-    expected = Result.FAILED if missing.is_needed else Result.WARNING
+    expected = CheckResult.FAILED if missing.is_needed else CheckResult.WARNING
     assert shown[refused[0]] is expected
 
 
@@ -333,12 +334,12 @@ def test_pods_by_namespace_where_the_cluster_is_forbidden(site: Site) -> None:
     rights = {(one.verb, one.resource, one.namespace or "*") for one in wanted}
     site.sandbox.access.restrict(rights - {("list", "pods", "*")} | {("list", "pods", "dev")})
     shown = _shown(site.findings())
-    assert shown["list pods in dev"] is Result.OK
+    assert shown["list pods in dev"] is CheckResult.OK
     (alone,) = [text for text in shown if text.startswith("may not list pods: ")]
-    assert shown[alone] is Result.FAILED and "no node is ever given back" in alone
-    assert shown["may not list pods in test: it gets no nodes"] is Result.FAILED
+    assert shown[alone] is CheckResult.FAILED and "no node is ever given back" in alone
+    assert shown["may not list pods in test: it gets no nodes"] is CheckResult.FAILED
     pods = _shown(site.findings(), "pods")
-    assert pods["0 unfinished ones of the monitored namespaces"] is Result.OK
+    assert pods["0 unfinished ones of the monitored namespaces"] is CheckResult.OK
     assert any(text.startswith("those of test can't be read") for text in pods)
 
 
@@ -411,7 +412,7 @@ def test_the_scheduler_does_not_answer(site: Site) -> None:
 def test_clock_skew(site: Site) -> None:
     site.sandbox.clock.set(site.sandbox.clock.now() + 3600)
     clock = [finding for finding in site.findings() if finding.check == "clock"]
-    assert [finding.result for finding in clock] == [Result.FAILED]
+    assert [finding.result for finding in clock] == [CheckResult.FAILED]
     assert "chronyc" in clock[0].remedy
 
 

@@ -32,7 +32,7 @@ from dnm.model import fault_points
 from dnm.run import runner
 
 _LOADED_LATE = (
-    "dnm.run.actuator", "dnm.cli.check", "dnm.cli.report",
+    "dnm.run.actuator", "dnm.cli.check", "dnm.cli.report", "dnm.cli.status", "dnm.cli.logs",
     "dnm.queues.yunikorn_rest",
     "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers",
 )  # fmt: skip

@@ -1,0 +1,157 @@
+"""`dnm check`: lent nodes, pending pods that none would help, and what the scheduler counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import msgspec
+
+from dnm.cli.findings import Finding, doubtful, fine, wrong
+from dnm.cli.output import amounts
+from dnm.demand.demand import Demand, DemandFacts, gather_demand
+from dnm.model.cluster import Node, PodList, YunikornView
+from dnm.model.config import Config
+from dnm.model.plan import Snapshot
+from dnm.model.printable import count_of
+from dnm.model.value import Resources, Unreadable
+from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
+from dnm.queues.document import (
+    QueueDocument,
+)
+from dnm.sizing.node_supply import NodeSupply
+from dnm.sizing.sizing import counting_young, size_queues
+
+_MOST_KINDS = 50  # of pods, a line each
+_IF_IT_STAYS = (
+    "look again in a minute; if it stays, a reload failed, or pods got their queue label too late"
+)
+
+
+def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
+    """What lent nodes bring against what the configuration expects of their type."""
+    ours = [node for node in nodes if node.mark and node.mark.instance == config.instance_id]
+    yield fine("nodes", f"{len(nodes)} in Kubernetes, {len(ours)} of them lent by this instance")
+    for node in ours:
+        node_type = config.node_types.get(node.mark.node_type) if node.mark else None
+        if node_type is None or not node.is_ready:
+            continue
+        less = {
+            name: node.allocatable.get(name, 0)
+            for name, amount in node_type.size.items()
+            if node.allocatable.get(name, 0) < 0.9 * amount
+        }
+        if less:
+            expected = amounts({name: node_type.size[name] for name in less})
+            yield doubtful(
+                "nodes",
+                f"{node.name} brings {amounts(less)}, not {expected} as type {node_type.name} has",
+                "write down what such a node really brings",
+            )
+
+
+def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> Iterator[Finding]:
+    """Pending pods that no node type would help, and what the scheduler itself counts."""
+    pods, nodes = snapshot.pods, snapshot.nodes
+    if isinstance(pods, Unreadable) or isinstance(nodes, Unreadable):
+        for unread in (pods, nodes):
+            if isinstance(unread, Unreadable):
+                yield wrong("pods", f"{unread.what}: {unread.error}")
+        return
+    for namespace, error in pods.unreadable.items():
+        yield wrong("pods", f"those of {namespace} can't be read: {error}")
+    scope = "of the cluster" if pods.cluster_wide else "of the monitored namespaces"
+    yield fine("pods", f"{len(pods.pods)} unfinished ones {scope}")
+    own = _own_demand(config, document, snapshot, pods)
+    yield from _warn_of_queues(config, document, own)
+    yield from _check_fit(config, document, own, nodes)
+    if isinstance(snapshot.yunikorn, YunikornView):
+        plain = msgspec.structs.replace(config, default_request={}, pending_grace=timedelta(0))
+        asked = _own_demand(plain, document, snapshot, pods)
+        yield from _compare_sums(config, document, asked, snapshot.yunikorn)
+
+
+def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Iterator[Finding]:
+    """What a lowered limit could do to pods."""
+    gangs = {
+        path: queue.largest_gang for path, queue in own.queues.items() if path in config.queues
+    }
+    warnings = (
+        *warn_of_quota_preemption(document, config.queues),
+        *warn_of_gangs(document, gangs),
+    )
+    for warning in warnings:
+        yield doubtful("queue document", warning)
+
+
+def _own_demand(
+    config: Config, document: QueueDocument, snapshot: Snapshot, pods: PodList
+) -> Demand:
+    """Without the scheduler's word, so that the two can be compared."""
+    facts = DemandFacts(now=snapshot.taken_at, claims=snapshot.claims)
+    demand: Demand = counting_young(gather_demand(pods.pods, config, document.queues, facts))
+    return demand
+
+
+def _check_fit(
+    config: Config, document: QueueDocument, demand: Demand, nodes: tuple[Node, ...]
+) -> Iterator[Finding]:
+    sizing = size_queues(config, demand, document.queues, NodeSupply(nodes=nodes))
+    unschedulable = [one for queue in sizing.queues.values() for one in queue.unschedulable]
+    pending = sum(group.total for group in demand.groups)
+    for one in unschedulable[:_MOST_KINDS]:
+        yield doubtful(
+            "node types",
+            f"{one.count} pending pods of {one.group.namespace} "
+            f"({', '.join(one.group.names)}): {one.why}",
+            "they never bring a node; mend the pods, or the type's size, labels, taints",
+        )
+    for left_out in demand.uncounted[:_MOST_KINDS]:
+        if left_out.namespace in config.namespaces:
+            yield doubtful(
+                "pods",
+                f"{left_out.count} pending pods of {left_out.namespace} "
+                f"({', '.join(left_out.names)}) don't count: {left_out.why.value}",
+            )
+    if not unschedulable:
+        yield fine(
+            "node types",
+            f"each of the {pending} pending pods that count would fit a node"
+            if pending
+            else "no pod is pending that would have to fit",
+        )
+
+
+def _compare_sums(
+    config: Config, document: QueueDocument, own: Demand, view: YunikornView
+) -> Iterator[Finding]:
+    """The scheduler's own sums and limits against dnm's, for each monitored queue; `own` as the
+    scheduler counts: young pods too, and none with a default request."""
+    for path in config.queues:
+        counted = own.queues.get(path)
+        if counted is None or path not in document.queues:
+            continue
+        differing = [
+            f"{what} {amounts(theirs.get(path, {})) or 'nothing'}, {mine_word} "
+            f"{amounts(mine) or 'nothing'}"
+            for what, theirs, mine, mine_word in (
+                ("it has in use", view.allocated, counted.used, "dnm counts"),
+                ("it has pending", view.pending, counted.pending, "dnm counts"),
+                ("its limit is", view.max, document.queues[path].max, "the document's"),
+            )
+            if _differs(theirs.get(path, {}), mine)
+        ]
+        left_out = sum(one.count for one in own.uncounted if f"{one.queue}.".startswith(f"{path}."))
+        for text in differing:
+            remedy = _IF_IT_STAYS
+            if left_out and text.startswith("it has pending"):
+                uncounted = count_of(left_out, "pod")
+                remedy = f"perhaps {uncounted} of those that don't count (see 'pods'); or {remedy}"
+            yield doubtful("YuniKorn", f"{path}: {text}", remedy)
+        if not differing:
+            yield fine("YuniKorn", f"{path}: in use, pending and limit are what dnm makes of them")
+
+
+def _differs(theirs: Resources, mine: Resources) -> bool:
+    names = (theirs.keys() | mine.keys()) - {"pods"}
+    return any(theirs.get(name, 0) != mine.get(name, 0) for name in names)

@@ -1,0 +1,104 @@
+"""`dnm check`: the queue document, the monitored queues in it, and whether the scheduler has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dnm.cli.findings import Finding, doubtful, fine, wrong
+from dnm.cli.output import amounts
+from dnm.config import values
+from dnm.model.config import Config
+from dnm.model.plan import Snapshot
+from dnm.model.value import Unreadable
+from dnm.queues.document import (
+    QueueDocument,
+    advise,
+    check_rules,
+    parse_document,
+    resolve_document,
+)
+from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
+
+_MOST_SHOWN = 5  # violations, of many
+
+
+def check_queue_document(
+    config: Config, snapshot: Snapshot, found: list[QueueDocument]
+) -> Iterator[Finding]:
+    """Where it is, whether dnm may edit it there, and YuniKorn's rules; leaves it in `found`."""
+    check = "queue document"
+    if isinstance(snapshot.queue_maps, Unreadable):
+        yield wrong(check, f"{snapshot.queue_maps.what}: {snapshot.queue_maps.error}")
+        return
+    asked = (config.yunikorn_cm_namespace, config.yunikorn_cm_name)
+    source = resolve_document(*snapshot.queue_maps, asked)
+    for warning in source.warnings:
+        yield doubtful(check, warning)
+    document = parse_document(source.text)
+    found.append(document)
+    for refusal in filter(None, (source.refusal, document.refusal)):
+        yield wrong(check, f"dnm can't edit it: {refusal}")
+    violations = check_rules(document)
+    for violation in violations[:_MOST_SHOWN]:
+        yield wrong(
+            check,
+            f"line {violation.line}: {violation.message} ({violation.rule})",
+            "mend it: YuniKorn would not start with it, and dnm does not edit it",
+        )
+    if len(violations) > _MOST_SHOWN:
+        yield wrong(check, f"{len(violations)} violations in all", "'dnm queues check' shows them")
+    for advice in advise(document):
+        if advice.message != document.refusal:
+            yield doubtful(check, f"line {advice.line}: {advice.message}")
+    if not violations and not source.refusal and source.config_map is not None:
+        where = f"{source.config_map.namespace}/{source.config_map.name}"
+        yield fine(check, f"{source.key} of {where}: {len(document.queues)} queues, valid")
+
+
+def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
+    """Of each monitored queue: there, and with a limit that dnm can move."""
+    for policy in config.namespaces.values():
+        check, path = f"queue of {policy.name}", policy.queue
+        limits = document.queues.get(path)
+        if limits is None:
+            hint = values.suggest(path, document.queues)
+            yield wrong(
+                check,
+                f"there is no {path} in the queue document{hint}",
+                "correct the queue map or write the queue",
+            )
+            continue
+        children = [queue for queue in document.queues.values() if queue.parent == path]
+        if children:
+            yield doubtful(
+                check,
+                f"{path} has {len(children)} queues below it, whose own limits dnm leaves alone",
+                "map the namespace to the leaf its pods run in",
+            )
+        limit = amounts(limits.max)
+        yield fine(
+            check,
+            f"{path}, limit {limit}"
+            if limit
+            else f"{path}, without a limit of its own: only a lack of room brings it nodes",
+        )
+
+
+def check_scheduler(config: Config, document: QueueDocument) -> Iterator[Finding]:
+    """Whether it answers, and whether the document is the one in force."""
+    client = YunikornClient(config.yunikorn_url)
+    refusal = client.validate(document.text)
+    if refusal:
+        yield wrong(
+            "YuniKorn",
+            f"the scheduler would refuse the document: {refusal}",
+            "mend the document: the next restart of the scheduler fails with it",
+        )
+    elif client.read_checksum() != checksum_of(document.text):
+        yield wrong(
+            "YuniKorn",
+            "the scheduler has another document in force than the ConfigMap",
+            "look for 'reload configuration failed' in the scheduler's log",
+        )
+    else:
+        yield fine("YuniKorn", f"{config.yunikorn_url} has the document in force")

@@ -1,0 +1,106 @@
+"""What `dnm check` finds: one `Finding` for each thing that was looked at, and how it is shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+
+from dnm.cli.output import print_json
+from dnm.model.errors import DnmError
+from dnm.model.printable import printable
+from dnm.model.value import Value
+
+
+class CheckResult(Enum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+_SIGNS = {
+    CheckResult.OK: "✓",
+    CheckResult.WARNING: "!",
+    CheckResult.FAILED: "✗",
+    CheckResult.SKIPPED: "-",
+}
+_WORDS = {
+    CheckResult.OK: "ok  ",
+    CheckResult.WARNING: "warn",
+    CheckResult.FAILED: "FAIL",
+    CheckResult.SKIPPED: "skip",
+}
+
+
+class Finding(Value, frozen=True):
+    """One line: what was looked at, how it is, and what to do unless it is fine."""
+
+    check: str
+    result: CheckResult
+    text: str
+    remedy: str = ""
+
+
+def fine(check: str, text: str) -> Finding:
+    return Finding(check=check, result=CheckResult.OK, text=text)
+
+
+def doubtful(check: str, text: str, remedy: str = "") -> Finding:
+    return Finding(check=check, result=CheckResult.WARNING, text=text, remedy=remedy)
+
+
+def wrong(check: str, text: str, remedy: str = "") -> Finding:
+    return Finding(check=check, result=CheckResult.FAILED, text=text, remedy=remedy)
+
+
+def all_wrong(check: str, error: DnmError) -> Iterator[Finding]:
+    """An error may list several problems, a line each behind one that says how many."""
+    head, *problems = str(error).splitlines()
+    return (wrong(check, line.strip()) for line in problems or [head])
+
+
+def skipped(check: str, text: str) -> Finding:
+    return Finding(check=check, result=CheckResult.SKIPPED, text=text)
+
+
+def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yields what `look` finds, and what stopped it: one failure does not hide the others."""
+    try:
+        yield from look()
+    except DnmError as error:
+        yield from all_wrong(check, error)
+    except OSError as error:
+        yield wrong(check, f"{error.filename or 'it'} can't be looked at ({error.strerror})")
+
+
+def print_findings_as_json(findings: Sequence[Finding]) -> None:
+    """Prints schema dnm.check/1."""
+    print_json({
+        "schema": "dnm.check/1",
+        "ok": not any(finding.result is CheckResult.FAILED for finding in findings),
+        "checks": [
+            {"check": finding.check, "result": finding.result.value, "text": finding.text,
+             "remedy": finding.remedy}
+            for finding in findings
+        ],
+    })  # fmt: skip
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Prints a line each, with a tick or a cross, or words where the terminal has none."""
+    can_tick = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    signs = _SIGNS if can_tick else _WORDS
+    arrow = "→" if can_tick else "->"
+    for finding in findings:
+        remedy = f" {arrow} {finding.remedy}" if finding.remedy else ""
+        line = f"{signs[finding.result]} {finding.check}: {finding.text}{remedy}"
+        print(printable(line) if can_tick else printable(line).encode("ascii", "replace").decode())
+    words = {
+        CheckResult.OK: "fine",
+        CheckResult.WARNING: "to look at",
+        CheckResult.FAILED: "wrong",
+        CheckResult.SKIPPED: "not looked at",
+    }
+    numbers = ((sum(f.result is result for f in findings), word) for result, word in words.items())
+    print(", ".join(f"{number} {word}" for number, word in numbers if number))

@@ -1,0 +1,61 @@
+"""Where a run logs, what of a plan it logs, and how it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dnm.model.plan import Plan
+
+IDENT = "dynamic-node-manager"
+_SYSLOG = "/dev/log"
+
+
+def set_up_logging(to_console: bool) -> None:
+    """Logs `key=value` lines to syslog (facility daemon) where the host has it, and to stderr if
+    asked."""
+    import logging
+    from logging.handlers import SysLogHandler
+
+    logger = logging.getLogger("dnm")
+    logger.setLevel(logging.INFO)
+    logging.raiseExceptions = False  # where nobody listens to the socket: no traceback per line
+    if os.path.exists(_SYSLOG):
+        syslog = SysLogHandler(_SYSLOG, facility=SysLogHandler.LOG_DAEMON)
+        syslog.ident = f"{IDENT}: "
+        logger.addHandler(syslog)
+    if to_console:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+
+
+def log_findings(plan: Plan) -> None:
+    """Logs what was found, beside what was done: nobody searches the mail of cron."""
+    import logging
+
+    for note in plan.notes:
+        logging.getLogger("dnm").info("note=%r", note)
+    for error in plan.errors:
+        logging.getLogger("dnm").error("error=%r", error)
+
+
+class StopSignals:
+    """The first TERM or INT lets the step under way end within its grace; a second INT leaves."""
+
+    def __init__(self) -> None:
+        self.came = False
+        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        if self.came and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not self.came and sys.stderr.isatty():
+            print("finishing the step under way; Ctrl-C again leaves it", file=sys.stderr)
+        self.came = True

@@ -1,0 +1,40 @@
+"""The options that many verbs have, and the configuration that they name."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dnm.model.config import Config
+
+
+class Output(StrEnum):
+    """How a verb prints."""
+
+    text = "text"
+    json = "json"
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The ini file; else $DNM_CONFIG, else the one in /etc."),
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text or json.")]
+ConsoleOption = Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")]
+
+
+def sub_app(help_text: str) -> typer.Typer:
+    """Returns a group of verbs, which shows its help where none is named."""
+    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
+
+
+def load_named_config(path: Path | None) -> Config:
+    """Returns the configuration of the option, of $DNM_CONFIG or of /etc. Raises ConfigError."""
+    from dnm.config.load import load_config
+
+    return load_config(path, os.environ)

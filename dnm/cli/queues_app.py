@@ -1,0 +1,79 @@
+"""`dnm queues`: its verbs and their options."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dnm.cli.options import ConfigOption, Output, OutputOption, load_named_config, sub_app
+
+queues_app = sub_app("Look at, check and mend the queue document.")
+
+
+@queues_app.command("check")
+def queues_check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="A queues.yaml or a ConfigMap manifest; none: the cluster's document."),
+    ] = None,
+    config_path: ConfigOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Judge queue documents as YuniKorn would: 0 if it takes them, 1 and every violation if not.
+
+    1 also for a document without the partition `default`: YuniKorn takes it and ends everything.
+    """
+    from dnm.cli import queue_verbs
+
+    as_json = output is Output.json
+    if files:
+        raise typer.Exit(queue_verbs.check_files(files, as_json))
+    from dnm.cli.admin import queue_edges
+
+    kube, place, yunikorn = queue_edges(load_named_config(config_path))
+    raise typer.Exit(queue_verbs.check_cluster(kube, place, yunikorn, as_json))
+
+
+@queues_app.command("show")
+def queues_show(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
+    """Show the tree: limit, baseline, lent by node, used, headroom."""
+    from dnm.cli.admin import queue_edges, used_by_queue
+    from dnm.cli.queue_verbs import show_queues
+
+    config = load_named_config(config_path)
+    kube, place, _ = queue_edges(config)
+    used = used_by_queue(config, os.environ)
+    raise typer.Exit(show_queues(kube, place, used, output is Output.json))
+
+
+@queues_app.command("rebase")
+def queues_rebase(
+    reading: Annotated[
+        str, typer.Option("--as", help="What the limits are: baseline, or total with what is lent.")
+    ] = "",
+    queue: Annotated[list[str] | None, typer.Option(help="Only these queues.")] = None,
+    forget_instance: Annotated[
+        str, typer.Option("--forget", help="Drop the ledger of an instance that is no more.")
+    ] = "",
+    config_path: ConfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Answer dnm's question about limits that it can't explain; shows first what comes of it.
+
+    Limits that stand as dnm last wrote them are left alone: it knows what they contain.
+    """
+    from dnm.cli import admin
+
+    if reading not in ("", "baseline", "total"):
+        raise typer.BadParameter("baseline or total", param_hint="--as")
+    if not (reading or forget_instance):
+        raise typer.BadParameter("say --as baseline, --as total, or --forget INSTANCE")
+    config = load_named_config(config_path)
+    raise typer.Exit(
+        admin.rebase(
+            config, reading, queue or [], forget_instance, lambda text: yes or typer.confirm(text)
+        )
+    )
