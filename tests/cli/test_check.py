@@ -87,7 +87,7 @@ def site(tmp_path: Path, sandbox: Sandbox) -> Site:
 def test_a_host_without_syslog_is_well_where_stderr_has_the_log(site: Site) -> None:
     site.write("dnm.ini", INI.replace("[settings]\n", "[settings]\nlog_console = true\n", 1))
     (syslog,) = [finding for finding in site.findings() if finding.check == "syslog"]
-    assert syslog.result is Result.OK
+    assert syslog.result is CheckResult.OK
 
 
 def test_a_healthy_site(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
