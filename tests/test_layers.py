@@ -57,19 +57,22 @@ HOUSE: dict[str, Rule] = {
         load=frozenset({"sys"}),  # where its own converter is installed
         values=frozenset({"urllib"}),  # taking an address apart
     ),
+    "http": _rule("model", PROCESSES | SCREEN | TEXT),
     "kube": _rule(
-        "model demand.pod_request", PROCESSES | SCREEN | {"configparser"}, exec_plugin=PROCESSES
+        "model http demand.pod_request",
+        PROCESSES | SCREEN | {"configparser"},
+        exec_plugin=PROCESSES,
     ),
     "slurm": _rule("model", NETWORK | SCREEN | TEXT),
     "converter": _rule("model", NETWORK | (SCREEN - {"sys"}) | TEXT),
     "queues": _rule(
-        "model",
+        "model http.access http.body http.connection",
         EVERYTHING,
         yaml_nodes=frozenset({"yaml"}),
         decode=frozenset({"yaml"}),
         files=frozenset({"pathlib", "yaml"}),
         document=frozenset({"io"}),
-        yunikorn_rest=NETWORK,
+        yunikorn_rest=NETWORK | {"time"},
         writer=frozenset({"time"}),
     ),
     "demand": _rule("model", EVERYTHING),
@@ -149,6 +152,7 @@ PLANTED = [
     pytest.param("model", "from dnm.config import values", id="model-config"),
     pytest.param("config", "from dnm.kube.client import KubeClient", id="config-kube"),
     pytest.param("kube", "from dnm.run import registry", id="kube-run"),
+    pytest.param("http", "from dnm.kube import session", id="http-kube"),
     pytest.param("slurm", "import dnm.kube.session", id="slurm-kube"),
     pytest.param("converter", "from dnm.slurm import client", id="converter-slurm"),
     pytest.param("queues", "from dnm.kube import client", id="queues-kube"),

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from dnm.http.access import Access
 from dnm.kube import objects as kube_objects
-from dnm.kube.access import Access
 from dnm.kube.credentials import load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer
 from dnm.kube.nodes import read_node_page, read_one_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dnm.kube.access import Access
+from dnm.http.access import Access
 from dnm.kube.kubeconfig import bearer_of_file, proxy_of_environment, read_kubeconfig
 from dnm.model.config import Config
 from dnm.model.errors import KubeError

@@ -11,7 +11,7 @@ from http.client import HTTPException
 
 import msgspec
 
-from dnm.kube.access import Access
+from dnm.http.access import Access
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.printable import printable
 from dnm.model.quantity import QuantityError

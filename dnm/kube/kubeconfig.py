@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dnm.kube.access import Access
+from dnm.http.access import Access
 from dnm.kube.exec_plugin import ExecPlugin, ExecSettings, run_plugin
 from dnm.model.errors import KubeError
 

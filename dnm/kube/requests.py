@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 
-from dnm.kube.access import Access
+from dnm.http.access import Access
 from dnm.kube.errors import ApiRefused, asking
 from dnm.kube.objects import check_kind
 from dnm.kube.session import List, Session

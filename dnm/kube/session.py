@@ -16,11 +16,12 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from dnm.kube.access import Access
-from dnm.kube.body import LARGEST_BODY, AnswerTooLarge, BodyBuffer
-from dnm.kube.connection import Connection, is_loopback
+from dnm.http.access import Access
+from dnm.http.body import LARGEST_BODY, AnswerTooLarge, BodyBuffer
+from dnm.http.connection import Connection, is_loopback
 from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer, clean, describe
 from dnm.kube.list_head import read_list_head
+from dnm.model.errors import KubeError
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -91,7 +92,10 @@ class Session:
     def __init__(self, access: Access, timeout: timedelta) -> None:
         self._access = access
         self._timeout = timeout.total_seconds()
-        self._connection = Connection(access)
+        try:
+            self._connection = Connection(access)
+        except ValueError as error:
+            raise KubeError(str(error)) from error
         self._body = BodyBuffer()
         self._ahead = ""  # path of a request that was sent and not yet answered
         host = urlsplit(access.server).hostname or ""

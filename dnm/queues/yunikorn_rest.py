@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPException
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from dnm.http.access import Access
+from dnm.http.body import BodyBuffer
+from dnm.http.connection import Connection
 from dnm.model.cluster import YunikornView
 from dnm.model.errors import YunikornError
 from dnm.model.fault_points import fault_point
@@ -32,7 +36,7 @@ class _Verdict(msgspec.Struct):
 
 
 class _ActiveConfig(msgspec.Struct):
-    checksum: str = msgspec.field(name="Checksum", default="")
+    checksum: str = msgspec.field(name="Checksum")
 
 
 class _Queue(msgspec.Struct):
@@ -79,7 +83,7 @@ class YunikornClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise YunikornError(f"yunikorn_url {url!r} is no http:// or https:// address")
         self.url = url.rstrip("/")
-        self._parts = parts
+        self._access = Access(server=self.url, source="yunikorn_url", authorization=lambda: "")
         self._timeout = timeout.total_seconds()
 
     def validate(self, text: str) -> str:
@@ -127,14 +131,13 @@ class YunikornClient:
         )
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-        connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
-        with closing(connection):
-            connection.request(method, self._parts.path.rstrip("/") + path, body, _JSON)
-            answer: HTTPResponse = connection.getresponse()
-            content = answer.read(_LARGEST_ANSWER + 1)
-            if len(content) > _LARGEST_ANSWER:
-                raise YunikornError(f"YuniKorn at {self.url}{path} answers with more than 256 MiB")
+        """The body of the answer; its deadline is that of the whole answer, however it drips in."""
+        with closing(Connection(self._access)) as connection:
+            connection.deadline = time.monotonic() + self._timeout
+            connection.connect()
+            connection.request(method, connection.prefix + path, body, _JSON)
+            answer = connection.getresponse()
+            content = bytes(BodyBuffer(_LARGEST_ANSWER).read(answer))
             if answer.status == 200:
                 return content
         told = " ".join(content[:300].decode("utf-8", "replace").split())

@@ -17,8 +17,8 @@ import pytest
 
 from dnm.convert.kube_side import KubeConnection
 from dnm.convert.settings import Settings
+from dnm.http.access import Access
 from dnm.kube import credentials
-from dnm.kube.access import Access
 from dnm.kube.credentials import load_access
 from dnm.model.errors import KubeError
 from tests.builders import a_config

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnm.http.access import Access
 from dnm.kube import deployments
-from dnm.kube.access import Access
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.cluster import Claim, ConfigMap, Mark, NodeSelectorTerm, Pod, Requirement

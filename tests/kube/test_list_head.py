@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.kube.access import Access
+from dnm.http.access import Access
 from dnm.kube.client import KubeClient
 from dnm.kube.deployments import scale_deployment
 from dnm.kube.list_head import read_list_head
@@ -219,8 +219,8 @@ def test_pages_shrink_until_they_fit(
     monkeypatch: pytest.MonkeyPatch, sizes: list[int], least: int
 ) -> None:
     """In the measure of a thousandth: what is 64 MiB otherwise is 2 MB here."""
-    for place in ("body", "session"):
-        monkeypatch.setattr(f"dnm.kube.{place}.LARGEST_BODY", 2_000_000)
+    for place in ("http.body", "kube.session"):
+        monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 2_000_000)
     with PagingServer(sizes) as server:
         found = a_client(server).read_pods(("dev",))
     assert not isinstance(found, Unreadable), found.error
@@ -232,8 +232,8 @@ def test_pages_shrink_until_they_fit(
 def test_a_pod_that_fits_no_page_leaves_the_monitored_namespaces_readable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for place in ("body", "session"):
-        monkeypatch.setattr(f"dnm.kube.{place}.LARGEST_BODY", 10_000)
+    for place in ("http.body", "kube.session"):
+        monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 10_000)
     with PagingServer([20_000]) as server:
         found = a_client(server).read_pods(("dev",))
     assert not isinstance(found, Unreadable)

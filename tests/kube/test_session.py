@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dnm.http.access import Access
+from dnm.http.connection import bypasses_proxy
 from dnm.kube import deployments
-from dnm.kube.access import Access
 from dnm.kube.client import KubeClient
-from dnm.kube.connection import bypasses_proxy
 from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.kube.session import List, Session

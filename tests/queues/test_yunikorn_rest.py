@@ -83,7 +83,23 @@ BROKEN = [
     pytest.param(answer([1]), "what dnm can't read", id="another shape"),
     pytest.param(b"nonsense\r\n\r\n", "does not answer", id="no HTTP"),
     pytest.param(HANG_UP, "does not answer", id="hangs up"),
+    pytest.param(answer({}), "what dnm can't read", id="an empty object"),
     pytest.param(Drip(b"", b"HTTP/1.1 200", 5), "does not answer", id="too slow"),
+    pytest.param(
+        Drip(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"{" * 1000, 0.05),
+        "does not answer",
+        id="a body that trickles",
+    ),
+    pytest.param(
+        Drip(b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, 0.002),
+        "does not answer",
+        id="continue for ever",
+    ),
+    pytest.param(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{",
+        "larger than",
+        id="a length beyond all bounds",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""One connection to the API server: TLS, proxies, a deadline for all of it, large reads.
+"""One connection to a server: TLS, proxies, a deadline for all of it, large reads.
 
 The standard library's HTTP client does the protocol; its reader is replaced by one with a deadline
 and a buffer of the size of a page, which makes a large LIST twice as fast.
@@ -16,8 +16,7 @@ from functools import partial
 from http.client import HTTPConnection, HTTPResponse
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from dnm.kube.access import Access
-from dnm.model.errors import KubeError
+from dnm.http.access import Access
 
 READ_AHEAD = 1 << 18
 
@@ -63,12 +62,13 @@ def _split(text: str) -> tuple[SplitResult, str, int]:
 
 
 class Connection(HTTPConnection):
-    """HTTP or HTTPS, straight or through a proxy, as the Access says."""
+    """HTTP or HTTPS, straight or through a proxy, as the Access says. Raises ValueError for an
+    address or a proxy that is none. Set `deadline` (time.monotonic) before each request."""
 
     def __init__(self, access: Access) -> None:
         url, host, port = _split(access.server)
         if not host:
-            raise KubeError(f"{access.source} names the server {access.server!r}: that is no URL")
+            raise ValueError(f"{access.source} names the server {access.server!r}: that is no URL")
         super().__init__(host, port)
         self._access = access
         self._is_tls = url.scheme == "https"
@@ -85,7 +85,7 @@ class Connection(HTTPConnection):
     def _use_proxy(self, scheme: str) -> None:
         proxy, host, port = _split(self._proxy if "://" in self._proxy else f"http://{self._proxy}")
         if not host:
-            raise KubeError(
+            raise ValueError(
                 f"a proxy of the kind {proxy.scheme}:// can't be used: only HTTP proxies can"
             )
         if proxy.username:
@@ -105,7 +105,7 @@ class Connection(HTTPConnection):
     def seconds_left(self) -> float:
         left = self.deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("it took longer than request_timeout_seconds")
+            raise TimeoutError("it took longer than it may")
         return left
 
     def connect(self) -> None:

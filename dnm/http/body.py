@@ -10,7 +10,7 @@ import io
 import zlib
 from http.client import HTTPResponse
 
-from dnm.kube.connection import READ_AHEAD
+from dnm.http.connection import READ_AHEAD
 
 LARGEST_BODY = 1 << 26  # bytes; a page of 500 pods has some 6 MB
 _SIZE_LINE = 64  # bytes; an API server sends no chunk extensions
@@ -20,14 +20,15 @@ _TRAILERS = 64
 class AnswerTooLarge(ValueError):
     """The answer has more bytes than dnm takes at once."""
 
-    def __init__(self) -> None:
-        super().__init__(f"the answer is larger than {LARGEST_BODY} bytes")
+    def __init__(self, largest: int) -> None:
+        super().__init__(f"the answer is larger than {largest} bytes")
 
 
 class BodyBuffer:
     """A body that was read is valid until the next one is."""
 
-    def __init__(self) -> None:
+    def __init__(self, largest: int | None = None) -> None:
+        self._largest = LARGEST_BODY if largest is None else largest
         self._bytes = bytearray(1 << 16)
 
     def read(self, response: HTTPResponse) -> memoryview:
@@ -42,7 +43,7 @@ class BodyBuffer:
             size = self._read_to_end(response.fp)
         body = memoryview(self._bytes)[:size]
         if response.headers.get("Content-Encoding", "").lower() == "gzip":
-            return _unpack(body)
+            return _unpack(body, self._largest)
         return body
 
     def _read_chunks(self, stream: io.BufferedIOBase) -> int:
@@ -75,8 +76,8 @@ class BodyBuffer:
     def _reserve(self, used: int, more: int) -> None:
         """Room for `more` bytes behind `used`. A new buffer, so that views of the old one hold."""
         needed = used + more
-        if more < 0 or needed > LARGEST_BODY:
-            raise AnswerTooLarge
+        if more < 0 or needed > self._largest:
+            raise AnswerTooLarge(self._largest)
         if needed > len(self._bytes):
             larger = bytearray(max(needed, 2 * len(self._bytes)))
             larger[:used] = memoryview(self._bytes)[:used]
@@ -94,14 +95,14 @@ def _fill(stream: io.BufferedIOBase, view: memoryview) -> None:
         raise ConnectionResetError("the connection was cut in the middle of the answer")
 
 
-def _unpack(body: memoryview) -> memoryview:
+def _unpack(body: memoryview, largest: int) -> memoryview:
     unpacker = zlib.decompressobj(31)
     try:
-        plain = unpacker.decompress(body, LARGEST_BODY)
+        plain = unpacker.decompress(body, largest)
     except zlib.error as error:
         raise ValueError(f"it can't be unpacked: {error}") from error
-    if len(plain) == LARGEST_BODY and not unpacker.eof:
-        raise AnswerTooLarge
-    if not unpacker.eof:
-        raise ValueError("it is cut off")
-    return memoryview(plain)
+    if unpacker.eof:
+        return memoryview(plain)
+    if len(plain) == largest:
+        raise AnswerTooLarge(largest)
+    raise ValueError("it is cut off")

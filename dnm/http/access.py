@@ -1,4 +1,4 @@
-"""Where one Kubernetes API server is and how to prove who asks: an `Access`, loaded once a run."""
+"""Where a server is and how to prove who asks: an `Access`, loaded once a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach one API server. Empty means not given."""
+    """How to reach one server. Empty means not given."""
 
     server: str  # URL, without a slash at its end
     source: str  # what it was read from, for messages
