@@ -66,7 +66,7 @@ HOUSE: dict[str, Rule] = {
     "slurm": _rule("model", NETWORK | SCREEN | TEXT),
     "converter": _rule("model", NETWORK | (SCREEN - {"sys"}) | TEXT),
     "queues": _rule(
-        "model http.access http.body http.connection",
+        "model http",
         EVERYTHING,
         yaml_nodes=frozenset({"yaml"}),
         decode=frozenset({"yaml"}),
@@ -146,6 +146,11 @@ def test_every_package_has_a_rule() -> None:
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert rooms == set(HOUSE)
     assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py"}, "a file in no room"
+
+
+def test_only_the_client_of_the_rest_takes_the_connection_into_queues() -> None:
+    users = {one.by for one in imports(PACKAGE) if one.of.startswith("dnm.http")}
+    assert {by for by in users if by.startswith("queues.")} == {"queues.yunikorn_rest"}
 
 
 PLANTED = [
