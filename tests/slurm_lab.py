@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import pytest
 
 from dnm.convert.lab import SlurmLab, missing_programs
 from dnm.convert.lab_hooks import write_lab_hooks
+from dnm.model.errors import SlurmError
 from dnm.sandbox.cluster import Sandbox
 
 NODES = (*(f"a{number:03}" for number in range(1, 11)), "b001", "b002")
@@ -64,7 +65,8 @@ def put_back(lab: SlurmLab) -> None:
             lab.start_slurmd(node.name)
         if node.state.base == "DOWN" or node.state.flags & {"DRAIN", "FAIL"}:
             marks = ["comment="] if node.comment else []
-            lab.run("scontrol", "update", f"nodename={node.name}", "state=resume", *marks)
+            with suppress(SlurmError):  # its slurmd may just have brought it back
+                lab.run("scontrol", "update", f"nodename={node.name}", "state=resume", *marks)
     lab.wait_for(lambda: are_idle(lab, NODES), 30)
 
 
@@ -175,7 +177,7 @@ class SlurmSite:
             found = [node for node in self.lab.read_nodes() if node.name in nodes]
             return not any("NOT_RESPONDING" in node.state.flags for node in found)
 
-        self.lab.wait_for(all_answer, 10)
+        self.lab.wait_for(all_answer, 30)
         reservations = self.lab.client.read_reservations()
         for name in nodes:
             node = self.lab.client.read_node(name)

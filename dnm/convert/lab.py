@@ -56,7 +56,7 @@ SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0,sched_min
 SlurmdParameters=config_overrides
 Epilog={lab}/epilog
 ReturnToService=1
-SlurmdTimeout=6
+SlurmdTimeout=10
 InactiveLimit=0
 KillWait=2
 MinJobAge=300
@@ -133,16 +133,18 @@ class SlurmLab:
         self.start_controller()
         for node in self.nodes:
             self.start_slurmd(node)
-        self.wait_for(lambda: all(node.state.text == "IDLE" for node in self.read_nodes()), 30)
+        self.wait_for(self._nodes_are_idle, 30)
         # No job starts within three seconds of slurmctld's start.
         time.sleep(3)
+
+    def _nodes_are_idle(self) -> bool:
+        idle = {node.name for node in self.read_nodes() if node.state.text == "IDLE"}
+        return idle >= set(self.nodes)
 
     def _write_files(self) -> None:
         for name in ("run", "log", "state", "spool"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
-        for node in self.nodes:  # 26.05 wants to find its spool directory
-            (self.directory / "spool" / node).mkdir(exist_ok=True)
         ports = _free_ports(len(self.nodes) + 2)
         lines = [
             f"NodeName={node} NodeHostName=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 "
@@ -281,10 +283,11 @@ class SlurmLab:
 
     def stop(self) -> None:
         """Ends the daemons and whatever of their jobs is left; the files stay."""
-        for pid in map(self._process, (f"slurmd-{node}" for node in self.nodes)):
+        slurmds = [file.stem for file in (self.directory / "run").glob("slurmd-*.pid")]
+        for pid in map(self._process, slurmds):
             if pid is not None:
                 os.kill(pid, signal.SIGTERM)
-        for name in ("slurmctld", *(f"slurmd-{node}" for node in self.nodes)):
+        for name in ("slurmctld", *slurmds):
             self._end(name)
         for pid in self._leftovers():
             with suppress(ProcessLookupError):

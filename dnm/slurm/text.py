@@ -19,7 +19,8 @@ from dnm.model.slurm_state import NodeState, parse_state
 from dnm.model.value import Value
 
 _NO_TIME = frozenset(("None", "Unknown", "N/A", "(null)", "NONE", "0", ""))
-_REASON_END = re.compile(r" \[[^\s\[\]]+@[^\s\[\]]+\]")
+# `[user@time]`; a Reason may have other brackets with an @.
+_REASON_END = re.compile(r" \[[^\s\[\]]+@([0-9]+|[0-9-]{10}T[0-9:]{8}|Unknown)\]")
 
 JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y"
 """For `squeue -o`: no field of it is free text that a user could fill with bars."""
@@ -219,7 +220,7 @@ def parse_reservations(text: str) -> tuple[Reservation, ...]:
                     start=parse_time(_first(line, "StartTime")),
                     end=parse_time(_first(line, "EndTime")),
                     nodes=expand_hostlist(_first(line, "Nodes")),
-                    users=_first(line, "Users", ""),
+                    users=_first(line, "Users", "").removeprefix("(null)"),
                     flags=tuple(filter(None, _first(line, "Flags", "").split(","))),
                 )
             )

@@ -24,7 +24,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     wide = lab.submit("-w", "a003,a004", "-N2", "-n2", *pinned)
     other = lab.submit("-w", "a005", "-n1", "--mem=100", "--uid=games", "-A", "paying")
     kept = (fixed, wide, other)
-    lab.wait_for(lambda: all(is_running(lab, one) for one in (job, *kept)), 10)
+    lab.wait_for(lambda: all(is_running(lab, one) for one in (job, *kept)), 30)
     found = site.verdicts(**allowed)
     assert [found[f"a00{number}"][0] for number in range(1, 6)] == [
         "PREEMPT", "PREEMPT", "SKIP", "SKIP", "SKIP",
@@ -49,7 +49,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     assert (requeued.state, requeued.restarts) == ("PENDING", 1)
     # Slurm would start it again two minutes after the requeue; the test does not wait for that.
     lab.run("scontrol", "update", f"jobid={job}", "ReqNodeList=a006", "StartTime=now")
-    lab.wait_for(lambda: is_running(lab, job), 15)
+    lab.wait_for(lambda: is_running(lab, job), 30)
     assert all(is_running(lab, one) for one in kept)
     returned = site.run("--set", "batch", "--node-name", "a001")
     assert returned.returncode == 0, returned.stderr
@@ -58,7 +58,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
 def test_slurmctld_goes_and_comes_back_in_the_middle(site: SlurmSite) -> None:
     lab = site.lab
     lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 10)
+    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 30)
     lab.stop_controller()
     begun = time.monotonic()
     for arguments in (("--list",), ("--set", "k8s", "--node-name", "a002")):
@@ -72,7 +72,7 @@ def test_slurmctld_goes_and_comes_back_in_the_middle(site: SlurmSite) -> None:
     site.assert_lent("a001")
 
     returning = site.start("--set", "batch", "--node-name", "a001")
-    lab.wait_for(lambda: "reset a001" in site.hook_calls, 10)
+    lab.wait_for(lambda: "reset a001" in site.hook_calls, 30)
     lab.stop_controller()
     time.sleep(0.5)
     lab.start_controller()
@@ -109,7 +109,7 @@ def test_a_resume_that_is_repeated_across_a_restart_has_been_carried_out(site: S
     lab.stop_controller()
     lab.stop_slurmd("a001")  # so that its state stays unknown for a while
     lab.start_controller()
-    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "UNKNOWN", 10)
+    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "UNKNOWN", 30)
     seen.with_suffix(".go").touch()
     time.sleep(1)
     lab.start_slurmd("a001")
@@ -154,7 +154,7 @@ def give_back_by_hand(site: SlurmSite, node: str) -> None:
         lab.start_slurmd(node)
     lab.run("scontrol", "update", f"nodename={node}", "state=resume", "comment=")
     lab.run("scontrol", "delete", f"ReservationName=k8s-{node}")
-    lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE", 10)
+    lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE", 30)
 
 
 def test_a_journal_that_a_person_has_overtaken_touches_nobody_s_node(site: SlurmSite) -> None:
@@ -181,7 +181,7 @@ def test_a_node_that_slurm_got_back_before_it_was_ready_is_not_lent(site: SlurmS
     assert site.run(*arguments, DNM_FAULT="convert.ready:before:kill").returncode < 0
     give_back_by_hand(site, "a002")
     job = lab.submit("-w", "a002", "-n1", "--mem=100", "--uid=games")
-    lab.wait_for(lambda: is_running(lab, job), 10)
+    lab.wait_for(lambda: is_running(lab, job), 30)
     answer = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--namespace", "dev")
     assert "a002" not in answer.stdout.split() or answer.returncode == 1, answer
     assert "Kubernetes has it too" in answer.stderr, answer.stderr
@@ -209,11 +209,11 @@ def test_a_crash_of_slurmctld_that_forgets_the_claim_is_noticed(site: SlurmSite)
     lab = site.lab
     time.sleep(4)  # Slurm has saved the state without a claim
     lending = slow.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 10)
+    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 30)
     lab.stop_controller(signal.SIGKILL)
     lab.start_controller()
     answer = finished(lending)
-    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "IDLE", 10)
+    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "IDLE", 30)
     if answer.returncode == 0:
         slow.assert_lent("a001")  # it had been saved after all
         assert slow.run("--set", "batch", "--node-name", "a001").returncode == 0
@@ -278,7 +278,7 @@ def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> N
     repeat_all("batch")
     site.assert_in_service(*nodes)
     for job in jobs:  # each waited for its node, began there once, and ran to its end
-        lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED", 15)  # type: ignore[misc]
+        lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED", 30)  # type: ignore[misc]
         assert lab.client.read_job(job).restarts == 0
     assert site.kube_nodes == set()
     assert not lab.client.read_reservations()
@@ -341,7 +341,7 @@ def test_told_to_stop_it_ends_between_two_stages_and_goes_on_later(site: SlurmSi
     join = site.hooks / "join"
     join.write_text(join.read_text().replace("set -eu\n", "set -eu\nsleep 1.5\n"))
     lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    site.lab.wait_for(lambda: "prepare a001" in site.hook_calls, 10)
+    site.lab.wait_for(lambda: "prepare a001" in site.hook_calls, 30)
     time.sleep(0.7)
     lending.send_signal(signal.SIGTERM)
     answer = finished(lending)
@@ -356,7 +356,7 @@ def test_a_job_whose_preemption_was_interrupted_is_requeued_all_the_same(site: S
     lab = site.lab
     allowed = {"PREEMPT_USER": "games", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
     job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", "-A", "fill")
-    lab.wait_for(lambda: is_running(lab, job), 10)
+    lab.wait_for(lambda: is_running(lab, job), 30)
     killed = site.run(
         "--set", "k8s", "--node-name", "a001", "--allow-preempt", **allowed,
         DNM_FAULT="slurm.terminate_job:after:kill",
@@ -365,5 +365,5 @@ def test_a_job_whose_preemption_was_interrupted_is_requeued_all_the_same(site: S
     answer = site.run("--set", "batch", "--node-name", "a001", **allowed)
     assert answer.returncode == 0, answer.stderr
     assert lab.client.read_job(job).state == "PENDING"
-    lab.wait_for(lambda: lab.client.read_node("a001").state.text == "IDLE", 10)
+    lab.wait_for(lambda: lab.client.read_node("a001").state.text == "IDLE", 30)
     site.assert_in_service("a001")

@@ -14,7 +14,9 @@ import pytest
 from tests.convert.test_slurm import *  # noqa: F403
 from tests.convert.test_slurm_bad_days import *  # noqa: F403
 from tests.real.slurm_roots import SUITES, programs_of
+from tests.slurm.test_states import assert_every_state_is_read_right
 from tests.slurm_lab import SlurmSite, make_site
+from tests.slurm_states import states_lab
 
 pytestmark = [pytest.mark.slurm]
 del test_the_workshop_with_dnm_and_a_real_slurm  # noqa: F821  (dnm's demo takes what is installed)
@@ -23,7 +25,17 @@ del test_the_workshop_with_dnm_and_a_real_slurm  # noqa: F821  (dnm's demo takes
 @pytest.fixture(
     params=[pytest.param(suite, marks=pytest.mark.xdist_group(suite)) for suite in SUITES]
 )
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SlurmSite]:
-    programs = programs_of(request.param)
+def programs(request: pytest.FixtureRequest) -> Path:
+    """Of one suite's Slurm; the suites run beside one another."""
+    return programs_of(request.param)
+
+
+@pytest.fixture
+def site(programs: Path, tmp_path: Path) -> Iterator[SlurmSite]:
     with make_site(tmp_path, programs) as made:
         yield made
+
+
+def test_every_state_that_the_lab_brings_about_is_read_right(programs: Path) -> None:
+    with states_lab(programs) as lab:
+        assert_every_state_is_read_right(lab)

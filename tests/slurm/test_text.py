@@ -81,6 +81,8 @@ NODE = (
         ("Comment=(null)", "", "", None),
         ("Reason=one [root@1]        NodeName=a002 State=IDLE", "one", "", None),
         ("Reason=a [b] c [root@1]", "a [b] c", "", None),
+        ("Reason=ask [me@site] [root@1] Comment=c", "ask [me@site]", "c", None),
+        ("Reason=a [root@2026-11-20T12:13:46] Comment=c", "a", "c", None),
     ],
 )
 def test_free_text_is_cut_out_by_its_place(

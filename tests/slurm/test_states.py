@@ -1,0 +1,135 @@
+"""What the text reader makes of Slurm in every state, against Slurm's own JSON as the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.convert.lab import SlurmLab
+from dnm.convert.select import Facts, Rules, Verdict, judge_nodes
+from dnm.slurm.text import (
+    Reservation,
+    SlurmJob,
+    SlurmNode,
+    parse_jobs,
+    parse_nodes,
+    parse_reservations,
+)
+from tests.slurm_lab import needs_slurm
+from tests.slurm_states import SAMPLES, Moment, load, named, play, states_lab
+
+MOMENTS = sorted(path.parent for path in SAMPLES.glob("*/*/nodes.txt"))
+
+
+def seconds(moment: datetime | None) -> int | None:
+    return int(moment.timestamp()) if moment else None
+
+
+def facts_of_node(node: SlurmNode) -> dict[str, Any]:
+    return {
+        "state": "+".join(sorted({node.state.base, *node.state.flags})),
+        "cpus_allocated": node.cpus_allocated,
+        "memory_allocated": node.memory_allocated,
+        "partitions": list(node.partitions),
+        "booted": seconds(node.booted),
+        "slurmd_started": seconds(node.slurmd_started),
+        "last_busy": seconds(node.last_busy),
+        "reason": node.reason,
+        "comment": node.comment,
+        "extra": node.extra or "",
+        "version": node.version,
+    }
+
+
+def facts_of_job(job: SlurmJob) -> dict[str, Any]:
+    return {
+        "state": job.state,
+        "user": job.user,
+        "account": job.account,
+        "partitions": list(job.partitions),
+        "priority": job.priority,
+        "start": seconds(job.start),
+        "reservation": job.reservation,
+        "nodes": list(job.nodes),
+    }
+
+
+def facts_of_reservation(one: Reservation) -> dict[str, Any]:
+    return {
+        "start": seconds(one.start),
+        "end": seconds(one.end),
+        "nodes": list(one.nodes),
+        "users": one.users,
+        "flags": sorted(one.flags),
+    }
+
+
+def assert_text_agrees(moment: Moment) -> None:
+    """For every node, job and reservation, field by field."""
+    nodes = {node.name: node for node in parse_nodes(moment.nodes)}
+    for name, judged in moment.judged_nodes.items():
+        assert facts_of_node(nodes[name]) == judged, name
+        assert nodes[name].state.is_understood
+    jobs = {job.id: job for job in parse_jobs(moment.jobs)}
+    for name, judged in moment.judged_jobs.items():
+        assert facts_of_job(jobs[name]) == judged, name
+    reservations = {one.name: one for one in parse_reservations(moment.reservations)}
+    for name, judged in (moment.judged_reservations or {}).items():
+        assert facts_of_reservation(reservations[name]) == judged, name
+    assert_only_free_nodes_are_lent(moment)
+
+
+def assert_only_free_nodes_are_lent(moment: Moment) -> None:
+    """What may be lent is what Slurm's JSON calls idle and nothing else, with nothing on it."""
+    facts = Facts(
+        nodes=parse_nodes(moment.nodes),
+        jobs=parse_jobs(moment.jobs),
+        reservations=parse_reservations(moment.reservations),
+        read_at=datetime.now(UTC),
+    )
+    working = {name for job in moment.judged_jobs.values() for name in job["nodes"]}
+    now = facts.read_at
+    begun = [one for one in facts.reservations if one.start is None or one.start <= now]
+    reserved = {name for one in begun for name in one.nodes}
+    for judged in judge_nodes(facts, Rules(min_idle=timedelta(0))):
+        if judged.verdict is Verdict.OK and judged.node.name in moment.judged_nodes:
+            said = moment.judged_nodes[judged.node.name]
+            assert (said["state"], said["cpus_allocated"]) == ("IDLE", 0), judged
+            assert said["memory_allocated"] == 0, judged
+            assert judged.node.name not in working | reserved, judged
+
+
+@pytest.mark.parametrize("sample", MOMENTS, ids=[f"{at.parent.name}-{at.name}" for at in MOMENTS])
+def test_the_text_of_a_sample_says_what_its_json_says(sample: Path) -> None:
+    moment = load(sample)
+    assert moment.judged_nodes and moment.judged_jobs
+    assert_text_agrees(moment)
+
+
+def assert_every_state_is_read_right(lab: SlurmLab) -> None:
+    compared = 0
+
+    def look(moment: Moment) -> None:
+        nonlocal compared
+        compared += len(moment.judged_nodes)
+        assert_text_agrees(moment)
+
+    missing = play(lab, look)
+    print(f"Slurm {lab.version}: {compared} lines about nodes agree with the JSON")
+    assert not missing, f"never met: {named(missing)}"
+
+
+class TestLive:
+    pytestmark = needs_slurm
+
+    @pytest.fixture
+    def lab(self) -> Iterator[SlurmLab]:
+        with states_lab() as started:
+            yield started
+
+    def test_every_state_that_the_lab_brings_about_is_read_right(self, lab: SlurmLab) -> None:
+        assert_every_state_is_read_right(lab)
