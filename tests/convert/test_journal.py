@@ -108,7 +108,7 @@ def test_a_lock_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
 WRITE = """
 import sys
 from pathlib import Path
-from tests.test_convert_journal import journal
+from tests.convert.test_journal import journal
 from dnm.convert.journal import Book, JournalStore, Mark
 book = Book(JournalStore(Path(sys.argv[1])), journal())
 book.open()
