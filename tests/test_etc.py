@@ -15,9 +15,14 @@ import yaml
 
 from dnm.cli.check_cluster import permissions
 from dnm.config.files import read_ini
-from dnm.config.keys import DEFAULT_QUEUE_MAP, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
+from dnm.config.keys import (
+    DEFAULT_QUEUE_MAP,
+    NAMESPACE_KEYS,
+    NODE_CONVERT_KEYS,
+    NODE_TYPE_KEYS,
+    SETTINGS,
+)
 from dnm.config.load import load_config
-from dnm.convert import settings
 from dnm.convert.settings import load_settings
 from dnm.model.config import Config
 
@@ -72,7 +77,7 @@ def test_the_example_with_every_key_on_is_valid(etc: Path) -> None:
 def test_the_keys_of_the_converter_are_there_with_their_defaults(etc: Path) -> None:
     path = all_on(etc)
     keys = read_ini(path, [])["node_convert"].keys()
-    assert keys == settings._KEYS.keys()
+    assert keys == NODE_CONVERT_KEYS.keys()
     defaults = load_settings({}, {}, etc / "dynamic_node_config.ini")
     shown = load_settings({}, {}, path)
     examples = {"order_file", "node_search_domain", "preempt_user", "preempt_account"}

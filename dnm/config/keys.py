@@ -1,6 +1,6 @@
 """The keys there are: key -> (the field of the model it fills, how its text is read).
 
-A key without a field is used to build another one. The defaults stand on the fields of model.py;
+A key without a field is used to build another one. The defaults stand on the fields of the models;
 the four below belong to keys that have none.
 """
 
@@ -25,7 +25,7 @@ Keys = Mapping[str, tuple[str, Parser]]
 
 
 def path_text(text: str) -> str:
-    """A path as it is written; config.py resolves it, since that takes the file's place."""
+    """A path as it is written; `resolve_paths` takes the place of its file into account."""
     if "\n" in text:
         raise ValueError("runs over several lines; write one path")
     return text
@@ -88,10 +88,47 @@ NODE_TYPE_KEYS: Keys = {
     "taints": ("taints", values.taints),
 }
 
-PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT")  # node_convert is the converter's own
+# [node_convert] -> the settings of the shipped node-convert
+NODE_CONVERT_KEYS: Keys = {
+    "res_name": ("res_name", values.slurm_name),
+    "min_idle_seconds": ("min_idle_seconds", values.seconds(0, _YEAR)),
+    "res_lookahead_seconds": ("res_lookahead_seconds", values.seconds(0, _YEAR)),
+    "protect_largest_pending": ("protect_largest_pending", values.boolean),
+    "mark_reason": ("mark_reason", values.slurm_reason),
+    "order_file": ("order_file", path_text),
+    "node_search_domain": ("node_search_domain", values.search_domain),
+    "preempt_enabled": ("preempt_enabled", values.boolean),
+    "preempt_user": ("preempt_user", values.account_name),
+    "preempt_account": ("preempt_account", values.account_name),
+    "preempt_mode": ("preempt_mode", values.preempt_mode),
+    "preempt_grace_seconds": ("preempt_grace_seconds", values.seconds(0, 86_400)),
+    "preempt_max_runtime_seconds": ("preempt_max_runtime_seconds", values.seconds(0, _YEAR)),
+    "preempt_drain_timeout": ("preempt_drain_timeout", values.seconds(1, 86_400)),
+    "state_dir": ("state_dir", path_text),
+    "hooks_dir": ("hooks_dir", path_text),
+    "pass_environment": ("pass_environment", values.names),
+    "parallel": ("parallel", values.whole_number(1, 256)),
+    "roll_back": ("roll_back", values.boolean),
+    "poll_seconds": ("poll_seconds", values.seconds(0.1, 60)),
+    "command_timeout_seconds": ("command_timeout_seconds", values.seconds(1, 600)),
+    "slurm_patience_seconds": ("slurm_patience_seconds", values.seconds(1, 3_600)),
+    "verify_seconds": ("verify_seconds", values.seconds(0, 600)),
+    "reach_timeout_seconds": ("reach_timeout_seconds", values.seconds(1, 86_400)),
+    "prepare_timeout_seconds": ("prepare_timeout_seconds", values.seconds(1, 86_400)),
+    "join_timeout_seconds": ("join_timeout_seconds", values.seconds(1, 86_400)),
+    "ready_timeout_seconds": ("ready_timeout_seconds", values.seconds(1, 86_400)),
+    "drain_timeout_seconds": ("drain_timeout_seconds", values.seconds(1, 86_400)),
+    "reset_timeout_seconds": ("reset_timeout_seconds", values.seconds(1, 86_400)),
+    "boot_timeout_seconds": ("boot_timeout_seconds", values.seconds(1, 86_400)),
+    "health_timeout_seconds": ("health_timeout_seconds", values.seconds(1, 86_400)),
+    "return_timeout_seconds": ("return_timeout_seconds", values.seconds(1, 86_400)),
+}
+
+PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT")
 NAMED_SECTIONS = ("namespace", "node_type")
 RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9._-]+|hugepages-[A-Za-z0-9]+|ephemeral-storage|pods")
-MAY_BE_EMPTY = frozenset(
+# What a key means that stands there without a value; None: the same as one that is left out
+MAY_BE_EMPTY: Mapping[str, Any] = dict.fromkeys(
     (
         "kubeconfig_path",
         "node_convert_path",
@@ -101,3 +138,18 @@ MAY_BE_EMPTY = frozenset(
         "yunikorn_url",
     )
 )
+NODE_CONVERT_MAY_BE_EMPTY: Mapping[str, Any] = {
+    "pass_environment": (),
+    **dict.fromkeys(
+        (
+            "res_name",
+            "mark_reason",
+            "order_file",
+            "node_search_domain",
+            "preempt_user",
+            "preempt_account",
+            "state_dir",
+            "hooks_dir",
+        )
+    ),
+}

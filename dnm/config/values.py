@@ -165,6 +165,31 @@ def slurm_name(text: str) -> str:
     return text
 
 
+def slurm_reason(text: str) -> str:
+    """One line: Slurm's Reason is cut off where a bracket opens."""
+    if not text.isprintable() or "[" in text or len(text) > 200:
+        raise ValueError("is no reason for Slurm; write one line of up to 200 characters without [")
+    return text
+
+
+def account_name(text: str) -> str:
+    """Of a user or an account of Slurm."""
+    if text and (len(text) > 64 or not text.replace("-", "").replace("_", "").isalnum()):
+        raise ValueError("is not the name of a user or account")
+    return text
+
+
+def preempt_mode(text: str) -> str:
+    if text not in ("requeue", "cancel"):
+        raise ValueError("is neither requeue nor cancel; write requeue to let the jobs run again")
+    return text
+
+
+def search_domain(text: str) -> str:
+    """Of the nodes' names in DNS, without dots at its ends."""
+    return object_name(text.strip(".")) if text else ""
+
+
 def node_type_name(text: str) -> str:
     """It begins the names of its nodes, which are the same in Slurm and in Kubernetes."""
     if len(text) > 63 or not _DNS_SUBDOMAIN.fullmatch(text):

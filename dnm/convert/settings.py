@@ -7,8 +7,7 @@ know alike. All problems are reported at once, each with its key, its value and 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,27 @@ from typing import Any
 import msgspec
 
 from dnm.config import values
-from dnm.config.files import Sections, expand_path, read_ini, shown
-from dnm.config.load import DEFAULT_PATH
+from dnm.config.files import Sections, read_ini, shown
+from dnm.config.keys import (
+    NODE_CONVERT_KEYS,
+    NODE_CONVERT_MAY_BE_EMPTY,
+    NODE_TYPE_KEYS,
+    SETTINGS,
+)
+from dnm.config.load import find_config_path
+from dnm.config.sections import (
+    fields_of,
+    known_entries,
+    list_problems,
+    named_sections,
+    parse_section,
+    resolve_paths,
+)
 from dnm.convert.select import Rules
 from dnm.model.config import NodeType, Taint
 from dnm.model.errors import ConfigError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.value import Value
-
-_YEAR = 31_536_000  # seconds
 
 
 class Settings(Value, frozen=True):
@@ -118,70 +129,17 @@ class Settings(Value, frozen=True):
         )
 
 
-def _line(text: str) -> str:
-    """Of Slurm's Reason, which is one line and is cut off where a bracket opens."""
-    if not text.isprintable() or "[" in text or len(text) > 200:
-        raise ValueError("is no reason for Slurm; write one line of up to 200 characters without [")
-    return text
-
-
-def _mode(text: str) -> str:
-    if text not in ("requeue", "cancel"):
-        raise ValueError("is neither requeue nor cancel; write requeue to let the jobs run again")
-    return text
-
-
-def _domain(text: str) -> str:
-    return values.object_name(text.strip(".")) if text else ""
-
-
-def _account(text: str) -> str:
-    if text and (len(text) > 64 or not text.replace("-", "").replace("_", "").isalnum()):
-        raise ValueError("is not the name of a user or account")
-    return text
-
-
-def _path(text: str) -> str:
-    if "\n" in text:
-        raise ValueError("runs over several lines; write one path")
-    return text
-
-
-_KEYS: Mapping[str, Callable[[str], Any]] = {
-    "res_name": values.slurm_name,
-    "min_idle_seconds": values.seconds(0, _YEAR),
-    "res_lookahead_seconds": values.seconds(0, _YEAR),
-    "protect_largest_pending": values.boolean,
-    "mark_reason": _line,
-    "order_file": _path,
-    "node_search_domain": _domain,
-    "preempt_enabled": values.boolean,
-    "preempt_user": _account,
-    "preempt_account": _account,
-    "preempt_mode": _mode,
-    "preempt_grace_seconds": values.seconds(0, 86_400),
-    "preempt_max_runtime_seconds": values.seconds(0, _YEAR),
-    "preempt_drain_timeout": values.seconds(1, 86_400),
-    "state_dir": _path,
-    "hooks_dir": _path,
-    "pass_environment": values.names,
-    "parallel": values.whole_number(1, 256),
-    "roll_back": values.boolean,
-    "poll_seconds": values.seconds(0.1, 60),
-    "command_timeout_seconds": values.seconds(1, 600),
-    "slurm_patience_seconds": values.seconds(1, 3_600),
-    "verify_seconds": values.seconds(0, 600),
-    "reach_timeout_seconds": values.seconds(1, 86_400),
-    "prepare_timeout_seconds": values.seconds(1, 86_400),
-    "join_timeout_seconds": values.seconds(1, 86_400),
-    "ready_timeout_seconds": values.seconds(1, 86_400),
-    "drain_timeout_seconds": values.seconds(1, 86_400),
-    "reset_timeout_seconds": values.seconds(1, 86_400),
-    "boot_timeout_seconds": values.seconds(1, 86_400),
-    "health_timeout_seconds": values.seconds(1, 86_400),
-    "return_timeout_seconds": values.seconds(1, 86_400),
+# What dnm's own sections say to both programs: key -> field here
+_SHARED = {
+    key: (field, SETTINGS[key][1])
+    for key, field in (
+        ("instance_id", "instance"),
+        ("slurm_reservation_name", "res_name"),
+        ("state_dir", "state_dir"),
+        ("kubeconfig_path", "kubeconfig_path"),
+    )
 }
-_OWN_PATHS = ("order_file", "state_dir", "hooks_dir")
+_TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints")}
 # Too common a name to be taken from the environment for it.
 _NOT_IN_ENVIRONMENT = frozenset(("state_dir", "hooks_dir", "parallel", "roll_back", "order_file"))
 
@@ -189,24 +147,29 @@ _NOT_IN_ENVIRONMENT = frozenset(("state_dir", "hooks_dir", "parallel", "roll_bac
 def load_settings(
     options: Mapping[str, Any], environ: Mapping[str, str], config: Path | None = None
 ) -> Settings:
-    """`options` are those given on the command line, already values.
+    """Returns the settings in force; `options` are those given on the command line, already values.
 
     Raises ConfigError (exit 2) that lists every problem; a file that was named must be there.
     """
     problems: list[str] = []
-    named = config or (Path(environ["DNM_CONFIG"]) if environ.get("DNM_CONFIG") else None)
-    file = named or DEFAULT_PATH
-    sections: Sections = {}
-    if named is not None or file.exists():
-        file = Path(os.path.abspath(file))
-        sections = read_ini(file, problems)
-    found = _shared(sections, file.parent, environ, problems)
-    found |= _parsed(sections.get("node_convert", {}), file.parent, environ, problems)
+    file = find_config_path(config, environ)
+    is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
+    sections = read_ini(file, problems) if is_named or file.exists() else {}
+    at = file.parent, environ
+    found = _shared(sections, at, problems)
+    own = parse_section(
+        "node_convert",
+        sections.get("node_convert", {}),
+        NODE_CONVERT_KEYS,
+        problems,
+        NODE_CONVERT_MAY_BE_EMPTY,
+    )
+    resolve_paths("node_convert", own, NODE_CONVERT_KEYS, at, problems)
+    found |= fields_of(own, NODE_CONVERT_KEYS)
     found |= _from_environment(environ, problems)
     found |= {key: value for key, value in options.items() if value is not None}
     if problems:
-        shown = "\n  ".join(dict.fromkeys(problems))
-        raise ConfigError(f"node-convert's settings ({file}) are wrong:\n  {shown}")
+        raise ConfigError(list_problems(f"node-convert's settings ({file})", problems))
     settings = Settings(**found, config_path=file if sections else None)
     if settings.preempt_enabled and not settings.allow_preempt:
         settings = msgspec.structs.replace(settings, allow_preempt=True)
@@ -214,84 +177,35 @@ def load_settings(
 
 
 def _shared(
-    sections: Sections, base: Path, environ: Mapping[str, str], problems: list[str]
+    sections: Sections, at: tuple[Path, Mapping[str, str]], problems: list[str]
 ) -> dict[str, Any]:
-    """What dnm's own sections say about both programs; dnm judges the rest of them."""
-    settings = {key.lower(): text for key, text in sections.get("settings", {}).items()}
-    found: dict[str, Any] = {}
-    for key, field, parse in (
-        ("instance_id", "instance", values.label_value),
-        ("slurm_reservation_name", "res_name", values.slurm_name),
-        ("state_dir", "state_dir", _path),
-        ("kubeconfig_path", "kubeconfig_path", _path),
-    ):
-        if not settings.get(key):
-            continue
-        try:
-            found[field] = parse(settings[key])
-            if parse is _path:
-                found[field] = expand_path(settings[key], base, environ)
-        except ValueError as error:
-            problems.append(f"[settings] {key} = {shown(settings[key])}: {error}")
+    """What dnm's own sections say about both programs; dnm judges the rest of them. The size of a
+    node type is dnm's business."""
+    entries = known_entries(sections.get("settings", {}), _SHARED)
+    parsed = parse_section("settings", entries, _SHARED, problems)
+    resolve_paths("settings", parsed, _SHARED, at, problems)
+    found = fields_of(parsed, _SHARED)
     if "state_dir" in found:
         found["state_dir"] /= "node-convert"
-    found["node_types"] = _node_types(sections, problems)
-    return found
-
-
-def _node_types(sections: Sections, problems: list[str]) -> dict[str, NodeType]:
-    """Prefix, labels and taints of each type; its size is dnm's business."""
     types: dict[str, NodeType] = {}
-    parsers = {
-        "name_prefix": values.node_prefix,
-        "labels": values.labels,
-        "taints": values.taints,
-    }
-    for section, keys in sections.items():
-        kind, _, name = section.partition(":")
-        if kind != "node_type" or not name.strip():
-            continue
-        fields: dict[str, Any] = {}
-        for written, text in keys.items():
-            if text and written.lower() in parsers:
-                try:
-                    fields[written.lower()] = parsers[written.lower()](text)
-                except ValueError as error:
-                    problems.append(f"[{section}] {written} = {shown(text)}: {error}")
-        types[name.strip()] = NodeType(name=name.strip(), size={}, **fields)
-    return types
-
-
-def _parsed(
-    section: Mapping[str, str], base: Path, environ: Mapping[str, str], problems: list[str]
-) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for written, text in section.items():
-        key = written.lower()
-        line = f"[node_convert] {shown(written)} = {shown(text)}"
-        if key not in _KEYS:
-            problems.append(f"{line}: unknown key{values.suggest(key, _KEYS)}")
-            continue
-        try:
-            found[key] = _KEYS[key](text)
-            if key in _OWN_PATHS:
-                found[key] = expand_path(text, base, environ) if text else None
-        except ValueError as error:
-            problems.append(f"{line}: {error}")
-    return {key: value for key, value in found.items() if value not in (None, "")}
+    for name, section in named_sections(sections, "node_type").items():
+        entries = known_entries(sections[section], _TYPE_KEYS)
+        fields = fields_of(parse_section(section, entries, _TYPE_KEYS, problems), _TYPE_KEYS)
+        types[name] = NodeType(name=name, size={}, **fields)
+    return {**found, "node_types": types}
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
     """A name that is exported but empty counts as not given, as it always has."""
     found: dict[str, Any] = {}
-    names = {key.upper(): (key, parse) for key, parse in _KEYS.items()}
-    names["DNM_INSTANCE"] = ("instance", values.label_value)
-    for name, (key, parse) in names.items():
+    names = {key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}
+    names["DNM_INSTANCE"] = _SHARED["instance_id"]
+    for name, (field, parse) in names.items():
         text = environ.get(name, "")
-        if not text or key in _NOT_IN_ENVIRONMENT:
+        if not text or field in _NOT_IN_ENVIRONMENT:
             continue
         try:
-            found[key] = parse(text)
+            found[field] = parse(text)
         except ValueError as error:
             problems.append(f"{name}={shown(text)} in the environment: {error}")
     if environ.get("KUBECONFIG"):

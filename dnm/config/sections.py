@@ -1,0 +1,132 @@
+"""One section of the ini -> values, by a table of keys: the one reader for every program of dnm.
+
+A problem is a sentence with the section, the key and the text; it is added to `problems`, and
+reading goes on, so that all of them are told at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dnm.config import values
+from dnm.config.files import Sections, expand_path, shown
+from dnm.config.keys import MAY_BE_EMPTY, NAMED_SECTIONS, PLAIN_SECTIONS, Keys, path_text
+
+_MOST_SHOWN = 50  # problems in one answer
+
+
+def list_problems(where: str, problems: list[str]) -> str:
+    """Returns one message: how many problems there are, and each once, a line each."""
+    found = list(dict.fromkeys(problems))
+    count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+    more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
+    return "\n  ".join([f"{where}: {count}", *found[:_MOST_SHOWN], *more])
+
+
+def problem(section: str, key: str, text: str, why: object) -> str:
+    """Returns the sentence about one key."""
+    return f"[{shown(section)}] {shown(key)} = {shown(text)}: {why}"
+
+
+def check_section_names(sections: Sections, problems: list[str]) -> None:
+    """Adds a problem for each section that nobody reads."""
+    if "settings" not in sections:
+        problems.append("[settings]: the section is missing; write it with monitored_namespaces")
+    for name in sections:
+        kind, colon, rest = name.partition(":")
+        if name in PLAIN_SECTIONS or (kind in NAMED_SECTIONS and colon and rest.strip()):
+            continue
+        if kind in NAMED_SECTIONS:
+            hint = f"; write [{kind}:NAME]"
+        else:
+            known = NAMED_SECTIONS if colon else PLAIN_SECTIONS[:2]
+            close = values.suggest(kind, known)  # , did you mean 'node_type'?
+            wanted = f"{colon}{shown(rest)}]?"
+            hint = close.replace("'?", wanted).replace("'", "[") or (
+                "; there are [settings], [namespace:NAME], [node_type:NAME] and [node_convert]"
+            )
+        problems.append(f"[{shown(name)}]: unknown section{hint}")
+
+
+def named_sections(sections: Sections, kind: str) -> dict[str, str]:
+    """Returns NAME -> the section `kind:NAME` as it is written."""
+    named = {}
+    for section in sections:
+        found, colon, name = section.partition(":")
+        if found == kind and colon and name.strip():
+            named[name.strip()] = section
+    return named
+
+
+def parse_section(
+    section: str,
+    entries: Mapping[str, str],
+    keys: Keys,
+    problems: list[str],
+    may_be_empty: Mapping[str, Any] = MAY_BE_EMPTY,
+) -> dict[str, Any]:
+    """Returns key -> value for the keys that are there and known, None for those without a usable
+    value. Keys are known in any case."""
+    parsed: dict[str, Any] = {}
+    for written, text in entries.items():
+        key = written.lower()
+        if key not in keys:
+            problems.append(
+                problem(section, written, text, f"unknown key{values.suggest(key, keys)}")
+            )
+            continue
+        if key in parsed:
+            problems.append(problem(section, written, text, "is there twice; keep one"))
+        parsed[key] = None
+        if not text and key in may_be_empty:
+            parsed[key] = may_be_empty[key]
+            continue
+        try:
+            if not text:
+                raise ValueError("is empty; write a value, or leave the key out")
+            parsed[key] = keys[key][1](text)
+        except ValueError as error:
+            problems.append(problem(section, written, text, f"{error}{_comment_hint(text)}"))
+    return parsed
+
+
+def _comment_hint(text: str) -> str:
+    """The standard library's ini knows whole-line comments only, which surprises people."""
+    is_commented = re.search(r"\s[#;]", text)
+    return " (a comment needs a line of its own)" if is_commented else ""
+
+
+def known_entries(entries: Mapping[str, str], keys: Keys) -> dict[str, str]:
+    """Returns the entries of these keys that have a value, for a program to which the others are
+    nothing."""
+    return {written: text for written, text in entries.items() if text and written.lower() in keys}
+
+
+def resolve_paths(
+    section: str,
+    parsed: dict[str, Any],
+    keys: Keys,
+    at: tuple[Path, Mapping[str, str]],
+    problems: list[str],
+) -> None:
+    """Replaces the texts of paths in `parsed` by paths; `at` is the directory that they are
+    relative to and the environment that they may name."""
+    for key, (_, parser) in keys.items():
+        if parser is path_text and parsed.get(key) is not None:
+            try:
+                parsed[key] = expand_path(parsed[key], *at)
+            except ValueError as error:
+                problems.append(problem(section, key, parsed[key], error))
+                parsed[key] = None
+
+
+def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
+    """Returns the fields of the model that the parsed keys fill; keys without a value fill none."""
+    return {
+        field: parsed[key]
+        for key, (field, _) in keys.items()
+        if field and parsed.get(key) is not None
+    }
