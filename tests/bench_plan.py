@@ -17,10 +17,12 @@ from dnm.demand.demand import DemandFacts, gather_demand
 from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod, PodList, PodShape, Toleration
 from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
 from dnm.model.plan import Snapshot
+from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import LentNode, Phase, QueueStatus, Registry
 from dnm.plan.planner import make_plan
-from dnm.queues.document import parse_document, resolve_document, with_document
-from dnm.queues.edit import QueueWants, plan_queue_edit
+from dnm.queues.edit import edit_source
+from dnm.queues.source import resolve_document, with_document
+from dnm.queues.tree import parse_tree
 from dnm.sizing.budget import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import size_queues
@@ -157,7 +159,7 @@ def _queue_map(names: list[str], nodes: int) -> ConfigMap:
 def _grown(queue_map: ConfigMap, registry: Registry) -> ConfigMap:
     """The document and its ledger with the lent nodes in it."""
     source = resolve_document(queue_map, None)
-    queues = parse_document(source.text).queues
+    queues = parse_tree(source.text).queues
     nodes: dict[str, dict[str, dict[str, int]]] = {}
     for name, entry in registry.nodes.items():
         nodes.setdefault(entry.queue, {})[name] = entry.counted
@@ -169,7 +171,7 @@ def _grown(queue_map: ConfigMap, registry: Registry) -> ConfigMap:
         for path, one in queues.items()
     }  # fmt: skip
     wants = QueueWants(instance_id="prod", nodes=nodes, remembered=remembered)
-    edit = plan_queue_edit(source, wants)
+    edit = edit_source(source, wants)
     assert not edit.refusal, edit.refusal
     return with_document(source, edit.text, edit.ledger)
 
@@ -189,7 +191,7 @@ def measure(count: int) -> None:
     assert isinstance(snapshot.pods, PodList) and isinstance(snapshot.nodes, tuple)
     assert isinstance(snapshot.queue_maps, tuple) and snapshot.queue_maps[0] is not None
     pods, nodes = snapshot.pods.pods, snapshot.nodes
-    limits = parse_document(snapshot.queue_maps[0].data["queues.yaml"]).queues
+    limits = parse_tree(snapshot.queue_maps[0].data["queues.yaml"]).queues
     facts = DemandFacts(now=NOW)
     node_supply, budget = (
         NodeSupply(nodes=nodes, lent=registry.nodes),

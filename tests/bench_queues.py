@@ -9,35 +9,34 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
-from dnm.queues.document import parse_document
-from dnm.queues.edit import QueueEdit, QueueWants, plan_queue_edit
-from dnm.queues.ledger import decode_ledger
+from dnm.queues.edit import edit_source
+from dnm.queues.tree import parse_tree
 from tests.queue_kit import NODE, remember, source
 from tests.queues.test_document import large_document
 
 
 def main() -> None:
     text = large_document()
-    leaves = [path for path, queue in parse_document(text).queues.items() if queue.is_leaf]
+    leaves = [path for path, queue in parse_tree(text).queues.items() if queue.is_leaf]
     nodes: dict[str, dict[str, Resources]] = {}
     for number in range(1000):
         size = {**NODE, "memory": 256 * 10**9 + number}
         nodes.setdefault(leaves[number * 37 % len(leaves)], {})[f"node{number:04}"] = size
     wants = QueueWants(instance_id="prod", nodes=nodes, remembered=remember(text))
     nothing = QueueWants(instance_id="prod")
-    lent = plan_queue_edit(source(text), wants)
+    lent = edit_source(source(text), wants)
     print(f"{len(text):,} bytes, {len(lent.changes):,} limits change, ledger {len(lent.ledger):,}")
     there = source(lent.text, lent.ledger)
-    measure("lend", lambda: plan_queue_edit(source(text), wants))
-    measure("rest", lambda: plan_queue_edit(there, wants))
-    measure("return", lambda: plan_queue_edit(there, nothing))
+    measure("lend", lambda: edit_source(source(text), wants))
+    measure("rest", lambda: edit_source(there, wants))
+    measure("return", lambda: edit_source(there, nothing))
 
 
 def measure(name: str, work: Callable[[], QueueEdit]) -> None:
     best = 1e9
     for _ in range(5):
-        decode_ledger.cache_clear()
         began = time.process_time()
         made = work()
         best = min(best, time.process_time() - began)

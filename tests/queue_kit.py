@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dnm.model.cluster import ConfigMap
+from dnm.model.errors import QueueError
+from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import QueueStatus
 from dnm.model.value import Resources
-from dnm.queues.document import LEDGER_ANNOTATION, SourceDocument, parse_document, resolve_document
-from dnm.queues.edit import QueueEdit, QueueWants, plan_queue_edit
+from dnm.queues.document import QueueDocument, read_document
+from dnm.queues.edit import edit_source
+from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument, resolve_document
+from dnm.queues.tree import parse_tree
 
 DATA = Path(__file__).parent / "data" / "queues"
 CORPUS = {
@@ -67,6 +71,10 @@ def source(text: str, ledger: str = "") -> SourceDocument:
     return resolve_document(config_map(text, ledger), None)
 
 
+def read(text: str, ledger: str = "") -> QueueDocument:
+    return read_document(source(text, ledger))
+
+
 def nodes_of(queue: str, *names: str, size: Resources = NODE) -> dict[str, dict[str, Resources]]:
     return {queue: dict.fromkeys(names, size)}
 
@@ -75,7 +83,7 @@ def remember(
     text: str, lent: Mapping[str, Resources] | None = None, baseline_text: str = ""
 ) -> dict[str, QueueStatus]:
     """What a run that saw this text noted of every queue; the baseline is that of another text."""
-    before = parse_document(baseline_text or text).queues
+    before = parse_tree(baseline_text or text).queues
     return {
         path: QueueStatus(
             limit=dict(queue.max),
@@ -87,7 +95,7 @@ def remember(
             verdict="",
             reason="",
         )
-        for path, queue in parse_document(text).queues.items()
+        for path, queue in parse_tree(text).queues.items()
     }
 
 
@@ -99,9 +107,12 @@ def edit(
     **more: object,
 ) -> QueueEdit:
     """One edit by an instance whose last run saw this very text without lent nodes."""
-    values: dict[str, object] = {"remembered": remember(text), **more}
-    wants = QueueWants(instance_id=instance, nodes=nodes, **values)  # type: ignore[arg-type]
-    return plan_queue_edit(source(text, ledger), wants)
+    try:
+        values: dict[str, object] = {"remembered": remember(text)} | more
+        wants = QueueWants(instance_id=instance, nodes=nodes, **values)  # type: ignore[arg-type]
+        return edit_source(source(text, ledger), wants)
+    except QueueError as error:  # YuniKorn could not read it
+        return QueueEdit(text=text, ledger=ledger, refusal=str(error))
 
 
 def lend(text: str, nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> QueueEdit:

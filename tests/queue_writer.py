@@ -12,9 +12,10 @@ from pathlib import Path
 
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
+from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import QueueStatus
 from dnm.model.value import Resources
-from dnm.queues.edit import QueueWants, plan_queue_edit
+from dnm.queues.edit import edit_source
 from dnm.queues.writer import QueueOutcome, apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient
 from tests.queue_kit import TREE, remember
@@ -39,7 +40,7 @@ def write(
         return apply_queue_edit(
             kube,
             PLACE,
-            lambda source: plan_queue_edit(source, wants),
+            lambda source: edit_source(source, wants),
             yunikorn,
             uptake,
         )

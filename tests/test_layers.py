@@ -40,7 +40,8 @@ def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) ->
 
 
 PURE_QUEUES = (
-    "queues.document queues.edit queues.ledger queues.baselines queues.validation queues.new_limits"
+    "queues.source queues.tree queues.document queues.edit queues.ledger queues.baselines "
+    "queues.validation queues.new_limits"
 )
 HOUSE: dict[str, Rule] = {
     "model": _rule(
@@ -71,7 +72,7 @@ HOUSE: dict[str, Rule] = {
         yaml_nodes=frozenset({"yaml"}),
         decode=frozenset({"yaml"}),
         files=frozenset({"pathlib", "yaml"}),
-        document=frozenset({"io"}),
+        source=frozenset({"io"}),
         yunikorn_rest=NETWORK | {"time"},
         writer=frozenset({"time"}),
     ),

@@ -14,7 +14,7 @@ from dnm.cli.queue_verbs import rebase_queues
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
-from dnm.model.plan import SetQueueLimits
+from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Pause, Phase, Registry
 from dnm.model.value import Resources
 from dnm.plan.breaker import close_breaker
@@ -22,8 +22,9 @@ from dnm.plan.known import gather_known
 from dnm.plan.phases import enter_phase
 from dnm.plan.queue_wants import queue_wants, serving_sizes
 from dnm.queues.baselines import Reading
-from dnm.queues.document import SourceDocument
-from dnm.queues.edit import QueueEdit, plan_rebase
+from dnm.queues.document import read_document
+from dnm.queues.rebase import rebase_document
+from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.registry import load_registry
 from dnm.run.runner import change_registry, connect, run_lock
@@ -175,9 +176,9 @@ def rebase(
 
     def change(source: SourceDocument) -> QueueEdit:
         registry = load_registry(config, datetime.now(UTC))
-        serving = SetQueueLimits(queues=serving_sizes(config, registry))
-        wants = queue_wants(config, registry, serving)
-        return plan_rebase(source, wants, said, paths, forgotten)
+        nodes = serving_sizes(config, registry)
+        wants = queue_wants(config, registry, nodes)
+        return rebase_document(read_document(source), wants, said, paths, forgotten)
 
     return rebase_queues(kube, place, change, is_sure, run_lock(config, _say_wait), yunikorn)
 

@@ -26,10 +26,8 @@ from dnm.model.printable import duration
 from dnm.model.registry import Registry
 from dnm.model.trust import find_distrust
 from dnm.model.value import Value
-from dnm.queues.document import (
-    DEFAULTS_NAME,
-    QueueDocument,
-)
+from dnm.queues.document import QueueDocument
+from dnm.queues.source import DEFAULTS_NAME
 from dnm.run.snapshot import take_snapshot
 
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time

@@ -16,9 +16,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.printable import count_of
 from dnm.model.value import Resources, Unreadable
 from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
-from dnm.queues.document import (
-    QueueDocument,
-)
+from dnm.queues.document import QueueDocument
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import counting_young, size_queues
 
@@ -77,8 +75,8 @@ def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Ite
         path: queue.largest_gang for path, queue in own.queues.items() if path in config.queues
     }
     warnings = (
-        *warn_of_quota_preemption(document, config.queues),
-        *warn_of_gangs(document, gangs),
+        *warn_of_quota_preemption(document.tree, config.queues),
+        *warn_of_gangs(document.tree, gangs),
     )
     for warning in warnings:
         yield doubtful("queue document", warning)
@@ -89,14 +87,14 @@ def _own_demand(
 ) -> Demand:
     """Without the scheduler's word, so that the two can be compared."""
     facts = DemandFacts(now=snapshot.taken_at, claims=snapshot.claims)
-    demand: Demand = counting_young(gather_demand(pods.pods, config, document.queues, facts))
+    demand: Demand = counting_young(gather_demand(pods.pods, config, document.limits, facts))
     return demand
 
 
 def _check_fit(
     config: Config, document: QueueDocument, demand: Demand, nodes: tuple[Node, ...]
 ) -> Iterator[Finding]:
-    sizing = size_queues(config, demand, document.queues, NodeSupply(nodes=nodes))
+    sizing = size_queues(config, demand, document.limits, NodeSupply(nodes=nodes))
     unschedulable = [one for queue in sizing.queues.values() for one in queue.unschedulable]
     pending = sum(group.total for group in demand.groups)
     for one in unschedulable[:_MOST_KINDS]:
@@ -129,7 +127,7 @@ def _compare_sums(
     scheduler counts: young pods too, and none with a default request."""
     for path in config.queues:
         counted = own.queues.get(path)
-        if counted is None or path not in document.queues:
+        if counted is None or path not in document.limits:
             continue
         differing = [
             f"{what} {amounts(theirs.get(path, {})) or 'nothing'}, {mine_word} "
@@ -137,7 +135,7 @@ def _compare_sums(
             for what, theirs, mine, mine_word in (
                 ("it has in use", view.allocated, counted.used, "dnm counts"),
                 ("it has pending", view.pending, counted.pending, "dnm counts"),
-                ("its limit is", view.max, document.queues[path].max, "the document's"),
+                ("its limit is", view.max, document.limits[path].max, "the document's"),
             )
             if _differs(theirs.get(path, {}), mine)
         ]

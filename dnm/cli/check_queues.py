@@ -10,13 +10,9 @@ from dnm.config import values
 from dnm.model.config import Config
 from dnm.model.plan import Snapshot
 from dnm.model.value import Unreadable
-from dnm.queues.document import (
-    QueueDocument,
-    advise,
-    check_rules,
-    parse_document,
-    resolve_document,
-)
+from dnm.queues.advice import advise
+from dnm.queues.document import QueueDocument, read_document
+from dnm.queues.source import resolve_document
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 
 _MOST_SHOWN = 5  # violations, of many
@@ -34,11 +30,11 @@ def check_queue_document(
     source = resolve_document(*snapshot.queue_maps, asked)
     for warning in source.warnings:
         yield doubtful(check, warning)
-    document = parse_document(source.text)
+    document = read_document(source)
     found.append(document)
-    for refusal in filter(None, (source.refusal, document.refusal)):
+    for refusal in filter(None, (source.refusal, document.tree.refusal)):
         yield wrong(check, f"dnm can't edit it: {refusal}")
-    violations = check_rules(document)
+    violations = document.violations
     for violation in violations[:_MOST_SHOWN]:
         yield wrong(
             check,
@@ -47,28 +43,28 @@ def check_queue_document(
         )
     if len(violations) > _MOST_SHOWN:
         yield wrong(check, f"{len(violations)} violations in all", "'dnm queues check' shows them")
-    for advice in advise(document):
-        if advice.message != document.refusal:
+    for advice in advise(document.tree):
+        if advice.message != document.tree.refusal:
             yield doubtful(check, f"line {advice.line}: {advice.message}")
     if not violations and not source.refusal and source.config_map is not None:
         where = f"{source.config_map.namespace}/{source.config_map.name}"
-        yield fine(check, f"{source.key} of {where}: {len(document.queues)} queues, valid")
+        yield fine(check, f"{source.key} of {where}: {len(document.limits)} queues, valid")
 
 
 def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
     """Of each monitored queue: there, and with a limit that dnm can move."""
     for policy in config.namespaces.values():
         check, path = f"queue of {policy.name}", policy.queue
-        limits = document.queues.get(path)
+        limits = document.limits.get(path)
         if limits is None:
-            hint = values.suggest(path, document.queues)
+            hint = values.suggest(path, document.limits)
             yield wrong(
                 check,
                 f"there is no {path} in the queue document{hint}",
                 "correct the queue map or write the queue",
             )
             continue
-        children = [queue for queue in document.queues.values() if queue.parent == path]
+        children = [queue for queue in document.limits.values() if queue.parent == path]
         if children:
             yield doubtful(
                 check,
@@ -87,14 +83,14 @@ def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
 def check_scheduler(config: Config, document: QueueDocument) -> Iterator[Finding]:
     """Whether it answers, and whether the document is the one in force."""
     client = YunikornClient(config.yunikorn_url)
-    refusal = client.validate(document.text)
+    refusal = client.validate(document.source.text)
     if refusal:
         yield wrong(
             "YuniKorn",
             f"the scheduler would refuse the document: {refusal}",
             "mend the document: the next restart of the scheduler fails with it",
         )
-    elif client.read_checksum() != checksum_of(document.text):
+    elif client.read_checksum() != checksum_of(document.source.text):
         yield wrong(
             "YuniKorn",
             "the scheduler has another document in force than the ConfigMap",

@@ -12,12 +12,14 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.errors import ExitCode, QueueError, YunikornError
 from dnm.model.printable import columns, printable, terminal_width
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
+from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
 from dnm.queues.decode import Violation
-from dnm.queues.document import LimitPlace, QueueDocument, SourceDocument, parse_document
-from dnm.queues.edit import QueueEdit
+from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.files import Judgement, judge_file, judge_text
-from dnm.queues.ledger import Ledger, decode_ledger, lent_amounts
+from dnm.queues.ledger import lent_amounts
+from dnm.queues.source import SourceDocument
+from dnm.queues.tree import LimitPlace
 from dnm.queues.writer import ConfigMaps, apply_queue_edit, read_source
 from dnm.queues.yunikorn_rest import YunikornClient
 
@@ -127,9 +129,10 @@ def show_queues(
 ) -> int:
     """The tree with its limits. `used`: what is allocated, by queue path (None: not known)."""
     source = read_source(kube, *place)
-    document = parse_document(source.text)
-    ledger = decode_ledger(source.ledger_text)
-    rows = list(_queue_rows(document, ledger, used))
+    document = read_document(source)
+    if document.ledger_problem:
+        raise QueueError(document.ledger_problem)
+    rows = list(_queue_rows(document, used))
     if as_json:
         print_json({"schema": SHOW_SCHEMA, "document": _name_of(source), "queues": rows})
         return ExitCode.OK
@@ -154,10 +157,11 @@ def show_queues(
 
 
 def _queue_rows(
-    document: QueueDocument, ledger: Ledger, used: Mapping[str, Resources] | None
+    document: QueueDocument, used: Mapping[str, Resources] | None
 ) -> Iterator[dict[str, Any]]:
+    ledger = document.ledger
     lent = lent_amounts(ledger.sections.values())
-    for path, queue in document.queues.items():
+    for path, queue in document.limits.items():
         places = {resource: LimitPlace(path, "max", resource) for resource in queue.max}
         yield {
             "queue": path,
@@ -171,7 +175,7 @@ def _queue_rows(
             },
             "lent": {resource: lent.at(place) for resource, place in places.items()},
             "used": None if used is None else dict(used.get(path, {})),
-            "headroom": None if used is None else headroom(document.queues, used, path),
+            "headroom": None if used is None else headroom(document.limits, used, path),
             "nodes": {
                 instance: {node: dict(size) for node, size in section.queues[path].items()}
                 for instance, section in ledger.sections.items()
@@ -202,7 +206,7 @@ def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[li
     if not row["limit"]:
         yield [name, "", "the cluster's size" if path == "root" else "none", "", "", "", ""]
     for resource in row["limit"]:
-        style = document.places[LimitPlace(path, "max", resource)].text.strip()
+        style = document.tree.places[LimitPlace(path, "max", resource)].text.strip()
         cells = [name, resource]
         for column in ("limit", "baseline", "lent", "used", "headroom"):
             known = row[column]
@@ -224,7 +228,7 @@ def rebase_queues(
     yunikorn: YunikornClient | None = None,
 ) -> int:
     """Writes down what a person says of the limits that stand there, after he has seen what that
-    makes of them. `change` is `plan_rebase` with the nodes that serve when it is called. Asked
+    makes of them. `change` is `rebase` with the nodes that serve when it is called. Asked
     before the lock is taken, for runs to go on meanwhile; and again only if that changed a limit.
     """
     shown: list[str] = []

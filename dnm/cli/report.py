@@ -39,14 +39,16 @@ def describe_action(action: Action) -> dict[str, Any]:
     if kind == "StartConversion":
         request = fields["request"]
         fields = {k: request[k] for k in ("id", "node_type", "count", "namespace", "queue")}
+    if kind == "SetQueueLimits":
+        fields = {"queues": fields["wants"]["nodes"], "floors": fields["wants"]["floors"]}
     return {"action": kind, **fields}
 
 
 def action_line(action: Action) -> str:
     """Returns an action as `key=value`, for a line of text."""
     match action:
-        case SetQueueLimits(queues=queues):
-            lent = " ".join(f"{queue}={len(nodes)}" for queue, nodes in sorted(queues.items()))
+        case SetQueueLimits(wants=wants):
+            lent = " ".join(f"{queue}={len(nodes)}" for queue, nodes in sorted(wants.nodes.items()))
             return f"action=set-limits lent-nodes: {lent or 'none'}"
         case MarkNode(node=node, mark=mark):
             return f"action=mark node={node} queue={mark.queue}"

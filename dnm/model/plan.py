@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, PodList, YunikornView
+from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, QueueStatus, Registry
 from dnm.model.value import Unreadable, Value
 
@@ -124,11 +125,11 @@ class Unfence(Value, tag=True):
 
 
 class SetQueueLimits(Value, tag=True):
-    """Make every limit its baseline plus what serves now (queue -> node -> recorded size), but
-    none smaller than its floor (queue -> what is allocated, or a gang application asks for)."""
+    """Make every limit its baseline plus what serves now. `edit` does that to the document that was
+    read; to any other it has to be planned anew, for the same `wants`."""
 
-    queues: dict[str, dict[str, dict[str, int]]]
-    floors: dict[str, dict[str, int]] = {}
+    wants: QueueWants
+    edit: QueueEdit
 
 
 class StartConversion(Value, tag=True):

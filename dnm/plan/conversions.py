@@ -34,7 +34,7 @@ class Converted(Value):
 def plan_conversions(returned: Returned) -> Converted:
     """A verdict for every monitored queue, and the requests that follow."""
     limits, known = returned.limits, returned.limits.fenced.known
-    if known.demand is None or known.facts.nodes is None or known.source is None:
+    if known.demand is None or known.facts.nodes is None or known.document is None:
         return _blind(returned)
     sizing = size_queues(
         known.config,

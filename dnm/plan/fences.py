@@ -95,7 +95,7 @@ def _why_not_release(before: Fenced, name: str) -> NodeVerdict | None:
         return _verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
     if is_paused(before.registry, known.now):
         return paused(before.registry, name)
-    if refusal or known.source is None:
+    if refusal or known.document is None:
         return _verdict(name, Verdict.WAIT, Reason.QUEUE_UNREADABLE, refusal)
     if not may_edit(queue, known.config.allowed_queue_prefixes):
         detail = f"{queue} is outside allowed_queue_prefixes, so it can't be shrunk"

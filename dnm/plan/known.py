@@ -19,21 +19,26 @@ from dnm.model.registry import Registry, StalledPods
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import LONGEST_BACKOFF
 from dnm.plan.facts import Facts
-from dnm.queues.document import SourceDocument, parse_document, resolve_document
+from dnm.queues.document import QueueDocument, read_document
+from dnm.queues.source import resolve_document
 
 
 class Known(Value):
-    """`registry`: as the last run left it. `demand` None: the pods could not be read. `source`
-    None: the queue document could not be used, and `refusal` says why; `limits` are its limits."""
+    """`registry`: as the last run left it. `demand` None: the pods could not be read. `document`
+    None: the queue document could not be read, and `refusal` says why."""
 
     config: Config
     registry: Registry
     snapshot: Snapshot
     facts: Facts
     demand: Demand | None
-    source: SourceDocument | None = None
-    limits: Mapping[str, QueueLimits] = {}
+    document: QueueDocument | None = None
     refusal: str = ""
+
+    @property
+    def limits(self) -> Mapping[str, QueueLimits]:
+        """Of every queue of the document."""
+        return self.document.limits if self.document else {}
 
     @property
     def now(self) -> datetime:
@@ -50,7 +55,8 @@ class Known(Value):
 def gather_known(config: Config, registry: Registry, snapshot: Snapshot) -> Known:
     """Parses the queue document, sums up the pods, and sorts the facts by node."""
     registry = without_future(config, registry, snapshot.taken_at)
-    source, limits, refusal = _read_queues(config, snapshot)
+    document, refusal = _read_queues(config, snapshot)
+    limits = document.limits if document else {}
     demand = _gather_demand(config, snapshot, limits, registry.stalled)
     if demand is not None:
         registry = msgspec.structs.replace(registry, stalled=dict(demand.stalled))
@@ -60,24 +66,21 @@ def gather_known(config: Config, registry: Registry, snapshot: Snapshot) -> Know
         snapshot=snapshot,
         facts=_facts(snapshot, demand),
         demand=demand,
-        source=source,
-        limits=limits,
+        document=document,
         refusal=refusal,
     )
 
 
-def _read_queues(
-    config: Config, snapshot: Snapshot
-) -> tuple[SourceDocument | None, Mapping[str, QueueLimits], str]:
-    """The document, its limits, and why it can't be used if it can't."""
+def _read_queues(config: Config, snapshot: Snapshot) -> tuple[QueueDocument | None, str]:
+    """The document, and why it can't be read if it can't."""
     maps = snapshot.queue_maps
     if isinstance(maps, Unreadable):
-        return None, {}, maps.error
+        return None, maps.error
     try:
         source = resolve_document(*maps, (config.yunikorn_cm_namespace, config.yunikorn_cm_name))
-        return source, parse_document(source.text).queues, ""
+        return read_document(source), ""
     except QueueError as error:
-        return None, {}, str(error)
+        return None, str(error)
 
 
 def leaving_out(known: Known, stalled: Mapping[str, StalledPods]) -> Known:

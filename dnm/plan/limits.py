@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.plan import SetQueueLimits
+from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Value
 from dnm.plan.fences import Fenced
-from dnm.plan.queue_wants import queue_wants, set_queue_limits, with_fixed
-from dnm.queues.document import parse_document
-from dnm.queues.edit import QueueEdit, plan_queue_edit
+from dnm.plan.queue_wants import floors, queue_wants, serving_sizes
+from dnm.queues.edit import edit_document
 
 
 class PlannedLimits(Value):
@@ -32,10 +32,11 @@ class PlannedLimits(Value):
     @property
     def diff(self) -> str:
         """Of the queue document, unified; empty where it stays as it is."""
-        source = self.fenced.known.source
-        if self.edit is None or source is None or not self.edit.is_changed:
+        document = self.fenced.known.document
+        if self.edit is None or document is None or not self.edit.is_changed:
             return ""
-        old, new = (text.splitlines(keepends=True) for text in (source.text, self.edit.text))
+        texts = (document.source.text, self.edit.text)
+        old, new = (text.splitlines(keepends=True) for text in texts)
         return "".join(difflib.unified_diff(old, new, "queues.yaml", "queues.yaml (planned)"))
 
 
@@ -43,17 +44,15 @@ def plan_limits(fenced: Fenced) -> PlannedLimits:
     """What the document must become for the nodes that serve now; planned anew only where
     something else is wanted than before the fences."""
     known, standing = fenced.known, fenced.standing
-    if known.source is None or known.demand is None:
+    if known.document is None or known.demand is None:
         return PlannedLimits(fenced=fenced, limits=standing.limits, refusal=standing.refusal)
-    action = set_queue_limits(known.config, fenced.registry, known.demand)
-    edit = standing.edit
-    if edit is None or action != standing.action:
-        edit = plan_queue_edit(known.source, queue_wants(known.config, known.registry, action))
-    limits = parse_document(edit.text).queues if edit.is_changed else standing.limits
+    nodes = serving_sizes(known.config, fenced.registry)
+    wants = queue_wants(known.config, known.registry, nodes, floors(known.demand))
+    edit = edit_document(known.document, wants, standing.foreseen)
     return PlannedLimits(
         fenced=fenced,
-        limits=with_fixed(limits, edit.frozen),
+        limits=standing.limits if edit.refusal else edit.limits,
         refusal=edit.refusal,
-        action=action,
+        action=SetQueueLimits(wants=wants, edit=edit),
         edit=edit,
     )

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dnm.model.errors import QueueError
 from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value
@@ -19,7 +18,6 @@ from dnm.plan.fences import paused
 from dnm.plan.known import Known
 from dnm.plan.limits import PlannedLimits
 from dnm.plan.phases import enter_phase
-from dnm.queues.ledger import decode_ledger
 
 
 class Returned(Value):
@@ -73,14 +71,8 @@ def _fenced(names: tuple[str, ...], registry: Registry) -> list[tuple[str, LentN
 
 def is_shrunk(known: Known, name: str) -> bool:
     """Whether the document that was read no longer counts the node."""
-    if known.source is None:
-        return False
-    try:
-        ledger = decode_ledger(known.source.ledger_text)
-    except QueueError:
-        return False  # the edit of the document says why
-    section = ledger.sections.get(known.config.instance_id)
-    return section is None or not any(name in nodes for nodes in section.queues.values())
+    document = known.document
+    return document is not None and not document.is_counted(name, known.config.instance_id)
 
 
 def _verdict(name: str, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:

@@ -1,27 +1,31 @@
-"""What `dnm check` warns of before dnm raises and lowers the limits of a site's queues."""
+"""What YuniKorn accepts and does something surprising with: of a document, and of a site whose
+limits dnm raises and lowers. Never part of the verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dnm.model.quantity import format_amount
+from dnm.model.quantity import QuantityError, format_amount, parse_yunikorn
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
-from dnm.queues.document import QueueDocument
+from dnm.queues.decode import Violation
+from dnm.queues.schema import Queue
+from dnm.queues.tree import QueueTree
+from dnm.queues.validation import amounts_of
 
 _DELAYS = ("quota.preemption.delay", "preemption.quota.delay")  # of 1.9, of 1.8
 _NO_DELAY = frozenset(("", "0", "0s", "0m", "0h"))
 
 
-def warn_of_quota_preemption(document: QueueDocument, queues: Iterable[str]) -> tuple[str, ...]:
+def warn_of_quota_preemption(tree: QueueTree, queues: Iterable[str]) -> tuple[str, ...]:
     """Queues whose pods YuniKorn (1.8 and later) would kill when their max is lowered."""
-    partition = document.partition
+    partition = tree.partition
     if partition is None or not partition.preemption.quotapreemptionenabled:
         return ()
     warnings = []
     for path in queues:
         for place in lineage(path):
-            delay = _delay_of(document, place)
+            delay = _delay_of(tree, place)
             if delay not in _NO_DELAY:
                 warnings.append(
                     f"{path}: quota preemption is on ({place} has a delay of {delay}): pods above "
@@ -32,17 +36,17 @@ def warn_of_quota_preemption(document: QueueDocument, queues: Iterable[str]) -> 
     return tuple(warnings)
 
 
-def _delay_of(document: QueueDocument, path: str) -> str:
-    queue = document.tree.get(path)
+def _delay_of(tree: QueueTree, path: str) -> str:
+    queue = tree.written.get(path)
     properties = (queue.properties or {}) if queue is not None else {}
     return next((properties[name].strip() for name in _DELAYS if name in properties), "")
 
 
-def warn_of_gangs(document: QueueDocument, largest: Mapping[str, Resources]) -> tuple[str, ...]:
+def warn_of_gangs(tree: QueueTree, largest: Mapping[str, Resources]) -> tuple[str, ...]:
     """Queues with gang applications; `largest`: what the largest of each asks for."""
     warnings = []
     for path, ask in sorted(largest.items()):
-        if not any(ask.values()) or path not in document.queues:
+        if not any(ask.values()) or path not in tree.queues:
             continue
         told = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in ask.items())
         text = (
@@ -52,7 +56,7 @@ def warn_of_gangs(document: QueueDocument, largest: Mapping[str, Resources]) -> 
         tight = [
             place
             for place in lineage(path)
-            if any(ask.get(name, 0) > amount for name, amount in document.queues[place].max.items())
+            if any(ask.get(name, 0) > amount for name, amount in tree.queues[place].max.items())
         ]
         if tight:
             text += (
@@ -61,3 +65,51 @@ def warn_of_gangs(document: QueueDocument, largest: Mapping[str, Resources]) -> 
             )
         warnings.append(text)
     return tuple(warnings)
+
+
+def advise(tree: QueueTree) -> tuple[Violation, ...]:
+    """What YuniKorn accepts and then does something surprising with; never part of the verdict."""
+    found: list[Violation] = []
+
+    def advice(rule: str, queue: str, line: int, message: str) -> None:
+        found.append(Violation(rule=rule, queue=queue, line=line, message=message))
+
+    if tree.refusal:
+        advice("document", "", 1, tree.refusal)
+    if not tree.scheduler.partitions:
+        advice(
+            "partition", "", 1, "without partitions YuniKorn fails every application: never apply"
+        )
+    for path, queue in tree.written.items():
+        for kind, quantities in (
+            ("max", queue.resources.max),
+            ("guaranteed", queue.resources.guaranteed),
+        ):
+            amounts = amounts_of(quantities)
+            line = queue.resources.line or queue.line
+            if amounts and not any(amounts.values()):
+                meaning = "no limit at all" if kind == "max" else "no guarantee"
+                advice(
+                    "zero", path, line, f"{path}: {kind} is zero throughout: that means {meaning}"
+                )
+            for name in ("cpu", "CPU", "vCore", "VCore", "Memory"):
+                if name in amounts:
+                    right = "memory" if name == "Memory" else "vcore"
+                    message = f"{path}: no pod asks for {name!r}; YuniKorn's name is {right!r}"
+                    advice("resource", path, line, message)
+        _advise_template(path, queue, advice)
+    return tuple(sorted(found, key=lambda violation: violation.line))
+
+
+def _advise_template(path: str, queue: Queue, advice: object) -> None:
+    template = queue.childtemplate
+    assert callable(advice)
+    for quantities in (template.resources.max, template.resources.guaranteed):
+        for resource, quantity in (quantities or {}).items():
+            try:
+                parse_yunikorn(resource, quantity.text)
+            except QuantityError as error:
+                message = (
+                    f"{path}: childtemplate {resource} {quantity.text!r}: {error}; reloads fail"
+                )
+                advice("template", path, quantity.node.line, message)

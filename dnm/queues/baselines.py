@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from dnm.model.errors import QueueError
 from dnm.model.quantity import format_amount, format_yunikorn, parse_yunikorn
+from dnm.model.queue_edit import QueueWants
 from dnm.model.queue_path import lineage
 from dnm.model.registry import QueueStatus
-from dnm.model.value import Resources
-from dnm.queues.document import LimitPlace, QueueDocument
-from dnm.queues.ledger import Ledger, Lent, Section, lent_amounts, sum_resources
+from dnm.queues.ledger import Ledger, Section, lent_amounts, sum_resources
+from dnm.queues.tree import LimitPlace, QueueTree
 
 
 class Reading(Enum):
@@ -38,24 +38,25 @@ class Baseline(NamedTuple):
 # --- what the document says now --------------------------------------------------------------
 
 
-def current(document: QueueDocument, place: LimitPlace) -> tuple[str, int]:
-    text = document.places[place].text
+def current(tree: QueueTree, place: LimitPlace) -> tuple[str, int]:
+    text = tree.places[place].text
     return text, parse_yunikorn(place.resource, text)
 
 
-def _is_limit(document: QueueDocument, place: LimitPlace) -> bool:
+def _is_limit(tree: QueueTree, place: LimitPlace) -> bool:
     """Whether the number limits or guarantees anything: an all-zero max is no limit, and a zero
     guarantee none."""
-    queue = document.queues[place.queue]
+    queue = tree.queues[place.queue]
     return bool(queue.max) if place.kind == "max" else queue.guaranteed.get(place.resource, 0) > 0
 
 
-def compare(document: QueueDocument, ledger: Ledger, lent: Lent) -> dict[LimitPlace, Baseline]:
-    """The three-way comparison, for every limit of the document."""
+def compare(tree: QueueTree, ledger: Ledger) -> dict[LimitPlace, Baseline]:
+    """Returns the baseline of every limit of the document, by the three-way comparison."""
+    lent = lent_amounts(ledger.sections.values())
     known = {
-        place: _compare_one(document, ledger, place, lent.at(place))
-        for place in document.places
-        if _is_limit(document, place)
+        place: _compare_one(tree, ledger, place, lent.at(place))
+        for place in tree.places
+        if _is_limit(tree, place)
     }
     by_queue: dict[str, list[LimitPlace]] = {}
     for place, baseline in known.items():
@@ -66,12 +67,12 @@ def compare(document: QueueDocument, ledger: Ledger, lent: Lent) -> dict[LimitPl
         if "reapplied" in news and "" not in news:
             # None of them stands as written: what differs came with the manifest too.
             for place in places:
-                known[place] = Baseline(*current(document, place), news="reapplied")
+                known[place] = Baseline(*current(tree, place), news="reapplied")
     return known
 
 
-def _compare_one(document: QueueDocument, ledger: Ledger, place: LimitPlace, lent: int) -> Baseline:
-    text, amount = current(document, place)
+def _compare_one(tree: QueueTree, ledger: Ledger, place: LimitPlace, lent: int) -> Baseline:
+    text, amount = current(tree, place)
     entry = ledger.entries.get(place)
     if entry is not None:
         baseline = parse_yunikorn(place.resource, entry.baseline)
@@ -91,25 +92,22 @@ def _compare_one(document: QueueDocument, ledger: Ledger, place: LimitPlace, len
 
 
 def recover(
-    document: QueueDocument,
-    known: dict[LimitPlace, Baseline],
-    nodes: Mapping[str, Mapping[str, Resources]],
-    remembered: Mapping[str, QueueStatus],
-    guaranteed: bool,
+    tree: QueueTree, known: dict[LimitPlace, Baseline], wants: QueueWants
 ) -> dict[LimitPlace, Baseline]:
-    """Baselines without what this instance lent, judged by what its last run remembers: either all
-    limits contain it or none does; anything else is for a person to say."""
-    then = _direct(remembered)
-    serving = {queue: sum_resources(sizes.values()) for queue, sizes in nodes.items()}
+    """Returns the baselines without what this instance lent, judged by what its last run remembers:
+    either all limits contain it or none does. Raises QueueError for anything else: that is for a
+    person to say."""
+    then = _direct(wants.remembered)
+    serving = {queue: sum_resources(sizes.values()) for queue, sizes in wants.nodes.items()}
     lent = {queue: then.get(queue) or serving.get(queue, {}) for queue in {*then, *serving}}
     parts = {queue: {"": amounts} for queue, amounts in lent.items()}
-    own = lent_amounts([Section(queues=parts, guaranteed=guaranteed)])
+    own = lent_amounts([Section(queues=parts, guaranteed=wants.adjust_guaranteed)])
     answers: dict[bool | None, list[str]] = {}
     for queue in sorted(lent):
-        for resource in document.queues[queue].max if queue in document.queues else ():
+        for resource in tree.queues[queue].max if queue in tree.queues else ():
             place = LimitPlace(queue, "max", resource)
             if place in known and own.at(place):
-                answer = _contains(document, known[place], place, own.at(place), remembered)
+                answer = _contains(tree, known[place], place, own.at(place), wants.remembered)
                 answers.setdefault(answer, []).append(f"{queue} ({resource})")
     if True in answers and False in answers:
         raise _undecided(f"{answers[True][0]} contains them, {answers[False][0]} does not")
@@ -145,7 +143,7 @@ def _direct(remembered: Mapping[str, QueueStatus]) -> dict[str, dict[str, int]]:
 
 
 def _contains(
-    document: QueueDocument,
+    tree: QueueTree,
     known: Baseline,
     place: LimitPlace,
     lent: int,
@@ -163,7 +161,7 @@ def _contains(
         return False  # nothing was lent when it was last seen: a person's new baseline
     if before is None:
         return None  # it had no such limit then
-    text, amount = current(document, place)
+    text, amount = current(tree, place)
     if amount == status.limit.get(resource):
         return True
     raise _undecided(f"max {resource} of {place.queue} is {text}, which fits neither")
@@ -180,8 +178,8 @@ def _undecided(why: str) -> QueueError:
 # --- when a person says it ------------------------------------------------------------------
 
 
-def declared(document: QueueDocument, place: LimitPlace, reading: Reading, lent: int) -> Baseline:
-    text, amount = current(document, place)
+def declared(tree: QueueTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:
+    text, amount = current(tree, place)
     if reading is Reading.BASELINE or not lent:
         return Baseline(text, amount)
     if amount < lent:

@@ -13,8 +13,10 @@ import msgspec
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
+from dnm.queues.advice import advise
 from dnm.queues.decode import Violation
-from dnm.queues.document import SourceDocument, advise, check_rules, read_document, resolve_document
+from dnm.queues.source import SourceDocument, resolve_document
+from dnm.queues.tree import check_rules, read_tree
 from dnm.queues.yaml_nodes import MAPPING, SCALAR, Node, YamlError, compose_all
 
 
@@ -64,15 +66,15 @@ def judge_file(path: Path) -> list[Judgement]:
 
 def judge_text(file: str, text: str) -> Judgement:
     """`file` is only the name it is reported under."""
-    document, problems = read_document(text)
-    if document is None or problems:
+    tree, problems = read_tree(text)
+    if tree is None or problems:
         return Judgement(file=file, violations=problems)
     return Judgement(
         file=file,
-        violations=check_rules(document),
-        advice=advise(document),
-        queues=len(document.queues),
-        is_deadly=document.partition is None,
+        violations=check_rules(tree),
+        advice=advise(tree),
+        queues=len(tree.queues),
+        is_deadly=tree.partition is None,
     )
 
 

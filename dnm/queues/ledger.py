@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +19,8 @@ from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources, Value
-from dnm.queues.document import KINDS, LEDGER_ANNOTATION, LimitPlace
+from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.queues.tree import KINDS, LimitPlace
 
 VERSION = 1
 
@@ -65,7 +65,6 @@ class _Stored(Value, omit_defaults=True):
 _decoder = msgspec.json.Decoder(_Stored)
 
 
-@lru_cache(maxsize=4)  # the planner, the edit and the report ask for the same one
 def decode_ledger(text: str) -> Ledger:
     """Raises QueueError for what this version can't read; an absent ledger is an empty one."""
     if not text:

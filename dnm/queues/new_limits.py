@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from dnm.model.quantity import format_amount
 from dnm.model.value import Resources, Value
-from dnm.queues.document import LimitPlace, QueueDocument
+from dnm.queues.tree import LimitPlace, QueueTree
 from dnm.queues.validation import amounts_of
 
 _SMALLEST_FIRST = ("memory", "vcore")  # one byte admits no pod, nor does a thousandth of a core
@@ -25,13 +25,13 @@ class Settled(Value):
 
 
 def settle(
-    document: QueueDocument,
+    tree: QueueTree,
     targets: Mapping[LimitPlace, int],
     floors: Mapping[str, Resources],
 ) -> Settled:
     """As near to the targets as the tree and the floors allow; limits without target stay."""
-    work = _Settling(document, targets, floors)
-    paths = list(document.tree)  # parents come first
+    work = _Settling(tree, targets, floors)
+    paths = list(tree.written)  # parents come first
     for path in reversed(paths):
         work.settle_guaranteed(path)
         work.shrink_max(path)
@@ -55,23 +55,23 @@ class _Settling:
 
     def __init__(
         self,
-        document: QueueDocument,
+        tree: QueueTree,
         targets: Mapping[LimitPlace, int],
         floors: Mapping[str, Resources],
     ) -> None:
-        self.document = document
+        self.tree = tree
         self.targets = targets
         self.floors = floors
         self.held: dict[LimitPlace, str] = {}
-        tree = document.tree
-        self.old_max = {path: amounts_of(queue.resources.max) for path, queue in tree.items()}
+        written = tree.written
+        self.old_max = {path: amounts_of(queue.resources.max) for path, queue in written.items()}
         self.old_guaranteed = {
-            path: amounts_of(queue.resources.guaranteed) for path, queue in tree.items()
+            path: amounts_of(queue.resources.guaranteed) for path, queue in written.items()
         }
         self.max: dict[str, dict[str, int]] = {}
         self.guaranteed: dict[str, dict[str, int]] = {}
-        self._sums: dict[str, dict[str, int]] = {path: {} for path in tree}
-        self._needs: dict[str, dict[str, int]] = {path: {} for path in tree}
+        self._sums: dict[str, dict[str, int]] = {path: {} for path in written}
+        self._needs: dict[str, dict[str, int]] = {path: {} for path in written}
         self._bounds: dict[str, dict[str, int]] = {}
 
     def settle_guaranteed(self, path: str) -> None:
@@ -82,7 +82,7 @@ class _Settling:
             target = self.targets.get(LimitPlace(path, "guaranteed", resource), before)
             reasons = [(sums.get(resource, 0), "guaranteed to the queues below it")]
             new[resource] = self._stop(path, "guaranteed", resource, (before, target), reasons)
-        parent = self.document.queues[path].parent
+        parent = self.tree.queues[path].parent
         if parent is not None:
             for resource, amount in (new if any(new.values()) else sums).items():
                 above = self._sums[parent]
@@ -98,7 +98,7 @@ class _Settling:
             new[resource] = self._stop(path, "max", resource, (before, target), reasons)
         if any(old.values()) and not any(new.values()):
             self._keep_one(path, old, new)
-        parent = self.document.queues[path].parent
+        parent = self.tree.queues[path].parent
         if parent is not None:
             needs = self._needs[path] | new
             above = self._needs[parent]
@@ -108,7 +108,7 @@ class _Settling:
     def _reasons(self, path: str, resource: str) -> list[tuple[int, str]]:
         users = [
             (amounts_of(limit.maxresources).get(resource, 0), f"the limit {limit.limit!r} in it")
-            for limit in self.document.tree[path].limits or []
+            for limit in self.tree.written[path].limits or []
         ]
         return [
             (self.floors.get(path, {}).get(resource, 0), "what its pods have or need"),
@@ -149,7 +149,7 @@ class _Settling:
 
     def cap_growth(self, path: str) -> None:
         """R2 from above: where a queue above does not grow, growing here would be refused."""
-        parent = self.document.queues[path].parent
+        parent = self.tree.queues[path].parent
         above = self._bounds[parent] if parent else {}
         new, old = self.max[path], self.old_max[path]
         for resource, amount in new.items():

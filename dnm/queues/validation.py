@@ -27,6 +27,11 @@ def is_default(partition: Partition) -> bool:
     return partition.name.lower() in ("", "default")
 
 
+def default_partition(scheduler: Scheduler) -> Partition | None:
+    """Returns the partition that Kubernetes uses, if there is one."""
+    return next(filter(is_default, scheduler.partitions or []), None)
+
+
 def root_of(partition: Partition) -> Queue:
     """The written root, or the one that YuniKorn puts above the top-level queues."""
     queues = partition.queues or []

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, QueueError, YunikornError
+from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Value
-from dnm.queues.document import DEFAULTS_NAME, SourceDocument, resolve_document, with_document
-from dnm.queues.edit import QueueEdit
+from dnm.queues.source import DEFAULTS_NAME, SourceDocument, resolve_document, with_document
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 
 _TRIES = 5  # against others who write at the same time

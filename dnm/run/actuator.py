@@ -32,12 +32,12 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
+from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, LentNode, Registry
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import with_failure
 from dnm.plan.ended_calls import conversion_error, request_ended, return_ended, return_error
-from dnm.plan.queue_wants import queue_wants
-from dnm.queues.edit import plan_queue_edit
+from dnm.queues.edit import edit_source
 from dnm.queues.writer import apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.registry import save_registry
@@ -171,15 +171,12 @@ class Actuator:
 
     def _set_queue_limits(self, action: SetQueueLimits) -> None:
         config = self.config
-        queues = {
-            queue: {name: size for name, size in nodes.items() if name not in self.unmarked}
-            for queue, nodes in action.queues.items()
-        }
-        wants = queue_wants(config, self.registry, _replace(action, queues=queues))
+        wants = self._without_unmarked(action.wants)
+        planned = action.edit if wants == action.wants else None
         outcome = apply_queue_edit(
             self.kube,
             (config.yunikorn_cm_namespace, config.yunikorn_cm_name),
-            lambda source: plan_queue_edit(source, wants),
+            lambda source: edit_source(source, wants, planned),
             YunikornClient(config.yunikorn_url) if config.yunikorn_url else None,
         )
         if outcome.is_written:
@@ -192,6 +189,14 @@ class Actuator:
                 self._done("action=write-ledger")
         for note in outcome.notes:
             log.info("note=%r", note)
+
+    def _without_unmarked(self, wants: QueueWants) -> QueueWants:
+        """A Node that could not be marked may be another's: it counts for no queue yet."""
+        nodes = {
+            queue: {name: size for name, size in sizes.items() if name not in self.unmarked}
+            for queue, sizes in wants.nodes.items()
+        }
+        return _replace(wants, nodes=nodes)
 
     # --- Kubernetes ---------------------------------------------------------------------------
 
@@ -385,7 +390,7 @@ def _target(action: Action) -> str:
             return f"request={request.id}"
         case EndConverter(key=key):
             return f"of={key}"
-        case SetQueueLimits(queues=queues):
-            return f"queues={len(queues)}"
+        case SetQueueLimits(wants=wants):
+            return f"queues={len(wants.nodes)}"
         case _:
             return f"node={action.node}"

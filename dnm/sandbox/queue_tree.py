@@ -49,7 +49,7 @@ class QueueTree:
     def _from_template(self, path: str) -> Resources:
         """Dynamic leaves take the child template of the nearest ancestor that has one."""
         for above in self.ancestors(path)[1:]:
-            queue = self.config.document.tree.get(above)
+            queue = self.config.document.written.get(above)
             if queue is not None and queue.childtemplate.resources.max:
                 amounts = amounts_of(queue.childtemplate.resources.max)
                 return amounts if any(amounts.values()) else {}

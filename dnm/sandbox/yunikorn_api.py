@@ -6,7 +6,7 @@ from typing import Any
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.quantity import kube_resources
-from dnm.queues.document import check_text
+from dnm.queues.tree import check_text
 from dnm.sandbox.http_values import Answer, Request, json_answer
 from dnm.sandbox.scheduler import Scheduler
 from dnm.sandbox.store import Object, Store

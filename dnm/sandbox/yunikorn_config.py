@@ -12,15 +12,9 @@ import msgspec
 
 from dnm.model.cluster import ConfigMap, QueueLimits
 from dnm.model.errors import QueueError
-from dnm.queues.document import (
-    DEFAULTS_NAME,
-    QueueDocument,
-    SourceDocument,
-    check_text,
-    parse_document,
-    resolve_document,
-)
 from dnm.queues.schema import PlacementRule
+from dnm.queues.source import DEFAULTS_NAME, SourceDocument, resolve_document
+from dnm.queues.tree import QueueTree, check_text, parse_tree
 from dnm.sandbox.store import ApiError, Object, Store
 from dnm.sandbox.timing import Timing
 
@@ -58,10 +52,10 @@ class YunikornConfig:
         """The scheduler is started anew, and reads what is there."""
         self.document = self._start()
 
-    def _start(self) -> QueueDocument:
+    def _start(self) -> QueueTree:
         built_in = resolve_document(None, None).text
         source = self._source()
-        return parse_document(source.text if source and not check_text(source.text) else built_in)
+        return parse_tree(source.text if source and not check_text(source.text) else built_in)
 
     def _activate(self, text: str) -> None:
         problems = check_text(text)
@@ -70,7 +64,7 @@ class YunikornConfig:
             if message not in self.errors:
                 self.errors.append(message)
             return
-        self.document = parse_document(text)
+        self.document = parse_tree(text)
         self._waiting = None
 
     def _source(self) -> SourceDocument | None:

@@ -18,10 +18,12 @@ from dnm.demand.pod_request import task_groups
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import DnmError
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.queue_edit import QueueWants
 from dnm.model.slurm_state import parse_state
-from dnm.queues.document import check_text, parse_document, resolve_document
-from dnm.queues.edit import QueueWants, plan_queue_edit
+from dnm.queues.edit import edit_source
 from dnm.queues.ledger import decode_ledger
+from dnm.queues.source import resolve_document
+from dnm.queues.tree import check_text, parse_tree
 from dnm.slurm.text import parse_jobs, parse_nodes, parse_reservations
 from tests.site import QUEUE, WORKSHOP_QUEUES
 
@@ -44,7 +46,7 @@ def queue_map(text: str, ledger: str = "") -> ConfigMap:
 
 def edited(text: str, ledger: str = "") -> object:
     wants = QueueWants(instance_id="prod", nodes={QUEUE: {"a001": SIZE}})
-    return plan_queue_edit(resolve_document(queue_map(text, ledger), None), wants)
+    return edit_source(resolve_document(queue_map(text, ledger), None), wants)
 
 
 LEDGER = edited(WORKSHOP_QUEUES).ledger  # type: ignore[attr-defined]
@@ -59,7 +61,7 @@ def unpacked(text: str) -> object:
 
 
 READERS: dict[str, tuple[Callable[[str], object], str]] = {
-    "queue document": (parse_document, WORKSHOP_QUEUES),
+    "queue document": (parse_tree, WORKSHOP_QUEUES),
     "queue document, judged": (check_text, WORKSHOP_QUEUES),
     "queue document, edited": (edited, WORKSHOP_QUEUES),
     "queue document, packed": (unpacked, "H4sIAAAAAAAAAytILCrJTC3WteICAO7DtEANAAAA"),

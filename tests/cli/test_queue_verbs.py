@@ -13,11 +13,14 @@ from dnm.cli.queue_verbs import check_cluster, headroom, rebase_queues, show_que
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import QueueError
+from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.baselines import Reading
-from dnm.queues.document import SourceDocument, parse_document
-from dnm.queues.edit import QueueEdit, QueueWants, plan_rebase
+from dnm.queues.document import read_document
+from dnm.queues.rebase import rebase_document
+from dnm.queues.source import SourceDocument
+from dnm.queues.tree import parse_tree
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.sandbox.cluster import Sandbox
 from tests.queue_kit import TREE, A, B, change, lend, nodes_of
@@ -129,7 +132,7 @@ def test_show_for_machines(
 
 
 def test_headroom_is_the_tightest_limit_up_to_root() -> None:
-    queues = parse_document(TREE).queues
+    queues = parse_tree(TREE).queues
     used: dict[str, Resources] = {"root.science": {"vcore": 970_000}, A: {"memory": 4 * 10**11}}
     assert headroom(queues, used, A) == {"vcore": 30_000, "memory": 0}
     assert headroom(queues, used, "root.free") == {}
@@ -143,7 +146,7 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
 
     def say(reading: Reading, is_sure: bool = True) -> str:
         def change_it(source: SourceDocument) -> QueueEdit:
-            return plan_rebase(source, wants, reading)
+            return rebase_document(read_document(source), wants, reading)
 
         asked: list[str] = []
 
@@ -185,7 +188,7 @@ def test_a_document_that_changes_while_a_person_thinks_is_asked_about_again(
         return True
 
     def change_it(source: SourceDocument) -> QueueEdit:
-        return plan_rebase(source, wants, Reading.BASELINE)
+        return rebase_document(read_document(source), wants, Reading.BASELINE)
 
     assert rebase_queues(kube, PLACE, change_it, answer, nullcontext()) == 0
     assert questions == 2 and "max: {vcore: 428," in sandbox.queues_text()
@@ -207,15 +210,15 @@ partitions:
 
 def test_quota_preemption_is_warned_of() -> None:
     queues = ["root.a.b", "root.a.c", "root.d", "root.nowhere"]
-    told = warn_of_quota_preemption(parse_document(PREEMPTION), queues)
+    told = warn_of_quota_preemption(parse_tree(PREEMPTION), queues)
     assert [text.split(":")[0] for text in told] == ["root.a.b", "root.a.c"]
     assert "root.a has a delay of 1m" in told[0]
     off = change(PREEMPTION, "quotapreemptionenabled: true", "enabled: true")
-    assert warn_of_quota_preemption(parse_document(off), queues) == ()
+    assert warn_of_quota_preemption(parse_tree(off), queues) == ()
 
 
 def test_gangs_are_warned_of() -> None:
-    document = parse_document(TREE)
+    document = parse_tree(TREE)
     largest: dict[str, Resources] = {
         A: {"vcore": 64_000, "pods": 8},
         B: {"vcore": 65_000},

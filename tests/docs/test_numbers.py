@@ -12,12 +12,12 @@ from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_reque
 from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.plan import Plan, Snapshot
+from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Backoff, Breaker, Registry
 from dnm.plan.backoff import with_failure
 from dnm.plan.breaker import next_chance
 from dnm.plan.planner import make_plan
-from dnm.queues.document import parse_document
-from dnm.queues.edit import QueueEdit
+from dnm.queues.tree import parse_tree
 from dnm.sandbox.cluster import Sandbox
 from tests.docs.pages import quoted, section, table_of
 from tests.queue_kit import TREE, A, change, edit, lend
@@ -178,7 +178,7 @@ def test_a_node_is_lent_and_given_back_as_the_rows_say(sandbox: Sandbox, tmp_pat
         words = dict.fromkeys(
             line.split()[0].removeprefix("action=") for line in result.outcome.actions
         )
-        limit = parse_document(sandbox.queues_text()).queues[QUEUE].max["vcore"] // 1000
+        limit = parse_tree(sandbox.queues_text()).queues[QUEUE].max["vcore"] // 1000
         played[minute] = [phase, ", ".join(words) or "–", str(limit)]
         sandbox.tick(60)
     for minute, *told in table_of(DECISIONS, "One node, minute by minute"):
@@ -192,7 +192,7 @@ LENT = size(128, 256)
 
 def vcore(made: QueueEdit, queue: str = A) -> int:
     assert not made.refusal
-    return parse_document(made.text).queues[queue].max["vcore"] // 1000
+    return parse_tree(made.text).queues[queue].max["vcore"] // 1000
 
 
 def test_a_limit_is_the_baseline_plus_what_serves() -> None:

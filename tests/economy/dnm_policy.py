@@ -25,9 +25,9 @@ from dnm.model.plan import (
 )
 from dnm.model.registry import ConversionRequest, Registry, RunRecord
 from dnm.plan.planner import make_plan
-from dnm.plan.queue_wants import queue_wants
-from dnm.queues.document import parse_document, resolve_document, with_document
-from dnm.queues.edit import plan_queue_edit
+from dnm.queues.edit import edit_source
+from dnm.queues.source import resolve_document, with_document
+from dnm.queues.tree import parse_tree
 from tests.economy.policies import MOST_NODES
 from tests.economy.world import REVERT_CALL, NodeState, PodState, Workload, World
 
@@ -154,10 +154,10 @@ class DnmPolicy:
 
     def _set_limits(self, world: World, action: SetQueueLimits) -> None:
         source = resolve_document(self._queue_map, None)
-        edit = plan_queue_edit(source, queue_wants(self._config, self._registry, action))
+        edit = edit_source(source, action.wants, action.edit)
         assert not edit.refusal, edit.refusal
         self._queue_map = with_document(source, edit.text, edit.ledger)
-        for path, limits in parse_document(edit.text).queues.items():
+        for path, limits in parse_tree(edit.text).queues.items():
             if path in world.limits:
                 world.limits[path] = dict(limits.max)
 

@@ -23,6 +23,7 @@ from dnm.model.plan import (
     Unfence,
     Verdict,
 )
+from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import (
     Backoff,
     Breaker,
@@ -36,8 +37,8 @@ from dnm.model.registry import (
 )
 from dnm.model.value import Unreadable
 from dnm.plan.planner import make_plan
-from dnm.queues.document import LEDGER_ANNOTATION, resolve_document
-from dnm.queues.edit import QueueWants, plan_queue_edit
+from dnm.queues.edit import edit_source
+from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
 from tests.builders import (
     COUNTED,
     FENCED,
@@ -88,7 +89,7 @@ def queue_map(
     if not lent:
         return plain
     wants = QueueWants(instance_id="prod", nodes={QUEUE: lent}, remembered=REMEMBERED)
-    edit = plan_queue_edit(resolve_document(plain, None), wants)
+    edit = edit_source(resolve_document(plain, None), wants)
     assert not edit.refusal
     return msgspec.structs.replace(
         plain,

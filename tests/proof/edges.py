@@ -21,8 +21,8 @@ from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
 from dnm.model.value import Unreadable
-from dnm.queues.document import LEDGER_ANNOTATION
 from dnm.queues.ledger import decode_ledger
+from dnm.queues.source import LEDGER_ANNOTATION
 from tests.proof.invariants import over_cap
 from tests.proof.world import Machine, World
 

@@ -9,8 +9,9 @@ from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.registry import Phase, Registry
-from dnm.queues.document import LEDGER_ANNOTATION, parse_document
 from dnm.queues.ledger import Ledger, decode_ledger
+from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.queues.tree import parse_tree
 from tests.proof.world import World, lineage, read_limits
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def capacity(play: Play) -> Iterator[str]:
                 claimed[node] = instance
     if play.world.admin_wrote or read_limits(play.world.text) is None:
         return
-    document = parse_document(play.world.text)
+    document = parse_tree(play.world.text)
     for place in document.places:
         entry = ledger.entries.get(place)
         now = parse_yunikorn(place.resource, document.places[place].text)
@@ -215,7 +216,7 @@ def all_is_back(play: Play) -> None:
         assert is_excused or not is_lost, f"{machine} is forgotten"
     text, wanted = world.text, world.manifest
     if text != wanted:
-        now, then = parse_document(text), parse_document(wanted)
+        now, then = parse_tree(text), parse_tree(wanted)
         assert {p: parse_yunikorn(p.resource, q.text) for p, q in now.places.items()} == {
             p: parse_yunikorn(p.resource, q.text) for p, q in then.places.items()
         }, f"{text}\n--- instead of\n{wanted}"

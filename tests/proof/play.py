@@ -19,14 +19,16 @@ import msgspec
 from dnm.model.config import Config, NamespacePolicy, NodeType
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.fault_points import struck_by
-from dnm.model.plan import Pass, SetQueueLimits
+from dnm.model.plan import Pass
 from dnm.model.quantity import format_yunikorn
 from dnm.model.registry import Pause, Phase, Registry
 from dnm.plan.phases import enter_phase
-from dnm.plan.queue_wants import queue_wants
+from dnm.plan.queue_wants import queue_wants, serving_sizes
 from dnm.queues.baselines import Reading
-from dnm.queues.document import LimitPlace, parse_document, replace_limits
-from dnm.queues.edit import plan_rebase
+from dnm.queues.document import read_document
+from dnm.queues.rebase import rebase_document
+from dnm.queues.text_edit import replace_limits
+from dnm.queues.tree import LimitPlace, parse_tree
 from dnm.queues.writer import apply_queue_edit
 from dnm.run.registry import previous_path
 from dnm.run.runner import change_registry, run_pass
@@ -332,7 +334,7 @@ class Play:
         place = LimitPlace(("root.site.dev", "root.site.lab")[number % 2], "max", "vcore")
         texts = []
         for text in (world.text, world.manifest):
-            document = parse_document(text)
+            document = parse_tree(text)
             amount = document.queues[place.queue].max["vcore"] + cores * 1000
             if not 5_000 <= amount <= document.queues["root.site"].max["vcore"]:
                 return
@@ -491,21 +493,18 @@ class Play:
         self.reapply()
         kube = ModelKube(self.world, host, Weather())
         registry = host.registry()
-        wants = queue_wants(host.config, registry, SetQueueLimits(queues=_serving(registry)))
-        apply_queue_edit(kube, PLACE, lambda source: plan_rebase(source, wants, Reading.BASELINE))
+        nodes = serving_sizes(host.config, registry)
+        wants = queue_wants(host.config, registry, nodes)
+        apply_queue_edit(
+            kube,
+            PLACE,
+            lambda source: rebase_document(read_document(source), wants, Reading.BASELINE),
+        )
 
 
 def _rested(registry: Registry) -> Registry:
     """`dnm resume`, and `dnm reset` of every queue and node type."""
     return msgspec.structs.replace(registry, pause=None, breakers={}, backoffs={})
-
-
-def _serving(registry: Registry) -> dict[str, dict[str, dict[str, int]]]:
-    queues: dict[str, dict[str, dict[str, int]]] = {}
-    for name, entry in registry.nodes.items():
-        if entry.phase is Phase.SERVING:
-            queues.setdefault(entry.queue, {})[name] = dict(entry.counted)
-    return queues
 
 
 def _is_open(ran: Ran) -> list[str]:

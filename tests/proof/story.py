@@ -13,7 +13,7 @@ from typing import Any
 
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.registry import Phase
-from dnm.queues.document import parse_document
+from dnm.queues.tree import parse_tree
 from tests.proof.harness import Ended, World
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -165,7 +165,7 @@ def check_limits(world: World) -> None:
     site = world.site
     nodes = site.registry.nodes.values()
     serving = [e for e in nodes if e.phase is Phase.SERVING and e.queue == QUEUE]
-    limits = parse_document(world.sandbox.queues_text()).queues[QUEUE].max
+    limits = parse_tree(world.sandbox.queues_text()).queues[QUEUE].max
     expected = {
         "vcore": parse_yunikorn("vcore", "80"), "memory": parse_yunikorn("memory", "320G"),
     }  # fmt: skip

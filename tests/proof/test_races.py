@@ -13,7 +13,7 @@ import random
 import pytest
 
 from dnm.model.registry import Phase
-from dnm.queues.document import parse_document
+from dnm.queues.tree import parse_tree
 from tests.proof import story
 from tests.proof.harness import Ended, World, note_figures, wait_for_any
 from tests.site import QUEUE, Site
@@ -144,7 +144,7 @@ def limits_of(world: World, queue: str, baseline: dict[str, int]) -> None:
             if entry.phase is Phase.SERVING and entry.queue.startswith(queue):
                 for resource in expected:
                     expected[resource] += entry.counted[resource]
-    found = parse_document(world.sandbox.queues_text()).queues[queue].max
+    found = parse_tree(world.sandbox.queues_text()).queues[queue].max
     assert dict(found) == expected, (queue, found, expected)
 
 

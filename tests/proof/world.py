@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dnm.model.cluster import ConfigMap, Node, Pod, PodShape, QueueLimits
-from dnm.queues.document import check_text, parse_document
+from dnm.queues.tree import check_text, parse_tree
 
 if TYPE_CHECKING:
     from tests.proof.edges import Operation
@@ -293,7 +293,7 @@ def lineage(queue: str) -> list[str]:
 
 def read_limits(text: str) -> Mapping[str, QueueLimits] | None:
     """None: YuniKorn refuses it, or there is nothing in it."""
-    return None if not text or check_text(text) else parse_document(text).queues
+    return None if not text or check_text(text) else parse_tree(text).queues
 
 
 def _fits(request: Mapping[str, int], free: Mapping[str, int]) -> bool:

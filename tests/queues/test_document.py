@@ -14,17 +14,10 @@ from hypothesis import strategies as st
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.model.value import Resources
-from dnm.queues.document import (
-    LEDGER_ANNOTATION,
-    LimitPlace,
-    advise,
-    check_text,
-    parse_document,
-    replace_limits,
-    resolve_document,
-    with_document,
-)
-from dnm.queues.edit import QueueWants, plan_queue_edit
+from dnm.queues.advice import advise
+from dnm.queues.source import LEDGER_ANNOTATION, resolve_document, with_document
+from dnm.queues.text_edit import read_again, replace_limits
+from dnm.queues.tree import LimitPlace, check_text, parse_tree
 from dnm.queues.yaml_nodes import compose
 from tests.queue_kit import (
     AMOUNT,
@@ -37,7 +30,6 @@ from tests.queue_kit import (
     edit,
     lend,
     nodes_of,
-    source,
 )
 
 OTHER = TREE.replace("name: science", "name: other")
@@ -169,7 +161,7 @@ def test_a_packed_document_is_packed_again_under_its_key() -> None:
 
 
 def test_queues_have_lower_case_paths_and_their_limits() -> None:
-    queues = parse_document(CORPUS["upper_case_names"]).queues
+    queues = parse_tree(CORPUS["upper_case_names"]).queues
     assert list(queues) == ["root", "root.science", "root.science.chemistry"]
     leaf = queues["root.science.chemistry"]
     assert (leaf.parent, leaf.is_leaf) == ("root.science", True)
@@ -188,15 +180,15 @@ def test_queues_have_lower_case_paths_and_their_limits() -> None:
     ],
 )
 def test_the_tree_as_yunikorn_builds_it(name: str, paths: list[str]) -> None:
-    assert list(parse_document(CORPUS[name]).queues) == paths
+    assert list(parse_tree(CORPUS[name]).queues) == paths
 
 
 def test_only_the_default_partition_counts() -> None:
-    assert parse_document(CORPUS["several_partitions"]).tree["root.a"].line == 11
+    assert parse_tree(CORPUS["several_partitions"]).written["root.a"].line == 11
 
 
 def test_an_all_zero_limit_is_no_limit() -> None:
-    queues = parse_document(CORPUS["all_zero_beside"]).queues
+    queues = parse_tree(CORPUS["all_zero_beside"]).queues
     assert queues["root.unlimited"].max == {}
     assert queues["root.closed_for_cpu"].max == {"vcore": 0, "memory": 320 * 10**9}
 
@@ -240,7 +232,7 @@ UNREADABLE = [
 @pytest.mark.parametrize(("text", "reason"), UNREADABLE)
 def test_what_yunikorn_can_not_read(text: str, reason: str) -> None:
     with pytest.raises(QueueError) as caught:
-        parse_document(text)
+        parse_tree(text)
     assert reason in str(caught.value)
     assert check_text(text)
 
@@ -249,7 +241,7 @@ def test_as_deep_as_no_site_goes() -> None:
     text = "partitions:\n- name: default\n  queues:\n" + "".join(
         f"{'  ' * depth}- name: q{depth}\n{'  ' * depth}  queues:\n" for depth in range(1, 80)
     )
-    assert len(parse_document(text + "  " * 80 + "- name: leaf\n").queues) == 81
+    assert len(parse_tree(text + "  " * 80 + "- name: leaf\n").queues) == 81
 
 
 @given(st.text(max_size=60), st.integers(0, len(TREE)), st.integers(0, 30))
@@ -257,8 +249,7 @@ def test_any_text_is_a_document_or_a_sentence(noise: str, start: int, length: in
     for text in (noise, TREE[:start] + noise + TREE[start + length :]):
         violations = check_text(text)
         assert all(found.message and found.line >= 1 for found in violations)
-        wants = QueueWants(instance_id="prod", nodes=nodes_of("root.science", "n1"))
-        made = plan_queue_edit(source(text, noise), wants)
+        made = edit(text, noise, nodes_of("root.science", "n1"), remembered={})
         assert made.refusal or check_text(made.text) == ()
 
 
@@ -305,7 +296,7 @@ def test_documents_that_yunikorn_takes_and_dnm_leaves_alone(text: str, reason: s
     refused = edit(text, "", {}, remembered={})
     assert reason in refused.refusal
     assert (refused.text, refused.is_changed) == (text, False)
-    assert any(reason in advice.message for advice in advise(parse_document(text)))
+    assert any(reason in advice.message for advice in advise(parse_tree(text)))
 
 
 SHARED = [
@@ -331,15 +322,15 @@ def test_aliased_limits_are_refused_with_their_line(first: str, second: str) -> 
 
 def test_a_number_with_escapes_is_refused_with_its_line() -> None:
     text = change(TREE, "vcore: 80", r'vcore: "\x38\x30"')
-    assert parse_document(text).queues[A].max["vcore"] == 80_000
+    assert parse_tree(text).queues[A].max["vcore"] == 80_000
     refused = edit(text, "", nodes_of(A, "n1"))
     assert "line 14: max vcore of root.science.a is written with escapes" in refused.refusal
 
 
 def test_an_edit_that_would_change_the_meaning_is_caught() -> None:
-    document = parse_document(TREE)
+    document = parse_tree(TREE)
     with pytest.raises(QueueError, match="would not read as it should"):
-        replace_limits(document, {LimitPlace(A, "max", "vcore"): "1, pods: 5"})
+        read_again(replace_limits(document, {LimitPlace(A, "max", "vcore"): "1, pods: 5"}))
 
 
 @pytest.mark.parametrize("name", CORPUS)
@@ -348,7 +339,7 @@ def test_lossless_in_every_style(name: str) -> None:
     the numbers that were reported has changed."""
     text = CORPUS[name]
     assert check_text(text) == ()
-    leaves = [path for path, queue in parse_document(text).queues.items() if queue.is_leaf][:8]
+    leaves = [path for path, queue in parse_tree(text).queues.items() if queue.is_leaf][:8]
     nodes: dict[str, dict[str, Resources]] = {}
     steps = []
     for turn in ("x", "y"):
@@ -389,17 +380,17 @@ def test_the_parser_in_python_gives_the_same(monkeypatch: pytest.MonkeyPatch) ->
         assert compose(text).shape == fast[name].shape, name
         assert lend(text, every_leaf(text)).text == edits[name], name
     with pytest.raises(QueueError, match="line 2"):
-        parse_document(CORPUS["json_pretty"])
+        parse_tree(CORPUS["json_pretty"])
 
 
 def every_leaf(text: str) -> dict[str, dict[str, Resources]]:
-    queues = parse_document(text).queues.values()
+    queues = parse_tree(text).queues.values()
     return {queue.path: {f"{queue.path}-x": NODE} for queue in queues if queue.is_leaf}
 
 
 def test_two_thousand_queues() -> None:
     text = large_document()
-    queues = parse_document(text).queues
+    queues = parse_tree(text).queues
     leaves = [path for path, queue in queues.items() if queue.is_leaf]
     assert len(queues) == 2001
     lent: dict[str, dict[str, Resources]] = {}

@@ -12,17 +12,14 @@ import pytest
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
 from dnm.model.quantity import parse_yunikorn
+from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.queues.baselines import Reading
-from dnm.queues.document import (
-    LimitPlace,
-    check_rules,
-    check_text,
-    parse_document,
-    resolve_document,
-)
-from dnm.queues.edit import ANNOTATIONS_LIMIT, QueueEdit, QueueWants, plan_queue_edit, plan_rebase
+from dnm.queues.edit import ANNOTATIONS_LIMIT, edit_source
 from dnm.queues.ledger import decode_ledger, encode_ledger
+from dnm.queues.rebase import rebase_document
+from dnm.queues.source import resolve_document
+from dnm.queues.tree import LimitPlace, check_rules, check_text, parse_tree
 from tests.queue_kit import (
     NODE,
     TREE,
@@ -33,6 +30,7 @@ from tests.queue_kit import (
     edit,
     lend,
     nodes_of,
+    read,
     remember,
     source,
 )
@@ -44,7 +42,7 @@ TWO = nodes_of(A, "n1", "n2")
 
 
 def limit(made: QueueEdit, queue: str, resource: str = "vcore", kind: str = "max") -> str:
-    return parse_document(made.text).places[LimitPlace(queue, kind, resource)].text
+    return parse_tree(made.text).places[LimitPlace(queue, kind, resource)].text
 
 
 # --- growing and shrinking -----------------------------------------------------------------------
@@ -179,7 +177,7 @@ def test_never_all_zeros() -> None:
     back = edit(text, made.ledger, {})
     assert limit(back, B) == "0" and limit(back, B, "memory") == "1"
     assert "zero throughout would mean no limit" in back.held[B]
-    assert parse_document(back.text).queues[B].max == {"vcore": 0, "memory": 1}
+    assert parse_tree(back.text).queues[B].max == {"vcore": 0, "memory": 1}
     assert not edit(back.text, back.ledger, {}).is_changed
 
 
@@ -312,7 +310,7 @@ def test_a_lost_ledger_is_rebuilt_where_the_text_still_contains_what_is_lent() -
     assert rebuilt.text == made.text
     assert amounts_in(rebuilt.ledger) == amounts_in(made.ledger)
     leaving = lost(made.text, {}, remembered=was)
-    assert parse_document(leaving.text).queues == parse_document(TREE).queues
+    assert parse_tree(leaving.text).queues == parse_tree(TREE).queues
 
 
 def test_a_lost_ledger_is_rebuilt_where_the_text_was_replaced_too() -> None:
@@ -348,11 +346,11 @@ def test_what_can_not_be_decided_is_asked(new: str, why: str) -> None:
     assert why in asked.refusal
     assert "dnm queues rebase --as total" in asked.refusal
     for reading, vcore in ((Reading.TOTAL, None), (Reading.BASELINE, 256)):
-        answered = plan_rebase(source(text), wants(TWO, remembered=was), reading)
+        answered = rebase_document(read(text), wants(TWO, remembered=was), reading)
         if answered.refusal:  # 80 can't contain 256
             assert reading is Reading.TOTAL and "less than the 256" in answered.refusal
             continue
-        stands = parse_document(text).queues[A].max["vcore"] // 1000
+        stands = parse_tree(text).queues[A].max["vcore"] // 1000
         assert limit(answered, A) == str(stands + (vcore or 0))
         assert not edit(answered.text, answered.ledger, TWO).is_changed
 
@@ -411,7 +409,7 @@ def test_a_broken_ledger_is_never_an_empty_one(ledger: str, reason: str) -> None
         decode_ledger(ledger)
     refused = edit(TREE, ledger, {})
     assert reason in refused.refusal and refused.ledger == ledger
-    mended = plan_rebase(source(TREE, ledger), wants(ONE), Reading.BASELINE)
+    mended = rebase_document(read(TREE, ledger), wants(ONE), Reading.BASELINE)
     assert mended.text == lend(TREE, ONE).text
 
 
@@ -421,7 +419,7 @@ def test_a_broken_ledger_is_never_an_empty_one(ledger: str, reason: str) -> None
 def test_rebase_takes_a_number_for_the_baseline() -> None:
     made = lend(TREE, TWO)
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 300,")
-    answered = plan_rebase(source(edited, made.ledger), wants(TWO), Reading.BASELINE, [A])
+    answered = rebase_document(read(edited, made.ledger), wants(TWO), Reading.BASELINE, [A])
     assert [(one.queue, one.kind, one.resource, one.after) for one in answered.changes] == [
         (A, "max", "vcore", "556")
     ]
@@ -435,19 +433,19 @@ def test_a_limit_that_stands_as_it_was_written_is_not_declared(
     reading: Reading, queues: tuple[str, ...]
 ) -> None:
     made = lend(TREE, TWO)
-    answered = plan_rebase(source(made.text, made.ledger), wants(TWO), reading, queues)
+    answered = rebase_document(read(made.text, made.ledger), wants(TWO), reading, queues)
     assert not answered.is_changed and not answered.refusal
-    other = plan_rebase(
-        source(made.text, made.ledger), QueueWants(instance_id="other"), reading, queues
+    other = rebase_document(
+        read(made.text, made.ledger), QueueWants(instance_id="other"), reading, queues
     )
     assert not other.is_changed and not other.refusal  # it lends nothing, so it has lost nothing
 
 
 def test_a_second_call_of_rebase_does_nothing() -> None:
     made = lend(TREE, TWO)
-    taken_over = plan_rebase(source(made.text), wants(TWO), Reading.BASELINE)
+    taken_over = rebase_document(read(made.text), wants(TWO), Reading.BASELINE)
     assert limit(taken_over, A) == "592"
-    again = plan_rebase(source(taken_over.text, taken_over.ledger), wants(TWO), Reading.BASELINE)
+    again = rebase_document(read(taken_over.text, taken_over.ledger), wants(TWO), Reading.BASELINE)
     assert not again.is_changed
 
 
@@ -473,7 +471,7 @@ def test_the_advice_on_a_limit_below_what_is_lent_is_right_to_the_letter() -> No
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 200,")
     frozen = edit(change(edited, "vcore: 264,", "vcore: 9,"), made.ledger, TWO)
     assert f"`dnm queues rebase --queue {A} --as baseline`" in frozen.held[A]
-    followed = plan_rebase(source(frozen.text, frozen.ledger), wants(TWO), Reading.BASELINE, [A])
+    followed = rebase_document(read(frozen.text, frozen.ledger), wants(TWO), Reading.BASELINE, [A])
     assert [limit(followed, A, resource, kind) for kind in ("max", "guaranteed")
             for resource in ("vcore", "memory")] == ["456", "832G", "265", "544G"]  # fmt: skip
     assert not followed.held
@@ -486,8 +484,8 @@ def test_rebase_after_the_emergency_is_over() -> None:
     made = lend(TREE, ONE, adjust_guaranteed=False)
     edited = change(made.text, "max: {vcore: 208,", "max: {vcore: 10,")
     frozen = edit(edited, made.ledger, ONE, adjust_guaranteed=False)
-    answered = plan_rebase(
-        source(frozen.text, frozen.ledger),
+    answered = rebase_document(
+        read(frozen.text, frozen.ledger),
         wants(ONE, adjust_guaranteed=False),
         Reading.BASELINE,
         ["root.science.a"],
@@ -505,8 +503,8 @@ REFUSED_REBASES = [
 @pytest.mark.parametrize(("more", "reason"), REFUSED_REBASES)
 def test_a_rebase_that_makes_no_sense(more: dict[str, object], reason: str) -> None:
     made = lend(TREE, ONE)
-    answered = plan_rebase(
-        source(made.text, made.ledger),
+    answered = rebase_document(
+        read(made.text, made.ledger),
         wants(ONE),
         Reading.TOTAL,
         **more,  # type: ignore[arg-type]
@@ -517,7 +515,7 @@ def test_a_rebase_that_makes_no_sense(more: dict[str, object], reason: str) -> N
 def test_an_instance_that_is_no_more_is_forgotten() -> None:
     made = lend(TREE, ONE)
     both = edit(made.text, made.ledger, nodes_of(A, "m1"), instance="old")
-    answered = plan_rebase(source(both.text, both.ledger), wants(ONE), None, forget="old")
+    answered = rebase_document(read(both.text, both.ledger), wants(ONE), None, forget="old")
     assert (answered.text, answered.ledger) == (made.text, made.ledger)
 
 
@@ -598,9 +596,9 @@ def test_beyond_the_annotation_limit_nothing_grows_and_shrinking_goes_on() -> No
         ),
         None,
     )
-    assert plan_queue_edit(crowded, wants({A: {**many, **nodes_of(A, "n1")[A]}})).refusal
+    assert edit_source(crowded, wants({A: {**many, **nodes_of(A, "n1")[A]}})).refusal
     fewer = {name: many[name] for name in list(many)[:-1]}
-    assert not plan_queue_edit(crowded, wants({A: fewer})).refusal
+    assert not edit_source(crowded, wants({A: fewer})).refusal
 
 
 def test_a_document_beyond_the_size_of_a_config_map_is_refused() -> None:
@@ -635,7 +633,7 @@ def test_every_edit_of_a_random_tree_is_valid_and_leaves_no_trace(chunk: int) ->
 
 
 def assert_no_trace(rng: random.Random, text: str) -> None:
-    baseline = parse_document(text).queues
+    baseline = parse_tree(text).queues
     seen = remember(text)
     paths = [path for path in baseline if path != "root"]
     steps: list[tuple[str, str, str, Resources]] = []
@@ -656,7 +654,7 @@ def assert_no_trace(rng: random.Random, text: str) -> None:
             nodes[node] = size
         made = edit(now, ledger, lent[instance], instance=instance, remembered=seen)
         assert not made.refusal, made.refusal
-        after = parse_document(made.text)
+        after = parse_tree(made.text)
         assert check_rules(after) == ()
         assert_limits(made, after.queues, baseline, lent)
         now, ledger = made.text, made.ledger

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from dnm.cli.queue_verbs import check_files
-from dnm.queues.document import advise, check_rules, check_text, parse_document
+from dnm.queues.advice import advise
 from dnm.queues.files import judge_file
+from dnm.queues.tree import check_rules, check_text, parse_tree
 from tests.queue_kit import CORPUS, DATA, TREE, A, change
 
 VECTORS = json.loads((DATA / "yunikorn_vectors.json").read_text())["config"]
@@ -120,7 +121,7 @@ ADVICE = [
 
 @pytest.mark.parametrize(("text", "rule"), ADVICE)
 def test_advice_is_not_part_of_the_verdict(text: str, rule: str) -> None:
-    document = parse_document(text)
+    document = parse_tree(text)
     assert rule in [found.rule for found in advise(document)]
     if rule == "zero":
         text = change(text, "guaranteed: {vcore: 8, memory: 32G}", "guaranteed: {}")
@@ -128,8 +129,8 @@ def test_advice_is_not_part_of_the_verdict(text: str, rule: str) -> None:
 
 
 def test_a_good_document_needs_no_advice() -> None:
-    assert advise(parse_document(TREE)) == ()
-    assert check_rules(parse_document(TREE)) == ()
+    assert advise(parse_tree(TREE)) == ()
+    assert check_rules(parse_tree(TREE)) == ()
 
 
 # --- files ---------------------------------------------------------------------------------------

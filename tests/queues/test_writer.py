@@ -21,9 +21,11 @@ import pytest
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import DnmError, KubeConflict, KubeError, QueueError
+from dnm.model.queue_edit import QueueWants
 from dnm.model.value import Resources
-from dnm.queues.document import LEDGER_ANNOTATION, check_text, parse_document
-from dnm.queues.edit import QueueWants, plan_queue_edit
+from dnm.queues.edit import edit_source
+from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.queues.tree import check_text, parse_tree
 from dnm.queues.writer import QueueOutcome, apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 from dnm.sandbox.cluster import Sandbox
@@ -86,7 +88,7 @@ class Api:
 
 def write(api: Api, nodes: Nodes, instance: str = "prod") -> QueueOutcome:
     wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remember(TREE))
-    return apply_queue_edit(api, PLACE, lambda source: plan_queue_edit(source, wants))
+    return apply_queue_edit(api, PLACE, lambda source: edit_source(source, wants))
 
 
 def quietly(nodes: Nodes, before: Nodes | None = None) -> Api:
@@ -143,7 +145,7 @@ def test_somebody_else_writes_between_read_and_write(conflicts: int) -> None:
         api.strike = lambda number, now: None
         write(api, ONE)
     both = min(conflicts, 5) + 1
-    assert parse_document(api.text).queues[A].max["vcore"] == 80_000 + both * 128_000
+    assert parse_tree(api.text).queues[A].max["vcore"] == 80_000 + both * 128_000
     write(api, {})
     write(api, {}, instance="test")
     assert api.text == TREE
@@ -192,7 +194,7 @@ def test_a_lost_answer_and_then_somebody_else() -> None:
     with pytest.raises(KubeError, match="the connection broke"):
         write(api, ONE)
     assert not write(api, ONE).is_written
-    assert parse_document(api.text).queues[A].max["vcore"] == 336_000
+    assert parse_tree(api.text).queues[A].max["vcore"] == 336_000
 
 
 def test_a_refused_plan_writes_nothing() -> None:
@@ -276,7 +278,7 @@ def test_sigkill_between_any_two_steps(live: Sandbox, point: str, when: str, num
     assert document(live) == (quietly(TWO).text if is_done else TREE)
     http_write(live, nodes_of(A, "m1"), instance="test")
     assert http_write(live, TWO).is_written is not is_done
-    assert parse_document(document(live)).queues[A].max["vcore"] == 80_000 + 3 * 128_000
+    assert parse_tree(document(live)).queues[A].max["vcore"] == 80_000 + 3 * 128_000
     http_write(live, {}, instance="test")
     http_write(live, {})
     assert document(live) == TREE
@@ -330,7 +332,7 @@ def test_two_instances_at_once(live: Sandbox) -> None:
     written = [process.communicate(timeout=60)[0].strip() for process in processes]
     for instance, nodes in wanted.items():
         http_write(live, nodes, instance=instance)
-    assert parse_document(document(live)).queues[A].max["vcore"] == 80_000 + 3 * 128_000
+    assert parse_tree(document(live)).queues[A].max["vcore"] == 80_000 + 3 * 128_000
     assert written.count(b"True") <= 2 == puts(live)
 
 

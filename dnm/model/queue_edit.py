@@ -1,0 +1,77 @@
+"""What a plan wants of the queue document, and what the document becomes for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dnm.model.cluster import QueueLimits
+from dnm.model.registry import QueueStatus
+from dnm.model.value import Resources, Value
+
+
+class QueueWants(Value):
+    """What one instance wants of the document.
+
+    `nodes`: queue -> node -> recorded size, of exactly the nodes that serve it now. `floors`: queue
+    -> what its max must not shrink below (allocated now, the largest gang application), for queues
+    above it too. `remembered`: the queues as the last run of this instance saw them; only asked
+    when its part of the ledger is lost.
+    """
+
+    instance_id: str
+    nodes: Mapping[str, Mapping[str, Resources]] = {}
+    floors: Mapping[str, Resources] = {}
+    remembered: Mapping[str, QueueStatus] = {}
+    adjust_guaranteed: bool = True
+    allowed_prefixes: tuple[str, ...] = ()  # lower case; empty: every queue
+
+
+class LimitChange(Value):
+    """One number of the document as it was and as it will be."""
+
+    queue: str
+    kind: str  # max | guaranteed
+    resource: str
+    before: str
+    after: str
+
+
+class QueueNumbers(Value):
+    """One queue after the edit. limit = baseline + lent + others for what it limits, but for what
+    `held` explains."""
+
+    limit: Mapping[str, int] = {}
+    baseline: Mapping[str, int] = {}
+    lent: Mapping[str, int] = {}  # by this instance, below it too
+    others: Mapping[str, int] = {}  # by other instances
+
+
+class DocumentVersion(NamedTuple):
+    """One state of the key of a ConfigMap: the API gives every write another resourceVersion."""
+
+    namespace: str
+    name: str
+    key: str
+    resource_version: str
+
+
+class QueueEdit(Value):
+    """The next text and ledger of the document, and why.
+
+    `planned_on`: the state it was made from (None: none that could be written), which it may be
+    written over. `is_changed`: something has to be written. `refusal`: nothing may be, and what a
+    person can do about it. `held`: queue -> why its limit is not where it would be. `notes`: what
+    others did to the document. `limits`: of every queue, as they are then.
+    """
+
+    text: str
+    ledger: str
+    planned_on: DocumentVersion | None = None
+    is_changed: bool = False
+    changes: tuple[LimitChange, ...] = ()
+    notes: tuple[str, ...] = ()
+    held: Mapping[str, str] = {}
+    refusal: str = ""
+    numbers: Mapping[str, QueueNumbers] = {}
+    limits: Mapping[str, QueueLimits] = {}

@@ -1,0 +1,129 @@
+"""What is said of an edit: its changes, what others did to the document, what is held and why, and
+every queue's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from dnm.model.cluster import QueueLimits
+from dnm.model.quantity import INT64_MAX, format_yunikorn, parse_yunikorn
+from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
+from dnm.model.queue_path import may_edit
+from dnm.queues.baselines import Baseline, current
+from dnm.queues.ledger import Lent, Section, lent_amounts
+from dnm.queues.tree import LimitPlace, QueueTree
+
+
+def changes_of(tree: QueueTree, texts: Mapping[LimitPlace, str]) -> tuple[LimitChange, ...]:
+    """Returns every number that changes, before and after."""
+    return tuple(
+        LimitChange(
+            queue=place.queue,
+            kind=place.kind,
+            resource=place.resource,
+            before=tree.places[place].text.strip(),
+            after=text.strip(),
+        )
+        for place, text in sorted(texts.items())
+    )
+
+
+def limits_of(
+    limits: Mapping[str, QueueLimits], frozen: Iterable[LimitPlace]
+) -> Mapping[str, QueueLimits]:
+    """Returns the limits with those marked as `fixed` that a person set below what is lent: no node
+    raises them, none lowers them."""
+    fixed: dict[str, set[str]] = {}
+    for place in frozen:
+        if place.kind == "max":
+            fixed.setdefault(place.queue, set()).add(place.resource)
+    if not fixed:
+        return limits
+    return {
+        path: msgspec.structs.replace(one, fixed=frozenset(fixed.get(path, ())) & one.max.keys())
+        for path, one in limits.items()
+    }
+
+
+def notes_of(tree: QueueTree, known: Mapping[LimitPlace, Baseline], lent: Lent) -> tuple[str, ...]:
+    reapplied: dict[str, list[str]] = {}
+    notes = []
+    for place, baseline in sorted(known.items()):
+        what = f"{place.kind} {place.resource}"
+        if baseline.news == "reapplied":
+            reapplied.setdefault(place.queue, []).append(what)
+        elif baseline.news == "changed" and not baseline.is_frozen:
+            text, amount = current(tree, place)
+            total = text.strip()
+            note = (
+                f"{place.queue}: {what} was changed to {total}, which is its new total; without "
+                f"lent nodes that is {baseline.text.strip()}"
+            )
+            meant = amount + lent.at(place)
+            if meant <= INT64_MAX:
+                added = format_yunikorn(place.resource, lent.at(place), text).strip()
+                meant_text = format_yunikorn(place.resource, meant, text).strip()
+                note += (
+                    f". If {total} was meant without them, write {meant_text}: with the {added} "
+                    "that is lent now"
+                )
+            notes.append(note)
+    return tuple(
+        [
+            f"{queue}: back at its baseline ({', '.join(what)}), as after a manifest was applied "
+            "again: what is lent is added again"
+            for queue, what in sorted(reapplied.items())
+        ]
+        + notes
+    )
+
+
+def held_of(
+    tree: QueueTree,
+    held: Mapping[LimitPlace, str],
+    frozen: Iterable[LimitPlace],
+    wants: QueueWants,
+) -> dict[str, str]:
+    reasons: dict[str, list[str]] = {}
+    for place in sorted(frozen):
+        reasons.setdefault(place.queue, []).append(
+            f"{place.kind} {place.resource} was set to {tree.places[place].text.strip()}, less "
+            "than what is lent: it stays so until nothing is lent, or say `dnm queues rebase "
+            f"--queue {place.queue} --as baseline`"
+        )
+    for place, reason in sorted(held.items()):
+        reasons.setdefault(place.queue, []).append(reason)
+    for queue in sorted(wants.nodes):
+        if queue not in tree.queues:
+            reasons.setdefault(queue, []).append(
+                "is not in the queue document: only the limits of queues above it grow"
+            )
+        elif not may_edit(queue, wants.allowed_prefixes):
+            reasons.setdefault(queue, []).append("is outside allowed_queue_prefixes: left alone")
+    return {queue: "; ".join(sentences) for queue, sentences in reasons.items()}
+
+
+def numbers_of(
+    tree: QueueTree,
+    known: Mapping[LimitPlace, Baseline],
+    texts: Mapping[LimitPlace, str],
+    sections: Mapping[str, Section],
+    instance: str,
+) -> dict[str, QueueNumbers]:
+    own = lent_amounts(section for name, section in sections.items() if name == instance).max
+    others = lent_amounts(section for name, section in sections.items() if name != instance).max
+    numbers = {}
+    for path, queue in tree.queues.items():
+        limit, baseline = dict(queue.max), dict(queue.max)
+        for resource in queue.max:
+            place = LimitPlace(path, "max", resource)
+            if place in texts:
+                limit[resource] = parse_yunikorn(resource, texts[place])
+            if place in known:
+                baseline[resource] = known[place].amount
+        numbers[path] = QueueNumbers(
+            limit=limit, baseline=baseline, lent=own.get(path, {}), others=others.get(path, {})
+        )
+    return numbers

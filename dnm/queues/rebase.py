@@ -1,0 +1,68 @@
+"""The edit after a person has said what the limits of the document contain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from dnm.model.errors import QueueError
+from dnm.model.quantity import QuantityError
+from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.queues.baselines import Reading, compare, declared, recover
+from dnm.queues.document import QueueDocument
+from dnm.queues.edit import foresee, own_section, prove, refused_edit
+from dnm.queues.ledger import Ledger, lent_amounts
+
+
+def rebase_document(
+    document: QueueDocument,
+    wants: QueueWants,
+    reading: Reading | None,
+    queues: Iterable[str] = (),
+    forget: str = "",
+) -> QueueEdit:
+    """Returns the edit after a person has said what the limits of these queues (none: of all)
+    contain, if he has. With this instance's part of the ledger there, that is said only of limits
+    that somebody has changed: of one that stands as it was written, it is known. `forget` drops the
+    section of an instance that is no more."""
+    try:
+        if document.refusal:
+            raise QueueError(document.refusal)
+        return _rebase(document, wants, reading, frozenset(queues), forget)
+    except (QueueError, QuantityError) as error:
+        return refused_edit(document, str(error))
+
+
+def _rebase(
+    document: QueueDocument,
+    wants: QueueWants,
+    reading: Reading | None,
+    chosen: frozenset[str],
+    forget: str,
+) -> QueueEdit:
+    unknown = sorted(chosen - document.limits.keys())
+    if unknown:
+        raise QueueError(f"{', '.join(unknown)}: no queue of the document has this path")
+    is_for_all = reading is not None and not chosen
+    if document.ledger_problem and not is_for_all:
+        raise QueueError(document.ledger_problem)
+    ledger, tree = document.ledger, document.tree
+    others = ledger.sections.keys() - {wants.instance_id}
+    if forget and forget not in others:
+        known_ones = ", ".join(sorted(others)) or "none"
+        raise QueueError(f"the ledger has no other instance {forget!r}; it has {known_ones}")
+    known = compare(tree, ledger)
+    is_recorded = wants.instance_id in ledger.sections
+    if not is_for_all and not is_recorded:
+        known = recover(tree, known, wants)
+    sections = {name: part for name, part in ledger.sections.items() if name != forget}
+    own = own_section(ledger, wants)
+    contained = lent_amounts({**sections, wants.instance_id: own}.values())
+    is_lost = bool(own.queues) and not is_recorded
+    for place, baseline in known.items():
+        is_asked = is_lost or baseline.news or baseline.is_frozen
+        if reading and is_asked and (not chosen or place.queue in chosen):
+            known[place] = declared(tree, place, reading, contained.at(place))
+    kept: Ledger = msgspec.structs.replace(ledger, sections=sections)
+    return prove(document, foresee(document, kept, known, wants))

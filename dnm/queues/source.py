@@ -1,0 +1,178 @@
+"""Where YuniKorn takes the queue document from: two ConfigMaps, one key, packed or plain."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import zlib
+
+import msgspec
+
+from dnm.model.cluster import ConfigMap
+from dnm.model.errors import QueueError
+from dnm.model.queue_edit import DocumentVersion
+from dnm.model.value import Value
+
+LEDGER_ANNOTATION = "dynamic-node-manager/ledger"
+DEFAULTS_NAME = "yunikorn-defaults"
+
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))  # of Go's strconv.ParseBool
+_BUILT_IN = """
+partitions:
+  - name: default
+    placementrules:
+      - name: tag
+        value: namespace
+        create: true
+    queues:
+      - name: root
+        submitacl: '*'
+"""
+_UNPACKED_LIMIT = 64 * 1024 * 1024  # bytes; a ConfigMap holds one MiB, packed
+
+
+class SourceDocument(Value):
+    """The text that YuniKorn reads, and the ConfigMap and key it stands in (None: built in).
+
+    `refusal`: why dnm must not edit it there, with the next step; empty: it may.
+    """
+
+    text: str
+    config_map: ConfigMap | None = None
+    key: str = ""
+    is_gzip: bool = False
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+    is_hot_refreshed: bool = True
+
+    @property
+    def ledger_text(self) -> str:
+        """The ledger that stands beside the text; empty: none."""
+        return self.config_map.annotations.get(LEDGER_ANNOTATION, "") if self.config_map else ""
+
+    @property
+    def version(self) -> DocumentVersion | None:
+        """Tells this state of the document from every other; None where it can't be told."""
+        found = self.config_map
+        if found is None or not found.resource_version:
+            return None
+        return DocumentVersion(found.namespace, found.name, self.key, found.resource_version)
+
+
+def resolve_document(
+    configs: ConfigMap | None,
+    defaults: ConfigMap | None,
+    asked: tuple[str, str] = ("yunikorn", "yunikorn-configs"),
+) -> SourceDocument:
+    """What YuniKorn puts together from `yunikorn-configs` and `yunikorn-defaults`: key by key, the
+    former first, `binaryData` before `data`, the key after `service.policyGroup`. `asked`: where
+    the former was looked for.
+
+    Raises QueueError for a compressed document that can't be unpacked: YuniKorn would then silently
+    fall back on another one.
+    """
+    maps = [found for found in (configs, defaults) if found is not None]
+    missing = "" if configs else _no_config_map(*asked)
+    settings = {key: text for found in reversed(maps) for key, text in found.data.items()}
+    group = settings.get("service.policyGroup", "").strip() or "queues"
+    is_hot = settings.get("service.enableConfigHotRefresh", "").strip() not in _FALSE
+    warnings = () if is_hot else (_no_hot_refresh(),)
+    for found in maps:
+        place = _find(found, f"{group}.yaml")
+        if place is None:
+            continue
+        key, text, is_gzip = place
+        return SourceDocument(
+            text=text or _BUILT_IN,
+            config_map=found,
+            key=key,
+            is_gzip=is_gzip,
+            refusal=missing + _why_not_there(found, key, text, found is configs),
+            warnings=warnings,
+            is_hot_refreshed=is_hot,
+        )
+    where = " or ".join(f"{found.namespace}/{found.name}" for found in maps) or "the cluster"
+    return SourceDocument(
+        text=_BUILT_IN,
+        refusal=f"{missing}there is no {group}.yaml in {where}: YuniKorn uses its built-in queues, "
+        f"which have no limits; write a {group}.yaml into the ConfigMap first",
+        warnings=warnings,
+        is_hot_refreshed=is_hot,
+    )
+
+
+def _no_config_map(namespace: str, name: str) -> str:
+    return (
+        f"there is no ConfigMap {namespace}/{name} (yunikorn_cm_namespace, yunikorn_cm_name): "
+        "correct the name; if YuniKorn really has none, "
+    )
+
+
+def _no_hot_refresh() -> str:
+    return (
+        "service.enableConfigHotRefresh is false: YuniKorn reads changed queues only when it "
+        "starts; set it to true and restart the scheduler"
+    )
+
+
+def _find(config_map: ConfigMap, key: str) -> tuple[str, str, bool] | None:
+    for packed_key, packed in config_map.binary_data.items():
+        if packed_key.lower() == f"{key}.gz".lower() and packed_key.startswith(key):
+            return packed_key, _unpack(config_map, packed_key, packed), True
+    text = config_map.data.get(key)
+    return None if text is None else (key, text, False)
+
+
+def _unpack(config_map: ConfigMap, key: str, packed: str) -> str:
+    try:
+        content = base64.b64decode(packed, validate=True)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            text = file.read(_UNPACKED_LIMIT + 1)
+        if len(text) > _UNPACKED_LIMIT:
+            raise ValueError(f"it unpacks to more than {_UNPACKED_LIMIT} bytes")
+        return text.decode()
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise QueueError(
+            f"binaryData {key} of ConfigMap {config_map.namespace}/{config_map.name} is no gzip of "
+            f"UTF-8 text ({error}); YuniKorn ignores it and uses another document: write it anew"
+        ) from error
+
+
+def _why_not_there(config_map: ConfigMap, key: str, text: str, is_own: bool) -> str:
+    where = f"{key} of ConfigMap {config_map.namespace}/{config_map.name}"
+    if not text:
+        return f"{where} is empty, so YuniKorn uses its built-in queues; write the queues into it"
+    if not is_own:
+        return (
+            f"the queues stand only in {where}, which Helm owns and rewrites; copy {key} into "
+            "yunikorn-configs, where it takes precedence, and dnm will edit it there"
+        )
+    if config_map.immutable:
+        return (
+            f"{where} can't be changed: the ConfigMap is immutable; replace it by one that is not"
+        )
+    return ""
+
+
+def with_document(source: SourceDocument, text: str, ledger: str) -> ConfigMap:
+    """The ConfigMap with another text and ledger, all else as it is; for a write under the same
+    resourceVersion. Packed texts are packed again, with no time in them, under the same key."""
+    config_map = source.config_map
+    if config_map is None:
+        raise QueueError(source.refusal)
+    data, binary_data = dict(config_map.data), dict(config_map.binary_data)
+    if source.is_gzip and text != source.text:
+        packed = gzip.compress(text.encode(), mtime=0)
+        binary_data[source.key] = base64.b64encode(packed).decode()
+    elif not source.is_gzip:
+        data[source.key] = text
+    annotations = dict(config_map.annotations)
+    if ledger:
+        annotations[LEDGER_ANNOTATION] = ledger
+    else:
+        annotations.pop(LEDGER_ANNOTATION, None)
+    changed: ConfigMap = msgspec.structs.replace(
+        config_map, data=data, binary_data=binary_data, annotations=annotations
+    )
+    return changed

@@ -1,0 +1,133 @@
+"""Single numbers of the document replaced, and every other character left as it is.
+
+What could not be changed alone (an aliased value, an escaped one) is refused with its line. The
+text is read again before it counts, and must be the same document but for these numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+
+from dnm.model.errors import QueueError
+from dnm.model.value import Value
+from dnm.queues.schema import Partition, Quantities, Quantity, Queue, Scheduler
+from dnm.queues.tree import LimitPlace, QueueTree, read_tree
+from dnm.queues.validation import default_partition, root_of
+from dnm.queues.yaml_nodes import Node, digits_of
+
+
+class EditedText(Value):
+    """A text with other numbers that has not been read again yet; `scheduler` and `shape` are what
+    it must then read as."""
+
+    text: str
+    scheduler: Scheduler
+    shape: list[object]
+
+
+def replace_limits(tree: QueueTree, texts: Mapping[LimitPlace, str]) -> EditedText:
+    """Returns the document with other numbers at these places and every other character as it was.
+
+    Raises QueueError, with the line, where a number can't be changed alone.
+    """
+    if tree.refusal:
+        raise QueueError(f"the queue document can't be edited: {tree.refusal}")
+    nodes: list[tuple[Node, str]] = []
+    for place, text in texts.items():
+        problem = why_not_changeable(tree, place)
+        if problem:
+            raise QueueError(f"the queue document can't be edited: {problem}")
+        nodes.append((tree.places[place].node, text))
+    shape = list(tree.shape)
+    for node, text in nodes:
+        shape[node.place] = _like_scalar(str(shape[node.place]), text)
+    return EditedText(
+        text="".join(_spliced(tree.text, nodes)),
+        scheduler=_with_texts(tree.scheduler, texts),
+        shape=shape,
+    )
+
+
+def read_again(edited: EditedText) -> QueueTree:
+    """Returns the tree of the new text. Raises QueueError where it is not the document that it
+    should be."""
+    tree, problems = read_tree(edited.text)
+    if tree is None or problems or tree.shape != edited.shape:
+        raise QueueError(
+            "the edited queue document would not read as it should: nothing is changed"
+        )
+    return tree
+
+
+def why_not_changeable(tree: QueueTree, place: LimitPlace) -> str:
+    """Returns why this one number can't be changed alone; empty: it can."""
+    quantity = tree.places[place]
+    where = f"line {quantity.node.line}: {place.kind} {place.resource} of {place.queue}"
+    if quantity.is_shared:
+        return f"{where} is used elsewhere by an alias (`*`, `<<`); write it out in both places"
+    if digits_of(tree.text, quantity.node) is None:
+        return f"{where} is written with escapes or over several lines; write it plainly"
+    return ""
+
+
+def _with_texts(scheduler: Scheduler, texts: Mapping[LimitPlace, str]) -> Scheduler:
+    """A copy of the queues of the default partition with other numbers; the rest is shared."""
+    partition = default_partition(scheduler)
+    assert partition is not None
+    root = root_of(partition)
+    queues = [_queue_with(queue, "root", texts) for queue in root.queues or []]
+    if partition.queues and partition.queues[0] is root:
+        root = copy.copy(root)
+        root.queues = queues
+        queues = [root]
+    changed: Partition = copy.copy(partition)
+    changed.queues = queues
+    others = [changed if one is partition else one for one in scheduler.partitions or []]
+    made = copy.copy(scheduler)
+    made.partitions = others
+    return made
+
+
+def _queue_with(queue: Queue, parent: str, texts: Mapping[LimitPlace, str]) -> Queue:
+    path = f"{parent}.{queue.name.lower()}"
+    made = copy.copy(queue)
+    made.resources = copy.copy(queue.resources)
+    made.resources.max = _quantities_with(queue.resources.max, path, "max", texts)
+    made.resources.guaranteed = _quantities_with(
+        queue.resources.guaranteed, path, "guaranteed", texts
+    )
+    if queue.queues:
+        made.queues = [_queue_with(child, path, texts) for child in queue.queues]
+    return made
+
+
+def _quantities_with(
+    quantities: Quantities | None, path: str, kind: str, texts: Mapping[LimitPlace, str]
+) -> Quantities | None:
+    if quantities is None:
+        return None
+    made = dict(quantities)
+    for resource, quantity in quantities.items():
+        text = texts.get(LimitPlace(path, kind, resource))
+        if text is not None:
+            made[resource] = Quantity(text, quantity.node, quantity.is_shared)
+    return made
+
+
+def _spliced(text: str, nodes: list[tuple[Node, str]]) -> Iterator[str]:
+    done = 0
+    for node, new in sorted(nodes, key=lambda pair: pair[0].start):
+        span = digits_of(text, node)
+        assert span is not None
+        start, end = span
+        yield text[done:start]
+        yield new if node.style not in ("|", ">") else new.strip()
+        done = end
+    yield text[done:]
+
+
+def _like_scalar(before: str, text: str) -> str:
+    """A block scalar keeps the line end behind its number."""
+    core = before.strip()
+    return before.replace(core, text.strip()) if before != core else text

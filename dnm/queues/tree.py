@@ -1,0 +1,172 @@
+"""The queue document as a tree: every queue, its limits, and where each number is written."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from dnm.model.cluster import QueueLimits
+from dnm.model.errors import QueueError
+from dnm.model.value import Resources, Value
+from dnm.queues.decode import Violation
+from dnm.queues.schema import Partition, Quantity, Queue, Scheduler, decode
+from dnm.queues.validation import amounts_of, default_partition, root_of, validate, walk
+from dnm.queues.yaml_nodes import Composed, YamlError, compose
+
+KINDS = ("max", "guaranteed")
+
+
+class LimitPlace(NamedTuple):
+    """One number of the document: a queue's path, `max` or `guaranteed`, the resource's name."""
+
+    queue: str
+    kind: str
+    resource: str
+
+
+class QueueTree(Value):
+    """A document that YuniKorn can read; whether it is valid says `check_rules`.
+
+    `queues`: the limits of the default partition's queues, by lower-case path, root included and
+    parents first. `written`: the same queues as the document has them. `places`: every limit of
+    them, root's excluded. `shape`: all that was read, see `Composed`. `refusal`: why no limit at
+    all may be edited.
+    """
+
+    text: str
+    scheduler: Scheduler
+    shape: list[object]
+    refusal: str
+    queues: dict[str, QueueLimits]
+    written: dict[str, Queue]
+    places: dict[LimitPlace, Quantity]
+
+    @property
+    def partition(self) -> Partition | None:
+        """The partition that Kubernetes uses."""
+        return default_partition(self.scheduler)
+
+
+def parse_tree(text: str) -> QueueTree:
+    """Returns the tree of a text. Raises QueueError, with lines, for what YuniKorn itself could not
+    read."""
+    tree, problems = read_tree(text)
+    if tree is None or problems:
+        raise QueueError(f"the queue document can't be read: {_first(problems)}")
+    return tree
+
+
+def check_text(text: str) -> tuple[Violation, ...]:
+    """Returns all that YuniKorn would refuse in a text, whatever it is; empty: it accepts it."""
+    tree, problems = read_tree(text)
+    return problems if tree is None or problems else check_rules(tree)
+
+
+def check_rules(tree: QueueTree) -> tuple[Violation, ...]:
+    """Applies YuniKorn's rules to the whole tree, of every partition; empty: valid."""
+    return validate(tree.scheduler)
+
+
+def read_tree(text: str) -> tuple[QueueTree | None, tuple[Violation, ...]]:
+    """Returns the tree (None: the text is no YAML) and why YuniKorn could not read it (empty: it
+    could)."""
+    try:
+        with without_collection():
+            composed = compose(text)
+            scheduler, problems = decode(composed.root)
+    except YamlError as error:
+        violation = Violation(rule="yaml", queue="", line=error.line, message=str(error))
+        return None, (violation,)
+    except RecursionError:
+        violation = Violation(rule="yaml", queue="", line=1, message="nested too deep")
+        return None, (violation,)
+    return _tree_of(text, scheduler, composed), problems
+
+
+def _tree_of(text: str, scheduler: Scheduler, composed: Composed) -> QueueTree:
+    tree = QueueTree(
+        text=text,
+        scheduler=scheduler,
+        shape=composed.shape,
+        refusal=_why_not_editable(scheduler, composed.has_more_documents),
+        queues={},
+        written={},
+        places={},
+    )
+    if tree.partition is not None:
+        for path, parent, queue in walk(root_of(tree.partition)):
+            tree.written[path] = queue
+            tree.queues[path] = _limits_of(path, parent, queue)
+            if parent is not None:
+                tree.places.update(_places_of(path, queue))
+    return tree
+
+
+def _limits_of(path: str, parent: str | None, queue: Queue) -> QueueLimits:
+    return QueueLimits(
+        path=path,
+        parent=parent,
+        is_leaf=not queue.queues and not queue.parent and parent is not None,
+        max=_unless_zero(amounts_of(queue.resources.max)),
+        guaranteed=_unless_zero(amounts_of(queue.resources.guaranteed)),
+    )
+
+
+def _places_of(path: str, queue: Queue) -> Iterator[tuple[LimitPlace, Quantity]]:
+    written = queue.resources
+    for kind, quantities in (("max", written.max), ("guaranteed", written.guaranteed)):
+        for resource, quantity in (quantities or {}).items():
+            yield LimitPlace(path, kind, resource), quantity
+
+
+def _unless_zero(amounts: Resources) -> Resources:
+    """YuniKorn takes a limit that is zero throughout for none (`setResources` of queue.go)."""
+    return amounts if any(amounts.values()) else {}
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """A document is many small objects that all stay: to look for garbage among them while they
+    are made would be a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _first(problems: Sequence[Violation], most: int = 3) -> str:
+    shown = "; ".join(f"line {found.line}: {found.message}" for found in problems[:most])
+    return f"{shown}; and {len(problems) - most} more" if len(problems) > most else shown
+
+
+def _why_not_editable(scheduler: Scheduler, has_more_documents: bool) -> str:
+    if has_more_documents:
+        return (
+            "the text holds several YAML documents (`---`), of which YuniKorn reads only the "
+            "first; remove the others"
+        )
+    partition = default_partition(scheduler)
+    if partition is None:
+        return "the document has no partition `default`, the only one that Kubernetes uses"
+    for queue in partition.queues or []:
+        name = queue.name
+        if name.lower() == "root" and len(partition.queues or []) > 1:
+            return _false_root("root.root", queue)
+        if name != "root" and name.lower() == "root":
+            return f"line {queue.line}: YuniKorn can't start with a root written {name!r}"
+    for path, parent, queue in walk(root_of(partition)):
+        if parent is not None and queue.name.lower() == "root":
+            return _false_root(path, queue)
+    return ""
+
+
+def _false_root(path: str, queue: Queue) -> str:
+    return (
+        f"line {queue.line}: {path} is named like root, so YuniKorn ignores its limits at run "
+        "time; rename it"
+    )
