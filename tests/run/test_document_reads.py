@@ -1,0 +1,103 @@
+"""How often one run takes the queue document apart, and judges it: counted in whole runs through
+the real code, over the sandbox's API. A run that edits reads what it will write once more, and no
+run reads anything twice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from dnm.model.plan import Pass, SetQueueLimits
+from dnm.model.registry import Phase
+from dnm.queues.validation import validate
+from dnm.queues.yaml_nodes import compose
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+
+class Counts(dict[CodeType, int]):
+    @property
+    def parses(self) -> int:
+        return self.get(compose.__code__, 0)
+
+    @property
+    def verdicts(self) -> int:
+        return self.get(validate.__code__, 0)
+
+
+@contextmanager
+def counting() -> Iterator[Counts]:
+    """Every call made by this thread; the sandbox's server has threads of its own."""
+    counts = Counts()
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            counts[frame.f_code] = counts.get(frame.f_code, 0) + 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(before)
+
+
+def counted_run(site: Site) -> tuple[Pass, Counts]:
+    with counting() as counts:
+        ran = site.run()
+    return ran, counts
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(4)
+    return Site(sandbox, tmp_path / "site", max_reversions_per_run=4)
+
+
+def edits(ran: Pass) -> int:
+    return sum(isinstance(action, SetQueueLimits) for action in ran.plan.actions)
+
+
+def lend(site: Site, cpu: str = "100") -> None:
+    """Up to the run in which the node joins."""
+    site.sandbox.add_pods(1, "dev", queue=QUEUE, cpu=cpu, memory="200G", run_seconds=300)
+    assert not edits(site.run())
+    site.sandbox.tick(60)
+
+
+def test_a_run_that_changes_nothing_reads_the_document_once(site: Site) -> None:
+    ran, counts = counted_run(site)
+    assert ran.exit_code == 0 and not ran.plan.actions
+    assert (counts.parses, counts.verdicts) == (1, 1)
+
+
+def test_a_run_in_which_a_node_joins_reads_it_and_what_it_writes(site: Site) -> None:
+    lend(site)
+    ran, counts = counted_run(site)
+    assert edits(ran) == 1 and ran.outcome is not None and not ran.outcome.errors
+    assert (counts.parses, counts.verdicts) == (2, 2)
+    _, again = counted_run(site)
+    assert (again.parses, again.verdicts) == (1, 1)
+
+
+def test_a_run_that_fences_two_reads_it_and_what_it_writes(site: Site) -> None:
+    site.sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=100)
+    site.run()
+    site.sandbox.tick(60)
+    assert edits(site.run()) == 1 and len(site.lent()) == 2
+    for _ in range(10):
+        site.sandbox.tick(60)
+        ran, counts = counted_run(site)
+        if edits(ran):
+            break
+        assert (counts.parses, counts.verdicts) == (1, 1)
+    phases = [entry.phase for entry in ran.plan.registry.nodes.values()]
+    assert phases == [Phase.RELEASING] * 2
+    assert (counts.parses, counts.verdicts) == (2, 2)
