@@ -1,7 +1,7 @@
 """Shows plans, passes and batch nodes, to people and to machines. Decides nothing, starts nothing:
 whatever is shown was given to it.
 
-Every JSON document carries `schema`, name and version; the README describes each.
+Every JSON document carries `schema`, name and version; docs/json.md describes each.
 """
 
 from __future__ import annotations
