@@ -224,6 +224,10 @@ def test_every_dependency_is_given_its_reason() -> None:
     explained = [row[0].split()[0] for row in rows(section("README.md", "Dependencies"))]
     wanted = [re.split(r"[<>=~!\[; ]", text)[0] for text in PROJECT["dependencies"]]
     assert sorted(explained) == sorted(wanted)
+    source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("dnm/**/*.py"))
+    for name in wanted:
+        module = {"pyyaml": "yaml"}.get(name, name)
+        assert re.search(rf"^\s*(import|from) {module}\b", source, flags=re.M), name
 
 
 def test_the_readme_is_short() -> None:
