@@ -12,12 +12,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 
 import msgspec
 
-from dnm.demand.gangs import GangApp, gang_apps, gang_demand, largest_gangs
+from dnm.demand.gangs import (
+    GangApp,
+    gang_apps,
+    gang_demand,
+    is_beyond_counting,
+    largest_gangs,
+)
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted, with_siblings
 from dnm.model.cluster import Claim, Pod, PodShape, QueueLimits, YunikornView
 from dnm.model.config import Config
@@ -87,11 +93,13 @@ def gather_demand(
     """
     finder = _QueueFinder(pods, config, queues, facts.yunikorn)
     sums = _sum_bound(pods, finder)
-    apps = gang_apps(sums.gang_members)
+    apps = [app for app in gang_apps(sums.gang_members) if not is_beyond_counting(app)]
+    counted = {app.app_id for app in apps}
+    beyond = {id(pod) for pod in sums.gang_members if pod.app_id not in counted}
     collector = Collector(config, facts.now, facts.claims, facts.stalled)
-    for pod, why in _asking(sums.unbound, apps, facts.now):
+    for pod, count, why in _asking(sums.unbound, apps, beyond, facts.now):
         queue = finder.find(pod) if pod.is_yunikorn else ""
-        collector.add(pod, queue, why)
+        collector.add(pod, queue, why, count)
     groups, stalled = collector.groups()
     groups = with_siblings(groups, pods)
     return Demand(
@@ -106,7 +114,7 @@ def gather_demand(
 def pending_fingerprint(demand: Demand, queue: str) -> str:
     """Changes when a pod of the queue, or below it, starts or stops to be pending."""
     parts = sorted(
-        (group.fingerprint, len(group.created), group.created[-1])
+        (group.fingerprint, group.total, group.youngest)
         for group in demand.groups
         if is_under(group.queue, queue)
     )
@@ -275,19 +283,21 @@ def _add(total: dict[str, int], request: Resources, count: int) -> None:
 
 
 def _asking(
-    unbound: Sequence[Pod], apps: Iterable[GangApp], now: datetime
-) -> Iterable[tuple[Pod, NotCounted | None]]:
-    """The pending pods, those that a gang will still create among them, and why one is left out."""
+    unbound: Sequence[Pod], apps: Iterable[GangApp], beyond: Set[int], now: datetime
+) -> Iterable[tuple[Pod, int, NotCounted | None]]:
+    """Yields the pending pods, those that a gang will still create among them: a pod, how many it
+    stands for, and why they are left out. `beyond`: pods (by id) of gangs that are not counted."""
     taken_over: set[int] = set()
-    to_come: list[Pod] = []
+    to_come: list[tuple[Pod, int]] = []
     for app in apps:
         gang = gang_demand(app, now)
         taken_over.update(id(pod) for pod in gang.taken_over)
         to_come += gang.to_come
     for pod in unbound:
-        yield pod, _why_not_counted(pod, id(pod) in taken_over)
-    for pod in to_come:
-        yield pod, _why_not_counted(pod, False)
+        why = _why_not_counted(pod, id(pod) in taken_over)
+        yield pod, 1, why or (NotCounted.GANG if id(pod) in beyond else None)
+    for pod, count in to_come:
+        yield pod, count, _why_not_counted(pod, False)
 
 
 def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:

@@ -3,6 +3,9 @@
 While an application reserves, the shim creates one placeholder pod for every member; the real pods
 take them over without any further quota. Before there are placeholders, the annotation of the first
 pod says what will come (yunikorn-k8shim, docs of gang scheduling, 1.3 to 1.9).
+
+A tenant writes the annotation, so amounts are multiplied and never spelled out, and a gang that
+asks for more than `is_beyond_counting` allows is named instead of counted.
 """
 
 from __future__ import annotations
@@ -12,14 +15,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.model.cluster import Pod, TaskGroup
+from dnm.model.quantity import INT64_MAX
 from dnm.model.value import Resources, Value
 
 _PLACEHOLDER_TIMEOUT = timedelta(minutes=15)  # the shim's default; afterwards it schedules normally
 
+MOST_MEMBERS = 100_000  # of all task groups together: Kubernetes' own bound is 150,000 pods
+
 
 class GangApp(Value):
-    """The pods of one application that has task groups."""
+    """Holds the pods of one application that has task groups."""
 
     app_id: str
     groups: tuple[TaskGroup, ...]
@@ -27,19 +34,21 @@ class GangApp(Value):
 
     @property
     def first(self) -> Pod:
+        """The oldest pod, whose annotation YuniKorn reads."""
         return min(self.pods, key=lambda pod: (pod.created, pod.name))
 
 
 class GangDemand(Value):
-    """`taken_over`: pending pods that need nothing, a placeholder has it already. `to_come`: pods
-    that don't exist yet, made up after the annotation."""
+    """Says what a gang changes about the pods that are listed. `taken_over`: pending pods that need
+    nothing, a placeholder has it already. `to_come`: a pod as the annotation promises it, and how
+    many such pods don't exist yet."""
 
     taken_over: tuple[Pod, ...]
-    to_come: tuple[Pod, ...]
+    to_come: tuple[tuple[Pod, int], ...]
 
 
 def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
-    """The gang applications among pods that carry a task group or are placeholders."""
+    """Returns the gang applications among pods that carry a task group or are placeholders."""
     members: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.is_yunikorn:
@@ -51,8 +60,19 @@ def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
     return tuple(apps)
 
 
+def is_beyond_counting(app: GangApp) -> bool:
+    """Tells whether the annotation asks for more than dnm counts: task groups, resources named,
+    members, or an amount that YuniKorn's int64 can't hold."""
+    return (
+        len(app.groups) > MOST_TASK_GROUPS
+        or any(len(group.min_resource) > MOST_RESOURCES + 1 for group in app.groups)
+        or sum(max(0, group.min_member) for group in app.groups) > MOST_MEMBERS
+        or any(abs(amount) > INT64_MAX for amount in gang_total(app).values())
+    )
+
+
 def gang_demand(app: GangApp, now: datetime) -> GangDemand:
-    """What of an application is counted by its placeholders, and what its annotation adds.
+    """Says what of an application is counted by its placeholders, and what its annotation adds.
 
     Per task group: with P placeholders and U pending pods only the U - P largest count besides
     them. Without placeholders, while no pod of the application runs, at least `min_member` count.
@@ -68,19 +88,21 @@ def gang_demand(app: GangApp, now: datetime) -> GangDemand:
         else:
             pending.setdefault(pod.task_group, []).append(pod)
     taken_over: list[Pod] = []
-    for group, waiting in pending.items():
-        waiting.sort(key=_bulk, reverse=True)
-        taken_over += waiting[max(0, len(waiting) - placeholders.get(group, 0)) :]
-    to_come: list[Pod] = []
+    for name, of_group in pending.items():
+        of_group.sort(key=_bulk, reverse=True)
+        taken_over += of_group[max(0, len(of_group) - placeholders.get(name, 0)) :]
+    to_come: list[tuple[Pod, int]] = []
     if not (started or placeholders or _is_over(app, now)):
-        for task_group in app.groups:
-            missing = task_group.min_member - len(pending.get(task_group.name, ()))
-            to_come += _made_up(app, task_group, missing)
+        for group in app.groups:
+            missing = group.min_member - len(pending.get(group.name, ()))
+            if missing > 0:
+                to_come.append((_promised(app, group), missing))
     return GangDemand(taken_over=tuple(taken_over), to_come=tuple(to_come))
 
 
 def gang_total(app: GangApp) -> dict[str, int]:
-    """The request that must fit the queue's limit at once, or YuniKorn rejects the application."""
+    """Returns the request that must fit the queue's limit at once, or YuniKorn rejects the
+    application (yunikorn-core partition.go, AddApplication)."""
     total: dict[str, int] = {}
     for group in app.groups:
         for name, amount in group.min_resource.items():
@@ -91,7 +113,7 @@ def gang_total(app: GangApp) -> dict[str, int]:
 def largest_gangs(
     apps: Iterable[GangApp], queue_of: Callable[[Pod], str]
 ) -> Mapping[str, Resources]:
-    """Per queue the largest total of a gang application, resource by resource."""
+    """Returns per queue the largest total of a gang application, resource by resource."""
     largest: dict[str, dict[str, int]] = {}
     for app in apps:
         if app.groups:
@@ -107,20 +129,18 @@ def _bulk(pod: Pod) -> tuple[int, ...]:
 
 
 def _is_over(app: GangApp, now: datetime) -> bool:
-    """Rejected, or reserving for so long that YuniKorn has given up on placeholders."""
+    """Tells whether it was rejected, or reserves for so long that YuniKorn has given up on
+    placeholders."""
     first = app.first
     given_up = (now - _PLACEHOLDER_TIMEOUT).strftime("%Y-%m-%dT%H:%M:%SZ")
     return first.created < given_up or any(pod.is_rejected or pod.is_gated for pod in app.pods)
 
 
-def _made_up(app: GangApp, group: TaskGroup, count: int) -> list[Pod]:
-    """Pods as the group's annotation promises them, placed like the application's first pod."""
-    if count <= 0:
-        return []
+def _promised(app: GangApp, group: TaskGroup) -> Pod:
+    """Returns a pod as the group's annotation promises it, placed like the application's first."""
     first = app.first
     shape = msgspec.structs.replace(first.shape, request=group.min_resource)
     name = f"{group.name} of {app.app_id} (to come)"
-    pod = msgspec.structs.replace(
+    return msgspec.structs.replace(
         first, name=name, uid="", node="", shape=shape, claims=(), task_group=group.name
     )
-    return [pod] * count

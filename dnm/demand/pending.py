@@ -8,7 +8,6 @@ decisions.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -43,6 +42,7 @@ class NotCounted(Enum):
     TERMINATING = "being deleted"
     CLAIM = "waiting for a volume claim that is missing, lost or unreadable"
     PLACEHOLDER = "about to take over a gang placeholder"
+    GANG = "of a gang that asks for more than dnm counts"
     STALLED = "pending while a node stood idle for its whole time: waiting for something else"
 
 
@@ -56,15 +56,35 @@ class Uncounted(Value):
     names: tuple[str, ...]  # a few of them
 
 
+Created: TypeAlias = tuple[tuple[str, int], ...]
+"""Creation times, the oldest first, each with how many pods were created then."""
+
+
+def count_created(created: Created, until: str) -> int:
+    """Counts the pods that were created at this time or before."""
+    return sum(count for instant, count in created if instant <= until)
+
+
+def without_oldest(created: Created, count: int) -> Created:
+    """Returns the creation times without those of the oldest `count` pods."""
+    left = []
+    for instant, many in created:
+        gone = min(count, many)
+        count -= gone
+        if many > gone:
+            left.append((instant, many - gone))
+    return tuple(left)
+
+
 class PendingGroup(Value):
     """Equal pending pods of one queue and namespace.
 
     `queue` is the managed queue they are booked on (of a dynamic queue: its nearest configured
-    ancestor). `request` has the default request filled in. `created` is sorted and has one entry a
-    pod; the first `count` of them have been pending for the grace time, the others are young: they
-    keep nodes, but ask for none. `volumes` are the node affinities of bound volumes, all of which
-    must hold. `fingerprint` is the same in every run. `siblings` are the nodes that already have
-    a pod which this one can't stand beside.
+    ancestor). `request` has the default request filled in. `created`: when they were created, the
+    oldest first, each with how many were; `total` of them in all. The oldest `count` have been
+    pending for the grace time, the others are young: they keep nodes, but ask for none. `volumes`
+    are the node affinities of bound volumes, all of which must hold. `fingerprint` is the same in
+    every run. `siblings` are the nodes that already have a pod which this one can't stand beside.
     """
 
     queue: str
@@ -72,16 +92,12 @@ class PendingGroup(Value):
     shape: PodShape
     request: Resources
     count: int
-    created: tuple[str, ...]
+    created: Created
+    total: int
     names: tuple[str, ...]
     fingerprint: str
     volumes: Volumes = ()
     siblings: frozenset[str] = frozenset()
-
-    @property
-    def total(self) -> int:
-        """All pods of the group, the young ones too."""
-        return len(self.created)
 
     @property
     def young(self) -> int:
@@ -90,11 +106,32 @@ class PendingGroup(Value):
 
     @property
     def oldest(self) -> str:
-        return self.created[0]
+        """When the oldest pod was created."""
+        return self.created[0][0]
+
+    @property
+    def youngest(self) -> str:
+        """When the youngest pod was created."""
+        return self.created[-1][0]
 
     def count_until(self, instant: datetime) -> int:
-        """How many were created then or before."""
-        return bisect_right(self.created, text_time(instant))
+        """Counts the pods that were created then or before."""
+        return count_created(self.created, text_time(instant))
+
+    def newest_of_oldest(self, count: int) -> str:
+        """Returns when the youngest of the oldest `count` pods was created."""
+        return self.oldest if count < 1 else without_oldest(self.created, count - 1)[0][0]
+
+    def without_oldest(self, count: int) -> PendingGroup | None:
+        """Returns the group without its oldest `count` pods; None if that is all of them."""
+        if count >= self.total:
+            return None
+        return msgspec.structs.replace(
+            self,
+            created=without_oldest(self.created, count),
+            total=self.total - count,
+            count=max(0, self.count - count),
+        )
 
 
 class _Kind(NamedTuple):
@@ -121,27 +158,27 @@ class Collector:
         self._claims: Mapping[tuple[str, str], Claim] | None = None
         if not isinstance(claims, Unreadable):
             self._claims = {(claim.namespace, claim.name): claim for claim in claims}
-        self._members: dict[_Kind, list[Pod]] = {}
-        self._left_out: dict[tuple[str, str, NotCounted], list[Pod]] = {}
+        self._members: dict[_Kind, list[tuple[Pod, int]]] = {}
+        self._left_out: dict[tuple[str, str, NotCounted], list[tuple[Pod, int]]] = {}
 
-    def add(self, pod: Pod, queue: str, why: NotCounted | None) -> None:
-        """Count a pod in its group, or note why it asks for nothing."""
+    def add(self, pod: Pod, queue: str, why: NotCounted | None, count: int = 1) -> None:
+        """Counts `count` pods like this one in their group, or notes why they ask for nothing."""
         if why is None and not queue:
             why = NotCounted.NO_QUEUE
         volumes: Volumes | None = ()
         if why is None and pod.claims:
             volumes = self._volume_terms(pod)
         if why is not None:
-            self._leave_out(pod, queue, why)
+            self._leave_out(pod, count, queue, why)
         elif volumes is None:
-            self._leave_out(pod, queue, NotCounted.CLAIM)
+            self._leave_out(pod, count, queue, NotCounted.CLAIM)
         else:
             kind = _Kind(queue, pod.namespace, id(pod.shape), volumes)
-            self._members.setdefault(kind, []).append(pod)
+            self._members.setdefault(kind, []).append((pod, count))
 
-    def _leave_out(self, pod: Pod, queue: str, why: NotCounted) -> None:
+    def _leave_out(self, pod: Pod, count: int, queue: str, why: NotCounted) -> None:
         if why is not NotCounted.FOREIGN or pod.namespace in self._config.namespaces:
-            self._left_out.setdefault((queue, pod.namespace, why), []).append(pod)
+            self._left_out.setdefault((queue, pod.namespace, why), []).append((pod, count))
 
     def _volume_terms(self, pod: Pod) -> Volumes | None:
         """Node affinities of the pod's bound volumes; None where a claim keeps it from starting.
@@ -162,49 +199,56 @@ class Collector:
 
     def groups(self) -> tuple[tuple[PendingGroup, ...], Mapping[str, StalledPods]]:
         """The groups, the longest waiting first, and the entries of `stalled` that still hold."""
-        merged: dict[str, tuple[_Kind, list[Pod]]] = {}
+        merged: dict[str, tuple[_Kind, list[tuple[Pod, int]]]] = {}
         for kind, members in self._members.items():
-            fingerprint = _fingerprint(kind, members[0])
+            fingerprint = _fingerprint(kind, members[0][0])
             merged.setdefault(fingerprint, (kind, []))[1].extend(members)
         still: dict[str, StalledPods] = {}
         found: list[PendingGroup] = []
         for fingerprint, (kind, members) in merged.items():
-            members.sort(key=lambda pod: (pod.created, pod.name))
+            members.sort(key=lambda entry: (entry[0].created, entry[0].name))
             stalled = self._stalled.get(fingerprint)
             if stalled is not None and _are_still_stalled(members, stalled):
                 still[fingerprint] = stalled
-                for pod in members[: stalled.count]:
-                    self._leave_out(pod, kind.queue, NotCounted.STALLED)
-                members = members[stalled.count :]
+                for pod, count in members:
+                    if pod.created <= stalled.until:
+                        self._leave_out(pod, count, kind.queue, NotCounted.STALLED)
+                members = [entry for entry in members if entry[0].created > stalled.until]
             if members:
                 found.append(self._group(kind, fingerprint, members))
         found.sort(key=lambda group: (group.oldest, group.fingerprint))
         return tuple(found), still
 
-    def _group(self, kind: _Kind, fingerprint: str, members: Sequence[Pod]) -> PendingGroup:
-        created = tuple(pod.created for pod in members)
-        shape = members[0].shape
+    def _group(
+        self, kind: _Kind, fingerprint: str, members: Sequence[tuple[Pod, int]]
+    ) -> PendingGroup:
+        counts: dict[str, int] = {}
+        for pod, count in members:
+            counts[pod.created] = counts.get(pod.created, 0) + count
+        created = tuple(counts.items())
+        shape = members[0][0].shape
         return PendingGroup(
             queue=kind.queue,
             namespace=kind.namespace,
             shape=shape,
             request=_with_default(shape.request, self._config.default_request),
-            count=bisect_right(created, self._old_enough),
+            count=count_created(created, self._old_enough),
             created=created,
-            names=tuple(pod.name for pod in members[:_SAMPLE]),
+            total=sum(counts.values()),
+            names=tuple(pod.name for pod, _ in members[:_SAMPLE]),
             fingerprint=fingerprint,
             volumes=kind.volumes,
         )
 
     def left_out(self) -> tuple[Uncounted, ...]:
-        """The pods that ask for nothing."""
+        """Returns the pods that ask for nothing, by queue, namespace and reason."""
         return tuple(
             Uncounted(
                 queue=queue,
                 namespace=namespace,
                 why=why,
-                count=len(pods),
-                names=tuple(pod.name for pod in pods[:_SAMPLE]),
+                count=sum(count for _, count in pods),
+                names=tuple(pod.name for pod, _ in pods[:_SAMPLE]),
             )
             for (queue, namespace, why), pods in self._left_out.items()
         )
@@ -229,10 +273,10 @@ def _fingerprint(kind: _Kind, pod: Pod) -> str:
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
 
-def _are_still_stalled(members: Sequence[Pod], stalled: StalledPods) -> bool:
-    """Whether exactly the pods that were found out are still there; one that started or went is a
-    change, and all count again."""
-    return sum(pod.created <= stalled.until for pod in members) == stalled.count
+def _are_still_stalled(members: Sequence[tuple[Pod, int]], stalled: StalledPods) -> bool:
+    """Tells whether exactly the pods that were found out are still there; one that started or went
+    is a change, and all count again."""
+    return sum(n for pod, n in members if pod.created <= stalled.until) == stalled.count
 
 
 def _with_default(request: Resources, default: Resources) -> Resources:

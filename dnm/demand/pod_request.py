@@ -7,6 +7,8 @@ releases 1.6 to 1.9. Called by `kube.py` once for every distinct kind of pod.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
+from typing import Annotated
 
 import msgspec
 
@@ -18,6 +20,9 @@ QUEUE_KEY = "yunikorn.apache.org/queue"
 APP_ID_KEY = "yunikorn.apache.org/app-id"
 _UNIQUE_SUFFIX = "-uniqueautogen"
 _LONGEST_APP_ID = 63
+
+MOST_TASK_GROUPS = 32  # of one application
+MOST_RESOURCES = 32  # of one task group, `pods` not among them
 
 
 class ContainerRequest(Value):
@@ -125,7 +130,12 @@ def requested_queue(
 
 
 def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
-    """The task groups of a gang application; unreadable text is no gang, as for the scheduler."""
+    """Returns the task groups of a gang application; unreadable text is no gang, as for the
+    scheduler (k8shim pkg/cache/utils.go, GetTaskGroupsFromAnnotation).
+
+    More groups or resources than are counted are cut off just above the bound, so that
+    `gangs.is_beyond_counting` still sees it.
+    """
     if not annotation_text:
         return ()
     try:
@@ -135,19 +145,26 @@ def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
                 name=entry.name,
                 min_member=entry.minMember,
                 min_resource=_plus(
-                    kube_resources({key: str(amount) for key, amount in entry.minResource.items()}),
+                    kube_resources(
+                        {
+                            name: str(amount)
+                            for name, amount in islice(
+                                entry.minResource.items(), MOST_RESOURCES + 1
+                            )
+                        }
+                    ),
                     {"pods": 1},
                 ),
             )
-            for entry in entries
+            for entry in entries[: MOST_TASK_GROUPS + 1]
         )
     except (msgspec.DecodeError, QuantityError):
         return ()
 
 
 class _TaskGroupEntry(msgspec.Struct):
-    """As the annotation spells it."""
+    """As the annotation spells it; a missing name, member or resource makes the shim refuse all."""
 
-    name: str
-    minMember: int = 0
-    minResource: dict[str, str | int | float] = {}
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    minMember: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # Go: int32
+    minResource: dict[str, str | int | float]

@@ -31,6 +31,7 @@ _KUBERNETES = re.compile(
     r"([+-]?)([0-9]*)(?:\.([0-9]*))?((?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?)\Z"
 )
 _FRACTIONS = {"n": -9, "u": -6, "m": -3}
+_LONGEST = 256
 _FAR_EXPONENT = 64  # beyond it every value but zero is above int64 or below one nano
 
 
@@ -101,7 +102,11 @@ def parse_kubernetes(resource: str, text: str) -> int:
     """The amount of a Kubernetes quantity, rounded up (away from zero), at most 2^63 - 1.
 
     `resource` in either system's name: `cpu` and `vcore` give millicores, all others whole units.
+    Raises QuantityError for what is no quantity, or longer than any that the API server prints:
+    annotations are a tenant's own text.
     """
+    if len(text) > _LONGEST:
+        raise QuantityError(f"{text[:20]!r}… is {len(text)} characters long")
     match = _KUBERNETES.match(text)
     if match is None or not (match.group(2) or match.group(3)):
         raise QuantityError(f"{text!r} is no Kubernetes quantity")

@@ -269,7 +269,9 @@ def _find_stalled(
         for group in demand.groups:
             count = group.count_until(bound)
             if count and _is_of(group, queue) and _asks_for_nothing(group, queue, base, fits):
-                found[group.fingerprint] = StalledPods(count=count, until=group.created[count - 1])
+                found[group.fingerprint] = StalledPods(
+                    count=count, until=group.newest_of_oldest(count)
+                )
     return stalled
 
 
@@ -301,14 +303,9 @@ def _asks_for_nothing(
 def _leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
     """The demand without the pods that wait for something else."""
     left_out = {name: one.count for found in stalled.values() for name, one in found.items()}
-    groups = []
-    for group in demand.groups:
-        gone = left_out.get(group.fingerprint, 0)
-        created = group.created[gone:]
-        if created:
-            count = max(0, group.count - gone)
-            groups.append(msgspec.structs.replace(group, created=created, count=count))
-    return msgspec.structs.replace(demand, groups=tuple(groups))
+    kept = (group.without_oldest(left_out.get(group.fingerprint, 0)) for group in demand.groups)
+    groups = tuple(group for group in kept if group is not None)
+    return msgspec.structs.replace(demand, groups=groups)
 
 
 def _to_remember(

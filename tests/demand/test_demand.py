@@ -417,7 +417,7 @@ def gang(some: list[Pod]) -> tuple[int, int]:
     """How many pending pods are taken over by placeholders, and how many are yet to come."""
     app = GangApp(app_id="app", groups=(WORKERS,), pods=tuple(some))
     found = gang_demand(app, NOW)
-    return len(found.taken_over), len(found.to_come)
+    return len(found.taken_over), sum(count for _, count in found.to_come)
 
 
 def members(count: int, **changes: Any) -> list[Pod]:

@@ -1,0 +1,134 @@
+"""What a tenant writes into the annotation of a gang: multiplied, bounded, and named where it is
+more than dnm counts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dnm.demand.gangs import MOST_MEMBERS
+from dnm.demand.pending import NotCounted
+from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS, task_groups
+from dnm.model.cluster import Pod, TaskGroup
+from dnm.model.quantity import QuantityError, parse_kubernetes
+from dnm.sizing.allotment import MOST_NEW_NODES
+from dnm.sizing.sizing import size_queues
+from tests.scenes import DEV, bound, budget, config, demand, node, node_supply, pods, size, tree
+
+SMALL = size(4, 16)
+ONE_A_NODE = {**size(100, 16), "pods": 1}
+
+
+def group(count: int, name: str = "w", **request: int) -> TaskGroup:
+    return TaskGroup(name=name, min_member=count, min_resource={"pods": 1, **(request or SMALL)})
+
+
+def first_pod(*groups: TaskGroup, **changes: Any) -> list[Pod]:
+    return pods(1, SMALL, task_group="w", task_groups=groups, **changes)
+
+
+def test_a_hundred_thousand_members_are_one_number() -> None:
+    found = demand(first_pod(group(MOST_MEMBERS)), config(), tree())
+    assert sum(one.total for one in found.groups) == MOST_MEMBERS
+    assert all(len(one.created) == 1 for one in found.groups), "members are multiplied"
+    assert found.queues[DEV].pending["vcore"] == 4000 * MOST_MEMBERS
+    assert found.queues[DEV].pending_pods == MOST_MEMBERS
+
+
+def test_so_many_members_bring_no_more_nodes_than_are_counted() -> None:
+    """Each of them needs a node of its own; without a budget too, as `dnm check` asks."""
+    conf, queues = config(), tree()
+    found = demand(first_pod(group(MOST_MEMBERS, **ONE_A_NODE)), conf, queues)
+    without = size_queues(conf, found, queues, node_supply())
+    assert sum(without.wanted().values()) == MOST_NEW_NODES
+    within = size_queues(conf, found, queues, node_supply(), budget(total=2))
+    assert sum(within.granted().values()) == 2
+
+
+def test_a_quota_that_lacks_millions_brings_no_more_nodes_than_are_counted() -> None:
+    """There is room for all on one node, so only the limit asks for nodes."""
+    conf, queues = config(), tree(dev=size(1, 1))
+    found = demand(first_pod(group(MOST_MEMBERS, **size(100, 1))), conf, queues)
+    room = node("k1", cores=10**9, gb=10**9, more={"pods": 10**9})
+    sizing = size_queues(conf, found, queues, node_supply([room]))
+    assert sizing.queues[DEV].no_room == 0
+    assert sum(sizing.wanted().values()) == MOST_NEW_NODES
+
+
+BEYOND = {
+    "members": (group(2_000_000_000),),
+    "one member too many": (group(MOST_MEMBERS + 1),),
+    "members of all groups together": (group(MOST_MEMBERS), group(1, "x")),
+    "task groups": tuple(group(1, f"w{n}") for n in range(MOST_TASK_GROUPS + 1)),
+    "resources": (group(1, **{f"example.com/r{n}": 1 for n in range(MOST_RESOURCES + 1)}),),
+    "more memory than int64 holds": (group(2, memory=2**62),),
+}
+WITHIN = {
+    "members": (group(MOST_MEMBERS),),
+    "task groups": tuple(group(1, f"w{n}") for n in range(MOST_TASK_GROUPS)),
+    "resources": (group(1, **{f"example.com/r{n}": 1 for n in range(MOST_RESOURCES)}),),
+    "as much memory as int64 holds": (group(1, memory=2**63 - 1),),
+}
+
+
+@pytest.mark.parametrize("groups", BEYOND.values(), ids=BEYOND.keys())
+def test_a_gang_beyond_counting_is_named_and_asks_for_nothing(groups: Any) -> None:
+    others = pods(2, SMALL, app="other")
+    found = demand([*first_pod(*groups), *others], config(), tree())
+    (left_out,) = found.uncounted
+    assert (left_out.why, left_out.count, left_out.names) == (NotCounted.GANG, 1, ("p0",))
+    assert [one.total for one in found.groups] == [2], "the others count as ever"
+    assert found.queues[DEV].largest_gang == {}, "no limit is kept up for it"
+
+
+@pytest.mark.parametrize("groups", WITHIN.values(), ids=WITHIN.keys())
+def test_a_gang_at_the_bound_is_counted(groups: Any) -> None:
+    found = demand(first_pod(*groups), config(), tree())
+    assert not found.uncounted and found.queues[DEV].largest_gang
+
+
+def test_what_a_gang_beyond_counting_has_in_use_is_counted() -> None:
+    running = bound(3, SMALL, "k1", task_groups=BEYOND["members"])
+    found = demand(running, config(), tree())
+    assert found.queues[DEV].used["vcore"] == 12_000 and found.nodes["k1"].work_pods == 3
+
+
+def annotation(count: Any = 3, cpu: Any = "1", **more: Any) -> str:
+    return json.dumps([{"name": "w", "minMember": count, "minResource": {"cpu": cpu}, **more}])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(annotation(2**31), id="more members than int32 holds"),
+        pytest.param(annotation(10**30), id="a number of thirty digits"),
+        pytest.param(annotation(0), id="no member"),
+        pytest.param(annotation(-1), id="a negative number"),
+        pytest.param(annotation(cpu="9" * 5000), id="a quantity of five thousand digits"),
+        pytest.param(annotation(cpu="1e" + "9" * 5000), id="an exponent of five thousand digits"),
+        pytest.param(annotation(cpu=float("inf")), id="no JSON"),
+        pytest.param(annotation(name=""), id="no name"),
+        pytest.param('[{"name": "w", "minMember": 3}]', id="no resources"),
+    ],
+)
+def test_what_the_scheduler_refuses_is_no_gang(text: str) -> None:
+    """k8shim pkg/cache/utils.go: it logs an error and schedules the pods one by one."""
+    assert task_groups(text) == ()
+
+
+def test_an_annotation_is_cut_where_it_is_beyond_counting() -> None:
+    groups = [
+        {"name": f"w{n}", "minMember": 1, "minResource": {f"r{m}": 1 for m in range(99)}}
+        for n in range(999)
+    ]
+    read = task_groups(json.dumps(groups))
+    assert len(read) == MOST_TASK_GROUPS + 1
+    assert {len(one.min_resource) for one in read} == {MOST_RESOURCES + 2}
+
+
+def test_a_quantity_is_no_longer_than_any_that_the_server_prints() -> None:
+    assert parse_kubernetes("memory", "0" * 255 + "7") == 7
+    with pytest.raises(QuantityError, match="257 characters"):
+        parse_kubernetes("memory", "0" * 256 + "7")
