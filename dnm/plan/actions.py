@@ -27,7 +27,7 @@ _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
 def list_actions(converted: Converted) -> list[Action]:
     """What follows from the decisions and from what is there already."""
     returned, registry = converted.returned, converted.registry
-    limits, known = returned.limits, returned.limits.fenced.known
+    limits, known = converted.limits, converted.known
     nodes = known.facts.nodes or {}
     ours = [
         (name, entry)
@@ -60,7 +60,7 @@ def list_actions(converted: Converted) -> list[Action]:
 
 def overdue_converters(converted: Converted) -> list[EndConverter]:
     """Converters at work for longer than any run would have let them: their runs are gone."""
-    known = converted.returned.limits.fenced.known
+    known = converted.known
     longest = known.config.convert_timeout
     began = [(one.id, one.converter, one.since + longest) for one in known.registry.requests]
     returning = converted.registry.nodes_of(known.config.instance_id, Phase.RETURNING)
@@ -77,7 +77,7 @@ def overdue_converters(converted: Converted) -> list[EndConverter]:
 
 def find_conflicts(converted: Converted) -> list[str]:
     """A serving node that Slurm also has in service is the worst that can be found."""
-    facts = converted.returned.limits.fenced.known.facts
+    facts = converted.known.facts
     conflicts = []
     for name, entry in sorted(converted.registry.nodes.items()):
         node = (facts.nodes or {}).get(name)

@@ -30,10 +30,18 @@ class Converted(Value):
     requests: tuple[ConversionRequest, ...] = ()
     errors: tuple[str, ...] = ()
 
+    @property
+    def known(self) -> Known:
+        return self.returned.known
+
+    @property
+    def limits(self) -> PlannedLimits:
+        return self.returned.limits
+
 
 def plan_conversions(returned: Returned) -> Converted:
     """A verdict for every monitored queue, and the requests that follow."""
-    limits, known = returned.limits, returned.limits.fenced.known
+    limits, known = returned.limits, returned.known
     if known.demand is None or known.facts.nodes is None or known.document is None:
         return _blind(returned)
     sizing = size_queues(
@@ -62,7 +70,7 @@ def plan_conversions(returned: Returned) -> Converted:
 
 def _blind(returned: Returned) -> Converted:
     """Nothing is known of any queue, so all of them wait."""
-    limits, known = returned.limits, returned.limits.fenced.known
+    limits, known = returned.limits, returned.known
     if known.demand is None:
         reason, detail = Reason.DEMAND_UNREADABLE, ""
     else:
@@ -80,7 +88,7 @@ def why_not_judge(limits: PlannedLimits, queue: str) -> QueueVerdict | None:
         )
         detail = f"the queue document has no queue {queue}{hint}"
         return _wait(queue, Reason.QUEUE_UNREADABLE, detail)
-    unread = limits.fenced.known.unreadable_namespaces(queue)
+    unread = limits.known.unreadable_namespaces(queue)
     if unread:
         return _wait(queue, Reason.DEMAND_UNREADABLE, f"namespace {', '.join(unread)}")
     return None
@@ -89,7 +97,7 @@ def why_not_judge(limits: PlannedLimits, queue: str) -> QueueVerdict | None:
 def _start_all(start: Converted, sizing: Sizing) -> Converted:
     """One need after the other, in the order in which nodes are handed out; what is started for
     one is no longer left to the next."""
-    known = start.returned.limits.fenced.known
+    known = start.known
     granted = sizing.granted()
     brakes = {
         pool.node_type: why_not_convert(known, start.registry, pool.node_type) for pool in granted
@@ -106,7 +114,7 @@ def _wait_or_request(
     before: Converted, pool: NodePool, granted: int, obstacle: QueueVerdict | None
 ) -> Converted:
     """Writes one request down, or says why its queue waits."""
-    most = before.returned.limits.fenced.known.config.max_conversions_per_run
+    most = before.known.config.max_conversions_per_run
     left = most - sum(request.count for request in before.requests)
     if obstacle is None and left <= 0:
         obstacle = _wait(pool.queue, Reason.CAPPED, f"max_conversions_per_run = {most}")
@@ -119,8 +127,8 @@ def _wait_or_request(
 
 def _judge_queue(before: Converted, sizing: QueueSizing) -> tuple[Converted, QueueVerdict | None]:
     """Why the queue gets no node now, if so; a breaker that trips is written down."""
-    limits, queue = before.returned.limits, sizing.queue
-    known = limits.fenced.known
+    limits, queue = before.limits, sizing.queue
+    known = limits.known
     obstacle = why_not_judge(limits, queue)
     if obstacle is None and limits.refusal:
         obstacle = _wait(queue, Reason.QUEUE_UNREADABLE, limits.refusal)
@@ -146,7 +154,7 @@ def _with_breaker(before: Converted, queue: str, breaker: Breaker) -> Converted:
 def _request(before: Converted, pool: NodePool, count: int) -> Converted:
     """Writes the request down: for so many nodes, as far as the back-off of the type and the
     breaker of the queue allow it."""
-    known, registry = before.returned.limits.fenced.known, before.registry
+    known, registry = before.known, before.registry
     backoff, breaker = registry.backoffs.get(pool.node_type), registry.breakers.get(pool.queue)
     if backoff is not None:
         count = min(count, backoff.ask_at_most)

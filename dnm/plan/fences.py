@@ -14,7 +14,7 @@ from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.brakes import conversion_budget, is_paused
 from dnm.plan.known import Known, leaving_out
-from dnm.plan.phases import enter_phase
+from dnm.plan.phases import enter_phase, node_verdict
 from dnm.plan.standing_limits import StandingLimits
 from dnm.plan.supply import node_supply
 from dnm.sizing.releases import Candidates, choose_releases, recall
@@ -80,10 +80,10 @@ def _why_lift(
     """Why a fenced node serves on; None: it goes back."""
     config = before.known.config
     if name in before.registry.held:
-        return _verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
+        return node_verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
     if before.standing.refusal or not may_edit(entry.queue, config.allowed_queue_prefixes):
         detail = "its queue can't be shrunk, so it serves on"
-        return _verdict(name, Verdict.KEEP, Reason.QUEUE_UNREADABLE, detail)
+        return node_verdict(name, Verdict.KEEP, Reason.QUEUE_UNREADABLE, detail)
     return None if wanted.verdict is Verdict.REVERT else wanted
 
 
@@ -92,16 +92,16 @@ def _why_not_release(before: Fenced, name: str) -> NodeVerdict | None:
     known, refusal = before.known, before.standing.refusal
     queue = before.registry.nodes[name].queue
     if name in before.registry.held:
-        return _verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
+        return node_verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
     if is_paused(before.registry, known.now):
         return paused(before.registry, name)
     if refusal or known.document is None:
-        return _verdict(name, Verdict.WAIT, Reason.QUEUE_UNREADABLE, refusal)
+        return node_verdict(name, Verdict.WAIT, Reason.QUEUE_UNREADABLE, refusal)
     if not may_edit(queue, known.config.allowed_queue_prefixes):
         detail = f"{queue} is outside allowed_queue_prefixes, so it can't be shrunk"
-        return _verdict(name, Verdict.WAIT, Reason.QUEUE_UNREADABLE, detail)
+        return node_verdict(name, Verdict.WAIT, Reason.QUEUE_UNREADABLE, detail)
     if known.unreadable_namespaces(queue):
-        return _verdict(name, Verdict.WAIT, Reason.DEMAND_UNREADABLE)
+        return node_verdict(name, Verdict.WAIT, Reason.DEMAND_UNREADABLE)
     return None
 
 
@@ -136,8 +136,4 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
 def paused(registry: Registry, name: str) -> NodeVerdict:
     """A node that would go back if dnm were not paused."""
     assert registry.pause is not None
-    return _verdict(name, Verdict.WAIT, Reason.PAUSED, registry.pause.reason)
-
-
-def _verdict(name: str, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:
-    return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
+    return node_verdict(name, Verdict.WAIT, Reason.PAUSED, registry.pause.reason)

@@ -10,6 +10,7 @@ from dnm.model.plan import SetQueueLimits
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Value
 from dnm.plan.fences import Fenced
+from dnm.plan.known import Known
 from dnm.plan.queue_wants import floors, queue_wants, serving_sizes
 from dnm.queues.edit import edit_document
 
@@ -25,6 +26,10 @@ class PlannedLimits(Value):
     edit: QueueEdit | None = None
 
     @property
+    def known(self) -> Known:
+        return self.fenced.known
+
+    @property
     def is_changed(self) -> bool:
         """Whether the document has to be written."""
         return self.edit is not None and self.edit.is_changed
@@ -32,7 +37,7 @@ class PlannedLimits(Value):
     @property
     def diff(self) -> str:
         """Of the queue document, unified; empty where it stays as it is."""
-        document = self.fenced.known.document
+        document = self.known.document
         if self.edit is None or document is None or not self.edit.is_changed:
             return ""
         texts = (document.source.text, self.edit.text)

@@ -77,10 +77,12 @@ def enter_phase(entry: LentNode, phase: Phase, now: datetime, **changes: object)
 def _becomes(
     name: str, entry: LentNode | None, verdict: Verdict, reason: Reason, detail: str = ""
 ) -> NodeTransition:
-    return NodeTransition(
-        entry=entry,
-        verdict=NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail),
-    )
+    return NodeTransition(entry=entry, verdict=node_verdict(name, verdict, reason, detail))
+
+
+def node_verdict(name: str, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:
+    """What is said of a node in this run, in the order in which people read it."""
+    return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
 
 
 def _clock(instant: datetime) -> str:

@@ -48,8 +48,8 @@ def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
 
 def fold_plan(converted: Converted) -> Plan:
     """The plan that all the stages together are."""
-    returned, limits = converted.returned, converted.returned.limits
-    known, advanced = limits.fenced.known, limits.fenced.standing.advanced
+    returned, limits, known = converted.returned, converted.limits, converted.known
+    advanced = limits.fenced.standing.advanced
     question = limits.edit.refusal if limits.edit else ""
     errors = (
         *_unread(known.snapshot),

@@ -17,7 +17,7 @@ from dnm.plan.brakes import is_paused
 from dnm.plan.fences import paused
 from dnm.plan.known import Known
 from dnm.plan.limits import PlannedLimits
-from dnm.plan.phases import enter_phase
+from dnm.plan.phases import enter_phase, node_verdict
 
 
 class Returned(Value):
@@ -27,6 +27,10 @@ class Returned(Value):
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
     names: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> Known:
+        return self.limits.known
 
 
 def plan_returns(limits: PlannedLimits) -> Returned:
@@ -39,7 +43,7 @@ def plan_returns(limits: PlannedLimits) -> Returned:
         in_service = known.facts.is_in_service(name)
         if in_service is None:
             detail = "Slurm could not be asked about it"
-            verdicts[name] = _verdict(name, Verdict.WAIT, Reason.UNKNOWN, detail)
+            verdicts[name] = node_verdict(name, Verdict.WAIT, Reason.UNKNOWN, detail)
         elif in_service:
             # The next look finds it offered to both and calls a person.
             nodes[name] = enter_phase(entry, Phase.RETURNING, known.now)
@@ -49,12 +53,12 @@ def plan_returns(limits: PlannedLimits) -> Returned:
             verdicts[name] = paused(fenced.registry, name)
         elif len(names) >= most:
             detail = f"max_reversions_per_run = {most}"
-            verdicts[name] = _verdict(name, Verdict.WAIT, Reason.BUDGET, detail)
+            verdicts[name] = node_verdict(name, Verdict.WAIT, Reason.BUDGET, detail)
         else:
             if entry.phase is Phase.RELEASING:
                 nodes[name] = enter_phase(entry, Phase.RETURNING, known.now)
             names.append(name)
-            verdicts[name] = _verdict(name, Verdict.REVERT, Reason.RETURNING)
+            verdicts[name] = node_verdict(name, Verdict.REVERT, Reason.RETURNING)
     registry = msgspec.structs.replace(fenced.registry, nodes=nodes)
     return Returned(limits=limits, registry=registry, verdicts=verdicts, names=tuple(names))
 
@@ -73,7 +77,3 @@ def is_shrunk(known: Known, name: str) -> bool:
     """Whether the document that was read no longer counts the node."""
     document = known.document
     return document is not None and not document.is_counted(name, known.config.instance_id)
-
-
-def _verdict(name: str, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:
-    return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)

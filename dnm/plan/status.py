@@ -9,13 +9,13 @@ from dnm.plan.conversions import Converted
 
 def queue_statuses(converted: Converted) -> dict[str, QueueStatus]:
     """By monitored queue."""
-    queues = converted.returned.limits.fenced.known.config.queues
+    queues = converted.known.config.queues
     return {queue: _status(converted, queue) for queue in queues}
 
 
 def _status(converted: Converted, queue: str) -> QueueStatus:
-    planned = converted.returned.limits
-    known, edit = planned.fenced.known, planned.edit
+    planned = converted.limits
+    known, edit = planned.known, planned.edit
     demand = known.demand.queues.get(queue) if known.demand else None
     numbers = edit.numbers.get(queue) if edit else None
     limits = planned.limits.get(queue)
