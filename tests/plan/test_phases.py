@@ -9,25 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.cluster import Mark
 from dnm.model.config import NodeType
 from dnm.model.plan import Reason
-from dnm.model.registry import Backoff, ConverterProcess, Ended, Phase, Registry
-from dnm.plan.backoff import backoff_delay
+from dnm.model.registry import ConverterProcess, Phase
 from dnm.plan.facts import Facts
-from dnm.plan.known import without_future
 from dnm.plan.phases import MAX_ATTEMPTS, advance_node
-from dnm.plan.requests import advance_request
 from tests.builders import (
     FENCED,
     NOW,
-    QUEUE,
     SIZE,
     a_batch_node,
     a_config,
     a_lent_node,
     a_node,
-    a_request,
     facts,
 )
 
@@ -306,129 +300,6 @@ def test_no_fact_leads_from_work_to_a_return(
         assert in_service is False
     if step.wants_return or step.wants_release:
         assert not (present and pods) and not (present and pods is None)
-
-
-# --- requests --------------------------------------------------------------------------------
-
-NEW = a_node("a002", mark=None)
-
-
-@pytest.mark.parametrize(
-    ("request_", "seen", "joined", "left"),
-    [
-        pytest.param(a_request(ended=True), facts([NEW]), {"a002"}, None, id="label and name"),
-        pytest.param(
-            a_request(ended=True, names=("a009",)), facts([]), {"a009"}, None, id="named, to come"
-        ),
-        pytest.param(
-            a_request(ended=True, names=("x9",)),
-            facts([], [a_batch_node("x9", in_service=False)]),
-            {"x9"},
-            None,
-            id="named, to come, known to Slurm",
-        ),
-        pytest.param(a_request(ended=True, names=("done",)), facts([]), set(), 1, id="a word"),
-        pytest.param(
-            a_request(ended=True, names=("k1",)),
-            facts([a_node("k1", labels={}, mark=None)]),
-            set(),
-            1,
-            id="named, but of Kubernetes' own",
-        ),
-        pytest.param(
-            a_request(ended=True, names=("x9",)),
-            facts([a_node("x9", mark=None)]),
-            {"x9"},
-            None,
-            id="named and labelled under another name",
-        ),
-        pytest.param(
-            a_request(ended=True, known_nodes=("a002",)), facts([NEW]), set(), 1, id="was there"
-        ),
-        pytest.param(
-            a_request(ended=True),
-            facts([a_node("a002", labels={}, mark=None)]),
-            set(),
-            1,
-            id="no label",
-        ),
-        pytest.param(
-            a_request(ended=True),
-            facts([a_node("anvil-gpu", mark=None)]),
-            set(),
-            1,
-            id="only the same first letter",
-        ),
-        pytest.param(
-            a_request(ended=True),
-            facts([a_node("a002", mark=Mark(instance="x", node_type="a", namespace="", queue=""))]),
-            set(),
-            1,
-            id="marked by another instance",
-        ),
-        pytest.param(a_request(ended=True, count=3), facts([NEW]), {"a002"}, 2, id="came short"),
-        pytest.param(
-            a_request(converter=CONVERTER, count=2),
-            facts([NEW], running=frozenset([CONVERTER])),
-            set(),
-            2,
-            id="converter at work: it may be another host's",
-        ),
-        pytest.param(
-            a_request(converter=CONVERTER, count=2),
-            facts(
-                [NEW], running=frozenset([CONVERTER]), ended={"r1": Ended(names=("a002", "a003"))}
-            ),
-            {"a002"},
-            1,
-            id="converter at work that has named it",
-        ),
-        pytest.param(
-            a_request(ended=True, since=LONG_AGO), facts([]), set(), None, id="never came"
-        ),
-    ],
-)
-def test_what_a_request_brought(
-    request_: Any, seen: Facts, joined: set[str], left: int | None
-) -> None:
-    step = advance_request(a_config(), request_, frozenset(), seen)
-    assert set(step.joined) == joined
-    assert (step.request.count if step.request else None) == left
-    for entry in step.joined.values():
-        assert (entry.phase, entry.queue, entry.since) == (Phase.JOINING, QUEUE, NOW)
-
-
-def test_a_killed_run_s_request_gets_its_time_to_join_from_now() -> None:
-    step = advance_request(a_config(), a_request(since=LONG_AGO), frozenset(), facts([]))
-    assert step.request is not None and step.request.ended and step.request.since == NOW
-
-
-def test_a_request_that_brought_nothing_backs_off_once() -> None:
-    late = a_request(ended=True, since=LONG_AGO)
-    assert advance_request(a_config(), late, frozenset(), facts([])).conversion_failed
-    given_up = a_request(ended=True, since=LONG_AGO, is_given_up=True)
-    assert not advance_request(a_config(), given_up, frozenset(), facts([])).conversion_failed
-
-
-@given(st.integers(0, 10_000))
-def test_backoff_grows_and_ends(failures: int) -> None:
-    config = a_config()
-    assert backoff_delay(config, failures) <= timedelta(hours=1)
-    assert backoff_delay(config, failures) <= backoff_delay(config, failures + 1)
-
-
-def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
-    ahead = NOW + timedelta(days=900)
-    registry = Registry(
-        nodes={"a001": a_lent_node(Phase.RETURNING, since=ahead, retry_after=ahead)},
-        requests=(a_request(since=ahead),),
-        backoffs={"a": Backoff(failures=1, until=ahead, ask_at_most=1)},
-    )
-    mended = without_future(a_config(), registry, NOW)
-    assert mended.nodes["a001"].since == mended.requests[0].since == NOW
-    assert (mended.nodes["a001"].retry_after or ahead) <= NOW + timedelta(hours=1)
-    assert mended.backoffs["a"].until <= NOW + timedelta(hours=1)
-    assert without_future(a_config(), mended, NOW) == mended
 
 
 @pytest.mark.parametrize("node_type", ["a", "a type that is not configured any more"])

@@ -1,0 +1,42 @@
+"""Pods found out to wait for something else count for nothing while exactly they are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dnm.model.cluster import Pod
+from dnm.model.registry import StalledPods
+from tests.scenes import config, demand, pods, size, text, tree
+
+SMALL = size(4, 16)
+STUCK = pods(3, SMALL, ago=500)
+CONFIG = config()
+FINGERPRINT = demand(STUCK, CONFIG, tree()).groups[0].fingerprint
+
+
+def same_pods(count: int, ago: float, name: str) -> list[Pod]:
+    return pods(count, SMALL, ago=ago, name=name)
+
+
+@pytest.mark.parametrize(
+    ("now", "counted", "is_remembered"),
+    [
+        pytest.param(STUCK, 0, True, id="exactly-these"),
+        pytest.param(STUCK[1:], 2, False, id="one-started-or-went"),
+        pytest.param([], 0, False, id="all-went"),
+        pytest.param(STUCK + same_pods(2, 100, "new"), 2, True, id="younger-ones-came"),
+        pytest.param(STUCK + same_pods(1, 600, "old"), 4, False, id="an-older-one-came"),
+        pytest.param(STUCK + same_pods(1, 500, "same"), 4, False, id="one-of-the-same-second"),
+        pytest.param(STUCK[1:] + same_pods(1, 499, "new"), 3, False, id="one-was-replaced"),
+    ],
+)
+def test_they_count_again_once_they_are_not_exactly_the_same(
+    now: list[Any], counted: int, is_remembered: bool
+) -> None:
+    memory = {FINGERPRINT: StalledPods(count=3, until=text(500))}
+    found = demand(now, CONFIG, tree(), stalled=memory)
+    assert sum(group.count for group in found.groups) == counted
+    assert found.stalled == (memory if is_remembered else {})
+    assert sum(one.count for one in found.uncounted) == (3 if is_remembered else 0)

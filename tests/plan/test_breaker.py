@@ -1,0 +1,243 @@
+"""The breaker of a queue: what trips it, when changed demand is another chance, what closes it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.demand.demand import Demand, QueueDemand
+from dnm.model.cluster import QueueLimits
+from dnm.model.registry import Breaker, LentNode, Phase, Registry
+from dnm.plan.breaker import (
+    after_transition,
+    allowed_at_once,
+    close_breaker,
+    judge_breaker,
+    next_chance,
+    note_used_quota,
+    take_chance,
+)
+from tests.builders import NOW, QUEUE, a_config, a_lent_node
+
+OTHER = "root.anvil.services.notebook"
+LONG_AGO = NOW - timedelta(hours=2)
+CONFIG = a_config()  # 3 strikes, a run each minute
+
+
+def registry(breaker: Breaker | None = None, *nodes: LentNode) -> Registry:
+    entries = {f"a{number:03}": node for number, node in enumerate(nodes)}
+    return Registry(nodes=entries, breakers={QUEUE: breaker} if breaker else {})
+
+
+def unused(since: datetime = LONG_AGO, **changes: Any) -> LentNode:
+    return a_lent_node(since=since, was_used=False, **changes)
+
+
+# --- what trips it ---------------------------------------------------------------------------
+
+TRIPS = [
+    pytest.param(registry(), None, id="nothing-happened"),
+    pytest.param(registry(Breaker(strikes=2)), None, id="one-strike-is-left"),
+    pytest.param(registry(Breaker(strikes=3)), 3, id="strikes-used-up"),
+    pytest.param(registry(None, unused(), unused()), None, id="two-stand-unused"),
+    pytest.param(registry(None, unused(), unused(), unused()), 3, id="three-stand-unused"),
+    pytest.param(registry(Breaker(strikes=2), unused()), 3, id="strikes-and-nodes-are-summed"),
+    pytest.param(
+        registry(Breaker(strikes=2), a_lent_node(since=LONG_AGO, was_used=True)),
+        None,
+        id="a-used-node-is-no-strike",
+    ),
+    pytest.param(registry(Breaker(strikes=2), unused(queue=OTHER)), None, id="another-queue's"),
+    pytest.param(
+        registry(Breaker(strikes=2), unused(phase=Phase.RELEASING)),
+        None,
+        id="counted-once-it-has-gone",
+    ),
+    pytest.param(
+        registry(Breaker(strikes=2), unused(NOW - timedelta(seconds=119))),
+        None,
+        id="had-less-than-two-intervals",
+    ),
+    pytest.param(
+        registry(Breaker(strikes=2), unused(NOW - timedelta(seconds=120))),
+        3,
+        id="had-two-intervals",
+    ),
+    pytest.param(registry(Breaker(strikes=-2), *[unused()] * 4), None, id="two-are-forgiven"),
+    pytest.param(registry(Breaker(strikes=-2), *[unused()] * 5), 3, id="three-more-than-forgiven"),
+]
+
+
+@pytest.mark.parametrize(("record", "strikes"), TRIPS)
+def test_what_trips_it(record: Registry, strikes: int | None) -> None:
+    tripped = judge_breaker(CONFIG, record, QUEUE, "demand", NOW)
+    assert (tripped.strikes if tripped else None) == strikes
+    if tripped is not None:
+        assert (tripped.tripped_at, tripped.demand, tripped.trips) == (NOW, "demand", 1)
+
+
+def test_each_trip_is_counted() -> None:
+    tripped = judge_breaker(CONFIG, registry(Breaker(strikes=3, trips=4)), QUEUE, "demand", NOW)
+    assert tripped is not None and tripped.trips == 5
+
+
+# --- another chance --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trips", "minutes"),
+    [
+        pytest.param(0, 0, id="of-an-older-record"),
+        pytest.param(1, 0, id="first-at-once"),
+        pytest.param(2, 2, id="second"),
+        pytest.param(3, 4, id="third"),
+        pytest.param(4, 8, id="fourth"),
+        pytest.param(6, 32, id="sixth"),
+        pytest.param(7, 60, id="an-hour-at-most"),
+        pytest.param(99, 60, id="never-later"),
+    ],
+)
+def test_each_further_trip_makes_the_next_chance_later(trips: int, minutes: int) -> None:
+    breaker = Breaker(strikes=3, tripped_at=NOW, demand="before", trips=trips)
+    chance = next_chance(CONFIG, breaker)
+    assert chance == NOW + timedelta(minutes=minutes)
+    record = registry(breaker)
+    assert judge_breaker(CONFIG, record, QUEUE, "after", chance) is None
+    early = chance - timedelta(seconds=1)
+    assert judge_breaker(CONFIG, record, QUEUE, "after", early) == breaker
+
+
+@given(trips=st.integers(0, 50), hours=st.integers(0, 1000))
+def test_without_a_change_of_demand_it_stays_open(trips: int, hours: int) -> None:
+    breaker = Breaker(strikes=3, tripped_at=NOW, demand="before", trips=trips)
+    later = NOW + timedelta(hours=hours)
+    assert judge_breaker(CONFIG, registry(breaker), QUEUE, "before", later) == breaker
+
+
+def test_after_a_trip_one_more_unused_node_trips_it_again() -> None:
+    tripped = Breaker(strikes=5, tripped_at=LONG_AGO, demand="before", trips=2)
+    chance = take_chance(CONFIG, tripped)
+    assert chance == Breaker(strikes=2, trips=2)
+    assert judge_breaker(CONFIG, registry(chance), QUEUE, "after", NOW) is None
+    again = judge_breaker(CONFIG, registry(chance, unused()), QUEUE, "after", NOW)
+    assert again == Breaker(strikes=3, tripped_at=NOW, demand="after", trips=3)
+
+
+def test_a_breaker_that_never_tripped_takes_no_chance() -> None:
+    assert take_chance(CONFIG, Breaker(strikes=1)) == Breaker(strikes=1)
+
+
+@pytest.mark.parametrize(
+    ("breaker", "count"),
+    [
+        pytest.param(None, 4, id="no-breaker"),
+        pytest.param(Breaker(strikes=2), 4, id="strikes-alone"),
+        pytest.param(Breaker(strikes=2, trips=1), 1, id="after-a-trip"),
+        pytest.param(Breaker(strikes=2, trips=9), 1, id="after-many"),
+    ],
+)
+def test_one_node_at_a_time_after_a_trip(breaker: Breaker | None, count: int) -> None:
+    assert allowed_at_once(breaker, 4) == count
+
+
+# --- nodes that go back, and nodes that are used ----------------------------------------------
+
+USED, UNUSED = a_lent_node(was_used=True), a_lent_node()
+OPEN = Breaker(strikes=3, tripped_at=LONG_AGO, trips=1)
+
+
+@pytest.mark.parametrize(
+    ("breaker", "before", "after", "left"),
+    [
+        pytest.param(None, UNUSED, None, Breaker(strikes=1), id="back-unused"),
+        pytest.param(Breaker(strikes=1), UNUSED, None, Breaker(strikes=2), id="one-more"),
+        pytest.param(Breaker(strikes=-1), UNUSED, None, Breaker(), id="forgiven"),
+        pytest.param(
+            Breaker(strikes=2, trips=1), UNUSED, None, Breaker(strikes=3, trips=1), id="trips-stay"
+        ),
+        pytest.param(OPEN, UNUSED, None, OPEN, id="open-already"),
+        pytest.param(None, a_lent_node(counted={}), None, None, id="never-served"),
+        pytest.param(Breaker(strikes=2, trips=1), USED, None, None, id="back-and-was-used"),
+        pytest.param(OPEN, USED, None, None, id="open-and-was-used"),
+        pytest.param(OPEN, UNUSED, USED, None, id="is-used-from-now-on"),
+        pytest.param(OPEN, USED, USED, OPEN, id="was-used-before-it-tripped"),
+        pytest.param(OPEN, UNUSED, UNUSED, OPEN, id="stays-unused"),
+    ],
+)
+def test_what_a_node_does_to_it(
+    breaker: Breaker | None, before: LentNode, after: LentNode | None, left: Breaker | None
+) -> None:
+    others = {OTHER: Breaker(strikes=1)}
+    breakers = {**others, QUEUE: breaker} if breaker else others
+    changed = after_transition(breakers, before, after)
+    assert changed == ({**others, QUEUE: left} if left else others)
+
+
+# --- used quota ------------------------------------------------------------------------------
+
+COUNTED = {"vcore": 100_000, "memory": 400}
+LIMIT = {"vcore": 180_000, "memory": 900}
+
+
+@pytest.mark.parametrize(
+    ("used", "fixed", "is_credited"),
+    [
+        pytest.param({}, (), False, id="nothing"),
+        pytest.param({"vcore": 80_000, "memory": 500}, (), False, id="as-much-as-without-it"),
+        pytest.param({"vcore": 80_001}, (), True, id="more-cores-than-without-it"),
+        pytest.param({"memory": 501}, (), True, id="more-memory-than-without-it"),
+        pytest.param({"vcore": 80_001}, ("vcore",), False, id="a-limit-that-no-node-moves"),
+        pytest.param({"nvidia.com/gpu": 4}, (), False, id="a-resource-without-a-limit"),
+    ],
+)
+def test_used_quota_closes_it(
+    used: dict[str, int], fixed: tuple[str, ...], is_credited: bool
+) -> None:
+    """The queue runs what it could not without the node, even if the node itself stands empty."""
+    before = registry(OPEN, a_lent_node(counted=COUNTED))
+    demand = Demand(queues={QUEUE: QueueDemand(queue=QUEUE, used=used)}, groups=(), nodes={})
+    limits = {
+        QUEUE: QueueLimits(path=QUEUE, parent=None, is_leaf=True, max=LIMIT, fixed=frozenset(fixed))
+    }
+    after = note_used_quota(before, "prod", demand, limits)
+    assert after.nodes["a000"].was_used is is_credited
+    assert (QUEUE in after.breakers) is not is_credited
+    if not is_credited:
+        assert after == before
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        pytest.param(a_lent_node(Phase.RELEASING, counted=COUNTED), id="fenced"),
+        pytest.param(a_lent_node(counted=COUNTED, owner="validation"), id="another-instance's"),
+        pytest.param(a_lent_node(counted=COUNTED, queue=OTHER), id="of-a-queue-without-limits"),
+        pytest.param(a_lent_node(counted=COUNTED, was_used=True), id="was-used-before"),
+    ],
+)
+def test_used_quota_speaks_for_nodes_that_serve_here(node: LentNode) -> None:
+    before = registry(OPEN, node)
+    demand = Demand(queues={QUEUE: QueueDemand(queue=QUEUE, used=LIMIT)}, groups=(), nodes={})
+    limits = {QUEUE: QueueLimits(path=QUEUE, parent=None, is_leaf=True, max=LIMIT)}
+    assert note_used_quota(before, "prod", demand, limits) == before
+
+
+# --- a person --------------------------------------------------------------------------------
+
+
+def test_a_person_s_reset_forgives_what_stands_unused() -> None:
+    nodes = [
+        unused(),
+        unused(phase=Phase.RELEASING),
+        unused(phase=Phase.RETURNING),
+        unused(phase=Phase.JOINING),
+        unused(phase=Phase.FAILED),
+        unused(queue=OTHER),
+        a_lent_node(was_used=True),
+    ]
+    closed = close_breaker(registry(OPEN, *nodes), QUEUE)
+    assert closed == Breaker(strikes=-3)

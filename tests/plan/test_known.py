@@ -1,0 +1,56 @@
+"""What a run knows before it decides: times of a wrong clock, what could not be read."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from dnm.model.cluster import PodList
+from dnm.model.registry import Backoff, Phase, Registry
+from dnm.plan.known import without_future
+from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
+from tests.plan.worlds import UNREAD, World, pods, queue_map, two_namespaces, wanting
+
+
+def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
+    ahead = NOW + timedelta(days=900)
+    registry = Registry(
+        nodes={"a001": a_lent_node(Phase.RETURNING, since=ahead, retry_after=ahead)},
+        requests=(a_request(since=ahead),),
+        backoffs={"a": Backoff(failures=1, until=ahead, ask_at_most=1)},
+    )
+    mended = without_future(a_config(), registry, NOW)
+    assert mended.nodes["a001"].since == mended.requests[0].since == NOW
+    assert (mended.nodes["a001"].retry_after or ahead) <= NOW + timedelta(hours=1)
+    assert mended.backoffs["a"].until <= NOW + timedelta(hours=1)
+    assert without_future(a_config(), mended, NOW) == mended
+
+
+def test_a_document_that_can_not_be_read_is_no_empty_document() -> None:
+    unread = wanting(1).set(maps=UNREAD).known()
+    broken = wanting(1).set(maps=(queue_map(text="partitions: ["), None)).known()
+    for known in (unread, broken):
+        assert known.source is None and known.limits == {} and known.refusal
+        assert known.demand is not None
+
+
+def test_pods_that_can_not_be_read_are_no_empty_list() -> None:
+    known = World().set(pods=UNREAD).known()
+    assert known.demand is None and known.facts.working_pods is None
+    assert QUEUE in known.limits
+
+
+@pytest.mark.parametrize("cluster_wide", [True, False])
+def test_a_node_without_pods_is_only_empty_where_all_pods_are_seen(cluster_wide: bool) -> None:
+    seen = PodList(pods=pods(1, node="k1"), cluster_wide=cluster_wide)
+    facts = World().set(pods=seen).known().facts
+    assert facts.work_on("k1") == 1
+    assert facts.work_on("k2") == (0 if cluster_wide else None)
+
+
+def test_a_queue_s_unreadable_namespaces_are_named() -> None:
+    unread = {"two": "403", "elsewhere": "403"}
+    known = two_namespaces().set(pods=PodList(pods=(), unreadable=unread)).known()
+    assert known.unreadable_namespaces(QUEUE) == ["two"]
+    assert known.unreadable_namespaces("root.other") == []

@@ -1,0 +1,124 @@
+"""What a conversion request has brought: which nodes are its own, and when it is given up."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dnm.model.cluster import Mark
+from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
+from dnm.plan.facts import Facts
+from dnm.plan.requests import advance_request, advance_requests
+from tests.builders import NOW, QUEUE, a_batch_node, a_config, a_node, a_request, facts
+
+CONVERTER = ConverterProcess(pid=77, start_ticks=5)
+LONG_AGO = NOW - timedelta(hours=2)
+
+
+NEW = a_node("a002", mark=None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "seen", "joined", "left"),
+    [
+        pytest.param(a_request(ended=True), facts([NEW]), {"a002"}, None, id="label and name"),
+        pytest.param(
+            a_request(ended=True, names=("a009",)), facts([]), {"a009"}, None, id="named, to come"
+        ),
+        pytest.param(
+            a_request(ended=True, names=("x9",)),
+            facts([], [a_batch_node("x9", in_service=False)]),
+            {"x9"},
+            None,
+            id="named, to come, known to Slurm",
+        ),
+        pytest.param(a_request(ended=True, names=("done",)), facts([]), set(), 1, id="a word"),
+        pytest.param(
+            a_request(ended=True, names=("k1",)),
+            facts([a_node("k1", labels={}, mark=None)]),
+            set(),
+            1,
+            id="named, but of Kubernetes' own",
+        ),
+        pytest.param(
+            a_request(ended=True, names=("x9",)),
+            facts([a_node("x9", mark=None)]),
+            {"x9"},
+            None,
+            id="named and labelled under another name",
+        ),
+        pytest.param(
+            a_request(ended=True, known_nodes=("a002",)), facts([NEW]), set(), 1, id="was there"
+        ),
+        pytest.param(
+            a_request(ended=True),
+            facts([a_node("a002", labels={}, mark=None)]),
+            set(),
+            1,
+            id="no label",
+        ),
+        pytest.param(
+            a_request(ended=True),
+            facts([a_node("anvil-gpu", mark=None)]),
+            set(),
+            1,
+            id="only the same first letter",
+        ),
+        pytest.param(
+            a_request(ended=True),
+            facts([a_node("a002", mark=Mark(instance="x", node_type="a", namespace="", queue=""))]),
+            set(),
+            1,
+            id="marked by another instance",
+        ),
+        pytest.param(a_request(ended=True, count=3), facts([NEW]), {"a002"}, 2, id="came short"),
+        pytest.param(
+            a_request(converter=CONVERTER, count=2),
+            facts([NEW], running=frozenset([CONVERTER])),
+            set(),
+            2,
+            id="converter at work: it may be another host's",
+        ),
+        pytest.param(
+            a_request(converter=CONVERTER, count=2),
+            facts(
+                [NEW], running=frozenset([CONVERTER]), ended={"r1": Ended(names=("a002", "a003"))}
+            ),
+            {"a002"},
+            1,
+            id="converter at work that has named it",
+        ),
+        pytest.param(
+            a_request(ended=True, since=LONG_AGO), facts([]), set(), None, id="never came"
+        ),
+    ],
+)
+def test_what_a_request_brought(
+    request_: Any, seen: Facts, joined: set[str], left: int | None
+) -> None:
+    step = advance_request(a_config(), request_, frozenset(), seen)
+    assert set(step.joined) == joined
+    assert (step.request.count if step.request else None) == left
+    for entry in step.joined.values():
+        assert (entry.phase, entry.queue, entry.since) == (Phase.JOINING, QUEUE, NOW)
+
+
+def test_a_killed_run_s_request_gets_its_time_to_join_from_now() -> None:
+    step = advance_request(a_config(), a_request(since=LONG_AGO), frozenset(), facts([]))
+    assert step.request is not None and step.request.ended and step.request.since == NOW
+
+
+def test_a_request_that_brought_nothing_backs_off_once() -> None:
+    late = a_request(ended=True, since=LONG_AGO)
+    assert advance_request(a_config(), late, frozenset(), facts([])).conversion_failed
+    given_up = a_request(ended=True, since=LONG_AGO, is_given_up=True)
+    assert not advance_request(a_config(), given_up, frozenset(), facts([])).conversion_failed
+
+
+def test_a_node_that_one_request_has_taken_is_no_other_s() -> None:
+    first, second = a_request(id="r1", ended=True), a_request(id="r2", ended=True)
+    after = advance_requests(a_config(), Registry(requests=(first, second)), facts([NEW]))
+    assert list(after.nodes) == ["a002"]
+    assert [request.id for request in after.requests] == ["r2"]

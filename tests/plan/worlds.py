@@ -1,0 +1,185 @@
+"""What a plan is made of, in a few words: a snapshot and a registry that a case changes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from dnm.model.cluster import ConfigMap, Pod, PodList, PodShape
+from dnm.model.config import Config, NamespacePolicy
+from dnm.model.plan import Plan, Snapshot
+from dnm.model.queue_edit import QueueWants
+from dnm.model.registry import ConverterProcess, Phase, QueueStatus, Registry, RunRecord
+from dnm.model.value import Unreadable
+from dnm.plan.advance import Advanced, advance
+from dnm.plan.conversions import Converted, plan_conversions
+from dnm.plan.fences import Fenced, plan_fences
+from dnm.plan.known import Known, gather_known
+from dnm.plan.limits import PlannedLimits, plan_limits
+from dnm.plan.planner import make_plan
+from dnm.plan.returns import Returned, plan_returns
+from dnm.plan.standing_limits import StandingLimits, judge_limits
+from dnm.queues.edit import edit_source
+from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
+from tests.builders import (
+    FENCED,
+    NOW,
+    QUEUE,
+    a_batch_node,
+    a_config,
+    a_lent_node,
+    a_node,
+)
+from tests.site import WORKSHOP_QUEUES
+
+BIG = PodShape(request={"vcore": 100_000, "memory": 10**9, "pods": 1})
+SMALL = PodShape(request={"vcore": 1000, "memory": 10**9, "pods": 1})
+OLD = "2026-03-02T10:00:00Z"
+CONVERTER = ConverterProcess(pid=77, start_ticks=5)
+LONG_AGO = NOW - timedelta(hours=2)
+UNREAD = Unreadable(what="x", error="the API did not answer")
+
+
+def pods(count: int, shape: PodShape = BIG, **changes: Any) -> tuple[Pod, ...]:
+    values: dict[str, Any] = {
+        "namespace": "dev", "created": OLD, "app_id": "app", "queue": QUEUE, "is_yunikorn": True,
+    }  # fmt: skip
+    values |= changes
+    return tuple(Pod(name=f"p{n}", uid=f"u{n}", shape=shape, **values) for n in range(count))
+
+
+BASELINE = {"vcore": 80_000, "memory": 320 * 10**9}
+REMEMBERED = {
+    QUEUE: QueueStatus(
+        limit=BASELINE, baseline=BASELINE, lent={}, used={}, pending={}, pending_pods=0,
+        verdict="keep", reason="",
+    )
+}  # fmt: skip
+
+
+def queue_map(
+    lent: dict[str, dict[str, int]] | None = None, text: str = WORKSHOP_QUEUES
+) -> ConfigMap:
+    """The ConfigMap as dnm left it when these nodes served."""
+    plain = ConfigMap(
+        namespace="yunikorn", name="yunikorn-configs", resource_version="7",
+        data={"queues.yaml": text},
+    )  # fmt: skip
+    if not lent:
+        return plain
+    wants = QueueWants(instance_id="prod", nodes={QUEUE: lent}, remembered=REMEMBERED)
+    edit = edit_source(resolve_document(plain, None), wants)
+    assert not edit.refusal
+    return msgspec.structs.replace(
+        plain,
+        data={"queues.yaml": edit.text},
+        annotations={LEDGER_ANNOTATION: edit.ledger},
+    )
+
+
+class World:
+    """A snapshot and a registry; each change returns it, so that a case reads as a sentence."""
+
+    def __init__(self) -> None:
+        self.config = a_config(pending_grace=timedelta(0), global_cooldown=timedelta(seconds=30))
+        self.registry = Registry(last_run=RunRecord(queues=REMEMBERED))
+        self.pods: Any = ()
+        self.nodes: Any = [a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1})]
+        self.batch: Any = {f"a{n:03}": a_batch_node(f"a{n:03}") for n in range(50, 60)}
+        self.maps: Any = None
+
+    def with_pods(self, *pods: Pod) -> World:
+        self.pods = (*self.pods, *pods)
+        return self
+
+    def lent(self, name: str, phase: Phase = Phase.SERVING, **changes: Any) -> World:
+        entry = a_lent_node(phase, **changes)
+        self.registry = msgspec.structs.replace(
+            self.registry, nodes={**self.registry.nodes, name: entry}
+        )
+        return self
+
+    def node(self, name: str, **changes: Any) -> World:
+        self.nodes.append(a_node(name, **changes))
+        return self
+
+    def set(self, **changes: Any) -> World:
+        for name, value in changes.items():
+            setattr(self, name, value)
+        return self
+
+    def configured(self, **changes: Any) -> World:
+        self.config = msgspec.structs.replace(self.config, **changes)
+        return self
+
+    def recorded(self, **changes: Any) -> World:
+        self.registry = msgspec.structs.replace(self.registry, **changes)
+        return self
+
+    def snapshot(self) -> Snapshot:
+        lent = {n: dict(e.counted) for n, e in self.registry.nodes.items()
+                if e.phase is Phase.SERVING}  # fmt: skip
+        readable = isinstance(self.pods, tuple)
+        return Snapshot(
+            taken_at=NOW,
+            pods=PodList(pods=self.pods) if readable else self.pods,
+            nodes=tuple(self.nodes) if isinstance(self.nodes, list) else self.nodes,
+            queue_maps=self.maps or (queue_map(lent), None),
+            batch=self.batch,
+        )
+
+    def plan(self) -> Plan:
+        return make_plan(self.config, self.registry, self.snapshot())
+
+    # --- the stages, each from the one before it ----------------------------------------------
+
+    def known(self) -> Known:
+        return gather_known(self.config, self.registry, self.snapshot())
+
+    def advanced(self) -> Advanced:
+        return advance(self.known())
+
+    def standing(self) -> StandingLimits:
+        return judge_limits(self.advanced())
+
+    def fenced(self) -> Fenced:
+        return plan_fences(self.standing())
+
+    def limits(self) -> PlannedLimits:
+        return plan_limits(self.fenced())
+
+    def returned(self) -> Returned:
+        return plan_returns(self.limits())
+
+    def converted(self) -> Converted:
+        return plan_conversions(self.returned())
+
+
+def serving(**changes: Any) -> World:
+    return World().lent("a001", **changes).node("a001")
+
+
+def fenced() -> World:
+    return (
+        World()
+        .lent("a001", Phase.RELEASING, was_used=True)
+        .node("a001", is_cordoned=True, mark=FENCED)
+        .set(batch={"a001": a_batch_node(in_service=False)})
+    )
+
+
+def wanting(count: int = 1) -> World:
+    return World().with_pods(*pods(count))
+
+
+def two_namespaces() -> World:
+    """Two namespaces that share the queue."""
+    world = World()
+    more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))
+    return world.configured(namespaces={**world.config.namespaces, "two": more})
+
+
+def namespace_policy(config: Config, **changes: Any) -> dict[str, NamespacePolicy]:
+    return {"dev": msgspec.structs.replace(config.namespaces["dev"], **changes)}
