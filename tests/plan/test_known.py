@@ -31,7 +31,7 @@ def test_a_document_that_can_not_be_read_is_no_empty_document() -> None:
     unread = wanting(1).set(maps=UNREAD).known()
     broken = wanting(1).set(maps=(queue_map(text="partitions: ["), None)).known()
     for known in (unread, broken):
-        assert known.source is None and known.limits == {} and known.refusal
+        assert known.document is None and known.limits == {} and known.refusal
         assert known.demand is not None
 
 

@@ -256,6 +256,32 @@ def test_a_resource_that_registers_late_is_counted_and_a_moment_of_zero_is_not()
     assert step.entry is not None and step.entry.counted == {**SIZE, "nvidia.com/gpu": 4}
 
 
+GPU, HALF = "nvidia.com/gpu", {name: amount // 2 for name, amount in SIZE.items()}
+
+
+@pytest.mark.parametrize(
+    ("counted", "seen", "after"),
+    [
+        pytest.param(SIZE, SIZE, SIZE, id="the-same"),
+        pytest.param(SIZE, {**SIZE, GPU: 4}, {**SIZE, GPU: 4}, id="registers-late"),
+        pytest.param({**SIZE, GPU: 2}, {**SIZE, GPU: 4}, {**SIZE, GPU: 4}, id="grows"),
+        pytest.param({**SIZE, GPU: 4}, {**SIZE, GPU: 2}, {**SIZE, GPU: 4}, id="loses-two"),
+        pytest.param({**SIZE, GPU: 4}, {**SIZE, GPU: 0}, {**SIZE, GPU: 4}, id="shows-none"),
+        pytest.param({**SIZE, GPU: 4}, SIZE, {**SIZE, GPU: 4}, id="restarts"),
+        pytest.param(SIZE, {**SIZE, GPU: 0}, SIZE, id="has-none-yet"),
+        pytest.param(SIZE, HALF, SIZE, id="all-shrink"),
+    ],
+)
+@pytest.mark.parametrize("is_ready", [True, False], ids=["ready", "not-ready"])
+def test_what_is_counted_only_grows(
+    counted: dict[str, int], seen: dict[str, int], after: dict[str, int], is_ready: bool
+) -> None:
+    """Its queue was promised what it brought; a plugin that restarts shows less for a moment."""
+    node = a_node(allocatable=seen, is_ready=is_ready)
+    found = advance_node(a_config(), "a001", a_lent_node(counted=counted), facts([node]))
+    assert found.entry is not None and found.entry.counted == (after if is_ready else counted)
+
+
 def test_a_fence_that_is_not_seen_yet_never_leads_to_the_converter() -> None:
     step = advance_node(a_config(), "a001", a_lent_node(Phase.RELEASING), facts([a_node()]))
     assert not step.wants_return

@@ -1,0 +1,100 @@
+"""Requests for nodes: how many, whose, and which nodes they did not bring."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from dnm.model.plan import Reason, Verdict
+from dnm.model.registry import Backoff, Breaker, Phase
+from tests.builders import NOW, QUEUE
+from tests.plan.worlds import LONG_AGO, UNREAD, World, pods, wanting
+
+
+def asked(world: World) -> list[int]:
+    return [request.count for request in world.converted().requests]
+
+
+BACKED_OFF = {"a": Backoff(failures=2, until=LONG_AGO, ask_at_most=2)}
+TRIPPED = Breaker(strikes=3, tripped_at=LONG_AGO, demand="before", trips=1)
+
+
+@pytest.mark.parametrize(
+    ("world", "counts"),
+    [
+        pytest.param(wanting(3), [3], id="all-that-are-granted"),
+        pytest.param(wanting(3).configured(max_conversions_per_run=2), [2], id="per-run"),
+        pytest.param(wanting(3).recorded(backoffs=BACKED_OFF), [2], id="after-a-failure"),
+        pytest.param(wanting(3).recorded(breakers={QUEUE: TRIPPED}), [1], id="after-a-trip"),
+        pytest.param(
+            wanting(3).recorded(breakers={QUEUE: Breaker(strikes=2, trips=4)}),
+            [1],
+            id="while-a-chance-lasts",
+        ),
+        pytest.param(
+            wanting(3).recorded(breakers={QUEUE: Breaker(strikes=2)}), [3], id="strikes-alone"
+        ),
+    ],
+)
+def test_how_many_are_asked_for(world: World, counts: list[int]) -> None:
+    assert asked(world) == counts
+
+
+def test_a_chance_is_written_down() -> None:
+    converted = wanting(3).recorded(breakers={QUEUE: TRIPPED}).converted()
+    assert converted.registry.breakers == {QUEUE: Breaker(strikes=2, trips=1)}
+    assert converted.registry.last_conversion == NOW
+
+
+def test_a_trip_is_written_down_and_says_since_when() -> None:
+    converted = wanting(1).recorded(breakers={QUEUE: Breaker(strikes=3)}).converted()
+    tripped = converted.registry.breakers[QUEUE]
+    assert (tripped.tripped_at, tripped.trips, converted.requests) == (NOW, 1, ())
+    verdict = converted.verdicts[QUEUE]
+    assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.BREAKER)
+    assert verdict.detail == "3 since 2026-03-02 12:00:00 UTC"
+
+
+def test_changed_demand_before_its_chance_is_told_when_that_is() -> None:
+    breaker = Breaker(strikes=3, tripped_at=NOW, demand="before", trips=2)
+    verdict = wanting(1).recorded(breakers={QUEUE: breaker}).converted().verdicts[QUEUE]
+    assert verdict.detail.endswith("changed demand is tried after 2026-03-02 12:02:00 UTC")
+
+
+def test_nodes_that_it_did_not_bring_are_those_there_that_nobody_has_recorded() -> None:
+    """A recorded node is somebody's already; it must be free to be lent anew once it has left."""
+    world = wanting(3).node("a007", mark=None).node("a003", mark=None).node("b1", mark=None)
+    world.lent("a001", was_used=True).node("a001")
+    (request,) = world.converted().requests
+    assert request.known_nodes == ("a003", "a007")
+
+
+def test_requests_are_told_apart_and_recorded() -> None:
+    world = wanting(2)
+    converted = world.converted()
+    assert converted.registry.requests == converted.requests
+    assert converted.requests[0].id == "20260302T120000000000-1"
+
+
+@pytest.mark.parametrize(
+    ("world", "reason"),
+    [
+        pytest.param(World().set(pods=UNREAD), Reason.DEMAND_UNREADABLE, id="pods"),
+        pytest.param(wanting(1).set(nodes=UNREAD), Reason.QUEUE_UNREADABLE, id="nodes"),
+        pytest.param(wanting(1).set(maps=UNREAD), Reason.QUEUE_UNREADABLE, id="document"),
+    ],
+)
+def test_what_is_not_known_starts_nothing(world: World, reason: Reason) -> None:
+    converted = world.converted()
+    assert {one.reason for one in converted.verdicts.values()} == {reason}
+    assert not converted.requests and converted.registry.last_conversion is None
+
+
+def test_a_breaker_that_unused_nodes_trip_stops_only_conversions_for_pods() -> None:
+    world = World().with_pods(*pods(2))
+    for number in range(3):
+        world.lent(f"a00{number}", Phase.SERVING, since=NOW - timedelta(hours=1))
+        world.node(f"a00{number}", is_cordoned=True)
+    verdict = world.converted().verdicts[QUEUE]
+    assert verdict.reason is Reason.BREAKER and verdict.detail.startswith("3 since")

@@ -1,0 +1,103 @@
+"""Whose fence is lifted, who is fenced next, and who is not even asked about."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from dnm.model.cluster import PodList
+from dnm.model.plan import Reason, Verdict
+from dnm.model.registry import Pause, Phase
+from tests.builders import NOW, a_batch_node
+from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, serving
+
+PAUSED = Pause(since=LONG_AGO, reason="rack 7")
+
+
+def idle() -> World:
+    return serving(idle_since=LONG_AGO)
+
+
+@pytest.mark.parametrize(
+    ("world", "reason", "verdict"),
+    [
+        pytest.param(idle(), Reason.IDLE_LONG_ENOUGH, Verdict.REVERT, id="goes"),
+        pytest.param(idle().recorded(held=("a001",)), Reason.HELD, Verdict.KEEP, id="held"),
+        pytest.param(idle().recorded(pause=PAUSED), Reason.PAUSED, Verdict.WAIT, id="paused"),
+        pytest.param(
+            idle().recorded(pause=PAUSED, held=("a001",)), Reason.HELD, Verdict.KEEP, id="both"
+        ),
+        pytest.param(
+            idle().set(maps=UNREAD), Reason.QUEUE_UNREADABLE, Verdict.WAIT, id="no-document"
+        ),
+        pytest.param(
+            idle().configured(allowed_queue_prefixes=("root.other",)),
+            Reason.QUEUE_UNREADABLE,
+            Verdict.WAIT,
+            id="outside-the-prefixes",
+        ),
+        pytest.param(
+            idle().configured(max_reversions_per_run=0), Reason.BUDGET, Verdict.KEEP, id="budget"
+        ),
+    ],
+)
+def test_a_node_that_has_been_idle_long_enough(
+    world: World, reason: Reason, verdict: Verdict
+) -> None:
+    after = world.fenced()
+    assert (after.verdicts["a001"].reason, after.verdicts["a001"].verdict) == (reason, verdict)
+    goes = verdict is Verdict.REVERT
+    assert after.registry.nodes["a001"].phase is (Phase.RELEASING if goes else Phase.SERVING)
+
+
+@pytest.mark.parametrize(
+    ("world", "reason"),
+    [
+        pytest.param(fenced().recorded(held=("a001",)), Reason.HELD, id="held"),
+        pytest.param(fenced().with_pods(*pods(1)), Reason.DEMAND_RETURNED, id="wanted-again"),
+        pytest.param(
+            fenced().configured(allowed_queue_prefixes=("root.other",)),
+            Reason.QUEUE_UNREADABLE,
+            id="can-not-be-shrunk",
+        ),
+    ],
+)
+def test_what_speaks_for_a_fenced_node_lifts_its_fence(world: World, reason: Reason) -> None:
+    after = world.fenced()
+    assert after.verdicts["a001"].reason is reason
+    entry = after.registry.nodes["a001"]
+    assert (entry.phase, entry.since, entry.idle_since) == (Phase.SERVING, NOW, None)
+
+
+def test_a_pause_lifts_no_fence() -> None:
+    after = fenced().recorded(pause=PAUSED).fenced()
+    assert after.registry.nodes["a001"].phase is Phase.RELEASING
+
+
+def test_a_queue_whose_pods_are_not_all_known_loses_no_node() -> None:
+    world = idle().with_pods(*pods(1, SMALL, node="k1"))
+    seen = PodList(pods=world.pods, unreadable={"dev": "403"})
+    after = world.set(pods=seen).fenced()
+    assert after.registry.nodes["a001"].phase is Phase.SERVING
+
+
+@pytest.mark.parametrize("unread", ["pods", "nodes"])
+def test_nothing_is_fenced_or_lifted_blindly(unread: str) -> None:
+    for world in (idle(), fenced().with_pods(*pods(1))):
+        standing = world.set(**{unread: UNREAD}).standing()
+        after = world.fenced()
+        assert after.registry == standing.registry
+        assert after.verdicts == standing.advanced.verdicts
+
+
+def test_pods_found_to_wait_for_something_else_ask_for_nothing_in_the_same_run() -> None:
+    """They had an idle node, room and quota for its whole idle time, and did not start."""
+    world = serving(idle_since=LONG_AGO, since=NOW - timedelta(hours=9), was_used=True)
+    world.with_pods(*pods(2, SMALL, created="2026-03-02T03:00:00Z"))
+    world.set(batch={"a001": a_batch_node(in_service=False)})
+    after = world.fenced()
+    assert after.registry.nodes["a001"].phase is Phase.RELEASING
+    assert [one.count for one in after.registry.stalled.values()] == [2]
+    assert after.known.demand is not None and after.known.demand.groups == ()
+    assert world.standing().registry.stalled == {}

@@ -1,0 +1,154 @@
+"""What a run reads, and what it does not: a read that fails is a value in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from dnm.model.cluster import BatchNode, Claim, ConfigMap, Node, Pod, PodList
+from dnm.model.errors import KubeError
+from dnm.model.plan import Snapshot
+from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
+from dnm.model.value import Unreadable
+from dnm.run.snapshot import DEFAULTS_NAME, nothing_readable, take_snapshot
+from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
+from tests.plan.worlds import pods, queue_map
+
+PROCESS = ConverterProcess(pid=7, start_ticks=1)
+WHY = Unreadable(what="x", error="the API did not answer")
+
+
+class Cluster:
+    """The Kubernetes edge, with what it holds; remembers what it was asked."""
+
+    def __init__(self, **held: Any) -> None:
+        self.nodes: Any = (a_node(),)
+        self.pods: Any = PodList(pods=())
+        self.maps: dict[str, Any] = {"yunikorn-configs": queue_map()}
+        self.asked: list[str] = []
+        for name, value in held.items():
+            setattr(self, name, value)
+
+    def read_nodes(self) -> tuple[Node, ...] | Unreadable:
+        self.asked.append("nodes")
+        return self.nodes  # type: ignore[no-any-return]
+
+    def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
+        self.asked.append(f"pods {','.join(namespaces)}")
+        return self.pods  # type: ignore[no-any-return]
+
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        self.asked.append(f"{namespace}/{name}")
+        found = self.maps.get(name)
+        if isinstance(found, KubeError):
+            raise found
+        return found
+
+    def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable:
+        self.asked.append(f"claims of {','.join(pod.name for pod in pods)}")
+        return ()
+
+
+class Batch:
+    """The converter edge."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable:
+        self.asked.append("list")
+        return {"a050": a_batch_node("a050")}
+
+    def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
+        return frozenset(processes)
+
+    def find(self, key: str) -> ConverterProcess | None:
+        return None
+
+    def read_end(self, key: str) -> Ended:
+        return Ended(names=(key,))
+
+
+def take(cluster: Cluster, registry: Registry | None = None) -> tuple[Snapshot, list[str]]:
+    batch = Batch()
+    seen = take_snapshot(a_config(), registry or Registry(), cluster, batch, NOW)
+    return seen, [*cluster.asked, *batch.asked]
+
+
+def test_a_quiet_cluster_is_three_reads_and_no_question_to_slurm() -> None:
+    seen, asked = take(Cluster())
+    assert asked == ["nodes", "pods dev", "yunikorn/yunikorn-configs"]
+    assert (seen.taken_at, seen.batch, seen.claims, seen.yunikorn) == (NOW, None, (), None)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "registry"),
+    [
+        pytest.param(Cluster(pods=PodList(pods=pods(1))), Registry(), id="pods-wait"),
+        pytest.param(
+            Cluster(), Registry(nodes={"a001": a_lent_node(Phase.RELEASING)}), id="a-node-leaves"
+        ),
+        pytest.param(Cluster(), Registry(requests=(a_request(),)), id="a-request-is-open"),
+    ],
+)
+def test_slurm_is_asked_where_something_depends_on_it(cluster: Cluster, registry: Registry) -> None:
+    seen, asked = take(cluster, registry)
+    assert asked[-1] == "list" and isinstance(seen.batch, Mapping)
+
+
+def test_an_api_that_is_down_is_asked_once() -> None:
+    seen, asked = take(Cluster(nodes=WHY), Registry(requests=(a_request(),)))
+    assert asked == ["nodes"] and seen == nothing_readable(WHY, NOW)
+    assert seen.nodes == seen.pods == seen.queue_maps == WHY
+
+
+def test_a_document_that_can_not_be_read_is_told_by_its_name() -> None:
+    seen, _ = take(Cluster(maps={"yunikorn-configs": KubeError("403 Forbidden")}))
+    assert seen.queue_maps == Unreadable(
+        what="ConfigMap yunikorn/yunikorn-configs", error="403 Forbidden"
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "asks_defaults"),
+    [
+        pytest.param(None, True, id="no-map"),
+        pytest.param(queue_map(), False, id="a-document"),
+        pytest.param(
+            ConfigMap(
+                namespace="yunikorn",
+                name="yunikorn-configs",
+                resource_version="1",
+                data={"log.level": "0"},
+            ),
+            True,
+            id="a-map-without-a-document",
+        ),
+    ],
+)
+def test_yunikorn_s_defaults_speak_where_the_site_has_no_document(
+    found: ConfigMap | None, asks_defaults: bool
+) -> None:
+    defaults = queue_map()
+    seen, asked = take(Cluster(maps={"yunikorn-configs": found, DEFAULTS_NAME: defaults}))
+    assert (f"yunikorn/{DEFAULTS_NAME}" in asked) is asks_defaults
+    assert seen.queue_maps == (found, defaults if asks_defaults else None)
+
+
+def test_claims_are_read_of_pods_that_wait_with_one() -> None:
+    waiting = pods(1, claims=("data",))
+    running = pods(2, node="k1", claims=("data",))[1:]
+    _, asked = take(Cluster(pods=PodList(pods=(*waiting, *running))))
+    assert "claims of p0" in asked
+
+
+def test_calls_of_earlier_runs_are_looked_for() -> None:
+    entry = a_lent_node(Phase.RETURNING, converter=PROCESS)
+    registry = Registry(
+        nodes={"a001": entry}, requests=(a_request(), a_request(id="r2", ended=True))
+    )
+    seen, _ = take(Cluster(), registry)
+    assert seen.running_converters == {PROCESS}
+    assert set(seen.ended) == {"a001", "r1"}
