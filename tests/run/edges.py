@@ -1,0 +1,137 @@
+"""The two edges of a run as small models with state: what was done shows in what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
+from dnm.model.errors import ConverterError, KubeConflict, KubeError
+from dnm.model.registry import ConverterProcess, Ended, Registry
+from dnm.model.value import Unreadable
+from dnm.run.actuator import PREFIX
+from tests.plan.worlds import queue_map
+
+PROCESS = ConverterProcess(pid=77, start_ticks=5)
+
+
+class Kube:
+    """Nodes, pods and the ConfigMap of the queues. `refuses`: what fails, by its word."""
+
+    def __init__(self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self.pods = tuple(pods)
+        self.queues: ConfigMap | None = queue_map()
+        self.refuses: set[str] = set()
+        self.conflicts = 0  # so many patches meet a newer object first
+
+    def _check(self, word: str) -> None:
+        if word in self.refuses:
+            raise KubeError(f"{word}: 403 Forbidden")
+
+    def read_nodes(self) -> tuple[Node, ...] | Unreadable:
+        if "nodes" in self.refuses:
+            return Unreadable(what="nodes", error="nodes: 403 Forbidden")
+        return tuple(self.nodes.values())
+
+    def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
+        return PodList(pods=self.pods)
+
+    def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
+        return ()
+
+    def read_node(self, name: str) -> Node | None:
+        self._check(f"get {name}")
+        return self.nodes.get(name)
+
+    def read_pods_on(self, node: str) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self.pods if pod.node == node)
+
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        return self.queues if name == "yunikorn-configs" else None
+
+    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
+        self._check("write queues")
+        assert self.queues and config_map.resource_version == self.queues.resource_version
+        version = str(int(config_map.resource_version) + 1)
+        self.queues = msgspec.structs.replace(config_map, resource_version=version)
+        return self.queues
+
+    def patch_node(
+        self,
+        name: str,
+        *,
+        resource_version: str | None = None,
+        cordon: bool | None = None,
+        annotations: Mapping[str, str | None] = {},
+    ) -> None:
+        self._check(f"patch {name}")
+        node = self.nodes[name]
+        if self.conflicts:
+            self.conflicts -= 1
+            raise KubeConflict(f"{name} has changed")
+        assert resource_version == node.resource_version
+        changes: dict[str, Any] = {} if cordon is None else {"is_cordoned": cordon}
+        self.nodes[name] = msgspec.structs.replace(
+            node, mark=_marked(node.mark, annotations), **changes
+        )
+
+
+def _marked(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark:
+    fields: dict[str, Any] = msgspec.structs.asdict(mark) if mark else {}
+    for key, value in annotations.items():
+        name = key.removeprefix(PREFIX).replace("-", "_")
+        fields[name] = value == "true" if name == "fenced" else value
+    return Mark(**fields)
+
+
+class Converter:
+    """Remembers its calls; each ends at once as `ends` says, or is left at work."""
+
+    def __init__(self, batch: Iterable[BatchNode] = (), registry_path: Path | None = None) -> None:
+        self.batch: dict[str, BatchNode] | Unreadable = {node.name: node for node in batch}
+        self.calls: dict[str, list[str]] = {}
+        self.ends: dict[str, Ended] = {}
+        self.refuses = False
+        self.ended: list[ConverterProcess] = []
+        self.kept: list[str] = []
+        self.registry_path = registry_path
+        self.recorded: dict[str, Registry] = {}  # what was on disk when a call was started
+
+    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable:
+        return self.batch
+
+    def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
+        return frozenset()
+
+    def find(self, key: str) -> ConverterProcess | None:
+        return None
+
+    def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
+        if self.refuses:
+            raise ConverterError("it can't be started")
+        if self.registry_path is not None:
+            self.recorded[key] = msgspec.json.decode(self.registry_path.read_bytes(), type=Registry)
+        self.calls[key] = list(command)
+        return PROCESS
+
+    def end(self, process: ConverterProcess) -> bool:
+        self.ended.append(process)
+        return True
+
+    def read_end(self, key: str) -> Ended:
+        return self.ends.get(key, Ended())
+
+    def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None:
+        on_line("r0", "said between two runs")
+
+    def listen(
+        self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
+    ) -> Mapping[str, Ended]:
+        return {key: self.ends.get(key, Ended(exit_code=0)) for key in self.calls}
+
+    def forget_output(self, kept: Container[str]) -> None:
+        self.kept = [key for key in self.calls if key in kept]

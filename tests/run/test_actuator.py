@@ -1,0 +1,270 @@
+"""A plan carried out: written down before it is done, looked at once more, each step for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.cluster import Mark, Pod, PodShape
+from dnm.model.plan import (
+    Action,
+    EndConverter,
+    Fence,
+    MarkNode,
+    Outcome,
+    Plan,
+    ReturnNode,
+    StartConversion,
+    Unfence,
+)
+from dnm.model.registry import Ended, Phase, Registry
+from dnm.model.value import Unreadable
+from dnm.run.actuator import Actuator
+from tests.builders import (
+    FENCED,
+    MARK,
+    NOW,
+    QUEUE,
+    a_batch_node,
+    a_config,
+    a_lent_node,
+    a_node,
+    a_request,
+)
+from tests.plan.worlds import World, queue_map
+from tests.run.edges import PROCESS, Converter, Kube
+
+BARE, OPEN = a_node(mark=None), a_node()
+CORDONED, SHUT = a_node(is_cordoned=True), a_node(is_cordoned=True, mark=FENCED)
+STRANGER = Mark(instance="validation", node_type="a", namespace="dev", queue=QUEUE)
+AWAY = a_batch_node(in_service=False)
+POD = Pod(namespace="dev", name="p", shape=PodShape(request={"pods": 1}), node="a001")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o755)
+    return tmp_path
+
+
+def apply(
+    home: Path, kube: Kube, converter: Converter, actions: list[Action], **registry: Any
+) -> Outcome:
+    plan = Plan(registry=Registry(**registry), actions=tuple(actions))
+    return carry_out(home, kube, converter, plan)
+
+
+def carry_out(
+    home: Path, kube: Kube, converter: Converter, plan: Plan, is_stopped: bool = False
+) -> Outcome:
+    config = a_config(home)
+    converter.registry_path = config.converted_nodes_path
+    outcome = Actuator(config, kube, converter, lambda: is_stopped, lambda: NOW).apply_plan(plan)
+    on_disk = msgspec.json.decode(config.converted_nodes_path.read_bytes(), type=Registry)
+    assert on_disk == outcome.registry
+    return outcome
+
+
+# --- marks and fences ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "after", "is_done"),
+    [
+        pytest.param(MarkNode(node="a001", mark=MARK), BARE, OPEN, True, id="mark"),
+        pytest.param(Fence(node="a001"), OPEN, SHUT, True, id="fence"),
+        pytest.param(Fence(node="a001"), CORDONED, CORDONED, False, id="an-admin-was-first"),
+        pytest.param(Unfence(node="a001"), SHUT, OPEN, True, id="unfence"),
+        pytest.param(Unfence(node="a001"), CORDONED, CORDONED, False, id="an-admin's-cordon"),
+        pytest.param(Unfence(node="a001"), a_node(mark=FENCED), OPEN, True, id="lifted-by-hand"),
+    ],
+)
+def test_a_node_is_looked_at_just_before_it_is_touched(
+    home: Path, action: Action, before: Any, after: Any, is_done: bool
+) -> None:
+    kube = Kube([before])
+    outcome = apply(home, kube, Converter(), [action], nodes={"a001": a_lent_node()})
+    assert kube.nodes["a001"] == after
+    assert bool(outcome.actions) is is_done and not outcome.errors
+
+
+def test_the_first_to_mark_a_node_has_it(home: Path) -> None:
+    kube = Kube([a_node(mark=STRANGER)])
+    mark = MarkNode(node="a001", mark=MARK)
+    outcome = apply(home, kube, Converter(), [mark], nodes={"a001": a_lent_node()})
+    assert kube.nodes["a001"].mark == STRANGER and outcome.registry.nodes == {}
+    assert "marked by another instance first" in outcome.errors[0]
+
+
+@pytest.mark.parametrize(("conflicts", "is_done"), [(2, True), (3, False)])
+def test_a_node_that_others_change_is_read_again_three_times(
+    home: Path, conflicts: int, is_done: bool
+) -> None:
+    kube = Kube([OPEN])
+    kube.conflicts = conflicts
+    outcome = apply(home, kube, Converter(), [Fence(node="a001")], nodes={"a001": a_lent_node()})
+    assert (kube.nodes["a001"] == SHUT) is is_done
+    assert bool(outcome.errors) is not is_done
+
+
+def test_a_step_that_fails_is_its_own_affair(home: Path) -> None:
+    kube = Kube([OPEN, a_node("a002")])
+    kube.refuses.add("patch a001")
+    nodes = {"a001": a_lent_node(), "a002": a_lent_node()}
+    actions: list[Action] = [Fence(node="a001"), Fence(node="a002")]
+    outcome = apply(home, kube, Converter(), actions, nodes=nodes)
+    assert kube.nodes["a002"].is_fenced and not kube.nodes["a001"].is_cordoned
+    assert outcome.errors == ("action=Fence node=a001 error='patch a001: 403 Forbidden'",)
+
+
+# --- the queue document ----------------------------------------------------------------------
+
+
+def _growing() -> Plan:
+    """A node has joined, another one is to be fenced, one more is asked for."""
+    world = World().lent("a001", Phase.JOINING).node("a001", mark=None)
+    plan = world.plan()
+    request = a_request(known_nodes=())
+    return msgspec.structs.replace(
+        plan,
+        actions=(*plan.actions, StartConversion(request=request)),
+        registry=msgspec.structs.replace(plan.registry, requests=(request,)),
+    )
+
+
+def test_limits_are_written_with_their_ledger(home: Path) -> None:
+    kube, converter = Kube([BARE]), Converter()
+    kube.queues = queue_map()
+    outcome = carry_out(home, kube, converter, _growing())
+    assert kube.queues is not None and "vcore: 208" in kube.queues.data["queues.yaml"]
+    assert any(line.startswith("action=set-limit") for line in outcome.actions)
+    assert list(converter.calls) == ["r1"] and not outcome.errors
+
+
+def test_a_failed_edit_ends_the_actions_and_what_was_not_asked_for_is_forgotten(
+    home: Path,
+) -> None:
+    kube, converter = Kube([BARE]), Converter()
+    kube.refuses.add("write queues")
+    outcome = carry_out(home, kube, converter, _growing())
+    assert kube.queues == queue_map() and converter.calls == {}
+    assert outcome.registry.requests == () and len(outcome.errors) == 1
+    assert outcome.errors[0].startswith("action=SetQueueLimits")
+
+
+def test_a_node_that_could_not_be_marked_counts_for_no_queue(home: Path) -> None:
+    kube = Kube([BARE])
+    kube.refuses.add("patch a001")
+    outcome = carry_out(home, kube, Converter(), _growing())
+    assert kube.queues is not None and "vcore: 208" not in kube.queues.data["queues.yaml"]
+    assert len(outcome.errors) == 1 and "action=MarkNode" in outcome.errors[0]
+
+
+# --- the converter ---------------------------------------------------------------------------
+
+
+def test_a_signal_ends_the_actions_and_the_next_run_asks_anew(home: Path) -> None:
+    kube, converter = Kube([BARE]), Converter()
+    outcome = carry_out(home, kube, converter, _growing(), is_stopped=True)
+    assert kube.nodes["a001"] == BARE and converter.calls == {}
+    assert outcome.registry.requests == ()
+    assert outcome.errors == ("ended by a signal: the next run goes on from here",)
+
+
+@pytest.mark.parametrize(
+    ("end", "is_given_up"),
+    [
+        pytest.param(Ended(exit_code=0, names=("a050",)), False, id="succeeded"),
+        pytest.param(Ended(exit_code=3, names=("a050",)), False, id="failed-with-a-name"),
+        pytest.param(Ended(exit_code=3), True, id="failed"),
+    ],
+)
+def test_how_a_conversion_ended_is_written_down(home: Path, end: Ended, is_given_up: bool) -> None:
+    converter, request = Converter(), a_request()
+    converter.ends = {"r1": end}
+    actions: list[Action] = [StartConversion(request=request)]
+    outcome = apply(home, Kube(), converter, actions, requests=(request,))
+    assert converter.recorded["r1"].requests == (request,)  # before the converter was started
+    (ended,) = outcome.registry.requests
+    assert (ended.ended, ended.names, ended.is_given_up) == (True, end.names, is_given_up)
+    assert ("a" in outcome.registry.backoffs) is is_given_up
+    assert bool(outcome.errors) is bool(end.error)
+
+
+def test_a_converter_that_can_not_be_started_backs_off(home: Path) -> None:
+    converter, request = Converter(), a_request()
+    converter.refuses = True
+    actions: list[Action] = [StartConversion(request=request)]
+    outcome = apply(home, Kube(), converter, actions, requests=(request,))
+    assert outcome.registry.backoffs["a"].last_error == "it can't be started"
+
+
+def test_a_converter_that_takes_long_is_left_at_work(home: Path) -> None:
+    converter, request = Converter(), a_request()
+    converter.ends = {"r1": Ended(left_running=True)}
+    actions: list[Action] = [StartConversion(request=request)]
+    outcome = apply(home, Kube(), converter, actions, requests=(request,))
+    (left,) = outcome.registry.requests
+    assert left.converter == PROCESS and not left.ended
+    assert outcome.actions[-1] == "action=leave converter=r1 sentence='it is still at work'"
+
+
+def test_a_converter_that_hangs_is_ended_and_said_to_be(home: Path) -> None:
+    converter, request = Converter(), a_request(converter=PROCESS)
+    actions: list[Action] = [EndConverter(key="r1", process=PROCESS)]
+    outcome = apply(home, Kube(), converter, actions, requests=(request,))
+    assert converter.ended == [PROCESS] and outcome.registry.requests[0].is_given_up
+    assert "ran out of its time" in outcome.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("node", "pods", "batch", "is_called"),
+    [
+        pytest.param(SHUT, [], {"a001": AWAY}, True, id="fenced-empty-and-away"),
+        pytest.param(None, [], {"a001": AWAY}, True, id="gone-from-kubernetes"),
+        pytest.param(OPEN, [], {"a001": AWAY}, False, id="not-fenced"),
+        pytest.param(CORDONED, [], {"a001": AWAY}, False, id="an-admin's-cordon"),
+        pytest.param(a_node(mark=FENCED), [], {"a001": AWAY}, False, id="uncordoned-by-hand"),
+        pytest.param(SHUT, [POD], {"a001": AWAY}, False, id="a-pod-landed"),
+        pytest.param(
+            SHUT,
+            [msgspec.structs.replace(POD, is_daemonset=True)],
+            {"a001": AWAY},
+            True,
+            id="a-daemonset's-pod",
+        ),
+        pytest.param(SHUT, [], {"a001": a_batch_node()}, False, id="slurm-has-it"),
+        pytest.param(SHUT, [], {}, False, id="slurm-does-not-know-it"),
+        pytest.param(
+            SHUT, [], {"a001": a_batch_node(in_service=None)}, False, id="slurm-can't-tell"
+        ),
+        pytest.param(SHUT, [], Unreadable(what="x", error="mute"), False, id="slurm-is-mute"),
+    ],
+)
+def test_the_last_look_before_a_node_is_given_back(
+    home: Path, node: Any, pods: list[Pod], batch: Any, is_called: bool
+) -> None:
+    kube, converter = Kube([node] if node else [], pods), Converter()
+    converter.batch = batch
+    nodes = {"a001": a_lent_node(Phase.RETURNING)}
+    outcome = apply(home, kube, converter, [ReturnNode(node="a001")], nodes=nodes)
+    entry = outcome.registry.nodes["a001"]
+    assert (list(converter.calls) == ["a001"]) is is_called
+    assert entry.attempts == (1 if is_called else 0)
+    if is_called:
+        before = converter.recorded["a001"].nodes["a001"]
+        assert before.attempts == 1 and before.retry_after is not None  # before it was started
+        assert converter.calls["a001"][1:] == ["--set", "batch", "--node-name", "a001"]
+
+
+def test_a_return_that_failed_waits_before_it_is_tried_again(home: Path) -> None:
+    kube, converter = Kube([SHUT]), Converter([AWAY])
+    converter.ends = {"a001": Ended(exit_code=4, last_lines=("no power",))}
+    nodes = {"a001": a_lent_node(Phase.RETURNING)}
+    outcome = apply(home, kube, converter, [ReturnNode(node="a001")], nodes=nodes)
+    entry = outcome.registry.nodes["a001"]
+    assert entry.retry_after is not None and entry.retry_after > NOW and not entry.is_handed_over
+    assert "exit code 4: no power" in entry.error and entry.error in outcome.errors[0]

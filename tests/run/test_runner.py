@@ -1,0 +1,136 @@
+"""One pass from lock to record: what it writes, what it leaves alone, and its exit code."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dnm.model.config import Config
+from dnm.model.errors import ExitCode, KubeError, LockedError
+from dnm.model.plan import Pass
+from dnm.model.registry import Ended, Pause, Phase, Registry
+from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.run.registry import load_registry, save_registry
+from dnm.run.runner import change_registry, make_pass_plan, run_lock, run_pass
+from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node
+from tests.plan.worlds import pods
+from tests.run.edges import Converter, Kube
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    tmp_path.chmod(0o755)
+    return a_config(tmp_path, pending_grace=timedelta(0))
+
+
+def run(
+    config: Config, kube: Kube, converter: Converter, at: datetime = NOW, stop: bool = False
+) -> Pass:
+    return run_pass(config, {}, lambda: stop, lambda: at, lambda *_: (kube, converter))
+
+
+def cluster(count: int = 0) -> tuple[Kube, Converter]:
+    """A node of Kubernetes' own without room, pods that wait, and batch nodes at hand."""
+    own = a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1})
+    batch = [a_batch_node(f"a{number:03}") for number in range(50, 60)]
+    return Kube([own], pods(count)), Converter(batch)
+
+
+def test_a_run_without_anything_to_do_rewrites_nothing_from_the_second_on(config: Config) -> None:
+    kube, converter = cluster()
+    first = run(config, kube, converter)
+    assert (first.exit_code, first.plan.actions) == (ExitCode.OK, ())
+    content = config.converted_nodes_path.read_bytes()
+    inode = config.converted_nodes_path.stat().st_ino
+    run(config, kube, converter, NOW + timedelta(minutes=1))
+    assert config.converted_nodes_path.read_bytes() == content
+    assert config.converted_nodes_path.stat().st_ino == inode
+
+
+def test_what_a_run_saw_and_did_is_recorded(config: Config) -> None:
+    kube, converter = cluster(count=2)
+    result = run(config, kube, converter)
+    recorded = load_registry(config, NOW)
+    assert result.outcome is not None
+    assert recorded.requests == result.outcome.registry.requests != ()
+    assert recorded.last_run.acted_at == NOW
+    assert [line.split()[0] for line in recorded.last_run.actions] == ["action=convert"]
+    assert recorded.last_run.queues == result.plan.status
+
+
+def test_planning_writes_nothing_anywhere(config: Config) -> None:
+    kube, converter = cluster(count=2)
+    plan, _ = make_pass_plan(config, {}, lambda: NOW, lambda *_: (kube, converter))
+    assert plan.actions and converter.calls == {}
+    assert list(config.state_dir.iterdir()) == []
+
+
+def _unreachable(*_: object) -> tuple[Kube, Converter]:
+    raise KubeError("no route to the API server")
+
+
+def test_a_cluster_that_does_not_answer_is_an_error_and_nothing_is_touched(config: Config) -> None:
+    before = Registry(nodes={"a001": a_lent_node()})
+    save_registry(config.converted_nodes_path, before)
+    result = run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
+    assert result.exit_code == ExitCode.FAILED
+    assert "no route to the API server" in result.plan.errors
+    assert load_registry(config, NOW).nodes["a001"].phase is Phase.SERVING
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "end"),
+    [
+        pytest.param(ExitCode.OK, Ended(exit_code=0), id="converged"),
+        pytest.param(ExitCode.FAILED, Ended(exit_code=3), id="an-action-failed"),
+    ],
+)
+def test_one_failure_is_told_by_the_exit_code(
+    config: Config, exit_code: ExitCode, end: Ended
+) -> None:
+    kube, converter = cluster(count=1)
+    converter.listen = lambda *_: dict.fromkeys(converter.calls, end)  # type: ignore[method-assign]
+    assert run(config, kube, converter).exit_code == exit_code
+
+
+def test_a_document_that_needs_a_person_is_told_by_the_exit_code(config: Config) -> None:
+    kube, converter = cluster()
+    assert kube.queues is not None
+    kube.queues = replace(kube.queues, annotations={LEDGER_ANNOTATION: '{"version": 2}'})
+    assert run(config, kube, converter).exit_code == ExitCode.NEEDS_PERSON
+
+
+def test_two_runs_at_a_time_are_one_too_many(config: Config) -> None:
+    kube, converter = cluster(count=1)
+    with run_lock(config), pytest.raises(LockedError, match="another run holds the lock"):
+        run(config, kube, converter)
+    assert converter.calls == {}
+
+
+def test_a_person_s_change_keeps_the_time_of_the_last_run(config: Config) -> None:
+    run(config, *cluster())
+    path = config.converted_nodes_path
+    os.utime(path, (1_000_000, 1_000_000))
+    paused = Pause(since=NOW)
+    assert change_registry(config, lambda one: _paused(one, paused))
+    assert load_registry(config, NOW).pause == paused
+    assert path.stat().st_mtime == 1_000_000
+    assert not change_registry(config, lambda one: one)
+
+
+def _paused(registry: Registry, pause: Pause) -> Registry:
+    changed: Registry = replace(registry, pause=pause)
+    return changed
+
+
+@pytest.mark.parametrize("is_at_work", [True, False], ids=["left-at-work", "ended"])
+def test_output_is_kept_of_calls_that_somebody_waits_for(config: Config, is_at_work: bool) -> None:
+    kube, converter = cluster(count=1)
+    end = Ended(left_running=True) if is_at_work else Ended(exit_code=0)
+    converter.listen = lambda *_: dict.fromkeys(converter.calls, end)  # type: ignore[method-assign]
+    run(config, kube, converter)
+    assert converter.calls and converter.kept == (list(converter.calls) if is_at_work else [])
