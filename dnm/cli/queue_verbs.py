@@ -14,7 +14,7 @@ from dnm.model.printable import columns, printable, terminal_width
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
-from dnm.queues.decode import Violation
+from dnm.queues.decode import RuleViolation
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.files import Judgement, judge_file, judge_text
 from dnm.queues.ledger import lent_amounts
@@ -42,7 +42,7 @@ def check_cluster(
     source = read_source(kube, *place)
     judged = judge_text(_name_of(source), source.text)
     advice = [
-        Violation(rule="document", queue="", line=0, message=message)
+        RuleViolation(rule="document", queue="", line=0, message=message)
         for message in (source.refusal, *source.warnings)
         if message
     ]
@@ -51,11 +51,11 @@ def check_cluster(
         try:
             reason = yunikorn.validate(source.text)
         except YunikornError as error:
-            advice.append(Violation(rule="yunikorn", queue="", line=0, message=str(error)))
+            advice.append(RuleViolation(rule="yunikorn", queue="", line=0, message=str(error)))
         else:
             if reason and not violations:
                 message = f"YuniKorn itself refuses it: {reason}"
-                violations.append(Violation(rule="yunikorn", queue="", line=0, message=message))
+                violations.append(RuleViolation(rule="yunikorn", queue="", line=0, message=message))
     whole = Judgement(
         file=judged.file,
         violations=tuple(violations),
@@ -84,7 +84,7 @@ def _report(judged: list[Judgement], as_json: bool) -> int:
 
 
 def _judgement_document(judged: Judgement) -> dict[str, Any]:
-    def plain(found: Violation) -> dict[str, Any]:
+    def plain(found: RuleViolation) -> dict[str, Any]:
         return {
             "rule": found.rule,
             "queue": found.queue,

@@ -8,27 +8,27 @@ from collections.abc import Iterable, Mapping
 from dnm.model.quantity import QuantityError, format_amount, parse_yunikorn
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
-from dnm.queues.decode import Violation
+from dnm.queues.decode import RuleViolation
 from dnm.queues.schema import Queue
-from dnm.queues.tree import QueueTree
+from dnm.queues.tree import DocumentTree
 from dnm.queues.validation import amounts_of
 
 _DELAYS = ("quota.preemption.delay", "preemption.quota.delay")  # of 1.9, of 1.8
 _NO_DELAY = frozenset(("", "0", "0s", "0m", "0h"))
 
 
-def warn_of_quota_preemption(tree: QueueTree, queues: Iterable[str]) -> tuple[str, ...]:
-    """Queues whose pods YuniKorn (1.8 and later) would kill when their max is lowered."""
+def warn_of_quota_preemption(tree: DocumentTree, queues: Iterable[str]) -> tuple[str, ...]:
+    """Names the queues whose pods YuniKorn (1.8 and later) would kill when their max is lowered."""
     partition = tree.partition
     if partition is None or not partition.preemption.quotapreemptionenabled:
         return ()
     warnings = []
     for path in queues:
-        for place in lineage(path):
-            delay = _delay_of(tree, place)
+        for above in lineage(path):
+            delay = _delay_of(tree, above)
             if delay not in _NO_DELAY:
                 warnings.append(
-                    f"{path}: quota preemption is on ({place} has a delay of {delay}): pods above "
+                    f"{path}: quota preemption is on ({above} has a delay of {delay}): pods above "
                     "a lowered max are killed after it. dnm never lowers below what is allocated, "
                     "but pods that start meanwhile can be hit"
                 )
@@ -36,14 +36,14 @@ def warn_of_quota_preemption(tree: QueueTree, queues: Iterable[str]) -> tuple[st
     return tuple(warnings)
 
 
-def _delay_of(tree: QueueTree, path: str) -> str:
+def _delay_of(tree: DocumentTree, path: str) -> str:
     queue = tree.written.get(path)
     properties = (queue.properties or {}) if queue is not None else {}
     return next((properties[name].strip() for name in _DELAYS if name in properties), "")
 
 
-def warn_of_gangs(tree: QueueTree, largest: Mapping[str, Resources]) -> tuple[str, ...]:
-    """Queues with gang applications; `largest`: what the largest of each asks for."""
+def warn_of_gangs(tree: DocumentTree, largest: Mapping[str, Resources]) -> tuple[str, ...]:
+    """Names the queues with gang applications; `largest`: what the largest of each asks for."""
     warnings = []
     for path, ask in sorted(largest.items()):
         if not any(ask.values()) or path not in tree.queues:
@@ -54,9 +54,9 @@ def warn_of_gangs(tree: QueueTree, largest: Mapping[str, Resources]) -> tuple[st
             "max is not lowered below that"
         )
         tight = [
-            place
-            for place in lineage(path)
-            if any(ask.get(name, 0) > amount for name, amount in tree.queues[place].max.items())
+            above
+            for above in lineage(path)
+            if any(ask.get(name, 0) > amount for name, amount in tree.queues[above].max.items())
         ]
         if tight:
             text += (
@@ -67,12 +67,13 @@ def warn_of_gangs(tree: QueueTree, largest: Mapping[str, Resources]) -> tuple[st
     return tuple(warnings)
 
 
-def advise(tree: QueueTree) -> tuple[Violation, ...]:
-    """What YuniKorn accepts and then does something surprising with; never part of the verdict."""
-    found: list[Violation] = []
+def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
+    """Lists what YuniKorn accepts and then does something surprising with, in the order of
+    lines."""
+    found: list[RuleViolation] = []
 
     def advice(rule: str, queue: str, line: int, message: str) -> None:
-        found.append(Violation(rule=rule, queue=queue, line=line, message=message))
+        found.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
 
     if tree.refusal:
         advice("document", "", 1, tree.refusal)

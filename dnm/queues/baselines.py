@@ -18,7 +18,7 @@ from dnm.model.queue_edit import QueueWants
 from dnm.model.queue_path import lineage
 from dnm.model.registry import QueueStatus
 from dnm.queues.ledger import Ledger, Section, lent_amounts, sum_resources
-from dnm.queues.tree import LimitPlace, QueueTree
+from dnm.queues.tree import DocumentTree, LimitPlace
 
 
 class Reading(Enum):
@@ -29,6 +29,8 @@ class Reading(Enum):
 
 
 class Baseline(NamedTuple):
+    """One limit without lent nodes, in YuniKorn's grammar and units."""
+
     text: str
     amount: int
     is_frozen: bool = False
@@ -38,19 +40,20 @@ class Baseline(NamedTuple):
 # --- what the document says now --------------------------------------------------------------
 
 
-def current(tree: QueueTree, place: LimitPlace) -> tuple[str, int]:
+def current(tree: DocumentTree, place: LimitPlace) -> tuple[str, int]:
+    """Returns a limit as it is written, and its amount in YuniKorn's units."""
     text = tree.places[place].text
     return text, parse_yunikorn(place.resource, text)
 
 
-def _is_limit(tree: QueueTree, place: LimitPlace) -> bool:
+def _is_limit(tree: DocumentTree, place: LimitPlace) -> bool:
     """Whether the number limits or guarantees anything: an all-zero max is no limit, and a zero
     guarantee none."""
     queue = tree.queues[place.queue]
     return bool(queue.max) if place.kind == "max" else queue.guaranteed.get(place.resource, 0) > 0
 
 
-def compare(tree: QueueTree, ledger: Ledger) -> dict[LimitPlace, Baseline]:
+def compare(tree: DocumentTree, ledger: Ledger) -> dict[LimitPlace, Baseline]:
     """Returns the baseline of every limit of the document, by the three-way comparison."""
     lent = lent_amounts(ledger.sections.values())
     known = {
@@ -71,7 +74,7 @@ def compare(tree: QueueTree, ledger: Ledger) -> dict[LimitPlace, Baseline]:
     return known
 
 
-def _compare_one(tree: QueueTree, ledger: Ledger, place: LimitPlace, lent: int) -> Baseline:
+def _compare_one(tree: DocumentTree, ledger: Ledger, place: LimitPlace, lent: int) -> Baseline:
     text, amount = current(tree, place)
     entry = ledger.entries.get(place)
     if entry is not None:
@@ -92,7 +95,7 @@ def _compare_one(tree: QueueTree, ledger: Ledger, place: LimitPlace, lent: int) 
 
 
 def recover(
-    tree: QueueTree, known: dict[LimitPlace, Baseline], wants: QueueWants
+    tree: DocumentTree, known: dict[LimitPlace, Baseline], wants: QueueWants
 ) -> dict[LimitPlace, Baseline]:
     """Returns the baselines without what this instance lent, judged by what its last run remembers:
     either all limits contain it or none does. Raises QueueError for anything else: that is for a
@@ -143,7 +146,7 @@ def _direct(remembered: Mapping[str, QueueStatus]) -> dict[str, dict[str, int]]:
 
 
 def _contains(
-    tree: QueueTree,
+    tree: DocumentTree,
     known: Baseline,
     place: LimitPlace,
     lent: int,
@@ -178,7 +181,9 @@ def _undecided(why: str) -> QueueError:
 # --- when a person says it ------------------------------------------------------------------
 
 
-def declared(tree: QueueTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:
+def declared(tree: DocumentTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:
+    """Returns the baseline that follows from what a person says. Raises QueueError for a limit that
+    can't contain what is lent."""
     text, amount = current(tree, place)
     if reading is Reading.BASELINE or not lent:
         return Baseline(text, amount)

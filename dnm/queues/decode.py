@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dnm.model.value import Value
-from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, Node
+from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, YamlNode
 
 
-class Violation(Value):
+class RuleViolation(Value):
     """What YuniKorn would refuse or, as advice, what it takes but should not be given."""
 
     rule: str
@@ -33,8 +33,8 @@ class Struct:
     line = 0
 
 
-Reader = Callable[["Decoder", Node, Any], Any]
-Put = Callable[[str, Node, Node], None]
+Reader = Callable[["Decoder", YamlNode, Any], Any]
+Put = Callable[[str, YamlNode, YamlNode], None]
 UNSET: Final = object()
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
@@ -61,14 +61,14 @@ class Abort(Exception):
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
-        self.violation = Violation(rule="yaml", queue="", line=line, message=message)
+        self.violation = RuleViolation(rule="yaml", queue="", line=line, message=message)
 
 
 class Decoder:
     """`problems` is empty if and only if YuniKorn reads the document."""
 
     def __init__(self) -> None:
-        self.problems: list[Violation] = []
+        self.problems: list[RuleViolation] = []
         self.merged: set[str] | None = None  # keys that a merge may not set again
         self._reads = 0
         self._alias_reads = 0
@@ -78,19 +78,19 @@ class Decoder:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the text being read is used in more than one place."""
+        """Tells whether the text being read is used in more than one place."""
         return self._shared_depth > 0
 
-    def problem(self, node: Node, message: str) -> None:
-        self.problems.append(Violation(rule="yaml", queue="", line=node.line, message=message))
+    def problem(self, node: YamlNode, message: str) -> None:
+        self.problems.append(RuleViolation(rule="yaml", queue="", line=node.line, message=message))
 
-    def mismatch(self, node: Node, wanted: str) -> object:
+    def mismatch(self, node: YamlNode, wanted: str) -> object:
         what = f"`{node.value[:40]}`" if node.kind is SCALAR else f"a {node.kind}"
         self.problem(node, f"{what} stands where {wanted} belongs")
         return UNSET
 
-    def read(self, node: Node, reader: Reader, target: Any = None) -> Any:
-        """What `reader` makes of the node, or of what the alias stands for."""
+    def read(self, node: YamlNode, reader: Reader, target: Any = None) -> Any:
+        """Returns what `reader` makes of the node, or of what the alias stands for."""
         self._reads += 1
         if self._alias_depth:
             self._alias_reads += 1
@@ -105,7 +105,7 @@ class Decoder:
         finally:
             self._shared_depth -= 1
 
-    def _follow(self, node: Node, reader: Reader, target: Any) -> Any:
+    def _follow(self, node: YamlNode, reader: Reader, target: Any) -> Any:
         assert node.target is not None
         if id(node) in self._open_aliases:
             raise Abort(node.line, f"anchor '{node.value}' contains itself")
@@ -117,7 +117,7 @@ class Decoder:
             self._open_aliases.discard(id(node))
             self._alias_depth -= 1
 
-    def _stop_at_excess(self, node: Node) -> None:
+    def _stop_at_excess(self, node: YamlNode) -> None:
         """go-yaml's bound: 99 % of the reads up to 400,000, falling to 10 % at 4,000,000."""
         low, high = 400_000, 4_000_000
         allowed = 0.99 - 0.89 * min(max(self._reads - low, 0) / (high - low), 1)
@@ -128,7 +128,7 @@ class Decoder:
 # --- scalars ---------------------------------------------------------------------------------
 
 
-def _resolve(node: Node) -> Any:
+def _resolve(node: YamlNode) -> Any:
     """go-yaml's resolve(): None, bool, int, float or text; anything else as its text."""
     tag, text = node.tag, node.value
     is_text = tag == "!!str" or (tag in ("", "!") and node.style != "")
@@ -172,8 +172,8 @@ def _resolve_plain(text: str) -> tuple[str, Any]:
     return "!!str", text
 
 
-def read_text(decoder: Decoder, node: Node, target: Any = None) -> Any:
-    """Any scalar, as it is written."""
+def read_text(decoder: Decoder, node: YamlNode, target: Any = None) -> Any:
+    """Reads any scalar as it is written."""
     if node.kind is not SCALAR:
         return decoder.mismatch(node, "a text")
     if not node.tag:
@@ -184,20 +184,20 @@ def read_text(decoder: Decoder, node: Node, target: Any = None) -> Any:
     return resolved if node.tag == "!!binary" else node.value
 
 
-def is_null(node: Node) -> bool:
+def is_null(node: YamlNode) -> bool:
     node = node.target or node
     return node.kind is SCALAR and _resolve(node) is None
 
 
-def _read_scalar(decoder: Decoder, node: Node, wanted: str) -> Any:
+def _read_scalar(decoder: Decoder, node: YamlNode, wanted: str) -> Any:
     if node.kind is not SCALAR:
         return decoder.mismatch(node, wanted)
     resolved = _resolve(node)
     return UNSET if resolved is None else resolved
 
 
-def read_bool(decoder: Decoder, node: Node, target: Any = None) -> Any:
-    """true and false, and YAML 1.1's yes, no, on, off, y, n."""
+def read_bool(decoder: Decoder, node: YamlNode, target: Any = None) -> Any:
+    """Reads true and false, and YAML 1.1's yes, no, on, off, y, n."""
     value = _read_scalar(decoder, node, "true or false")
     if value is UNSET or isinstance(value, bool):
         return value
@@ -206,8 +206,8 @@ def read_bool(decoder: Decoder, node: Node, target: Any = None) -> Any:
     return decoder.mismatch(node, "true or false")
 
 
-def read_count(decoder: Decoder, node: Node, target: Any = None) -> Any:
-    """An unsigned integer; go-yaml cuts floats off."""
+def read_count(decoder: Decoder, node: YamlNode, target: Any = None) -> Any:
+    """Reads an unsigned integer; go-yaml cuts floats off."""
     value = _read_scalar(decoder, node, "a whole number")
     if value is UNSET:
         return value
@@ -218,7 +218,7 @@ def read_count(decoder: Decoder, node: Node, target: Any = None) -> Any:
     return decoder.mismatch(node, "a whole number")
 
 
-def read_float(decoder: Decoder, node: Node, target: Any = None) -> Any:
+def read_float(decoder: Decoder, node: YamlNode, target: Any = None) -> Any:
     value = _read_scalar(decoder, node, "a number")
     if value is UNSET:
         return value
@@ -231,7 +231,7 @@ def read_float(decoder: Decoder, node: Node, target: Any = None) -> Any:
 
 
 def list_of(reader: Reader) -> Reader:
-    def read(decoder: Decoder, node: Node, target: Any) -> Any:
+    def read(decoder: Decoder, node: YamlNode, target: Any) -> Any:
         if node.kind is not SEQUENCE:
             return UNSET if is_null(node) else decoder.mismatch(node, "a list")
         made = []
@@ -244,15 +244,16 @@ def list_of(reader: Reader) -> Reader:
     return read
 
 
-def map_of(reader: Reader, zero: Callable[[Decoder, Node], Any]) -> Reader:
-    """A mapping of texts; a null value becomes `zero(decoder, node)`, the type's empty value."""
+def map_of(reader: Reader, zero: Callable[[Decoder, YamlNode], Any]) -> Reader:
+    """Returns a reader of a mapping of texts; a null value becomes `zero(decoder, node)`, the
+    type's empty value."""
 
-    def read(decoder: Decoder, node: Node, target: Any) -> Any:
+    def read(decoder: Decoder, node: YamlNode, target: Any) -> Any:
         if node.kind is not MAPPING:
             return None if is_null(node) else decoder.mismatch(node, "a mapping")
         made: dict[str, Any] = {}
 
-        def put(key: str, key_node: Node, value_node: Node) -> None:
+        def put(key: str, key_node: YamlNode, value_node: YamlNode) -> None:
             value = decoder.read(value_node, reader)
             if value is not UNSET:
                 made[key] = value
@@ -265,16 +266,17 @@ def map_of(reader: Reader, zero: Callable[[Decoder, Node], Any]) -> Reader:
 
 
 def struct_of(cls: type[Struct], fields: Mapping[str, Reader], kind: str) -> Reader:
-    """A mapping with known keys; `kind` is what the thing is called in messages."""
+    """Returns a reader of a mapping with known keys; `kind` is what the thing is called in
+    messages."""
 
-    def read(decoder: Decoder, node: Node, target: Any) -> Any:
+    def read(decoder: Decoder, node: YamlNode, target: Any) -> Any:
         if node.kind is not MAPPING:
             return UNSET if is_null(node) else decoder.mismatch(node, kind)
         made = cls()
         made.line = node.line
         done: set[str] = set()
 
-        def put(key: str, key_node: Node, value_node: Node) -> None:
+        def put(key: str, key_node: YamlNode, value_node: YamlNode) -> None:
             reader = fields.get(key)
             if reader is None:
                 decoder.problem(key_node, f"`{key}` is no key of {kind}{_near(key, fields)}")
@@ -295,12 +297,12 @@ def _near(key: str, fields: Mapping[str, Reader]) -> str:
     return f"; keys are written in lower case: `{key.lower()}`" if key.lower() in fields else ""
 
 
-def _each_pair(decoder: Decoder, node: Node, put: Put) -> bool:
+def _each_pair(decoder: Decoder, node: YamlNode, put: Put) -> bool:
     """Every pair of a mapping, its merge last; False where keys are repeated."""
     if not _keys_are_unique(decoder, node):
         return False
     masked, decoder.merged = decoder.merged, None
-    merge: Node | None = None
+    merge: YamlNode | None = None
     items = node.items
     for at in range(0, len(items), 2):
         key_node = items[at]
@@ -321,20 +323,20 @@ def _each_pair(decoder: Decoder, node: Node, put: Put) -> bool:
     return True
 
 
-def _is_merge(key: Node) -> bool:
+def _is_merge(key: YamlNode) -> bool:
     return key.kind is SCALAR and (
         key.tag == "!!merge" or (key.tag in ("", "!") and key.style == "")
     )
 
 
-def _merge(decoder: Decoder, parent: Node, merge: Node, put: Put) -> None:
+def _merge(decoder: Decoder, parent: YamlNode, merge: YamlNode, put: Put) -> None:
     """`<<`: what the parent has itself, and what an earlier source had, stays."""
     is_outermost = decoder.merged is None
     if decoder.merged is None:
         keys = (key.target or key for key in parent.items[::2])
         decoder.merged = {key.value for key in keys if isinstance(_key_value(key), str)}
 
-    def read_pairs(inner: Decoder, node: Node, target: Any) -> Any:
+    def read_pairs(inner: Decoder, node: YamlNode, target: Any) -> Any:
         _each_pair(inner, node, put)
 
     for source in merge.items if merge.kind is SEQUENCE else [merge]:
@@ -345,16 +347,16 @@ def _merge(decoder: Decoder, parent: Node, merge: Node, put: Put) -> None:
         decoder.merged = None
 
 
-def _key_value(key: Node) -> Any:
+def _key_value(key: YamlNode) -> Any:
     return _resolve(key) if key.kind is SCALAR else None
 
 
-def _keys_are_unique(decoder: Decoder, node: Node) -> bool:
+def _keys_are_unique(decoder: Decoder, node: YamlNode) -> bool:
     """By kind and text alone, before anything is resolved: two list keys are equal too."""
     keys = node.items[::2]
     if len({(key.kind, key.value) for key in keys}) == len(keys):
         return True
-    first: dict[tuple[str, str], Node] = {}
+    first: dict[tuple[str, str], YamlNode] = {}
     for key in keys:
         known = first.setdefault((key.kind, key.value), key)
         if known is not key:

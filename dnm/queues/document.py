@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
-from dnm.queues.decode import Violation
+from dnm.queues.decode import RuleViolation
 from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import SourceDocument
-from dnm.queues.tree import QueueTree, check_rules, parse_tree, without_collection
+from dnm.queues.tree import DocumentTree, check_rules, parse_tree, without_collection
 
 
 class QueueDocument(Value):
@@ -21,9 +21,9 @@ class QueueDocument(Value):
     could not be read; it is empty then."""
 
     source: SourceDocument
-    tree: QueueTree
+    tree: DocumentTree
     ledger: Ledger
-    violations: tuple[Violation, ...] = ()
+    violations: tuple[RuleViolation, ...] = ()
     ledger_problem: str = ""
 
     @property
@@ -65,7 +65,7 @@ def read_document(source: SourceDocument) -> QueueDocument:
     )
 
 
-def _why_invalid(violations: tuple[Violation, ...]) -> str:
+def _why_invalid(violations: tuple[RuleViolation, ...]) -> str:
     if not violations:
         return ""
     first = violations[0]

@@ -22,18 +22,18 @@ from dnm.queues.baselines import Baseline, compare, current, recover
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit_report import changes_of, held_of, limits_of, notes_of, numbers_of
 from dnm.queues.ledger import (
-    Entry,
     Ledger,
+    LedgerEntry,
     Lent,
     Section,
     encode_ledger,
     lent_amounts,
     sum_resources,
 )
-from dnm.queues.new_limits import settle
+from dnm.queues.new_limits import fit_limits
 from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
-from dnm.queues.tree import LimitPlace, QueueTree, without_collection
+from dnm.queues.tree import DocumentTree, LimitPlace, without_collection
 from dnm.queues.validation import validate
 
 ANNOTATIONS_LIMIT = 256 * 1024  # bytes, keys and values of all annotations of an object
@@ -146,7 +146,7 @@ def foresee(
         for place, baseline in known.items()
         if place not in frozen
     }
-    edited, texts, held = _settle_validly(tree, known, targets, wants)
+    edited, texts, held = _fit_validly(tree, known, targets, wants)
     entries = _entries(tree, known, lent, texts)
     new_ledger = Ledger(sections=sections, entries=entries, frozen=frozen)
     ledger_text = source.ledger_text
@@ -169,7 +169,8 @@ def foresee(
 
 
 def own_section(ledger: Ledger, wants: QueueWants) -> Section:
-    """What this instance lends from now on; queues outside its prefixes stay as recorded."""
+    """Returns what this instance lends from now on; queues outside its prefixes stay as
+    recorded."""
     before = ledger.sections.get(wants.instance_id, Section()).queues
     queues: dict[str, dict[str, Resources]] = {}
     for queue in {*before, *wants.nodes}:
@@ -183,8 +184,8 @@ def own_section(ledger: Ledger, wants: QueueWants) -> Section:
     return Section(queues=queues, guaranteed=wants.adjust_guaranteed)
 
 
-def _settle_validly(
-    tree: QueueTree,
+def _fit_validly(
+    tree: DocumentTree,
     known: Mapping[LimitPlace, Baseline],
     targets: Mapping[LimitPlace, int],
     wants: QueueWants,
@@ -197,17 +198,17 @@ def _settle_validly(
             without[place] = min(targets[place], current(tree, place)[1])
     problem = ""
     for attempt in (targets, without):
-        settled = settle(tree, attempt, wants.floors)
+        fitted = fit_limits(tree, attempt, wants.floors)
         texts = {
             place: _text_for(place, amount, known[place])
-            for place, amount in settled.amounts.items()
+            for place, amount in fitted.amounts.items()
         }
         if not texts:
-            return None, {}, dict(settled.held)
+            return None, {}, dict(fitted.held)
         edited = replace_limits(tree, texts)
         violations = validate(edited.scheduler)
         if not violations:
-            held = dict(settled.held)
+            held = dict(fitted.held)
             for place in attempt:
                 if attempt[place] < targets[place]:
                     held[place] = f"guaranteed {place.resource} does not grow along: {problem}"
@@ -227,17 +228,17 @@ def _text_for(place: LimitPlace, amount: int, baseline: Baseline) -> str:
 
 
 def _entries(
-    tree: QueueTree,
+    tree: DocumentTree,
     known: Mapping[LimitPlace, Baseline],
     lent: Lent,
     texts: Mapping[LimitPlace, str],
-) -> dict[LimitPlace, Entry]:
+) -> dict[LimitPlace, LedgerEntry]:
     """Of every limit that what is lent moves, or that is still held away from its baseline."""
     entries = {}
     for place, baseline in known.items():
         written = texts.get(place, tree.places[place].text)
         if lent.at(place) or parse_yunikorn(place.resource, written) != baseline.amount:
-            entries[place] = Entry(baseline.text, written)
+            entries[place] = LedgerEntry(baseline.text, written)
     return entries
 
 

@@ -13,10 +13,10 @@ from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
 from dnm.model.queue_path import may_edit
 from dnm.queues.baselines import Baseline, current
 from dnm.queues.ledger import Lent, Section, lent_amounts
-from dnm.queues.tree import LimitPlace, QueueTree
+from dnm.queues.tree import DocumentTree, LimitPlace
 
 
-def changes_of(tree: QueueTree, texts: Mapping[LimitPlace, str]) -> tuple[LimitChange, ...]:
+def changes_of(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> tuple[LimitChange, ...]:
     """Returns every number that changes, before and after."""
     return tuple(
         LimitChange(
@@ -47,7 +47,10 @@ def limits_of(
     }
 
 
-def notes_of(tree: QueueTree, known: Mapping[LimitPlace, Baseline], lent: Lent) -> tuple[str, ...]:
+def notes_of(
+    tree: DocumentTree, known: Mapping[LimitPlace, Baseline], lent: Lent
+) -> tuple[str, ...]:
+    """Returns what others did to the document since it was last written."""
     reapplied: dict[str, list[str]] = {}
     notes = []
     for place, baseline in sorted(known.items()):
@@ -81,11 +84,12 @@ def notes_of(tree: QueueTree, known: Mapping[LimitPlace, Baseline], lent: Lent) 
 
 
 def held_of(
-    tree: QueueTree,
+    tree: DocumentTree,
     held: Mapping[LimitPlace, str],
     frozen: Iterable[LimitPlace],
     wants: QueueWants,
 ) -> dict[str, str]:
+    """Returns, by queue, why its limits are not where they would be."""
     reasons: dict[str, list[str]] = {}
     for place in sorted(frozen):
         reasons.setdefault(place.queue, []).append(
@@ -106,12 +110,13 @@ def held_of(
 
 
 def numbers_of(
-    tree: QueueTree,
+    tree: DocumentTree,
     known: Mapping[LimitPlace, Baseline],
     texts: Mapping[LimitPlace, str],
     sections: Mapping[str, Section],
     instance: str,
 ) -> dict[str, QueueNumbers]:
+    """Returns the max of every queue after the edit, and what of it is whose."""
     own = lent_amounts(section for name, section in sections.items() if name == instance).max
     others = lent_amounts(section for name, section in sections.items() if name != instance).max
     numbers = {}

@@ -14,10 +14,10 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
 from dnm.queues.advice import advise
-from dnm.queues.decode import Violation
+from dnm.queues.decode import RuleViolation
 from dnm.queues.source import SourceDocument, resolve_document
 from dnm.queues.tree import check_rules, read_tree
-from dnm.queues.yaml_nodes import MAPPING, SCALAR, Node, YamlError, compose_all
+from dnm.queues.yaml_nodes import MAPPING, SCALAR, YamlError, YamlNode, compose_all
 
 
 class Judgement(Value):
@@ -26,8 +26,8 @@ class Judgement(Value):
     `is_deadly`: it takes it, and ends every application with it."""
 
     file: str
-    violations: tuple[Violation, ...] = ()
-    advice: tuple[Violation, ...] = ()
+    violations: tuple[RuleViolation, ...] = ()
+    advice: tuple[RuleViolation, ...] = ()
     queues: int = 0
     is_deadly: bool = False
 
@@ -37,7 +37,7 @@ class Judgement(Value):
 
 
 def judge_file(path: Path) -> list[Judgement]:
-    """Every queue document of a file; a file that can't be read is a violation itself."""
+    """Judges every queue document of a file; a file that can't be read is a violation itself."""
     try:
         content = path.read_bytes()
         text = content.decode()
@@ -57,7 +57,9 @@ def judge_file(path: Path) -> list[Judgement]:
             judged.append(_broken(str(path), "gzip", data.line, str(error)))
             continue
         if source.config_map is None:
-            advice = Violation(rule="document", queue="", line=data.line, message=source.refusal)
+            advice = RuleViolation(
+                rule="document", queue="", line=data.line, message=source.refusal
+            )
             judged.append(Judgement(file=str(path), advice=(advice,)))
         else:
             judged.append(_moved(judge_text(str(path), source.text), data, source))
@@ -65,7 +67,7 @@ def judge_file(path: Path) -> list[Judgement]:
 
 
 def judge_text(file: str, text: str) -> Judgement:
-    """`file` is only the name it is reported under."""
+    """Judges a text; `file` is only the name it is reported under."""
     tree, problems = read_tree(text)
     if tree is None or problems:
         return Judgement(file=file, violations=problems)
@@ -80,11 +82,11 @@ def judge_text(file: str, text: str) -> Judgement:
 
 def _broken(file: str, rule: str, line: int, message: str) -> Judgement:
     return Judgement(
-        file=file, violations=(Violation(rule=rule, queue="", line=line, message=message),)
+        file=file, violations=(RuleViolation(rule=rule, queue="", line=line, message=message),)
     )
 
 
-def _config_maps(text: str) -> Iterator[tuple[Node, ConfigMap]]:
+def _config_maps(text: str) -> Iterator[tuple[YamlNode, ConfigMap]]:
     """Each ConfigMap of a text with manifests, and the node it is made of."""
     try:
         documents = compose_all(text)
@@ -107,7 +109,7 @@ def _config_maps(text: str) -> Iterator[tuple[Node, ConfigMap]]:
         )
 
 
-def _field(node: Node | None, name: str) -> Node | None:
+def _field(node: YamlNode | None, name: str) -> YamlNode | None:
     if node is None or node.kind is not MAPPING:
         return None
     keys, values = node.items[::2], node.items[1::2]
@@ -115,27 +117,27 @@ def _field(node: Node | None, name: str) -> Node | None:
     return found.target or found if found is not None else None
 
 
-def _text(node: Node | None, name: str) -> str:
+def _text(node: YamlNode | None, name: str) -> str:
     found = _field(node, name)
     return found.value if found is not None and found.kind is SCALAR else ""
 
 
-def _texts(node: Node | None) -> dict[str, str]:
+def _texts(node: YamlNode | None) -> dict[str, str]:
     if node is None or node.kind is not MAPPING:
         return {}
     return {key.value: _text(node, key.value) for key in node.items[::2]}
 
 
-def _moved(judgement: Judgement, manifest: Node, source: SourceDocument) -> Judgement:
+def _moved(judgement: Judgement, manifest: YamlNode, source: SourceDocument) -> Judgement:
     """With the manifest's lines: a block's text begins in the line after its `|`."""
     kept = _field(_field(manifest, "binaryData" if source.is_gzip else "data"), source.key)
     if kept is None:
         return judgement
     is_block = kept.style == "|"
 
-    def move(violation: Violation) -> Violation:
+    def move(violation: RuleViolation) -> RuleViolation:
         line = kept.line + violation.line if is_block else kept.line
-        moved: Violation = msgspec.structs.replace(violation, line=line)
+        moved: RuleViolation = msgspec.structs.replace(violation, line=line)
         return moved
 
     moved: Judgement = msgspec.structs.replace(

@@ -32,7 +32,7 @@ class Section(Value):
     guaranteed: bool = True
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """Two texts in YuniKorn's grammar."""
 
     baseline: str
@@ -44,7 +44,7 @@ class Ledger(Value):
     nothing is lent or the person says what was meant."""
 
     sections: Mapping[str, Section] = {}
-    entries: Mapping[LimitPlace, Entry] = {}
+    entries: Mapping[LimitPlace, LedgerEntry] = {}
     frozen: frozenset[LimitPlace] = frozenset()
 
 
@@ -103,7 +103,7 @@ def _from_stored(stored: _Stored) -> Ledger:
                     limit = (limit, _written(place, limit, lent))
                 for text in limit:
                     parse_yunikorn(resource, text)
-                entries[place] = Entry(*limit)
+                entries[place] = LedgerEntry(*limit)
     frozen = frozenset(LimitPlace(*place) for place in stored.frozen)
     return Ledger(sections=sections, entries=entries, frozen=frozen)
 
@@ -120,7 +120,7 @@ def _written(place: LimitPlace, baseline: str, lent: Lent) -> str:
 
 
 def encode_ledger(ledger: Ledger) -> str:
-    """Equal ledgers give equal texts."""
+    """Returns the text of the annotation; equal ledgers give equal texts."""
     amounts = [
         size
         for section in ledger.sections.values()
@@ -169,13 +169,14 @@ class Lent(NamedTuple):
     guaranteed: Mapping[str, Resources]
 
     def at(self, place: LimitPlace) -> int:
+        """Returns what a limit contains of it, in YuniKorn's units."""
         amounts = self.max if place.kind == "max" else self.guaranteed
         return amounts.get(place.queue, {}).get(place.resource, 0)
 
 
 def lent_amounts(sections: Iterable[Section]) -> Lent:
-    """What the nodes of these sections add to the limits of their queue and of all queues above it
-    but root, where there are any."""
+    """Sums up what the nodes of these sections add to the limits of their queue and of all queues
+    above it but root, where there are any."""
     sections = list(sections)
     maximum = _sum_up_the_tree(sections)
     if all(section.guaranteed for section in sections):
@@ -196,7 +197,7 @@ def _sum_up_the_tree(sections: Iterable[Section]) -> dict[str, dict[str, int]]:
 
 
 def sum_resources(sizes: Iterable[Resources]) -> dict[str, int]:
-    """Per resource; what is not positive adds nothing."""
+    """Sums up sizes per resource; what is not positive adds nothing."""
     total: dict[str, int] = {}
     for size in sizes:
         for resource, amount in size.items():

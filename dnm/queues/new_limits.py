@@ -11,29 +11,30 @@ from collections.abc import Mapping
 
 from dnm.model.quantity import format_amount
 from dnm.model.value import Resources, Value
-from dnm.queues.tree import LimitPlace, QueueTree
+from dnm.queues.tree import DocumentTree, LimitPlace
 from dnm.queues.validation import amounts_of
 
 _SMALLEST_FIRST = ("memory", "vcore")  # one byte admits no pod, nor does a thousandth of a core
 
 
-class Settled(Value):
+class FittedLimits(Value):
     """`amounts`: only of limits that change. `held`: limit -> why it is not at its target."""
 
     amounts: Mapping[LimitPlace, int]
     held: Mapping[LimitPlace, str]
 
 
-def settle(
-    tree: QueueTree,
+def fit_limits(
+    tree: DocumentTree,
     targets: Mapping[LimitPlace, int],
     floors: Mapping[str, Resources],
-) -> Settled:
-    """As near to the targets as the tree and the floors allow; limits without target stay."""
-    work = _Settling(tree, targets, floors)
+) -> FittedLimits:
+    """Returns amounts as near to the targets as the tree and the floors (queue -> what its max must
+    not shrink below) allow, in YuniKorn's units; limits without a target stay."""
+    work = _Fitting(tree, targets, floors)
     paths = list(tree.written)  # parents come first
     for path in reversed(paths):
-        work.settle_guaranteed(path)
+        work.fit_guaranteed(path)
         work.shrink_max(path)
     for path in paths:
         work.cap_growth(path)
@@ -47,15 +48,15 @@ def settle(
         for resource, amount in amounts.items()
         if amount != old[path][resource]
     }
-    return Settled(amounts=changed, held=work.held)
+    return FittedLimits(amounts=changed, held=work.held)
 
 
-class _Settling:
-    """The amounts of all queues on their way; children are settled before their parents."""
+class _Fitting:
+    """The amounts of all queues on their way; children are fitted before their parents."""
 
     def __init__(
         self,
-        tree: QueueTree,
+        tree: DocumentTree,
         targets: Mapping[LimitPlace, int],
         floors: Mapping[str, Resources],
     ) -> None:
@@ -74,8 +75,9 @@ class _Settling:
         self._needs: dict[str, dict[str, int]] = {path: {} for path in written}
         self._bounds: dict[str, dict[str, int]] = {}
 
-    def settle_guaranteed(self, path: str) -> None:
-        """Down as far as the children's guarantees allow (R3); what is passed up joins the sums."""
+    def fit_guaranteed(self, path: str) -> None:
+        """Lowers guarantees as far as those of the children allow (R3), and adds them to the
+        parent's sum."""
         new = self.guaranteed[path] = dict(self.old_guaranteed[path])
         sums = self._sums[path]
         for resource, before in new.items():
@@ -89,7 +91,7 @@ class _Settling:
                 above[resource] = above.get(resource, 0) + amount
 
     def shrink_max(self, path: str) -> None:
-        """R1, R2, R4 and L1 from below, and what the pods need."""
+        """Lowers max as far as R1, R2, R4 and L1 allow from below, and what the pods need."""
         old = self.old_max[path]
         new = self.max[path] = dict(old)
         for resource, before in old.items():
@@ -148,7 +150,7 @@ class _Settling:
         self._hold(path, "max", resources[0], (1, 0), reason)
 
     def cap_growth(self, path: str) -> None:
-        """R2 from above: where a queue above does not grow, growing here would be refused."""
+        """Stops growth where a queue above does not grow: it would be refused (R2)."""
         parent = self.tree.queues[path].parent
         above = self._bounds[parent] if parent else {}
         new, old = self.max[path], self.old_max[path]

@@ -13,8 +13,8 @@ from dnm.queues.decode import (
     Abort,
     Decoder,
     Reader,
+    RuleViolation,
     Struct,
-    Violation,
     list_of,
     map_of,
     read_bool,
@@ -23,7 +23,7 @@ from dnm.queues.decode import (
     read_text,
     struct_of,
 )
-from dnm.queues.yaml_nodes import Node
+from dnm.queues.yaml_nodes import YamlNode
 
 
 class Quantity:
@@ -31,7 +31,7 @@ class Quantity:
 
     __slots__ = ("is_shared", "node", "text")
 
-    def __init__(self, text: str, node: Node, is_shared: bool) -> None:
+    def __init__(self, text: str, node: YamlNode, is_shared: bool) -> None:
         self.text = text
         self.node = node
         self.is_shared = is_shared
@@ -40,7 +40,7 @@ class Quantity:
 Quantities = dict[str, Quantity]
 
 
-class Resources(Struct):
+class QueueResources(Struct):
     guaranteed: Quantities | None = None
     max: Quantities | None = None
 
@@ -48,7 +48,7 @@ class Resources(Struct):
 class ChildTemplate(Struct):
     maxapplications = 0
     properties: dict[str, str] | None = None
-    resources = Resources()
+    resources = QueueResources()
 
 
 class Limit(Struct):
@@ -64,7 +64,7 @@ class Limit(Struct):
 class Queue(Struct):
     name = ""
     parent = False
-    resources = Resources()
+    resources = QueueResources()
     maxapplications = 0
     properties: dict[str, str] | None = None
     adminacl = ""
@@ -112,13 +112,13 @@ class Partition(Struct):
     usergroupresolver = UserGroupResolver()
 
 
-class Scheduler(Struct):
+class SchedulerConfig(Struct):
     partitions: list[Partition] | None = None
     checksum = ""
 
 
-def decode(root: Node | None) -> tuple[Scheduler, tuple[Violation, ...]]:
-    """The configuration, and why YuniKorn would not read it (empty: it would)."""
+def decode(root: YamlNode | None) -> tuple[SchedulerConfig, tuple[RuleViolation, ...]]:
+    """Returns the configuration, and why YuniKorn would not read it (empty: it would)."""
     decoder = Decoder()
     scheduler: Any = UNSET
     if root is not None:
@@ -126,11 +126,11 @@ def decode(root: Node | None) -> tuple[Scheduler, tuple[Violation, ...]]:
             scheduler = decoder.read(root, _read_scheduler)
         except Abort as abort:
             decoder.problems.append(abort.violation)
-    known = scheduler if isinstance(scheduler, Scheduler) else Scheduler()
+    known = scheduler if isinstance(scheduler, SchedulerConfig) else SchedulerConfig()
     return known, tuple(decoder.problems)
 
 
-def _read_quantity(decoder: Decoder, node: Node, target: Any) -> Any:
+def _read_quantity(decoder: Decoder, node: YamlNode, target: Any) -> Any:
     text = read_text(decoder, node)
     return text if text is UNSET else Quantity(text, node, decoder.is_shared)
 
@@ -141,7 +141,7 @@ _read_quantities = map_of(
     _read_quantity, lambda decoder, node: Quantity("", node, decoder.is_shared)
 )
 _read_resources = struct_of(
-    Resources, {"guaranteed": _read_quantities, "max": _read_quantities}, "resources"
+    QueueResources, {"guaranteed": _read_quantities, "max": _read_quantities}, "resources"
 )
 _read_limit = struct_of(
     Limit,
@@ -212,7 +212,7 @@ _read_partition = struct_of(
     "a partition",
 )
 _read_scheduler = struct_of(
-    Scheduler,
+    SchedulerConfig,
     {"partitions": list_of(_read_partition), "checksum": read_text},
     "the configuration",
 )

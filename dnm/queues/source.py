@@ -48,7 +48,7 @@ class SourceDocument(Value):
 
     @property
     def ledger_text(self) -> str:
-        """The ledger that stands beside the text; empty: none."""
+        """Returns the ledger that stands beside the text; empty: none."""
         return self.config_map.annotations.get(LEDGER_ANNOTATION, "") if self.config_map else ""
 
     @property
@@ -65,8 +65,8 @@ def resolve_document(
     defaults: ConfigMap | None,
     asked: tuple[str, str] = ("yunikorn", "yunikorn-configs"),
 ) -> SourceDocument:
-    """What YuniKorn puts together from `yunikorn-configs` and `yunikorn-defaults`: key by key, the
-    former first, `binaryData` before `data`, the key after `service.policyGroup`. `asked`: where
+    """Puts together what YuniKorn does from `yunikorn-configs` and `yunikorn-defaults`: key by key,
+    the former first, `binaryData` before `data`, the key after `service.policyGroup`. `asked`: where
     the former was looked for.
 
     Raises QueueError for a compressed document that can't be unpacked: YuniKorn would then silently
@@ -79,10 +79,10 @@ def resolve_document(
     is_hot = settings.get("service.enableConfigHotRefresh", "").strip() not in _FALSE
     warnings = () if is_hot else (_no_hot_refresh(),)
     for found in maps:
-        place = _find(found, f"{group}.yaml")
-        if place is None:
+        stored = _find(found, f"{group}.yaml")
+        if stored is None:
             continue
-        key, text, is_gzip = place
+        key, text, is_gzip = stored
         return SourceDocument(
             text=text or _BUILT_IN,
             config_map=found,
@@ -156,8 +156,9 @@ def _why_not_there(config_map: ConfigMap, key: str, text: str, is_own: bool) -> 
 
 
 def with_document(source: SourceDocument, text: str, ledger: str) -> ConfigMap:
-    """The ConfigMap with another text and ledger, all else as it is; for a write under the same
-    resourceVersion. Packed texts are packed again, with no time in them, under the same key."""
+    """Returns the ConfigMap with another text and ledger, all else as it is; for a write under the
+    same resourceVersion. Packed texts are packed again, with no time in them, under the same
+    key."""
     config_map = source.config_map
     if config_map is None:
         raise QueueError(source.refusal)

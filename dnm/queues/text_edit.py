@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
-from dnm.queues.schema import Partition, Quantities, Quantity, Queue, Scheduler
-from dnm.queues.tree import LimitPlace, QueueTree, read_tree
+from dnm.queues.schema import Partition, Quantities, Quantity, Queue, SchedulerConfig
+from dnm.queues.tree import DocumentTree, LimitPlace, read_tree
 from dnm.queues.validation import default_partition, root_of
-from dnm.queues.yaml_nodes import Node, digits_of
+from dnm.queues.yaml_nodes import YamlNode, digits_of
 
 
 class EditedText(Value):
@@ -22,18 +22,18 @@ class EditedText(Value):
     it must then read as."""
 
     text: str
-    scheduler: Scheduler
+    scheduler: SchedulerConfig
     shape: list[object]
 
 
-def replace_limits(tree: QueueTree, texts: Mapping[LimitPlace, str]) -> EditedText:
+def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> EditedText:
     """Returns the document with other numbers at these places and every other character as it was.
 
     Raises QueueError, with the line, where a number can't be changed alone.
     """
     if tree.refusal:
         raise QueueError(f"the queue document can't be edited: {tree.refusal}")
-    nodes: list[tuple[Node, str]] = []
+    nodes: list[tuple[YamlNode, str]] = []
     for place, text in texts.items():
         problem = why_not_changeable(tree, place)
         if problem:
@@ -41,7 +41,7 @@ def replace_limits(tree: QueueTree, texts: Mapping[LimitPlace, str]) -> EditedTe
         nodes.append((tree.places[place].node, text))
     shape = list(tree.shape)
     for node, text in nodes:
-        shape[node.place] = _like_scalar(str(shape[node.place]), text)
+        shape[node.shape_index] = _like_scalar(str(shape[node.shape_index]), text)
     return EditedText(
         text="".join(_spliced(tree.text, nodes)),
         scheduler=_with_texts(tree.scheduler, texts),
@@ -49,7 +49,7 @@ def replace_limits(tree: QueueTree, texts: Mapping[LimitPlace, str]) -> EditedTe
     )
 
 
-def read_again(edited: EditedText) -> QueueTree:
+def read_again(edited: EditedText) -> DocumentTree:
     """Returns the tree of the new text. Raises QueueError where it is not the document that it
     should be."""
     tree, problems = read_tree(edited.text)
@@ -60,7 +60,7 @@ def read_again(edited: EditedText) -> QueueTree:
     return tree
 
 
-def why_not_changeable(tree: QueueTree, place: LimitPlace) -> str:
+def why_not_changeable(tree: DocumentTree, place: LimitPlace) -> str:
     """Returns why this one number can't be changed alone; empty: it can."""
     quantity = tree.places[place]
     where = f"line {quantity.node.line}: {place.kind} {place.resource} of {place.queue}"
@@ -71,7 +71,7 @@ def why_not_changeable(tree: QueueTree, place: LimitPlace) -> str:
     return ""
 
 
-def _with_texts(scheduler: Scheduler, texts: Mapping[LimitPlace, str]) -> Scheduler:
+def _with_texts(scheduler: SchedulerConfig, texts: Mapping[LimitPlace, str]) -> SchedulerConfig:
     """A copy of the queues of the default partition with other numbers; the rest is shared."""
     partition = default_partition(scheduler)
     assert partition is not None
@@ -115,7 +115,7 @@ def _quantities_with(
     return made
 
 
-def _spliced(text: str, nodes: list[tuple[Node, str]]) -> Iterator[str]:
+def _spliced(text: str, nodes: list[tuple[YamlNode, str]]) -> Iterator[str]:
     done = 0
     for node, new in sorted(nodes, key=lambda pair: pair[0].start):
         span = digits_of(text, node)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
 from dnm.model.value import Resources, Value
-from dnm.queues.decode import Violation
-from dnm.queues.schema import Partition, Quantity, Queue, Scheduler, decode
+from dnm.queues.decode import RuleViolation
+from dnm.queues.schema import Partition, Quantity, Queue, SchedulerConfig, decode
 from dnm.queues.validation import amounts_of, default_partition, root_of, validate, walk
 from dnm.queues.yaml_nodes import Composed, YamlError, compose
 
@@ -26,7 +26,7 @@ class LimitPlace(NamedTuple):
     resource: str
 
 
-class QueueTree(Value):
+class DocumentTree(Value):
     """A document that YuniKorn can read; whether it is valid says `check_rules`.
 
     `queues`: the limits of the default partition's queues, by lower-case path, root included and
@@ -36,7 +36,7 @@ class QueueTree(Value):
     """
 
     text: str
-    scheduler: Scheduler
+    scheduler: SchedulerConfig
     shape: list[object]
     refusal: str
     queues: dict[str, QueueLimits]
@@ -49,7 +49,7 @@ class QueueTree(Value):
         return default_partition(self.scheduler)
 
 
-def parse_tree(text: str) -> QueueTree:
+def parse_tree(text: str) -> DocumentTree:
     """Returns the tree of a text. Raises QueueError, with lines, for what YuniKorn itself could not
     read."""
     tree, problems = read_tree(text)
@@ -58,18 +58,18 @@ def parse_tree(text: str) -> QueueTree:
     return tree
 
 
-def check_text(text: str) -> tuple[Violation, ...]:
+def check_text(text: str) -> tuple[RuleViolation, ...]:
     """Returns all that YuniKorn would refuse in a text, whatever it is; empty: it accepts it."""
     tree, problems = read_tree(text)
     return problems if tree is None or problems else check_rules(tree)
 
 
-def check_rules(tree: QueueTree) -> tuple[Violation, ...]:
+def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
     """Applies YuniKorn's rules to the whole tree, of every partition; empty: valid."""
     return validate(tree.scheduler)
 
 
-def read_tree(text: str) -> tuple[QueueTree | None, tuple[Violation, ...]]:
+def read_tree(text: str) -> tuple[DocumentTree | None, tuple[RuleViolation, ...]]:
     """Returns the tree (None: the text is no YAML) and why YuniKorn could not read it (empty: it
     could)."""
     try:
@@ -77,16 +77,16 @@ def read_tree(text: str) -> tuple[QueueTree | None, tuple[Violation, ...]]:
             composed = compose(text)
             scheduler, problems = decode(composed.root)
     except YamlError as error:
-        violation = Violation(rule="yaml", queue="", line=error.line, message=str(error))
+        violation = RuleViolation(rule="yaml", queue="", line=error.line, message=str(error))
         return None, (violation,)
     except RecursionError:
-        violation = Violation(rule="yaml", queue="", line=1, message="nested too deep")
+        violation = RuleViolation(rule="yaml", queue="", line=1, message="nested too deep")
         return None, (violation,)
     return _tree_of(text, scheduler, composed), problems
 
 
-def _tree_of(text: str, scheduler: Scheduler, composed: Composed) -> QueueTree:
-    tree = QueueTree(
+def _tree_of(text: str, scheduler: SchedulerConfig, composed: Composed) -> DocumentTree:
+    tree = DocumentTree(
         text=text,
         scheduler=scheduler,
         shape=composed.shape,
@@ -139,12 +139,12 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _first(problems: Sequence[Violation], most: int = 3) -> str:
+def _first(problems: Sequence[RuleViolation], most: int = 3) -> str:
     shown = "; ".join(f"line {found.line}: {found.message}" for found in problems[:most])
     return f"{shown}; and {len(problems) - most} more" if len(problems) > most else shown
 
 
-def _why_not_editable(scheduler: Scheduler, has_more_documents: bool) -> str:
+def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> str:
     if has_more_documents:
         return (
             "the text holds several YAML documents (`---`), of which YuniKorn reads only the "

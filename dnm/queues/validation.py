@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from dnm.model.quantity import INT64_MAX, QuantityError, format_amount, parse_yunikorn
 from dnm.model.value import Resources
-from dnm.queues.decode import Violation
+from dnm.queues.decode import RuleViolation
 from dnm.queues.placement_rules import GROUP_NAME, USER_NAME, check_placement_rules
-from dnm.queues.schema import Limit, Partition, Quantities, Queue, Scheduler
+from dnm.queues.schema import Limit, Partition, Quantities, Queue, SchedulerConfig
 
 Report = Callable[[str, str, int, str], None]
 """Takes a violation: rule, queue path, line, message."""
@@ -23,17 +23,17 @@ _WILDCARD = "*"
 
 
 def is_default(partition: Partition) -> bool:
-    """The one partition that the Kubernetes shim uses."""
+    """Tells whether it is the one partition that the Kubernetes shim uses."""
     return partition.name.lower() in ("", "default")
 
 
-def default_partition(scheduler: Scheduler) -> Partition | None:
+def default_partition(scheduler: SchedulerConfig) -> Partition | None:
     """Returns the partition that Kubernetes uses, if there is one."""
     return next(filter(is_default, scheduler.partitions or []), None)
 
 
 def root_of(partition: Partition) -> Queue:
-    """The written root, or the one that YuniKorn puts above the top-level queues."""
+    """Returns the written root, or the one that YuniKorn puts above the top-level queues."""
     queues = partition.queues or []
     if len(queues) == 1 and queues[0].name.lower() == "root":
         return queues[0]
@@ -43,7 +43,7 @@ def root_of(partition: Partition) -> Queue:
 
 
 def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
-    """Path, parent's path, queue; parents before children; paths in lower case."""
+    """Yields path, parent's path, queue; parents before children; paths in lower case."""
     stack: list[tuple[str, str | None, Queue]] = [("root", None, root)]
     while stack:
         path, parent, queue = stack.pop()
@@ -53,7 +53,8 @@ def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
 
 
 def amounts_of(quantities: Quantities | None) -> dict[str, int]:
-    """What can be read of a limit; what can't is a violation of its own (`_check_quantities`)."""
+    """Returns what can be read of a limit, in YuniKorn's units; what can't is a violation of its
+    own (`_check_quantities`)."""
     amounts = {}
     for resource, quantity in (quantities or {}).items():
         try:
@@ -63,12 +64,13 @@ def amounts_of(quantities: Quantities | None) -> dict[str, int]:
     return amounts
 
 
-def validate(scheduler: Scheduler) -> tuple[Violation, ...]:
-    """Empty if and only if YuniKorn's validator accepts the decoded configuration."""
-    found: list[Violation] = []
+def validate(scheduler: SchedulerConfig) -> tuple[RuleViolation, ...]:
+    """Returns every violation, in the order of lines; none if and only if YuniKorn's validator
+    accepts the decoded configuration."""
+    found: list[RuleViolation] = []
 
     def report(rule: str, queue: str, line: int, message: str) -> None:
-        found.append(Violation(rule=rule, queue=queue, line=line, message=message))
+        found.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
 
     seen: dict[str, int] = {}
     for partition in scheduler.partitions or []:

@@ -25,10 +25,10 @@ _LOOK_EVERY = timedelta(milliseconds=200)
 
 
 class ConfigMaps(Protocol):
-    """What of the Kubernetes client is needed here."""
+    """The part of the Kubernetes client that is needed here."""
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        """None: there is none. Raises KubeError."""
+        """Returns the ConfigMap; None: there is none. Raises KubeError."""
         ...
 
     def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
@@ -48,7 +48,7 @@ class QueueOutcome(Value):
 
 
 def read_source(kube: ConfigMaps, namespace: str, name: str) -> SourceDocument:
-    """The document in force. Raises KubeError, and QueueError for a broken gzip."""
+    """Returns the document in force. Raises KubeError, and QueueError for a broken gzip."""
     configs = kube.read_config_map(namespace, name)
     defaults = None if name == DEFAULTS_NAME else kube.read_config_map(namespace, DEFAULTS_NAME)
     return resolve_document(configs, defaults, (namespace, name))
@@ -56,19 +56,19 @@ def read_source(kube: ConfigMaps, namespace: str, name: str) -> SourceDocument:
 
 def apply_queue_edit(
     kube: ConfigMaps,
-    place: tuple[str, str],
+    where: tuple[str, str],
     plan: Callable[[SourceDocument], QueueEdit],
     yunikorn: YunikornClient | None = None,
     uptake: timedelta = _UPTAKE,
 ) -> QueueOutcome:
-    """Makes the document at `place` (namespace, name) what `plan` says, planned anew on what stands
+    """Makes the document at `where` (namespace, name) what `plan` says, planned anew on what stands
     there whenever somebody wrote in between.
 
     Raises QueueError where the plan refuses, YuniKorn refuses, or it does not take the document up
     in time (the old one is put back); KubeError where it can't be read or written.
     """
     for _ in range(_TRIES):
-        source = read_source(kube, *place)
+        source = read_source(kube, *where)
         edit = plan(source)
         if edit.refusal:
             raise QueueError(edit.refusal)
@@ -81,15 +81,15 @@ def apply_queue_edit(
         except KubeConflict:
             continue
         except KubeError as error:
-            if not _stands_there(kube, place, edit):
+            if not _stands_there(kube, where, edit):
                 raise
             notes = (*notes, f"the write took effect although its answer was lost: {error}")
         outcome = QueueOutcome(edit=edit, is_written=True, notes=notes)
         if yunikorn is None or not has_new_text:
             return outcome
-        return _confirm(kube, place, yunikorn, (source, outcome), uptake)
+        return _confirm(kube, where, yunikorn, (source, outcome), uptake)
     raise KubeConflict(
-        f"ConfigMap {place[0]}/{place[1]} was changed by others {_TRIES} times in a row while dnm "
+        f"ConfigMap {where[0]}/{where[1]} was changed by others {_TRIES} times in a row while dnm "
         "wanted to write; the next run tries again"
     )
 
@@ -107,14 +107,14 @@ def _prove(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
     return ()
 
 
-def _stands_there(kube: ConfigMaps, place: tuple[str, str], edit: QueueEdit) -> bool:
-    found = read_source(kube, *place)
+def _stands_there(kube: ConfigMaps, where: tuple[str, str], edit: QueueEdit) -> bool:
+    found = read_source(kube, *where)
     return found.text == edit.text and found.ledger_text == edit.ledger
 
 
 def _confirm(
     kube: ConfigMaps,
-    place: tuple[str, str],
+    where: tuple[str, str],
     yunikorn: YunikornClient,
     step: tuple[SourceDocument, QueueOutcome],
     uptake: timedelta,
@@ -127,16 +127,16 @@ def _confirm(
 
     def is_over(seen: str) -> bool:
         """Ours is taken up, or another one is, which somebody has written over ours."""
-        return seen == wanted or (seen != old and not _stands_there(kube, place, edit))
+        return seen == wanted or (seen != old and not _stands_there(kube, where, edit))
 
     seen, problem = _wait_for(yunikorn, is_over, uptake)
     if seen is None:
         return _unconfirmed(outcome, problem)
     if seen == wanted:
         return QueueOutcome(edit=edit, is_written=True, is_confirmed=True, notes=outcome.notes)
-    if not _stands_there(kube, place, edit):
+    if not _stands_there(kube, where, edit):
         return _unconfirmed(outcome, "somebody changed the document before YuniKorn was asked")
-    _put_back(kube, place, before, edit)
+    _put_back(kube, where, before, edit)
     raise QueueError(
         f"YuniKorn did not take the edited queue document up within {uptake.total_seconds():.0f} s "
         f"(it runs one with checksum {seen[:12] or 'none'}…): the old document was put back; its "
@@ -169,11 +169,11 @@ def _wait_for(
 
 
 def _put_back(
-    kube: ConfigMaps, place: tuple[str, str], before: SourceDocument, edit: QueueEdit
+    kube: ConfigMaps, where: tuple[str, str], before: SourceDocument, edit: QueueEdit
 ) -> None:
     """The document as it was, unless somebody else has changed it by now."""
     for _ in range(_TRIES):
-        now = read_source(kube, *place)
+        now = read_source(kube, *where)
         if now.text != edit.text or now.ledger_text != edit.ledger:
             return
         try:
@@ -181,7 +181,7 @@ def _put_back(
         except KubeConflict:
             continue
         except KubeError:
-            if not _stands_there(kube, place, edit):
+            if not _stands_there(kube, where, edit):
                 return
             raise
         return

@@ -42,16 +42,16 @@ class YamlError(Exception):
         self.line = line
 
 
-class Node:
+class YamlNode:
     """One node. `items` of a mapping are key, value, key, value …; an alias points at `target`.
 
-    `start` and `end` are offsets into the text that was composed, `place` is the index of a scalar
-    in `Composed.shape`. `is_aliased`: some alias refers to this very node.
+    `start` and `end` are offsets into the text that was composed, `shape_index` is where a scalar
+    stands in `Composed.shape`. `is_aliased`: some alias refers to this very node.
     """
 
     __slots__ = (
-        "end", "is_aliased", "items", "kind", "line", "place", "start", "style", "tag", "target",
-        "value",
+        "end", "is_aliased", "items", "kind", "line", "shape_index", "start", "style", "tag",
+        "target", "value",
     )  # fmt: skip
 
     def __init__(self, kind: str, value: str, line: int, start: int) -> None:
@@ -62,13 +62,13 @@ class Node:
         self.end = start
         self.tag = ""
         self.style = ""
-        self.place = -1
+        self.shape_index = -1
         self.is_aliased = False
         self.items = _NO_ITEMS if kind is SCALAR or kind is ALIAS else []
-        self.target: Node | None = None
+        self.target: YamlNode | None = None
 
 
-_NO_ITEMS: list[Node] = []  # never added to
+_NO_ITEMS: list[YamlNode] = []  # never added to
 
 
 class Composed:
@@ -76,7 +76,7 @@ class Composed:
     order, without comments and places: two texts of equal shape mean the same."""
 
     def __init__(self) -> None:
-        self.root: Node | None = None
+        self.root: YamlNode | None = None
         self.shape: list[object] = []
         self.has_more_documents = False
 
@@ -131,8 +131,8 @@ def _parser(text: str) -> Any:
 def _compose(parser: Any, text: str, offset: int) -> Composed:
     composed = Composed()
     shape = composed.shape
-    anchors: dict[str, Node] = {}
-    open_nodes: list[Node] = []
+    anchors: dict[str, YamlNode] = {}
+    open_nodes: list[YamlNode] = []
     flow_depth = 0
     next_event = parser.get_event
     has_slash_escapes = "\\/" in text
@@ -170,7 +170,7 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
                 shape.append(("anchor", event.anchor))
             if node.tag:
                 shape.append(("tag", node.tag))
-            node.place = len(shape)
+            node.shape_index = len(shape)
             shape.append(node.value if node.kind is SCALAR else kind)
         if open_nodes:
             open_nodes[-1].items.append(node)
@@ -199,19 +199,19 @@ def _refuse_inner_directive(text: str, end: Any) -> None:
             raise YamlError(mark.line + 1, "a directive stands within the document")
 
 
-def _node(event: Any, kind: type, offset: int) -> Node:
+def _node(event: Any, kind: type, offset: int) -> YamlNode:
     mark = event.start_mark
     if kind is ScalarEvent:
-        node = Node(SCALAR, event.value, mark.line + 1, mark.index + offset)
+        node = YamlNode(SCALAR, event.value, mark.line + 1, mark.index + offset)
         node.end = event.end_mark.index + offset
         node.style = event.style or ""
     elif kind is MappingStartEvent:
-        node = Node(MAPPING, "", mark.line + 1, mark.index + offset)
+        node = YamlNode(MAPPING, "", mark.line + 1, mark.index + offset)
     elif kind is SequenceStartEvent:
-        node = Node(SEQUENCE, "", mark.line + 1, mark.index + offset)
+        node = YamlNode(SEQUENCE, "", mark.line + 1, mark.index + offset)
     else:
         assert kind is AliasEvent
-        return Node(ALIAS, event.anchor, mark.line + 1, mark.index + offset)
+        return YamlNode(ALIAS, event.anchor, mark.line + 1, mark.index + offset)
     if kind is not ScalarEvent and event.flow_style:
         node.style = FLOW
     if event.tag:
@@ -220,7 +220,7 @@ def _node(event: Any, kind: type, offset: int) -> Node:
     return node
 
 
-def digits_of(text: str, node: Node) -> tuple[int, int] | None:
+def digits_of(text: str, node: YamlNode) -> tuple[int, int] | None:
     """Where the characters of a scalar stand in the text, without quotes, tags and anchors; None
     where they are not written as they read (escapes, folded lines)."""
     if node.style in ("'", '"'):

@@ -87,14 +87,14 @@ class YunikornClient:
         self._timeout = timeout.total_seconds()
 
     def validate(self, text: str) -> str:
-        """Why the scheduler would refuse this queue document; empty: it would take it."""
+        """Returns why the scheduler would refuse this queue document; empty: it would take it."""
         with self._translated(), fault_point("yunikorn.validate_conf"):
             body = self._ask("POST", "/ws/v1/validate-conf", text.encode())
         verdict = self._decode(_decode_verdict, body, "validate-conf")
         return "" if verdict.allowed else verdict.reason or "it gives no reason"
 
     def read_checksum(self) -> str:
-        """Of the document in force, to be compared with `checksum_of`."""
+        """Returns that of the document in force, to be compared with `checksum_of`."""
         with self._translated(), fault_point("yunikorn.read_config"):
             body = self._ask("GET", "/ws/v1/config")
         return self._decode(_decode_config, body, "config").checksum
@@ -110,7 +110,8 @@ class YunikornClient:
         raise YunikornError(f"YuniKorn at {self.url} does not tell its version")
 
     def read_view(self) -> YunikornView:
-        """Use, waiting and limits of every queue, dynamic ones too, and where each pod is."""
+        """Returns use, waiting and limits of every queue, dynamic ones too, and where each pod
+        is."""
         with self._translated(), fault_point("yunikorn.read_queues"):
             body = self._ask("GET", "/ws/v1/partition/default/queues")
         queues = list(_flat(self._decode(_decode_queues, body, "queues")))
@@ -173,8 +174,8 @@ def _flat(root: _Queue) -> Iterator[_Queue]:
 
 
 def checksum_of(text: str) -> str:
-    """What the scheduler shows for a document in force: SHA-256 in upper-case hexadecimal, without
-    a `checksum: ` line in it (GetConfigurationString of yunikorn-core's config.go)."""
+    """Returns what the scheduler shows for a document in force: SHA-256 in upper-case hexadecimal,
+    without a `checksum: ` line in it (GetConfigurationString of yunikorn-core's config.go)."""
     content, mark = text.encode(), b"checksum: "
     if mark in content:
         line = (mark + content.split(mark)[1]).rstrip(b"\n")

@@ -14,7 +14,7 @@ from dnm.model.cluster import ConfigMap, QueueLimits
 from dnm.model.errors import QueueError
 from dnm.queues.schema import PlacementRule
 from dnm.queues.source import DEFAULTS_NAME, SourceDocument, resolve_document
-from dnm.queues.tree import QueueTree, check_text, parse_tree
+from dnm.queues.tree import DocumentTree, check_text, parse_tree
 from dnm.sandbox.store import ApiError, Object, Store
 from dnm.sandbox.timing import Timing
 
@@ -52,7 +52,7 @@ class YunikornConfig:
         """The scheduler is started anew, and reads what is there."""
         self.document = self._start()
 
-    def _start(self) -> QueueTree:
+    def _start(self) -> DocumentTree:
         built_in = resolve_document(None, None).text
         source = self._source()
         return parse_tree(source.text if source and not check_text(source.text) else built_in)
