@@ -13,8 +13,7 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.queues.edit import edit_source
 from dnm.queues.tree import parse_tree
-from tests.queue_kit import NODE, remember, source
-from tests.queues.test_document import large_document
+from tests.queue_kit import NODE, large_document, remember, source
 
 
 def main() -> None:

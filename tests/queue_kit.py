@@ -14,7 +14,7 @@ from dnm.model.value import Resources
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit import edit_source
 from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument, resolve_document
-from dnm.queues.tree import parse_tree
+from dnm.queues.tree import LimitPlace, parse_tree
 
 DATA = Path(__file__).parent / "data" / "queues"
 CORPUS = {
@@ -126,3 +126,37 @@ def change(text: str, old: str, new: str) -> str:
     """What a person does with an editor; `old` must be there once."""
     assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {text!r}"
     return text.replace(old, new)
+
+
+ONE = nodes_of(A, "n1")
+TWO = nodes_of(A, "n1", "n2")
+
+
+def limit(made: QueueEdit, queue: str, resource: str = "vcore", kind: str = "max") -> str:
+    return parse_tree(made.text).places[LimitPlace(queue, kind, resource)].text
+
+
+def wants(nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> QueueWants:
+    values: dict[str, object] = {"instance_id": "prod", "nodes": nodes, **more}
+    return QueueWants(**values)  # type: ignore[arg-type]
+
+
+def large_document() -> str:
+    """2,000 queues in 40 groups."""
+    lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
+    for group in range(40):
+        lines += [
+            f"    - name: group{group}   # its own budget",
+            "      resources: {max: {vcore: 100k, memory: 400T}}",
+            "      queues:",
+        ]
+        for team in range(49):
+            lines += [
+                f"      - name: team{team}",
+                "        resources:",
+                '          guaranteed: {vcore: "8", memory: 32G}',
+                "          max:",
+                "            vcore: 80",
+                "            memory: 320G",
+            ]
+    return "\n".join(lines) + "\n"

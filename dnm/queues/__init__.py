@@ -1,5 +1,5 @@
-"""The queue document: text, tree, ledger and verdict; its baselines, its edit, its writing, and
-YuniKorn's own word about it over REST.
-plan and sizing may import all but `writer` and `yunikorn_rest`; it imports model,
-and http for the REST.
+"""The queue document as one value: source, tree, ledger and verdict (`document`); what each limit
+would be without lent nodes (`baselines`), its next state (`edit`, `rebase`), its writing (`writer`)
+and YuniKorn's own word over REST. It imports only model.
+plan may import all but `writer` and `yunikorn_rest`; those two are for run and cli.
 """

@@ -66,8 +66,8 @@ def resolve_document(
     asked: tuple[str, str] = ("yunikorn", "yunikorn-configs"),
 ) -> SourceDocument:
     """Puts together what YuniKorn does from `yunikorn-configs` and `yunikorn-defaults`: key by key,
-    the former first, `binaryData` before `data`, the key after `service.policyGroup`. `asked`: where
-    the former was looked for.
+    the former first, `binaryData` before `data`, the key after `service.policyGroup`. `asked`:
+    where the former was looked for.
 
     Raises QueueError for a compressed document that can't be unpacked: YuniKorn would then silently
     fall back on another one.

@@ -4,19 +4,24 @@ run reads anything twice."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from dnm.kube.client import KubeClient
+from dnm.model.cluster import ConfigMap
+from dnm.model.config import Config
 from dnm.model.plan import Pass, SetQueueLimits
 from dnm.model.registry import Phase
 from dnm.queues.validation import validate
 from dnm.queues.yaml_nodes import compose
+from dnm.run.runner import Edges, Kube, connect, run_pass
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -101,3 +106,53 @@ def test_a_run_that_fences_two_reads_it_and_what_it_writes(site: Site) -> None:
     phases = [entry.phase for entry in ran.plan.registry.nodes.values()]
     assert phases == [Phase.RELEASING] * 2
     assert (counts.parses, counts.verdicts) == (2, 2)
+
+
+class Meddled:
+    """The real client, but for another writer who comes between a run's plan and its write."""
+
+    def __init__(self, site: Site, kube: KubeClient) -> None:
+        self.site = site
+        self.kube = kube
+        self.reads = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.kube, name)
+
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        if name == "yunikorn-configs":
+            self.reads += 1
+            if self.reads == 2:
+                theirs = self.site.sandbox.queues_text() + "# their line\n"
+                self.site.sandbox.set_queues(theirs)
+        return self.kube.read_config_map(namespace, name)
+
+
+def test_behind_another_writer_the_edit_is_made_anew_and_nothing_of_his_is_lost(
+    site: Site,
+) -> None:
+    lend(site)
+
+    def connect_meddled(config: Config, environ: Mapping[str, str]) -> Edges:
+        kube, converter = connect(config, environ)
+        assert isinstance(kube, KubeClient)
+        return cast(Kube, Meddled(site, kube)), converter
+
+    with counting() as counts:
+        ran = run_pass(site.config, dict(os.environ), lambda: False, site.now, connect_meddled)
+    assert edits(ran) == 1 and ran.outcome is not None and not ran.outcome.errors
+    assert (counts.parses, counts.verdicts) == (4, 4)
+    written = site.sandbox.queues_text()
+    assert written.endswith("# their line\n") and "vcore: 208" in written
+
+
+def test_a_node_that_could_not_be_marked_is_not_in_the_edit(site: Site) -> None:
+    site.sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=300)
+    site.run()
+    site.sandbox.tick(60)
+    site.sandbox.fault("status", path="nodes/a001", methods=("PATCH",), code=403)
+    ran, counts = counted_run(site)
+    planned = next(a for a in ran.plan.actions if isinstance(a, SetQueueLimits))
+    assert list(planned.wants.nodes[QUEUE]) == ["a001", "a002"]
+    assert (counts.parses, counts.verdicts) == (4, 4)
+    assert "vcore: 208" in site.sandbox.queues_text()  # baseline 80, and 128 of a002

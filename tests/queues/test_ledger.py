@@ -1,0 +1,66 @@
+"""The annotation: readable, terse, never taken for empty."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dnm.model.errors import QueueError
+from dnm.queues.baselines import Reading
+from dnm.queues.ledger import decode_ledger, encode_ledger
+from dnm.queues.rebase import rebase_document
+from tests.queue_kit import (
+    NODE,
+    ONE,
+    TREE,
+    A,
+    edit,
+    lend,
+    read,
+    wants,
+)
+
+
+def test_the_ledger_is_json_that_people_can_read() -> None:
+    stored = json.loads(lend(TREE, ONE).ledger)
+    assert stored["version"] == 1
+    assert stored["instances"]["prod"]["queues"] == {A: {"n1": 0}}
+    assert dict(zip(stored["resources"], stored["sizes"][0], strict=True)) == NODE
+    assert stored["limits"][A]["max"] == {"vcore": "80", "memory": "320G"}
+
+
+def test_what_was_written_stands_there_where_it_does_not_follow() -> None:
+    made = lend(TREE, ONE)
+    held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}})
+    assert json.loads(held.ledger)["limits"] == {A: {"max": {"vcore": ["80", "150"]}}}
+    assert encode_ledger(decode_ledger(held.ledger)) == held.ledger
+
+
+BROKEN = [
+    pytest.param("{", "can't be read", id="no JSON"),
+    pytest.param('{"version":2}', "of version 2, this dnm knows 1", id="newer"),
+    pytest.param('{"version":1,"extra":1}', "unknown field `extra`", id="unknown field"),
+    pytest.param(
+        '{"version":1,"limits":{"root.a":{"max":{"vcore":"1.5"}}}}', "invalid", id="a bad number"
+    ),
+    pytest.param(
+        '{"version":1,"limits":{"root.a":{"min":{"vcore":"1"}}}}', "neither max", id="a bad kind"
+    ),
+    pytest.param(
+        '{"version":1,"instances":{"p":{"queues":{"root.a":{"n":0}}}}}', "index", id="no size"
+    ),
+    pytest.param(
+        '{"version":1,"instances":{"p":{"queues":{"root.a":{"n":-1}}}}}', "no size -1", id="minus"
+    ),
+]
+
+
+@pytest.mark.parametrize(("ledger", "reason"), BROKEN)
+def test_a_broken_ledger_is_never_an_empty_one(ledger: str, reason: str) -> None:
+    with pytest.raises(QueueError, match=reason):
+        decode_ledger(ledger)
+    refused = edit(TREE, ledger, {})
+    assert reason in refused.refusal and refused.ledger == ledger
+    mended = rebase_document(read(TREE, ledger), wants(ONE), Reading.BASELINE)
+    assert mended.text == lend(TREE, ONE).text

@@ -1,0 +1,117 @@
+"""How far limits can move: what stops a shrink, what stops growth."""
+
+from __future__ import annotations
+
+import pytest
+
+from dnm.model.value import Resources
+from dnm.queues.tree import check_text, parse_tree
+from tests.queue_kit import (
+    ONE,
+    TREE,
+    A,
+    B,
+    change,
+    edit,
+    lend,
+    limit,
+    nodes_of,
+)
+
+FLOORS = [
+    pytest.param({A: {"vcore": 150_000}}, "150", "what its pods have or need", id="allocated"),
+    pytest.param({A: {"vcore": 500_000}}, "208", "what its pods have or need", id="above all"),
+    pytest.param({A: {"vcore": 80_000}}, "80", "", id="just enough"),
+]
+
+
+@pytest.mark.parametrize(("floors", "text", "reason"), FLOORS)
+def test_a_shrink_stops_at_what_pods_have(
+    floors: dict[str, Resources], text: str, reason: str
+) -> None:
+    made = lend(TREE, ONE)
+    shrunk = edit(made.text, made.ledger, {}, floors=floors)
+    assert not shrunk.refusal
+    assert limit(shrunk, A) == text
+    assert limit(shrunk, A, "memory") == "320G"
+    assert reason in shrunk.held.get(A, "")
+    assert bool(reason) == bool(shrunk.held)
+    again = edit(shrunk.text, shrunk.ledger, {}, floors=floors)
+    assert not again.is_changed
+    assert edit(again.text, again.ledger, {}).text == TREE
+
+
+def test_a_shrink_of_an_ancestor_stops_at_its_own_pods() -> None:
+    made = lend(TREE, ONE)
+    shrunk = edit(made.text, made.ledger, {}, floors={"root.science": {"vcore": 1_100_000}})
+    assert limit(shrunk, "root.science") == "1100" and limit(shrunk, A) == "80"
+
+
+BY_HAND = [
+    pytest.param("max: {vcore: 64", "max: {vcore: 1100", "root.science", "1100", id="child max"),
+    pytest.param(
+        "guaranteed: {vcore: 136", "guaranteed: {vcore: 160", A, "80", id="guaranteed of its own"
+    ),
+    pytest.param(
+        "          - name: free",
+        "              - name: c\n"
+        "                resources: {guaranteed: {memory: 60G, vcore: 30}}\n"
+        "          - name: free",
+        "root.science",
+        "1000",
+        id="guaranteed to children",
+    ),
+    pytest.param(
+        "              - name: b",
+        "                limits: [{limit: l, users: [u], maxresources: {vcore: 100}}]\n"
+        "              - name: b",
+        A,
+        "100",
+        id="a user's limit",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "queue", "text"), BY_HAND)
+def test_a_shrink_stops_at_what_was_written_meanwhile(
+    old: str, new: str, queue: str, text: str
+) -> None:
+    made = lend(TREE, ONE)
+    edited = change(made.text, old, new)
+    assert check_text(edited) == ()
+    shrunk = edit(edited, made.ledger, {})
+    assert not shrunk.refusal and check_text(shrunk.text) == ()
+    assert limit(shrunk, queue) == text
+    assert edit(shrunk.text, shrunk.ledger, {}).is_changed is False
+
+
+def test_never_all_zeros() -> None:
+    """A person made all that is lent the whole limit; without nodes that would be zero."""
+    small = change(TREE, "resources:\n                  max: {vcore: 64, memory: 256G}",
+                   "resources:\n                  max: {vcore: 1m, memory: 1}")  # fmt: skip
+    made = lend(small, nodes_of(B, "n1"))
+    text = change(made.text, "vcore: 128001m", "vcore: 128")
+    text = change(text, "memory: 256000000001", "memory: 256G")
+    back = edit(text, made.ledger, {})
+    assert limit(back, B) == "0" and limit(back, B, "memory") == "1"
+    assert "zero throughout would mean no limit" in back.held[B]
+    assert parse_tree(back.text).queues[B].max == {"vcore": 0, "memory": 1}
+    assert not edit(back.text, back.ledger, {}).is_changed
+
+
+def test_an_all_zero_limit_is_no_limit_and_stays() -> None:
+    text = change(TREE, "max: {vcore: 64, memory: 256G}", "max: {vcore: 0, memory: 0}")
+    made = lend(text, nodes_of(B, "n1"))
+    assert {one.queue for one in made.changes} == {"root.science"}
+
+
+def test_growth_that_a_zero_above_forbids_is_refused() -> None:
+    text = change(TREE, "max: {vcore: 1000, memory: 4T}", "max: {vcore: 0, memory: 0}")
+    text = text.replace("max: {vcore: 80, memory: 320G}", "max: {vcore: 0, memory: 0, pods: 5}")
+    text = text.replace("max: {vcore: 64, memory: 256G}", "max: {}")
+    text = text.replace("guaranteed: {vcore: 8, memory: 32G}", "guaranteed: {}")
+    text = text.replace("guaranteed: {vcore: 40, memory: 100G}", "guaranteed: {}")
+    assert check_text(text) == ()
+    made = lend(text, ONE)
+    assert limit(made, A) == "0" and limit(made, A, "pods") == "115"
+    assert "the max of a queue above it is 0" in made.held[A]

@@ -1,0 +1,199 @@
+"""Single numbers are replaced, and nothing else; in every style of YAML."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from dnm.model.errors import QueueError
+from dnm.model.quantity import format_yunikorn
+from dnm.model.value import Resources
+from dnm.queues.advice import advise
+from dnm.queues.schema import SchedulerConfig
+from dnm.queues.text_edit import read_again, replace_limits, why_not_changeable
+from dnm.queues.tree import LimitPlace, check_text, parse_tree
+from dnm.queues.validation import root_of, validate, walk
+from dnm.queues.yaml_nodes import compose
+from tests.queue_kit import (
+    AMOUNT,
+    CORPUS,
+    NODE,
+    TREE,
+    A,
+    change,
+    edit,
+    large_document,
+    lend,
+    nodes_of,
+)
+
+UNEDITABLE = [
+    pytest.param(TREE + "---\nmore: 1\n", "several YAML documents (`---`)", id="several documents"),
+    pytest.param(
+        change(TREE, "name: free", "name: Root"),
+        "line 18: root.root is named like root",
+        id="a queue below root named root",
+    ),
+    pytest.param(
+        "partitions: [{name: default, queues: [{name: root}, {name: b}]}]",
+        "line 1: root.root is named like root",
+        id="root beside others",
+    ),
+    pytest.param(
+        change(TREE, "name: root", "name: ROOT"),
+        "line 4: YuniKorn can't start with a root written 'ROOT'",
+        id="root in capitals",
+    ),
+    pytest.param("partitions: []", "no partition `default`", id="no partition"),
+    pytest.param("# nothing\n", "no partition `default`", id="nothing"),
+    pytest.param(
+        "partitions: [{name: gpu, queues: []}]", "no partition `default`", id="another partition"
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), UNEDITABLE)
+def test_documents_that_yunikorn_takes_and_dnm_leaves_alone(text: str, reason: str) -> None:
+    assert check_text(text) == ()
+    refused = edit(text, "", {}, remembered={})
+    assert reason in refused.refusal
+    assert (refused.text, refused.is_changed) == (text, False)
+    assert any(reason in advice.message for advice in advise(parse_tree(text)))
+
+
+SHARED = [
+    pytest.param("max: &m {vcore: 80, memory: 320G}", "max: *m", id="the whole map"),
+    pytest.param("max: {vcore: &v 80, memory: 320G}", "max: {vcore: *v}", id="one value"),
+    pytest.param("max: &m {vcore: 80, memory: 320G}", "max: {<<: *m}", id="a merge"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SHARED)
+def test_aliased_limits_are_refused_with_their_line(first: str, second: str) -> None:
+    text = change(TREE, "max: {vcore: 80, memory: 320G}", first)
+    text = change(text, "max: {vcore: 64, memory: 256G}", second)
+    assert check_text(text) == ()
+    for queue in (A, "root.science.b"):
+        refused = edit(text, "", nodes_of(queue, "n1"))
+        assert refused.text == text
+        assert "is used elsewhere by an alias" in refused.refusal
+        assert "line 14: max vcore" in refused.refusal
+    free = edit(text, "", nodes_of("root.free", "n1"))
+    assert not free.refusal and free.text == text
+
+
+def test_a_number_with_escapes_is_refused_with_its_line() -> None:
+    text = change(TREE, "vcore: 80", r'vcore: "\x38\x30"')
+    assert parse_tree(text).queues[A].max["vcore"] == 80_000
+    refused = edit(text, "", nodes_of(A, "n1"))
+    assert "line 14: max vcore of root.science.a is written with escapes" in refused.refusal
+
+
+def test_an_edit_that_would_change_the_meaning_is_caught() -> None:
+    document = parse_tree(TREE)
+    with pytest.raises(QueueError, match="would not read as it should"):
+        read_again(replace_limits(document, {LimitPlace(A, "max", "vcore"): "1, pods: 5"}))
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_lossless_in_every_style(name: str) -> None:
+    """Lend to the leaves, twice; take back in another order: the same bytes. In between nothing but
+    the numbers that were reported has changed."""
+    text = CORPUS[name]
+    assert check_text(text) == ()
+    leaves = [path for path, queue in parse_tree(text).queues.items() if queue.is_leaf][:8]
+    nodes: dict[str, dict[str, Resources]] = {}
+    steps = []
+    for turn in ("x", "y"):
+        for leaf in leaves:
+            nodes.setdefault(leaf, {})[f"{leaf}-{turn}"] = NODE
+            steps.append({queue: dict(lent) for queue, lent in nodes.items()})
+    now, ledger = text, ""
+    for step in [*steps, *steps[:-1:-1], *steps[::-3], {}]:
+        made = edit(now, ledger, step)
+        assert not made.refusal
+        assert_only_numbers_differ(now, made.text, len(made.changes))
+        assert check_text(made.text) == ()
+        now, ledger = made.text, made.ledger
+        assert not edit(now, ledger, step).is_changed
+    assert now.encode() == text.encode()
+    assert '"limits":{}' in ledger
+
+
+def assert_only_numbers_differ(before: str, after: str, count: int) -> None:
+    old, new = AMOUNT.findall(before), AMOUNT.findall(after)
+    assert AMOUNT.sub("#", before) == AMOUNT.sub("#", after)
+    assert sum(a != b for a, b in zip(old, new, strict=True)) == count
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert len(CORPUS) >= 30
+    assert sum("\r\n" in text for text in CORPUS.values()) >= 2
+    assert sum(text.startswith("\ufeff") for text in CORPUS.values()) >= 2
+
+
+def test_the_parser_in_python_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyYAML may come without libyaml; its own parser only knows no tabs between tokens."""
+    documents = {name: text for name, text in CORPUS.items() if "\t" not in text}
+    fast = {name: compose(text) for name, text in documents.items()}
+    edits = {name: lend(text, every_leaf(text)).text for name, text in documents.items()}
+    monkeypatch.delattr(yaml, "CBaseLoader")
+    for name, text in documents.items():
+        assert compose(text).shape == fast[name].shape, name
+        assert lend(text, every_leaf(text)).text == edits[name], name
+    with pytest.raises(QueueError, match="line 2"):
+        parse_tree(CORPUS["json_pretty"])
+
+
+def every_leaf(text: str) -> dict[str, dict[str, Resources]]:
+    queues = parse_tree(text).queues.values()
+    return {queue.path: {f"{queue.path}-x": NODE} for queue in queues if queue.is_leaf}
+
+
+def test_two_thousand_queues() -> None:
+    text = large_document()
+    queues = parse_tree(text).queues
+    leaves = [path for path, queue in queues.items() if queue.is_leaf]
+    assert len(queues) == 2001
+    lent: dict[str, dict[str, Resources]] = {}
+    for number in range(1000):
+        size = {**NODE, "memory": 256 * 10**9 + number}
+        lent.setdefault(leaves[number * 37 % len(leaves)], {})[f"node{number:04}"] = size
+    there = lend(text, lent)
+    assert check_text(there.text) == ()
+    assert_only_numbers_differ(text, there.text, len(there.changes))
+    assert len(there.ledger) < 256 * 1024
+    back = edit(there.text, there.ledger, {})
+    assert back.text == text
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_the_tree_that_is_judged_is_the_tree_that_is_written(name: str) -> None:
+    """Each number that may be changed becomes another one."""
+    tree = parse_tree(CORPUS[name])
+    texts = {
+        place: format_yunikorn(place.resource, number * 7000, tree.places[place].text)
+        for number, place in enumerate(tree.places, start=1)
+        if not why_not_changeable(tree, place)
+    }
+    if tree.refusal or not texts:
+        return
+    edited = replace_limits(tree, texts)
+    again = read_again(edited)
+    assert {place: again.places[place].text.strip() for place in texts} == {
+        place: text.strip() for place, text in texts.items()
+    }
+    assert numbers_of(edited.scheduler) == numbers_of(again.scheduler)
+    assert numbers_of(tree.scheduler) == numbers_of(parse_tree(CORPUS[name]).scheduler)
+    assert validate(edited.scheduler) == validate(again.scheduler)
+
+
+def numbers_of(scheduler: SchedulerConfig) -> list[tuple[str, str, str]]:
+    """Every limit of every partition."""
+    return [
+        (path, resource, quantity.text.strip())
+        for partition in scheduler.partitions or []
+        for path, _, queue in walk(root_of(partition))
+        for quantities in (queue.resources.max, queue.resources.guaranteed)
+        for resource, quantity in (quantities or {}).items()
+    ]
