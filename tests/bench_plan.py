@@ -195,7 +195,7 @@ def measure(count: int) -> None:
     facts = DemandFacts(now=NOW)
     node_supply, budget = (
         NodeSupply(nodes=nodes, lent=registry.nodes),
-        ConversionBudget(total=10**6),
+        ConversionBudget(left={"max_converted_nodes": 10**6}),
     )
     demand = gather_demand(pods, config, limits, facts)
     pending = sum(group.total for group in demand.groups)

@@ -43,16 +43,14 @@ class DemandFacts(Value):
 
 
 class QueueDemand(Value):
-    """Of one configured queue, everything below it included. `pending` and `pending_pods` count the
-    pods that are old enough, `young_pods` the others. `largest_gang`: a limit below it makes
-    YuniKorn reject a gang application; resource by resource the largest."""
+    """Sums up one configured queue, everything below it included. `pending` and `pending_pods`
+    count the pods that are old enough. `largest_gang`: a limit below it makes YuniKorn reject a gang
+    application; resource by resource the largest."""
 
     queue: str
     used: Mapping[str, int] = {}
     pending: Mapping[str, int] = {}
     pending_pods: int = 0
-    young_pods: int = 0
-    oldest: str = ""
     largest_gang: Mapping[str, int] = {}
 
 
@@ -325,8 +323,6 @@ def _by_queue(
     pending: dict[str, dict[str, int]] = {path: {} for path in queues}
     gangs: dict[str, dict[str, int]] = {path: {} for path in queues}
     counted: Counter[str] = Counter()
-    young: Counter[str] = Counter()
-    oldest: dict[str, str] = {}
     for queue, request in used.items():
         for path in known_lineage(queue, queues):
             _add(totals[path], request, 1)
@@ -334,8 +330,6 @@ def _by_queue(
         for path in known_lineage(group.queue, queues):
             _add(pending[path], group.request, group.count)
             counted[path] += group.count
-            young[path] += group.young
-            oldest[path] = min(oldest.get(path, group.oldest), group.oldest)
     for queue, request in largest.items():
         for path in known_lineage(queue, queues):
             for name, amount in request.items():
@@ -346,8 +340,6 @@ def _by_queue(
             used=totals[path],
             pending=pending[path],
             pending_pods=counted[path],
-            young_pods=young[path],
-            oldest=oldest.get(path, ""),
             largest_gang=gangs[path],
         )
         for path in queues

@@ -1,0 +1,106 @@
+"""`python -m tests.mutants [--every N] [--minutes M] [FOLDER ...]`: would the fast tests notice?
+
+mutmut changes the code of the core in one spot at a time (a mutant) and runs the tests that reach
+it; a mutant that no test kills shows a rule that no test holds. Every Nth mutant is tried, picked
+with a fixed seed, for at most M minutes; the result is a line a file, then each survivor as a diff.
+What the run leaves behind is in `mutants/`, and is used again by the next one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+HOME = Path(__file__).parent.parent
+RESULTS = HOME / "mutants" / "dnm"
+FOLDERS = ("sizing", "demand", "plan", "queues")
+KILLED, SURVIVED = 1, 0  # exit codes of pytest, as mutmut keeps them
+NO_SUCH_MUTANT = "dnm.none"
+SEED = 20261121
+
+
+def mutants(folders: list[str]) -> Iterator[tuple[str, str, int | None]]:
+    """File, name and result (None: not tried) of every mutant that there is."""
+    for folder in folders:
+        for path in sorted((RESULTS / folder).glob("*.py.meta")):
+            codes = json.loads(path.read_text())["exit_code_by_key"]
+            name = f"{folder}/{path.name.removesuffix('.meta')}"
+            yield from ((name, key, codes[key]) for key in sorted(codes))
+
+
+def pick(folders: list[str], every: int) -> list[str]:
+    """Every Nth mutant, by a fixed seed: the same ones in each run on the same code."""
+    names = [key for _, key, _ in mutants(folders)]
+    source = random.Random(SEED)
+    source.shuffle(names)
+    return names[::every]
+
+
+def mutmut(names: list[str], minutes: float) -> None:
+    """Runs mutmut on these mutants; ends it, and all that it started, when the time is over."""
+    command = ["nice", sys.executable, "-m", "mutmut", "run", "--max-children", "1", *names]
+    log = HOME / "mutants.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            command, cwd=HOME, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            process.wait(timeout=minutes * 60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            print(f"ended after {minutes:g} minutes, see {log}")
+
+
+def show(key: str) -> str:
+    """The mutant as the lines that it takes away and puts in."""
+    command = [sys.executable, "-m", "mutmut", "show", key]
+    text = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False).stdout
+    changed = [line for line in text.splitlines() if line[:1] in "-+" and line[:3] not in _HEADS]
+    return "\n    ".join([key, *changed])
+
+
+_HEADS = ("---", "+++")
+
+
+def summary(folders: list[str], names: set[str]) -> list[str]:
+    """Prints what came of each file; returns the survivors."""
+    counts: dict[str, Counter[str]] = {}
+    survivors = []
+    for file, key, code in mutants(folders):
+        if key in names:
+            word = {KILLED: "killed", SURVIVED: "survived", None: "not tried"}.get(code, "other")
+            counts.setdefault(file, Counter())[word] += 1
+            survivors += [key] if word == "survived" else []
+    total = Counter[str]()
+    for file, count in counts.items():
+        total += count
+        print(f"{file:32} " + ", ".join(f"{n} {word}" for word, n in sorted(count.items())))
+    print(f"{'in all':32} " + ", ".join(f"{n} {word}" for word, n in sorted(total.items())))
+    return survivors
+
+
+def main() -> None:
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("folders", nargs="*", default=list(FOLDERS), metavar="FOLDER")
+    parser.add_argument("--every", type=int, default=10, help="try every Nth (10)")
+    parser.add_argument("--minutes", type=float, default=60, help="at most so long (60)")
+    asked = parser.parse_args()
+    mutmut([NO_SUCH_MUTANT], asked.minutes)  # writes the mutants, and tries none
+    names = pick(asked.folders, asked.every)
+    mutmut(names, asked.minutes)
+    for key in summary(asked.folders, set(names)):
+        print(show(key))
+
+
+if __name__ == "__main__":
+    main()

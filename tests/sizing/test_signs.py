@@ -1,0 +1,329 @@
+"""Rules that one changed sign, word or default would break: a scene and its answer for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.demand.constraints import HOSTNAME
+from dnm.demand.gangs import GangApp, gang_demand, gang_total
+from dnm.model.cluster import (
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    QueueLimits,
+    Requirement,
+    TaskGroup,
+    Toleration,
+)
+from dnm.model.config import NodeType
+from dnm.model.plan import Reason
+from dnm.model.queue_path import known_lineage
+from dnm.model.registry import StalledPods
+from dnm.sizing.budget import ConversionBudget, NodePool, count_left
+from dnm.sizing.node_supply import NodeSupply
+from dnm.sizing.queue_sizing import Sizing
+from dnm.sizing.releases import Candidates, Releases, choose_releases
+from dnm.sizing.sizing import size_queues
+from tests.scenes import (
+    DEV,
+    GPU,
+    NOW,
+    TAINT,
+    bound,
+    budget,
+    coming,
+    config,
+    demand,
+    entry,
+    lent,
+    node,
+    node_supply,
+    pods,
+    policy,
+    size,
+    tree,
+)
+
+SMALL = size(4, 16)
+CARD = "nvidia.com/gpu"
+TYPES = config().node_types
+
+
+def solve(
+    some: list[Any],
+    nodes: NodeSupply | None = None,
+    limits: dict[str, QueueLimits] | None = None,
+    left: ConversionBudget | None = None,
+    **settings: Any,
+) -> Sizing:
+    conf, queues = config(**settings), limits or tree()
+    found = demand(some, conf, queues)
+    return size_queues(conf, found, queues, nodes or node_supply(), left)
+
+
+def by_type(sizing: Sizing, queue: str = DEV) -> dict[str, int]:
+    return {pool.node_type: count for pool, count in sizing.queues[queue].wanted.items()}
+
+
+# --- the nodes that would help ----------------------------------------------------------------
+
+
+def test_a_pod_as_large_as_an_empty_node_is_helped_by_one() -> None:
+    assert by_type(solve(pods(1, size(128, 256)))) == {"a": 1}
+    assert by_type(solve(pods(1, size(128.001, 256)))) == {}
+
+
+def test_a_node_to_come_runs_linux_where_there_is_no_node_to_tell() -> None:
+    linux = {"node_selector": (("kubernetes.io/os", "linux"),)}
+    assert by_type(solve(pods(1, SMALL, shape=linux))) == {"a": 1}
+
+
+def test_a_node_without_its_cards_does_not_say_what_the_next_one_brings() -> None:
+    """Its device plug-in is not up yet: the configuration speaks."""
+    bare = lent("g001", "gpu", more={CARD: 0})
+    nodes = node_supply([bare], {"g001": entry("g001", namespace="gpu", queue=GPU)})
+    some = pods(1, {**SMALL, CARD: 4}, namespace="gpu", app="g")
+    assert by_type(solve(some, nodes), GPU) == {"g": 1}
+
+
+def test_what_a_type_does_not_have_it_does_not_bring() -> None:
+    """A node without cards that one queue gets gives the next queue's pod none."""
+    open_to_all = {"tolerations": (Toleration(operator="Exists"),)}
+    some = pods(1, SMALL, ago=900, shape=open_to_all)
+    some += pods(1, {**SMALL, CARD: 1}, namespace="gpu", app="g", name="g", shape=open_to_all)
+    sizing = solve(some)
+    assert (by_type(sizing), by_type(sizing, GPU)) == ({"a": 1}, {"g": 1})
+
+
+def test_nodes_of_a_pod_s_own_namespace_come_first() -> None:
+    """Two namespaces share the queue and the type; each gets a node that is lent to itself."""
+    both = {name: policy(name, DEV, "a") for name in ("aaa", "dev", "zzz")}
+    types = {"a": msgspec.structs.replace(TYPES["a"], taints=(TAINT,))}
+    anything = {"tolerations": (Toleration(operator="Exists"),)}
+    for namespace in both:
+        some = pods(1, SMALL, namespace=namespace, shape=anything)
+        sizing = solve(some, namespaces=both, node_types=types)
+        assert sizing.wanted() == {NodePool(DEV, namespace, "a"): 1}
+
+
+def test_a_pod_that_names_its_node_uses_that_one_alone() -> None:
+    """Both are alike but for the name, and the other one is full."""
+    name = Requirement(key="metadata.name", operator="In", values=("k2",))
+    own = {"node_affinity": (NodeSelectorTerm(fields=(name,)),)}
+    nodes = node_supply([node("k1"), node("k2", cores=4, gb=16)])
+    sizing = solve(pods(2, SMALL, shape=own), nodes)
+    assert sum(sizing.fits().values()) == 1
+    assert [one.count for one in sizing.queues[DEV].unschedulable] == [1]
+
+
+def test_a_pod_beside_others_may_use_a_node_that_is_there() -> None:
+    """On a node to come nobody can be beside it, so without that node nothing helps."""
+    other = (Requirement(key="app", operator="In", values=("other",)),)
+    beside = PodAffinityTerm(topology_key=HOSTNAME, anti=False, expressions=other)
+    some = pods(1, SMALL, shape={"pod_affinity": (beside,)})
+    assert not solve(some, node_supply([node("k1")])).queues[DEV].unschedulable
+    assert solve(some).queues[DEV].unschedulable
+
+
+def test_a_pending_pod_that_keeps_apart_does_not_stand_on_the_nodes_to_come() -> None:
+    """Nodes on their way without a name are not the node of a pod without a node."""
+    some = pods(2, SMALL, shape={"host_ports": (80,)})
+    sizing = solve(some, node_supply(incoming=coming(2)))
+    assert by_type(sizing) == {} and sizing.verdicts[DEV].reason is Reason.ON_THE_WAY
+
+
+# --- quota ------------------------------------------------------------------------------------
+
+
+def test_a_limit_of_exactly_what_is_asked_is_enough() -> None:
+    room = node_supply([node("k1")])
+    assert by_type(solve(pods(1, SMALL), room, tree(dev=SMALL))) == {}
+    less = {**SMALL, "vcore": SMALL["vcore"] - 1}
+    assert by_type(solve(pods(1, SMALL), room, tree(dev=less))) == {"a": 1}
+
+
+def test_a_used_up_limit_that_no_node_raises_lets_nobody_in() -> None:
+    """A limit of pods below the queue: each asks for one, none is left."""
+    limits = tree(dev_team={"pods": 2})
+    team = {"queue": "root.anvil.dev.team"}
+    some = pods(3, SMALL, **team) + bound(2, SMALL, "k1", **team)
+    (left_out,) = solve(some, limits=limits).queues[DEV].unschedulable
+    assert left_out.count == 3 and "root.anvil.dev.team" in left_out.why
+
+
+def test_a_node_with_a_single_card_raises_a_limit_of_cards() -> None:
+    one_card = NodeType(name="g", size={**size(64, 512), CARD: 1})
+    some = pods(3, {**SMALL, CARD: 1}, namespace="gpu", app="g")
+    room = node_supply([node("k1", more={CARD: 8})])
+    sizing = solve(some, room, tree(gpu={CARD: 1}), node_types={**TYPES, "g": one_card})
+    assert by_type(sizing, GPU) == {"g": 2}
+
+
+def test_what_the_first_type_can_not_give_the_second_gives_and_no_more() -> None:
+    """280 cores are missing: one node of 128 is left, then three of 64 and not two or five."""
+    both = {"dev": policy("dev", DEV, "a", "g")}
+    room = node_supply([node("k1", cores=999, gb=9999)])
+    some = pods(70, size(4, 1))
+    sizing = solve(some, room, tree(dev=size(0.001, 9999)), budget(batch={"a": 1}),
+                   namespaces=both)  # fmt: skip
+    granted = {pool.node_type: count for pool, count in sizing.granted().items()}
+    assert granted == {"a": 1, "g": 3}
+
+
+def test_a_limit_is_raised_with_nodes_that_help_the_pods_which_ask_for_it() -> None:
+    """The first type brings cores too, but these pods may not be there."""
+    tainted = msgspec.structs.replace(TYPES["a"], labels={"kind": "a"})
+    both = {"dev": policy("dev", DEV, "a", "g")}
+    only_g = Requirement(key="kind", operator="DoesNotExist")
+    shape = {"node_affinity": (NodeSelectorTerm(expressions=(only_g,)),)}
+    room = node_supply([node("k1", cores=999, gb=9999)])
+    sizing = solve(pods(4, SMALL, shape=shape), room, tree(dev=size(1, 9999)), None,
+                   namespaces=both, node_types={**TYPES, "a": tainted})  # fmt: skip
+    assert by_type(sizing) == {"g": 1}
+
+
+# --- budgets ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cap", "granted"), [(0, 0), (2, 2), (3, 3), (9, 3)])
+def test_min_nodes_ask_for_no_more_than_the_budget(cap: int, granted: int) -> None:
+    policies = {"dev": policy("dev", DEV, "a", min_nodes=3)}
+    sizing = solve([], left=budget(total=cap), namespaces=policies)
+    assert sum(sizing.wanted().values()) == 3 and sum(sizing.granted().values()) == granted
+
+
+LENT = [("a", "dev"), ("a", "gpu"), ("g", "gpu")]
+
+
+@pytest.mark.parametrize(
+    ("caps", "at_hand", "left"),
+    [
+        pytest.param({}, {}, {"max_converted_nodes": 27}, id="the cap of all"),
+        pytest.param({"all": 2}, {}, {"max_converted_nodes": 0}, id="never less than none"),
+        pytest.param({"all": 9, "type": 3}, {},
+                     {"max_converted_nodes": 6, "max_nodes of node type a": 1}, id="of a type"),
+        pytest.param({"all": 9, "namespace": 5}, {},
+                     {"max_converted_nodes": 6, "max_nodes of namespace dev": 4},
+                     id="of a namespace"),
+        pytest.param({"all": 9}, {"a": 0, "g": 4},
+                     {"max_converted_nodes": 6, "batch nodes of type a": 0,
+                      "batch nodes of type g": 4}, id="what is at hand is not used up"),
+    ],
+)  # fmt: skip
+def test_what_caps_leave_is_counted_once(
+    caps: dict[str, int], at_hand: dict[str, int], left: dict[str, int]
+) -> None:
+    conf = config(
+        max_converted_nodes=caps.get("all", 30),
+        node_types={
+            **TYPES,
+            "a": msgspec.structs.replace(TYPES["a"], max_nodes=caps.get("type")),
+        },
+        namespaces={
+            "dev": policy("dev", DEV, "a", max_nodes=caps.get("namespace")),
+            "gpu": policy("gpu", GPU, "g"),
+        },
+    )
+    assert count_left(conf, LENT, at_hand).left == left
+
+
+def test_a_budget_is_taken_from_and_given_back_by_every_bound_of_a_pool() -> None:
+    mine, other = NodePool(DEV, "dev", "a"), NodePool(GPU, "gpu", "g")
+    left = budget(total=3, per_type={"a": 2}, per_namespace={"dev": 2}, batch={"a": 5, "g": 1})
+    assert left.less([mine, mine]) == budget(
+        total=1, per_type={"a": 0}, per_namespace={"dev": 0}, batch={"a": 3, "g": 1}
+    )
+    assert left.less([mine, other]).plus([other, mine]) == left
+    assert left.covers({mine: 2, other: 1}) and left.covers({})
+    assert not left.covers({mine: 3}), "of its type"
+    assert not left.covers({other: 2}), "at hand"
+    assert not left.covers({mine: 2, other: 2}), "in all"
+
+
+# --- going back -------------------------------------------------------------------------------
+
+
+def release(
+    names: tuple[str, ...], limits: dict[str, QueueLimits], some: list[Any] | None = None,
+    **facts: Any,
+) -> Releases:  # fmt: skip
+    conf, entries = config(), {name: entry(name) for name in names}
+    found = demand(some or [], conf, limits, **facts)
+    nodes = node_supply([lent(name) for name in names], entries)
+    chosen = choose_releases(
+        conf, found, limits, nodes, Candidates(now=NOW, names=names, at_most=9)
+    )
+    assert {name: one.node for name, one in chosen.verdicts.items()} == {n: n for n in names}
+    return chosen
+
+
+def test_the_last_node_of_a_queue_that_has_nothing_of_its_own_may_go() -> None:
+    assert release(("a001",), tree(dev=size(128, 256))).go == ("a001",)
+
+
+def test_a_node_goes_though_its_queue_limits_what_it_does_not_bring() -> None:
+    assert release(("a001",), tree(dev={**size(999, 999), CARD: 4})).go == ("a001",)
+
+
+@pytest.mark.parametrize(("members", "goes"), [(20, True), (21, False)])
+def test_a_gang_may_fill_the_limit_that_is_left_and_not_more(members: int, goes: bool) -> None:
+    """Twenty of four cores are the 80 that stay; they run elsewhere."""
+    gang = TaskGroup(name="w", min_member=members, min_resource={"vcore": 4000, "pods": 1})
+    some = bound(1, size(1, 1), "k1", task_groups=(gang,))
+    chosen = release(("a001",), tree(dev=size(80 + 128, 999)), some)
+    assert (chosen.go == ("a001",)) is goes
+    if not goes:
+        assert "gang" in chosen.verdicts["a001"].sentence
+
+
+def test_pods_that_are_not_stalled_hold_a_node_beside_some_that_are() -> None:
+    """Of one group three are known to wait for something else; a fourth came a moment ago."""
+    limits = tree(dev=size(999, 9999))
+    stuck = pods(3, SMALL, ago=700)
+    fresh = pods(1, SMALL, ago=1, name="fresh")
+    chosen = release(("a001",), limits, stuck + fresh)
+    assert chosen.go == () and chosen.verdicts["a001"].reason is Reason.NEEDED
+
+
+def test_remembered_pods_leave_the_others_of_their_group_as_they_were() -> None:
+    stuck, more = pods(3, SMALL, ago=700), pods(2, SMALL, ago=100, name="more")
+    name = demand(stuck, config(), tree()).groups[0].fingerprint
+    memory = {name: StalledPods(count=3, until=stuck[0].created)}
+    (group,) = demand(stuck + more, config(), tree(), stalled=memory).groups
+    assert (group.count, group.total, group.created) == (2, 2, ((more[0].created, 2),))
+
+
+# --- demand -----------------------------------------------------------------------------------
+
+
+def test_a_gang_of_two_groups_asks_for_the_sum() -> None:
+    groups = (
+        TaskGroup(name="driver", min_member=1, min_resource={"vcore": 2000, "pods": 1}),
+        TaskGroup(name="worker", min_member=3, min_resource={"vcore": 4000, "memory": 5}),
+    )
+    app = GangApp(app_id="app", groups=groups, pods=())
+    assert gang_total(app) == {"vcore": 14_000, "memory": 15, "pods": 1}
+
+
+@pytest.mark.parametrize("larger", ["vcore", "memory"])
+def test_placeholders_stand_for_the_smallest_pods(larger: str) -> None:
+    small, large = {"vcore": 10, "memory": 10}, {"vcore": 10, "memory": 10, larger: 11}
+    members = pods(1, small, name="small") + pods(1, large, name="large")
+    holder = pods(1, small, name="holder", is_placeholder=True)
+    app = GangApp(app_id="app", groups=(), pods=(*members, *holder))
+    assert [pod.name for pod in gang_demand(app, NOW).taken_over] == ["small0"]
+
+
+def test_a_queue_named_without_root_is_the_one_below_root() -> None:
+    flat = {**tree(), "root.flat": QueueLimits(path="root.flat", parent="root", is_leaf=True)}
+    found = demand(pods(1, SMALL, queue="Flat"), config(), flat)
+    assert [group.queue for group in found.groups] == ["root.flat"]
+
+
+def test_the_way_up_starts_at_a_known_queue_and_leaves_root_out() -> None:
+    known = {"root", "root.a", "root.a.b"}
+    assert known_lineage("root.a.b", known) == ["root.a.b", "root.a"]
+    assert known_lineage("root.a.x", known) == known_lineage("root", known) == []
+    assert known_lineage("root.a.b", known - {"root.a"}) == ["root.a.b"]
