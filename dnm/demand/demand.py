@@ -44,8 +44,8 @@ class DemandFacts(Value):
 
 class QueueDemand(Value):
     """Sums up one configured queue, everything below it included. `pending` and `pending_pods`
-    count the pods that are old enough. `largest_gang`: a limit below it makes YuniKorn reject a gang
-    application; resource by resource the largest."""
+    count the pods that are old enough. `largest_gang`: the largest gang application, resource by
+    resource; a limit below it makes YuniKorn reject it."""
 
     queue: str
     used: Mapping[str, int] = {}
