@@ -23,10 +23,10 @@ _PLACES = {
 
 
 class View(Protocol):
-    """What the demo tells: the story, dnm's own lines, the state of the sandbox."""
+    """Where a demo is shown: its story, the lines of dnm, the state of the sandbox."""
 
-    def tell(self, sentence: str) -> None: ...
-    def hear(self, line: str) -> None: ...
+    def narrate(self, sentence: str) -> None: ...
+    def show_output(self, line: str) -> None: ...
     def show(self, state: State) -> None: ...
     def close(self) -> None: ...
 
@@ -46,10 +46,10 @@ class PlainView:
         self._begun = time.monotonic()
         self._last = ""
 
-    def tell(self, sentence: str) -> None:
+    def narrate(self, sentence: str) -> None:
         self._print(f"== {sentence}")
 
-    def hear(self, line: str) -> None:
+    def show_output(self, line: str) -> None:
         self._print(f"dnm run: {line}")
 
     def show(self, state: State) -> None:
@@ -86,12 +86,12 @@ class LiveView:
         self._live = Live(auto_refresh=False, transient=False)
         self._live.start()
 
-    def tell(self, sentence: str) -> None:
+    def narrate(self, sentence: str) -> None:
         self._sentence = sentence
         self._lines.append(f"[{time.monotonic() - self._begun:4.0f} s] {sentence}")
         self._draw()
 
-    def hear(self, line: str) -> None:
+    def show_output(self, line: str) -> None:
         self._lines.append(f"         {line}")
         self._draw()
 
