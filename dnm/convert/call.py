@@ -17,33 +17,33 @@ import msgspec
 
 from dnm.convert import to_batch, to_k8s
 from dnm.convert.claim import is_own_reason, other_instance
-from dnm.convert.conversion import Control
+from dnm.convert.conversion import StopRequest
 from dnm.convert.journal import Direction, Journal, JournalStore
 from dnm.convert.kube_side import KubeConnection
 from dnm.convert.listing import is_of_type, read_facts
 from dnm.convert.select import (
-    Facts,
     Judged,
-    Verdict,
+    ListVerdict,
+    SlurmFacts,
     format_duration,
     is_own_reservation,
     judge_nodes,
 )
 from dnm.convert.settings import Settings
-from dnm.convert.work import SCHEMA, Candidate, NodeResult, Workshop
+from dnm.convert.work import SCHEMA, Candidate, ConversionPool, NodeResult
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
 from dnm.slurm.client import SlurmClient
 from dnm.slurm.text import SlurmNode
 
 
-class Call:
+class ConvertCall:
     """The parsed command line at work. `run` raises DnmError before anything is touched."""
 
     def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
         self.options = options
         self.settings = settings
-        self.control = Control()
+        self.control = StopRequest()
         self._lock = threading.Lock()
 
     def run(self) -> int:
@@ -75,12 +75,12 @@ class Call:
                     for one in candidates[:count]
                 ],
             )
-        workshop = self._workshop()
+        pool = self._pool()
         node_type, namespace = self.options.node_type or "", self.options.namespace or ""
-        results = workshop.lend(candidates, count, node_type, namespace)
+        results = pool.lend(candidates, count, node_type, namespace)
         return self._end(results, count)
 
-    def _read_facts(self) -> Facts:
+    def _read_facts(self) -> SlurmFacts:
         return read_facts(SlurmClient(os.environ, self.settings.command_timeout_seconds))
 
     def _is_meant(self, one: Judged) -> bool:
@@ -113,7 +113,7 @@ class Call:
                 why=f"idle for {format_duration(one.idle)}" if one.idle is not None else "idle",
             )
             for one in judged
-            if one.verdict is Verdict.OK
+            if one.verdict is ListVerdict.OK
         ]
         if self.settings.allow_preempt:
             found += [
@@ -123,7 +123,7 @@ class Call:
                     jobs=",".join(job.id for job in one.jobs),
                 )
                 for one in judged
-                if one.verdict is Verdict.PREEMPT
+                if one.verdict is ListVerdict.PREEMPT
             ]
         return found
 
@@ -132,7 +132,7 @@ class Call:
             return f"Slurm knows no node {self.options.node_name or 'of this type'}"
         reasons = "; ".join(f"{one.node.name}: {one.reason}" for one in judged[:5])
         hint = ""
-        if any(one.verdict is Verdict.PREEMPT for one in judged):
+        if any(one.verdict is ListVerdict.PREEMPT for one in judged):
             hint = "; --allow-preempt would free one of its job"
         return f"no node can be lent now ({reasons}){hint}; 'node-convert --list' shows all"
 
@@ -148,7 +148,7 @@ class Call:
             return self._show_plan(count, plans)
         if self.options.node_name:
             SlurmClient(os.environ, self.settings.command_timeout_seconds).check_controller()
-        return self._end(self._workshop().bring_back(nodes), count)
+        return self._end(self._pool().bring_back(nodes), count)
 
     def _lent(self, count: int) -> list[str]:
         """Those on their way back first, then those with the fewest pods that would be evicted."""
@@ -172,7 +172,7 @@ class Call:
         }
         return sorted(lent, key=lambda node: (pods.get(node, -1), node))[:count]
 
-    def _is_lent(self, node: SlurmNode, facts: Facts) -> bool:
+    def _is_lent(self, node: SlurmNode, facts: SlurmFacts) -> bool:
         if other_instance(self.settings, node):
             return False
         return is_own_reason(self.settings, node.reason) or any(
@@ -203,11 +203,11 @@ class Call:
             self._say("nothing to resume")
             return self._end([], 0)
         SlurmClient(os.environ, self.settings.command_timeout_seconds).check_controller()
-        return self._end(self._workshop().resume(journals), len(journals))
+        return self._end(self._pool().resume(journals), len(journals))
 
-    def _workshop(self) -> Workshop:
+    def _pool(self) -> ConversionPool:
         store = JournalStore(self.settings.state_dir)
-        return Workshop(
+        return ConversionPool(
             self.settings, store, self.control, self._say, self._on_result, self._on_claimed
         )
 

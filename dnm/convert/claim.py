@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from dnm.convert.conversion import Conversion, NotClaimed
+from dnm.convert.conversion import NodeConversion, NotClaimed
 from dnm.convert.select import is_own_reservation
 from dnm.convert.settings import Settings
 from dnm.model.errors import SlurmError
@@ -32,7 +32,7 @@ def drain_reason(settings: Settings, operation: str) -> str:
 
 
 def is_own_reason(settings: Settings, reason: str) -> bool:
-    """Slurm appends to a Reason ("… : Not responding"), so the beginning counts."""
+    """Returns whether a Reason is ours by its beginning: Slurm appends ("… : Not responding")."""
     return f"{reason} ".startswith(f"dnm:{settings.instance} ")
 
 
@@ -47,7 +47,7 @@ def other_instance(settings: Settings, node: SlurmNode) -> str:
 
 
 def is_predecessors_reason(settings: Settings, reason: str) -> bool:
-    """Of the site's script before, which only wrote MARK_REASON."""
+    """Returns whether the site's script before wrote the Reason: it only wrote MARK_REASON."""
     return bool(settings.mark_reason) and reason.startswith(settings.mark_reason)
 
 
@@ -55,13 +55,14 @@ def _is_of_operation(settings: Settings, reason: str, operation: str) -> bool:
     return is_own_reason(settings, reason) and f"op={operation}" in reason.split()
 
 
-def _reservations_of(conversion: Conversion) -> tuple[Reservation, ...]:
+def _reservations_of(conversion: NodeConversion) -> tuple[Reservation, ...]:
     found = conversion.patiently(conversion.slurm.read_reservations)
     return tuple(one for one in found if conversion.node in one.nodes)
 
 
-def own_reservations(conversion: Conversion) -> tuple[Reservation, ...]:
-    """Ours for this node, and the predecessor's shared one if the node is in it."""
+def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
+    """Returns our reservation of this node, and the predecessor's shared one if the node is in
+    it."""
     prefix = conversion.settings.res_name
     return tuple(
         one
@@ -70,7 +71,7 @@ def own_reservations(conversion: Conversion) -> tuple[Reservation, ...]:
     )
 
 
-def reserve(conversion: Conversion, ignore_jobs: bool = False) -> None:
+def reserve(conversion: NodeConversion, ignore_jobs: bool = False) -> None:
     """Raises NotClaimed where Slurm says no. With `ignore_jobs` it holds a node on which a job
     runs, so that no other can start."""
     name = conversion.reservation
@@ -91,7 +92,7 @@ def reserve(conversion: Conversion, ignore_jobs: bool = False) -> None:
         _reserve_again(conversion, end, ignore_jobs)
 
 
-def _reserve_again(conversion: Conversion, end: datetime | None, ignore_jobs: bool) -> None:
+def _reserve_again(conversion: NodeConversion, end: datetime | None, ignore_jobs: bool) -> None:
     """After a lost answer the command may still be carried out. A reservation that is there now is
     taken for ours; should it be another's, the operation in the drain's reason tells."""
     deadline = time.monotonic() + conversion.settings.slurm_patience_seconds.total_seconds()
@@ -125,9 +126,9 @@ def _end_before(there: tuple[Reservation, ...]) -> datetime | None:
     return min(starts) - timedelta(minutes=1) if starts else None
 
 
-def drain(conversion: Conversion, may_work: bool = False) -> None:
-    """With our mark. Raises NotClaimed where the node is no longer what it was when it was chosen;
-    `may_work` where jobs are on it that will be preempted."""
+def drain(conversion: NodeConversion, may_work: bool = False) -> None:
+    """Drains the node with our mark. Raises NotClaimed where the node is no longer what it was when
+    it was chosen; `may_work` where jobs are on it that will be preempted."""
     operation = conversion.journal.operation
     node = conversion.read_node()
     if _is_drained_by(conversion, node):
@@ -152,19 +153,19 @@ def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
 
 
 def _own_marks(settings: Settings, node: SlurmNode) -> Mapping[str, str]:
-    """Those to be cleared: what is not ours stays."""
+    """Returns the marks to be cleared: what is not ours stays."""
     begin = f"dnm:{settings.instance} "
     found = {"comment": node.comment, "extra": node.extra or ""}
     return {key: "" for key, text in found.items() if text.startswith(begin)}
 
 
-def _is_drained_by(conversion: Conversion, node: SlurmNode) -> bool:
+def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
     return "DRAIN" in node.state.flags and _is_of_operation(
         conversion.settings, node.reason, conversion.journal.operation
     )
 
 
-def check_claim(conversion: Conversion, may_be_away: bool = False) -> None:
+def check_claim(conversion: NodeConversion, may_be_away: bool = False) -> None:
     """Reads back everything that makes the node ours: drained by this operation, no job, nothing
     allocated, our reservation. `may_be_away` once its slurmd may have been stopped.
 
@@ -188,7 +189,7 @@ def check_claim(conversion: Conversion, may_be_away: bool = False) -> None:
         raise NotClaimed(f"the reservation {conversion.reservation} is gone")
 
 
-def give_back(conversion: Conversion) -> str:
+def give_back(conversion: NodeConversion) -> str:
     """Undoes drain and reservation as far as they are this operation's; says what was left.
 
     Raises SlurmError where that can't be done now; the node then stays out of service.
@@ -205,11 +206,11 @@ def give_back(conversion: Conversion) -> str:
     return f"left drained: {node.reason}" if is_drained and not _was_ours(conversion, node) else ""
 
 
-def _was_ours(conversion: Conversion, node: SlurmNode) -> bool:
+def _was_ours(conversion: NodeConversion, node: SlurmNode) -> bool:
     return is_own_reason(conversion.settings, node.reason)
 
 
-def lift_drain(conversion: Conversion) -> None:
+def lift_drain(conversion: NodeConversion) -> None:
     """Resumes the node and clears our marks in one command; whose drain it is, the caller knows."""
     node = conversion.read_node()
     marks = _own_marks(conversion.settings, node)
@@ -222,8 +223,8 @@ def lift_drain(conversion: Conversion) -> None:
     conversion.change_slurm(lambda: conversion.slurm.resume(conversion.node, marks), is_lifted)
 
 
-def clear_marks(conversion: Conversion) -> None:
-    """Those that are left where somebody else has lifted our drain."""
+def clear_marks(conversion: NodeConversion) -> None:
+    """Clears the marks that are left where somebody else has lifted our drain."""
 
     def own_marks() -> Mapping[str, str]:
         node = conversion.slurm.read_node(conversion.node)
@@ -234,7 +235,7 @@ def clear_marks(conversion: Conversion) -> None:
     )
 
 
-def release(conversion: Conversion) -> None:
+def release(conversion: NodeConversion) -> None:
     """Takes the node out of our reservation and out of the predecessor's shared one."""
     for reservation in own_reservations(conversion):
         if reservation.name == conversion.reservation or len(reservation.nodes) == 1:
@@ -243,14 +244,14 @@ def release(conversion: Conversion) -> None:
             _leave_shared(conversion, reservation)
 
 
-def _delete(conversion: Conversion, name: str) -> None:
+def _delete(conversion: NodeConversion, name: str) -> None:
     def is_gone() -> bool:
         return all(one.name != name for one in conversion.slurm.read_reservations())
 
     conversion.change_slurm(lambda: conversion.slurm.delete_reservation(name), is_gone)
 
 
-def _leave_shared(conversion: Conversion, shared: Reservation) -> None:
+def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
     """Atomic with Slurm 23.02 and later. Earlier ones can only replace the whole list, which loses
     what somebody adds meanwhile; there the shared reservation is split into one a node."""
 
@@ -269,7 +270,7 @@ def _leave_shared(conversion: Conversion, shared: Reservation) -> None:
         _split(conversion, shared)
 
 
-def _split(conversion: Conversion, shared: Reservation) -> None:
+def _split(conversion: NodeConversion, shared: Reservation) -> None:
     """The other members get reservations of their own first (OVERLAP, since they are reserved yet),
     then the shared one goes; a kill in between is mended by doing it again."""
     others = [node for node in shared.nodes if node != conversion.node]

@@ -82,7 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Exits with 2 and a sentence where the options don't go together."""
+    """Returns the options; exits with 2 and a sentence where they don't go together."""
     parser = make_parser()
     options = parser.parse_args(arguments)
     if options.version:
@@ -124,9 +124,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.list:
         return show_list(options, settings)
-    from dnm.convert.call import Call  # brings Kubernetes with it, which --list must not pay for
+    # It brings Kubernetes with it, which --list must not pay for.
+    from dnm.convert.call import ConvertCall
 
-    return Call(options, settings).run()
+    return ConvertCall(options, settings).run()
 
 
 def show_list(options: argparse.Namespace, settings: Settings) -> int:

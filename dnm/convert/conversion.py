@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from dnm.convert.hooks import HookCall, find_hook, hook_environment, outlive
-from dnm.convert.journal import Book, Journal, Mark
+from dnm.convert.journal import Book, Journal, StageMark
 from dnm.convert.kube_side import KubeConnection, KubeSide
 from dnm.convert.settings import Settings
 from dnm.model.errors import ConverterError, DnmError, SlurmError
@@ -29,15 +29,16 @@ Found = TypeVar("Found")
 
 
 class Interrupted(ConverterError):
-    """Told to stop: the journal stays open, repetition goes on from here."""
+    """node-convert was told to stop: the journal stays open, a repetition goes on from here."""
 
 
 class NotClaimed(ConverterError):
     """Somebody else has the node, or a job got in; it is given back as far as it was taken."""
 
 
-class Control:
-    """SIGTERM and SIGINT: the first lets a hook end its work, the second ends the hook too."""
+class StopRequest:
+    """What SIGTERM and SIGINT ask for: the first lets a hook end its work, the second ends it
+    too."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -53,15 +54,15 @@ class Stage:
     a note for the journal. `require`, the precondition, raises before the stage counts as begun."""
 
     name: str
-    act: Callable[[Conversion], str]
-    require: Callable[[Conversion], None] | None = None
+    act: Callable[[NodeConversion], str]
+    require: Callable[[NodeConversion], None] | None = None
 
 
-class Conversion:
+class NodeConversion:
     """A node under way. Not for several threads; each has its own connections."""
 
     def __init__(
-        self, settings: Settings, book: Book, control: Control, say: Callable[[str], None]
+        self, settings: Settings, book: Book, control: StopRequest, say: Callable[[str], None]
     ) -> None:
         self.settings = settings
         self.book = book
@@ -119,7 +120,8 @@ class Conversion:
                 self.wait(self.settings.poll_seconds)
 
     def read_node(self) -> SlurmNode:
-        """Patient with a slurmctld that was just started: it knows no states for some seconds."""
+        """Returns the node as Slurm has it, once Slurm knows its state: a slurmctld that was just
+        started knows none for some seconds. Raises SlurmError."""
 
         def ask() -> SlurmNode:
             node = self.slurm.read_node(self.node)
@@ -153,7 +155,7 @@ class Conversion:
     def wait_until(
         self, look: Callable[[], str], timeout: timedelta, errors: type[Exception]
     ) -> None:
-        """Until `look` says "" instead of what is missing. `errors` of a look are waited out too.
+        """Waits until `look` returns "" instead of what is missing, also while it raises `errors`.
 
         Raises ConverterError with what was missing last.
         """
@@ -174,7 +176,8 @@ class Conversion:
             self.wait(self.settings.poll_seconds)
 
     def run_hook(self, name: str, timeout: timedelta, is_required: bool = False) -> bool:
-        """Whether the site has it. One that an earlier call left running is waited for first.
+        """Runs a hook; returns whether the site has it. One that an earlier call left running is
+        waited for first.
 
         Raises HookFailed, or ConverterError where a hook that is required is missing.
         """
@@ -221,30 +224,30 @@ def hook_facts(settings: Settings, journal: Journal, name: str) -> dict[str, str
     }
 
 
-def run_stages(conversion: Conversion, stages: Sequence[Stage]) -> None:
-    """Those that are not done yet, in order."""
+def run_stages(conversion: NodeConversion, stages: Sequence[Stage]) -> None:
+    """Runs the stages that are not done yet, in order."""
     for stage in stages:
         if not conversion.journal.is_done(stage.name):
             run_stage(conversion, stage)
 
 
-def run_stage(conversion: Conversion, stage: Stage) -> None:
+def run_stage(conversion: NodeConversion, stage: Stage) -> None:
     """The DnmError of a stage that failed is in the journal when it comes out of here."""
     conversion.check_control()
     try:
         if stage.require is not None:
             stage.require(conversion)
-        conversion.book.write(stage.name, Mark.BEGUN)
+        conversion.book.write(stage.name, StageMark.BEGUN)
         conversion.say(f"{stage.name}: begins")
         with fault_point(f"convert.{stage.name}"):
             note = stage.act(conversion)
     except Interrupted:
         raise
     except DnmError as error:
-        conversion.book.write(stage.name, Mark.FAILED, str(error))
+        conversion.book.write(stage.name, StageMark.FAILED, str(error))
         raise
     except OSError as error:
-        conversion.book.write(stage.name, Mark.FAILED, str(error))
+        conversion.book.write(stage.name, StageMark.FAILED, str(error))
         raise ConverterError(f"the machine fails node-convert: {error}") from error
-    conversion.book.write(stage.name, Mark.DONE, note)
+    conversion.book.write(stage.name, StageMark.DONE, note)
     conversion.say(f"{stage.name}: {note or 'done'}")

@@ -40,7 +40,8 @@ class HookFailed(ConverterError):
 
 
 def find_hook(settings: Settings, name: str) -> Path | None:
-    """None: the site has none of this name. Raises ConverterError for one that must not be run."""
+    """Returns the hook's path; None: the site has none of this name. Raises ConverterError for one
+    that must not be run."""
     path = settings.hooks_dir / name
     try:
         check_trust(path, ConverterError)
@@ -56,7 +57,8 @@ def find_hook(settings: Settings, name: str) -> Path | None:
 def hook_environment(
     settings: Settings, facts: Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """What a hook is told (etc/hooks/README explains each); nothing else is inherited."""
+    """Returns the variables of a hook (etc/hooks/README explains each); it inherits nothing
+    else."""
     environment = {
         "PATH": ":".join(filter(None, (environ.get("PATH", ""), _PATH))),
         "HOME": environ.get("HOME", "/"),
@@ -116,8 +118,9 @@ class HookCall:
             self.child.stdin.close()
 
     def wait(self, timeout: timedelta, is_hurried: Callable[[], bool]) -> None:
-        """Until it has ended. Raises HookFailed with its last lines for an exit code that is not 0,
-        and when its time is up or `is_hurried` turns true, after it and its children have ended.
+        """Waits until it has ended. Raises HookFailed with its last lines for an exit code that is
+        not 0, and when its time is up or `is_hurried` turns true, after it and its children have
+        ended.
 
         What it leaves behind in the background may keep its output open; that is not waited for.
         """
@@ -167,7 +170,7 @@ class HookCall:
 
 
 def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
-    """TERM to a hook and its children, KILL ten seconds later; the children too."""
+    """Ends a hook and its children: TERM, and KILL ten seconds later."""
     for sent, patience in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
         with fault_point("hook.signal"):
             try:

@@ -34,7 +34,7 @@ class Direction(Enum):
     BATCH = "batch"
 
 
-class Mark(Enum):
+class StageMark(Enum):
     """What a line of the journal says of its stage."""
 
     BEGUN = "begun"
@@ -44,7 +44,7 @@ class Mark(Enum):
 
 class Line(Value, frozen=True):
     stage: str
-    mark: Mark
+    mark: StageMark
     at: datetime
     note: str = ""
 
@@ -68,16 +68,16 @@ class Journal(Value, frozen=True):
     hook: ConverterProcess | None = None  # under way, or the last one
 
     def is_done(self, stage: str) -> bool:
-        """By its last line."""
+        """Returns whether the stage's last line says that it is done."""
         marks = [line.mark for line in self.lines if line.stage == stage]
-        return bool(marks) and marks[-1] is Mark.DONE
+        return bool(marks) and marks[-1] is StageMark.DONE
 
     def has_begun(self, stage: str) -> bool:
-        return any(line.stage == stage and line.mark is Mark.BEGUN for line in self.lines)
+        return any(line.stage == stage and line.mark is StageMark.BEGUN for line in self.lines)
 
 
 def new_operation() -> str:
-    """Sorts by time and is nobody else's."""
+    """Returns a name that sorts by time and is nobody else's."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
@@ -101,7 +101,7 @@ class JournalStore:
         return self.directory / f"{node}.json"
 
     def load(self, node: str) -> Journal | None:
-        """The last conversion of the node, open or not; None if there never was one."""
+        """Returns the last conversion of the node, open or not; None if there never was one."""
         return self._load(self._path(node))
 
     def _load(self, path: Path) -> Journal | None:
@@ -124,7 +124,8 @@ class JournalStore:
         return journal
 
     def load_open(self, instance: str) -> tuple[Journal, ...]:
-        """Conversions of this instance that were interrupted or need a person, by node."""
+        """Returns the conversions of this instance that were interrupted or need a person, by
+        node."""
         journals = map(self._load, sorted(self.directory.glob("*.json")))
         return tuple(
             journal
@@ -133,7 +134,8 @@ class JournalStore:
         )
 
     def save(self, journal: Journal) -> None:
-        """Durable when this returns. Raises ConverterError; nothing further may be done then."""
+        """Writes the journal, durably when this returns. Raises ConverterError; nothing further may
+        be done then."""
         path = self._path(journal.node)
         temporary = path.with_suffix(".new")
         content = msgspec.json.format(msgspec.json.encode(journal), indent=1) + b"\n"
@@ -195,19 +197,19 @@ class Book:
         self.journal = msgspec.structs.replace(self.journal, **fields)
         self.store.save(self.journal)
 
-    def write(self, stage: str, mark: Mark, note: str = "") -> None:
+    def write(self, stage: str, mark: StageMark, note: str = "") -> None:
         line = Line(stage=stage, mark=mark, at=datetime.now(UTC), note=note)
         self.change(lines=(*self.journal.lines, line)[-_MOST_LINES:])
 
     def reopen(self, stages: Collection[str]) -> None:
-        """These are to be run again, whatever was written of them."""
+        """Notes that these stages are to be run again, whatever was written of them."""
         for stage in stages:
             if self.journal.is_done(stage):
-                self.write(stage, Mark.FAILED, "to be done again")
+                self.write(stage, StageMark.FAILED, "to be done again")
 
     def remember(self, facts: Mapping[str, str]) -> None:
         self.change(facts={**self.journal.facts, **facts})
 
     def close(self, error: str = "") -> None:
-        """Nothing is left to be done to the node."""
+        """Closes the journal: nothing is left to be done to the node."""
         self.change(is_open=False, error=error)

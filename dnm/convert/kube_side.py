@@ -47,7 +47,7 @@ class KubeSide(Protocol):
     def read_pods_on(self, node: str) -> Sequence[PodOnNode]: ...
     def set_cordon(self, node: str, cordon: bool) -> None: ...
     def evict(self, pod: PodOnNode) -> str:
-        """Empty: granted; else why a disruption budget does not allow it now."""
+        """Returns "" where it is granted, else why a disruption budget does not allow it now."""
 
     def delete_node(self, name: str) -> None: ...
     def dress_node(self, node: Node, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
@@ -59,7 +59,7 @@ class _Owner(msgspec.Struct):
     controller: bool = False
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _PodMetadata(msgspec.Struct, rename="camel"):
     namespace: str
     name: str
     uid: str = ""
@@ -68,22 +68,22 @@ class _Metadata(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _Volume(msgspec.Struct, rename="camel"):
+class _PodVolume(msgspec.Struct, rename="camel"):
     empty_dir: dict[str, object] | None = None
 
 
-class _Spec(msgspec.Struct):
-    volumes: list[_Volume] | None = None
+class _PodSpec(msgspec.Struct):
+    volumes: list[_PodVolume] | None = None
 
 
-class _Status(msgspec.Struct):
+class _PodStatus(msgspec.Struct):
     phase: str = ""
 
 
 class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec
-    status: _Status
+    metadata: _PodMetadata
+    spec: _PodSpec
+    status: _PodStatus
 
 
 class _PodList(msgspec.Struct):

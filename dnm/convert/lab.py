@@ -100,7 +100,8 @@ class SlurmLab:
 
     @property
     def environ(self) -> dict[str, str]:
-        """This process's environment with the lab's slurm.conf, and its programs first in PATH."""
+        """Returns this process's environment with the lab's slurm.conf, and its programs first in
+        PATH."""
         path = os.environ.get("PATH", "")
         return {
             **os.environ,
@@ -110,7 +111,7 @@ class SlurmLab:
 
     @cached_property
     def version(self) -> tuple[int, int]:
-        """Of its slurmctld, such as (22, 5)."""
+        """Returns the version of its slurmctld, such as (22, 5)."""
         program = _program("slurmctld", self.environ["PATH"])
         said = self.run(program or "slurmctld", "-V")
         found = re.search(r"(\d+)\.(\d+)", said)
@@ -263,7 +264,7 @@ class SlurmLab:
         )
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
-        """Empty while slurmctld doesn't answer, for waiting."""
+        """Returns its nodes; none while slurmctld doesn't answer, for waiting."""
         try:
             return self.client.read_nodes()
         except SlurmError:

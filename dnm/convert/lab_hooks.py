@@ -50,8 +50,8 @@ _NODE = """\
 
 
 def write_lab_hooks(directory: Path, lab: Path, url: str, allocatable: Mapping[str, str]) -> None:
-    """Into `directory`, for the lab in `lab` and the API at `url`; `hooks.log` there has a line for
-    each call. The log is what tells how often a machine was reset."""
+    """Writes the hooks into `directory`, for the lab in `lab` and the API at `url`; `hooks.log`
+    there has a line for each call. The log is what tells how often a machine was reset."""
     directory.mkdir(parents=True, exist_ok=True)
     amounts = ", ".join(f'"{key}": "{text}"' for key, text in allocatable.items())
     (directory / "node.json").write_text(_NODE.format(amounts=f"{{{amounts}}}"))

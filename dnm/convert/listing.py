@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dnm.convert.select import Facts, Judged, Verdict, format_duration
+from dnm.convert.select import Judged, ListVerdict, SlurmFacts, format_duration
 from dnm.convert.settings import Settings
 from dnm.model.printable import printable
 from dnm.slurm.client import SlurmClient
@@ -17,17 +17,18 @@ SCHEMA = "node-convert.list/1"
 _HEADER = ("NODE", "STATE", "IDLE", "VERDICT", "REASON")
 
 
-def read_facts(client: SlurmClient) -> Facts:
-    """Jobs after nodes, so that what starts in between is seen. Raises SlurmError."""
+def read_facts(client: SlurmClient) -> SlurmFacts:
+    """Reads what nodes are judged by; jobs after nodes, so that what starts in between is seen.
+    Raises SlurmError."""
     client.check_controller()
     nodes = client.read_nodes()
     reservations = client.read_reservations()
     jobs = client.read_jobs()
-    return Facts(nodes=nodes, jobs=jobs, reservations=reservations, read_at=datetime.now(UTC))
+    return SlurmFacts(nodes=nodes, jobs=jobs, reservations=reservations, read_at=datetime.now(UTC))
 
 
 def is_of_type(name: str, prefix: str) -> bool:
-    """The prefix followed by digits and nothing else."""
+    """Returns whether the name is the prefix followed by digits and nothing else."""
     return name.startswith(prefix) and name[len(prefix) :].isdecimal()
 
 
@@ -49,7 +50,8 @@ def list_as_json(judged: Sequence[Judged]) -> str:
 def list_as_text(
     judged: Sequence[Judged], jobs: Sequence[SlurmJob], settings: Settings, of: str
 ) -> str:
-    """A table whose last column is free text, an empty line, and what the verdicts depend on."""
+    """Returns a table whose last column is free text, an empty line, and what the verdicts depend
+    on."""
     rows = [_HEADER, *map(_row, judged)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join((*map(str.ljust, row, widths), row[4])) for row in rows]
@@ -64,7 +66,7 @@ def _row(one: Judged) -> tuple[str, str, str, str, str]:
 def _summary(
     judged: Sequence[Judged], jobs: Sequence[SlurmJob], settings: Settings, of: str
 ) -> list[str]:
-    count: Callable[[Verdict], int] = [one.verdict for one in judged].count
+    count: Callable[[ListVerdict], int] = [one.verdict for one in judged].count
     largest = max((job.node_count for job in jobs if job.state == "PENDING"), default=0)
     holders = f"{settings.preempt_user}/{settings.preempt_account}".strip("/")
     preemption = (
@@ -75,10 +77,10 @@ def _summary(
     )
     guard = "on" if settings.protect_largest_pending else "off"
     return [
-        f"Viable now: {count(Verdict.OK)} of {len(judged)} node(s){of}",
+        f"Viable now: {count(ListVerdict.OK)} of {len(judged)} node(s){of}",
         f"Thresholds: MIN_IDLE_SECONDS={settings.min_idle_seconds.total_seconds():g} "
         f"RES_LOOKAHEAD_SECONDS={settings.res_lookahead_seconds.total_seconds():g}",
-        f"Preemptible: {count(Verdict.PREEMPT)} node(s) held by {holders or 'nobody named'}",
+        f"Preemptible: {count(ListVerdict.PREEMPT)} node(s) held by {holders or 'nobody named'}",
         f"Preemption: {preemption}",
         f"Largest pending job: {largest} node(s); PROTECT_LARGEST_PENDING is {guard}",
     ]

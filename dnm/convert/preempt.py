@@ -12,7 +12,7 @@ import time
 from datetime import timedelta
 
 from dnm.convert.claim import drain, reserve
-from dnm.convert.conversion import Conversion, Interrupted, NotClaimed
+from dnm.convert.conversion import Interrupted, NodeConversion, NotClaimed
 from dnm.model.errors import ConverterError, SlurmError
 from dnm.slurm.client import SlurmRefused
 from dnm.slurm.text import JobRecord
@@ -25,7 +25,7 @@ _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"
 _ITS_OWN_END = ("COMPLETED", "CANCELLED")  # of itself, or by its user; our TERM makes it FAILED
 
 
-def claim_from_jobs(conversion: Conversion) -> str:
+def claim_from_jobs(conversion: NodeConversion) -> str:
     """Reserves, drains and empties the node. Raises NotClaimed while no job was touched and where
     one could not be made to leave; the jobs then go on or are requeued."""
     jobs = conversion.journal.facts[JOBS].split(",")
@@ -43,8 +43,8 @@ def claim_from_jobs(conversion: Conversion) -> str:
     return f"preempted job {', '.join(jobs)}"
 
 
-def make_good(conversion: Conversion) -> None:
-    """Before a node is given back: a job that got our TERM and ended is requeued after all."""
+def make_good(conversion: NodeConversion) -> None:
+    """Requeues, before a node is given back, each job that got our TERM and has ended."""
     for key, state in conversion.journal.facts.items():
         job = key.removeprefix(_TOUCHED)
         if job == key or state != _BEGUN or conversion.settings.preempt_mode == "cancel":
@@ -53,7 +53,7 @@ def make_good(conversion: Conversion) -> None:
             _requeue(conversion, job)
 
 
-def _check_requeueable(conversion: Conversion, job: str) -> None:
+def _check_requeueable(conversion: NodeConversion, job: str) -> None:
     if conversion.settings.preempt_mode == "cancel" or _is_touched(conversion, job):
         return
     record = _read_record(conversion, job)
@@ -61,11 +61,11 @@ def _check_requeueable(conversion: Conversion, job: str) -> None:
         raise NotClaimed(f"job {job} can't be requeued; PREEMPT_MODE=cancel would end it for good")
 
 
-def _is_touched(conversion: Conversion, job: str) -> bool:
+def _is_touched(conversion: NodeConversion, job: str) -> bool:
     return _TOUCHED + job in conversion.journal.facts
 
 
-def _make_leave(conversion: Conversion, job: str) -> None:
+def _make_leave(conversion: NodeConversion, job: str) -> None:
     """Also after a kill: a job that is not here and got nothing from us is left alone."""
     settings = conversion.settings
     is_here = _is_on_node(conversion, job)
@@ -90,7 +90,7 @@ def _make_leave(conversion: Conversion, job: str) -> None:
     conversion.book.remember({_TOUCHED + job: settings.preempt_mode})
 
 
-def _requeue(conversion: Conversion, job: str) -> None:
+def _requeue(conversion: NodeConversion, job: str) -> None:
     conversion.say(f"sees to it that job {job} is requeued")
     try:
         conversion.change_slurm(
@@ -104,11 +104,11 @@ def _requeue(conversion: Conversion, job: str) -> None:
         ) from error
 
 
-def _read_record(conversion: Conversion, job: str) -> JobRecord:
+def _read_record(conversion: NodeConversion, job: str) -> JobRecord:
     return conversion.patiently(lambda: conversion.slurm.read_job(job))
 
 
-def _is_requeued(conversion: Conversion, job: str) -> bool:
+def _is_requeued(conversion: NodeConversion, job: str) -> bool:
     """It waits again, or runs elsewhere by now, or has ended of itself."""
     state = conversion.slurm.read_job(job).state
     if state in _AT_WORK:
@@ -116,24 +116,24 @@ def _is_requeued(conversion: Conversion, job: str) -> bool:
     return state in _WAITING or state in _ITS_OWN_END
 
 
-def _has_ended(conversion: Conversion, job: str) -> bool:
+def _has_ended(conversion: NodeConversion, job: str) -> bool:
     return not _is_on_node(conversion, job)
 
 
-def _is_on_node(conversion: Conversion, job: str) -> bool:
+def _is_on_node(conversion: NodeConversion, job: str) -> bool:
     """And not on its way out."""
     there = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
     return any(one.id == job and one.state != "COMPLETING" for one in there)
 
 
-def _wait_for_end(conversion: Conversion, job: str, patience: timedelta) -> None:
+def _wait_for_end(conversion: NodeConversion, job: str, patience: timedelta) -> None:
     deadline = time.monotonic() + patience.total_seconds()
     while time.monotonic() < deadline and _is_on_node(conversion, job):
         remaining = timedelta(seconds=max(0.0, deadline - time.monotonic()))
         conversion.wait(min(conversion.settings.poll_seconds, remaining))
 
 
-def _wait_for_idle(conversion: Conversion) -> None:
+def _wait_for_idle(conversion: NodeConversion) -> None:
     """Raises NotClaimed when the jobs' remains don't leave the node in time: it is given back."""
 
     def look() -> str:

@@ -25,7 +25,7 @@ NOT_OWN = frozenset(("CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL"))
 """Nodes that come and go by other means than a power switch."""
 
 
-class Verdict(Enum):
+class ListVerdict(Enum):
     OK = "OK"
     PREEMPT = "PREEMPT"
     SKIP = "SKIP"
@@ -44,7 +44,7 @@ class Rules(Value, frozen=True):
     order: Mapping[str, int] = {}
 
 
-class Facts(Value, frozen=True):
+class SlurmFacts(Value, frozen=True):
     """What Slurm says, read together."""
 
     nodes: tuple[SlurmNode, ...]
@@ -57,7 +57,7 @@ class Judged(Value, frozen=True):
     """One node's verdict. `idle` None: Slurm can't tell. `jobs` are those that are on it."""
 
     node: SlurmNode
-    verdict: Verdict
+    verdict: ListVerdict
     reason: str
     idle: timedelta | None
     in_service: bool | None
@@ -77,7 +77,7 @@ class Judged(Value, frozen=True):
 class _Index:
     """The facts by node, made once for all of them."""
 
-    def __init__(self, facts: Facts, rules: Rules) -> None:
+    def __init__(self, facts: SlurmFacts, rules: Rules) -> None:
         self.jobs: dict[str, list[SlurmJob]] = defaultdict(list)
         self.planned: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
@@ -99,14 +99,15 @@ class _Index:
 
 
 def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool:
-    """Ours holds one node and is called `<prefix>-<node>`; the shared `<prefix>` is of the site's
-    script before."""
+    """Returns whether a reservation is ours: it holds one node and is called `<prefix>-<node>`; the
+    shared `<prefix>` is of the site's script before."""
     is_of_node = reservation.name == f"{prefix}-{node}" and reservation.nodes == (node,)
     return is_of_node or (reservation.name == prefix and node in reservation.nodes)
 
 
-def judge_nodes(facts: Facts, rules: Rules) -> tuple[Judged, ...]:
-    """Every node, those that may be taken first, in the order in which they would be."""
+def judge_nodes(facts: SlurmFacts, rules: Rules) -> tuple[Judged, ...]:
+    """Returns every node with its verdict, those that may be taken first, in the order in which
+    they would be."""
     index = _Index(facts, rules)
     judged = [_judge(node, index, facts.read_at, rules) for node in facts.nodes]
     judged.sort(key=lambda one: _rank(one, rules))
@@ -120,19 +121,19 @@ def _rank(judged: Judged, rules: Rules) -> tuple[int, int, float, str]:
     """OK by the site's order and then the longest idle; PREEMPT by the youngest job."""
     name = judged.node.name
     place = rules.order.get(name, sys.maxsize)
-    if judged.verdict is Verdict.PREEMPT:
+    if judged.verdict is ListVerdict.PREEMPT:
         started = min(job.start.timestamp() for job in judged.jobs if job.start)
         return 1, 0, -started, name
     idle = judged.idle.total_seconds() if judged.idle is not None else -1.0
-    return (0, place, -idle, name) if judged.verdict is Verdict.OK else (2, 0, -idle, name)
+    return (0, place, -idle, name) if judged.verdict is ListVerdict.OK else (2, 0, -idle, name)
 
 
 def _judge(node: SlurmNode, index: _Index, now: datetime, rules: Rules) -> Judged:
     jobs = tuple(index.jobs.get(node.name, ()))
     idle = None if jobs else _idle_time(node, now)
     verdict, reason = _verdict(node, jobs, index, now, rules)
-    if verdict is Verdict.OK and (why := _not_idle_long_enough(node, idle, rules)):
-        verdict, reason = Verdict.SKIP, why
+    if verdict is ListVerdict.OK and (why := _not_idle_long_enough(node, idle, rules)):
+        verdict, reason = ListVerdict.SKIP, why
     return Judged(
         node=node,
         verdict=verdict,
@@ -144,8 +145,8 @@ def _judge(node: SlurmNode, index: _Index, now: datetime, rules: Rules) -> Judge
 
 
 def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) -> bool | None:
-    """Whether Slurm has the node: with any work on it, it has, whatever else is true of it. What
-    our own reservation holds without work is not in service."""
+    """Returns whether Slurm has the node: with any work on it, it has, whatever else is true of it.
+    What our own reservation holds without work is not in service."""
     if jobs or node.cpus_allocated or node.memory_allocated or node.state.has_work:
         return True
     in_service = in_service_of(node.state)
@@ -154,22 +155,22 @@ def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) 
 
 def _verdict(
     node: SlurmNode, jobs: tuple[SlurmJob, ...], index: _Index, now: datetime, rules: Rules
-) -> tuple[Verdict, str]:
+) -> tuple[ListVerdict, str]:
     name, state = node.name, node.state
     if name in index.own:
-        return Verdict.SKIP, f"lent or being lent (reservation {index.own[name]})"
+        return ListVerdict.SKIP, f"lent or being lent (reservation {index.own[name]})"
     if not state.is_understood or state.base not in ("IDLE", "ALLOCATED", "MIXED"):
-        return Verdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
+        return ListVerdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
     held = _held_by_flag(node, index)
     if held:
-        return Verdict.SKIP, held
+        return ListVerdict.SKIP, held
     if name in index.planned:
-        return Verdict.SKIP, f"planned for pending job {index.planned[name]}"
+        return ListVerdict.SKIP, f"planned for pending job {index.planned[name]}"
     if name in index.reserved:
-        return Verdict.SKIP, f"reservation {index.reserved[name]}"
+        return ListVerdict.SKIP, f"reservation {index.reserved[name]}"
     if jobs or state.has_work or node.cpus_allocated or node.memory_allocated:
         return _judge_work(node, jobs, now, rules)
-    return Verdict.OK, "-"
+    return ListVerdict.OK, "-"
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
@@ -195,16 +196,19 @@ def _explained(text: str, node: SlurmNode) -> str:
 
 def _judge_work(
     node: SlurmNode, jobs: tuple[SlurmJob, ...], now: datetime, rules: Rules
-) -> tuple[Verdict, str]:
+) -> tuple[ListVerdict, str]:
     if not jobs:
-        return Verdict.SKIP, f"not idle ({node.state.base}, {node.memory_allocated} MB allocated)"
+        return (
+            ListVerdict.SKIP,
+            f"not idle ({node.state.base}, {node.memory_allocated} MB allocated)",
+        )
     shown = jobs[0]
     if why := next((why for job in jobs if (why := _not_preemptible(job, now, rules))), ""):
-        return Verdict.SKIP, f"not idle ({node.state.base}): {why}"
+        return ListVerdict.SKIP, f"not idle ({node.state.base}): {why}"
     age = format_duration(now - shown.start) if shown.start else "?"
     more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
     return (
-        Verdict.PREEMPT,
+        ListVerdict.PREEMPT,
         f"job {shown.display_id}{more} ({shown.user}/{shown.account}) running {age}",
     )
 
@@ -261,12 +265,13 @@ def _protect(judged: Sequence[Judged], jobs: Iterable[SlurmJob]) -> list[Judged]
         free = [
             place
             for place, one in enumerate(found)
-            if one.verdict is Verdict.OK and not set(one.node.partitions).isdisjoint(job.partitions)
+            if one.verdict is ListVerdict.OK
+            and not set(one.node.partitions).isdisjoint(job.partitions)
         ]
         for place in free[-job.node_count :]:
             found[place] = msgspec.structs.replace(
                 found[place],
-                verdict=Verdict.SKIP,
+                verdict=ListVerdict.SKIP,
                 reason=f"pending job {job.display_id} needs {job.node_count} nodes",
             )
     return found

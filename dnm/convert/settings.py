@@ -81,7 +81,7 @@ class Settings(Value, frozen=True):
     force: bool = False
 
     def labels(self, node_type: str, namespace: str) -> dict[str, str]:
-        """What a node lent to the namespace carries: `<NS>=true` and its type's labels."""
+        """Returns what a node lent to the namespace carries: `<NS>=true` and its type's labels."""
         found = {namespace: "true"} if namespace else {}
         if node_type in self.node_types:
             for key, text in self.node_types[node_type].labels.items():
@@ -102,13 +102,14 @@ class Settings(Value, frozen=True):
         )
 
     def prefix(self, node_type: str) -> str:
-        """Of the names of the type's nodes; digits follow."""
+        """Returns what the names of the type's nodes begin with; digits follow."""
         if node_type in self.node_types:
             return self.node_types[node_type].name_prefix or node_type
         return node_type
 
     def type_of(self, node: str) -> str:
-        """By the prefixes; where the configuration has no types, the letters before the number."""
+        """Returns the type by the prefixes; where the configuration has no types, the letters
+        before the number. Empty: no type has such a node."""
         for name in self.node_types:
             prefix = self.prefix(name)
             if node.startswith(prefix) and node[len(prefix) :].isdecimal():
@@ -116,7 +117,8 @@ class Settings(Value, frozen=True):
         return "" if self.node_types else node.rstrip("0123456789")
 
     def rules(self) -> Rules:
-        """For the judgement of nodes. Raises ConfigError where the site's order can't be read."""
+        """Returns what nodes are judged by. Raises ConfigError where the site's order can't be
+        read."""
         return Rules(
             reservation=self.res_name,
             min_idle=self.min_idle_seconds,

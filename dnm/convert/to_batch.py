@@ -20,9 +20,9 @@ from dnm.convert.claim import (
     own_reservations,
     release,
 )
-from dnm.convert.conversion import Conversion, Interrupted, Stage, missing_hook
+from dnm.convert.conversion import Interrupted, NodeConversion, Stage, missing_hook
 from dnm.convert.hooks import find_hook
-from dnm.convert.journal import Mark
+from dnm.convert.journal import StageMark
 from dnm.convert.kube_side import PodOnNode
 from dnm.convert.preempt import make_good
 from dnm.convert.select import service_of
@@ -42,7 +42,7 @@ class AlreadyBack(ConverterError):
     """Slurm has the node in service: nothing is done to it, and nothing has to be."""
 
 
-def check(conversion: Conversion) -> str:
+def check(conversion: NodeConversion) -> str:
     """Nothing is done to a node that Slurm has in service, that is not ours, or that can't be
     judged. Raises AlreadyBack for the first."""
     node = conversion.read_node()
@@ -79,7 +79,7 @@ def check(conversion: Conversion) -> str:
     return f"lent: {node.state.text}"
 
 
-def _in_service(conversion: Conversion, node: SlurmNode, jobs: int) -> str:
+def _in_service(conversion: NodeConversion, node: SlurmNode, jobs: int) -> str:
     shown = f"Slurm has it in service ({node.state.text}, {jobs} job(s)): nothing is done to it"
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
@@ -88,7 +88,7 @@ def _in_service(conversion: Conversion, node: SlurmNode, jobs: int) -> str:
     return shown
 
 
-def _is_our_drain(conversion: Conversion, node: SlurmNode) -> bool:
+def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
     """Of this instance, or of the site's script before where one of our reservations holds it."""
     if "DRAIN" not in node.state.flags:
         return False
@@ -98,12 +98,12 @@ def _is_our_drain(conversion: Conversion, node: SlurmNode) -> bool:
     return is_predecessors and bool(own_reservations(conversion))
 
 
-def _is_resumed(conversion: Conversion) -> bool:
+def _is_resumed(conversion: NodeConversion) -> bool:
     """The journal knows it from before, e.g. with the drain lifted and a line to go."""
     return conversion.journal.has_begun("drain") or bool(conversion.journal.facts.get(RESERVING))
 
 
-def drain(conversion: Conversion) -> str:
+def drain(conversion: NodeConversion) -> str:
     """Cordon, then evict until only what stays is left. What eviction would lose for good is only
     evicted with --force. Failed: uncordoned, if the cordon was ours."""
     node = conversion.kube.read_node(conversion.node)
@@ -125,7 +125,7 @@ def drain(conversion: Conversion) -> str:
     return "empty"
 
 
-def _drain_once(conversion: Conversion) -> str:
+def _drain_once(conversion: NodeConversion) -> str:
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return ""
@@ -150,7 +150,7 @@ def _named(pods: list[PodOnNode]) -> str:
     return f"pod {', '.join(pod.key for pod in pods[:3])}{more}"
 
 
-def _uncordon(conversion: Conversion) -> None:
+def _uncordon(conversion: NodeConversion) -> None:
     if not conversion.journal.facts.get(_CORDONED):
         return
     try:
@@ -160,7 +160,7 @@ def _uncordon(conversion: Conversion) -> None:
         conversion.say(f"could not be uncordoned: {error}")
 
 
-def reset(conversion: Conversion) -> str:
+def reset(conversion: NodeConversion) -> str:
     """The site's hooks end what runs on the machine: `leave` (optional) in good order, `reset` by
     power."""
     node = conversion.read_node()
@@ -171,7 +171,7 @@ def reset(conversion: Conversion) -> str:
     return ""
 
 
-def is_still_out(conversion: Conversion) -> None:
+def is_still_out(conversion: NodeConversion) -> None:
     """Slurm is asked once more: a node with work is never reset."""
     node = conversion.read_node()
     jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
@@ -183,7 +183,7 @@ def is_still_out(conversion: Conversion) -> None:
         )
 
 
-def delete(conversion: Conversion) -> str:
+def delete(conversion: NodeConversion) -> str:
     def look() -> str:
         if conversion.kube.read_node(conversion.node) is None:
             return ""
@@ -195,7 +195,7 @@ def delete(conversion: Conversion) -> str:
     return "the Node is gone"
 
 
-def boot(conversion: Conversion) -> str:
+def boot(conversion: NodeConversion) -> str:
     """A slurmd that was there before the reset doesn't count: jobs would land on a machine that is
     about to go down."""
     facts = conversion.journal.facts
@@ -217,12 +217,12 @@ def boot(conversion: Conversion) -> str:
     return "slurmd has registered anew"
 
 
-def health(conversion: Conversion) -> str:
+def health(conversion: NodeConversion) -> str:
     found = conversion.run_hook("health", conversion.settings.health_timeout_seconds)
     return "" if found else "no hook health"
 
 
-def hand_over(conversion: Conversion) -> str:
+def hand_over(conversion: NodeConversion) -> str:
     """Our drain is lifted, then the reservation goes. A drain with another's reason stays."""
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
@@ -245,7 +245,7 @@ def hand_over(conversion: Conversion) -> str:
     return note
 
 
-def _not_usable(conversion: Conversion) -> str:
+def _not_usable(conversion: NodeConversion) -> str:
     node = conversion.slurm.read_node(conversion.node)
     if "DRAIN" in node.state.flags:
         return ""
@@ -266,7 +266,7 @@ STAGES = (
 )
 
 
-def forget_what_is_undone(conversion: Conversion) -> None:
+def forget_what_is_undone(conversion: NodeConversion) -> None:
     """What an open journal says of an earlier call is no news of now: pods may have come since. A
     Node that is open to them again, or Ready after its reset, is drained and reset anew."""
     node = conversion.kube.read_node(conversion.node)
@@ -278,26 +278,27 @@ def forget_what_is_undone(conversion: Conversion) -> None:
         conversion.book.reopen(("drain",))
 
 
-def was_touched(conversion: Conversion) -> bool:
+def was_touched(conversion: NodeConversion) -> bool:
     """Whether a conversion got so far that only a reset brings the node back."""
     return conversion.journal.has_begun(FIRST_IRREVERSIBLE)
 
 
-def undo_claim(conversion: Conversion) -> str:
+def undo_claim(conversion: NodeConversion) -> str:
     """The way back while nothing of the node itself was touched."""
-    conversion.book.write("give back", Mark.BEGUN)
+    conversion.book.write("give back", StageMark.BEGUN)
     try:
         make_good(conversion)
         note = give_back(conversion)
     except DnmError as error:
-        conversion.book.write("give back", Mark.FAILED, str(error))
+        conversion.book.write("give back", StageMark.FAILED, str(error))
         raise
-    conversion.book.write("give back", Mark.DONE, note)
+    conversion.book.write("give back", StageMark.DONE, note)
     return note
 
 
 def check_hooks(settings: Settings) -> None:
-    """Before anything is drained. Raises ConverterError for a hook that is missing or unusable."""
+    """Looks for the hooks before anything is drained. Raises ConverterError for a hook that is
+    missing or unusable."""
     for name in ("leave", "reset", "health"):
         if find_hook(settings, name) is None and name == "reset":
             raise ConverterError(missing_hook(settings, name))

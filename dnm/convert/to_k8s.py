@@ -11,7 +11,7 @@ import shutil
 import subprocess
 
 from dnm.convert.claim import check_claim, drain, drain_reason, reserve
-from dnm.convert.conversion import Conversion, Stage, missing_hook
+from dnm.convert.conversion import NodeConversion, Stage, missing_hook
 from dnm.convert.hooks import find_hook
 from dnm.convert.preempt import JOBS, claim_from_jobs
 from dnm.convert.settings import Settings
@@ -22,7 +22,7 @@ from dnm.slurm.client import drain_command, reserve_command
 FIRST_IRREVERSIBLE = "prepare"
 
 
-def claim(conversion: Conversion) -> str:
+def claim(conversion: NodeConversion) -> str:
     if conversion.journal.facts.get(JOBS):
         return claim_from_jobs(conversion)
     reserve(conversion)
@@ -30,7 +30,7 @@ def claim(conversion: Conversion) -> str:
     return f"reservation {conversion.reservation}, drained"
 
 
-def verify(conversion: Conversion) -> str:
+def verify(conversion: NodeConversion) -> str:
     """Once more after Slurm has saved its state: acknowledged is not durable, and a crash of
     slurmctld within the first seconds forgets a reservation or a drain."""
     check_claim(conversion)
@@ -39,7 +39,7 @@ def verify(conversion: Conversion) -> str:
     return "no job got in"
 
 
-def reach(conversion: Conversion) -> str:
+def reach(conversion: NodeConversion) -> str:
     """The machine answers, and Kubernetes can be asked and has no Node of this name yet."""
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
@@ -71,21 +71,21 @@ def _answers_ping(name: str, timeout: float) -> bool:
     return answer.returncode == 0
 
 
-def is_still_ours(conversion: Conversion) -> None:
+def is_still_ours(conversion: NodeConversion) -> None:
     check_claim(conversion, may_be_away=True)
 
 
-def prepare(conversion: Conversion) -> str:
+def prepare(conversion: NodeConversion) -> str:
     found = conversion.run_hook("prepare", conversion.settings.prepare_timeout_seconds)
     return "" if found else "no hook prepare"
 
 
-def join(conversion: Conversion) -> str:
+def join(conversion: NodeConversion) -> str:
     conversion.run_hook("join", conversion.settings.join_timeout_seconds, is_required=True)
     return ""
 
 
-def ready(conversion: Conversion) -> str:
+def ready(conversion: NodeConversion) -> str:
     """Ready in Kubernetes, with its labels and taints, and the site's own hook says so too. The
     join hook is told of both, so that the kubelet registers with them; this is for one that
     doesn't."""
@@ -122,7 +122,8 @@ STAGES_BEFORE = STAGES[: [stage.name for stage in STAGES].index(FIRST_IRREVERSIB
 
 
 def check_hooks(settings: Settings) -> None:
-    """Before anything is claimed. Raises ConverterError for a hook that is missing or unusable."""
+    """Looks for the hooks before anything is claimed. Raises ConverterError for a hook that is
+    missing or unusable."""
     for name in ("reach", "prepare", "join", "ready"):
         if find_hook(settings, name) is None and name == "join":
             raise ConverterError(missing_hook(settings, name))

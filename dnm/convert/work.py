@@ -16,14 +16,14 @@ import msgspec
 
 from dnm.convert import to_batch, to_k8s
 from dnm.convert.conversion import (
-    Control,
-    Conversion,
     Interrupted,
+    NodeConversion,
     NotClaimed,
+    StopRequest,
     run_stage,
     run_stages,
 )
-from dnm.convert.journal import Book, Direction, Journal, JournalStore, Mark, new_operation
+from dnm.convert.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
 from dnm.convert.preempt import JOBS
 from dnm.convert.settings import Settings
 from dnm.model.errors import DnmError
@@ -57,14 +57,14 @@ class Candidate(Value, frozen=True):
     jobs: str = ""
 
 
-class Workshop:
+class ConversionPool:
     """What all nodes of one call share."""
 
     def __init__(
         self,
         settings: Settings,
         store: JournalStore,
-        control: Control,
+        control: StopRequest,
         say: Callable[[str], None],
         on_result: Callable[[NodeResult], None],
         on_claimed: Callable[[str], None] = lambda node: None,
@@ -82,8 +82,8 @@ class Workshop:
     def lend(
         self, candidates: Sequence[Candidate], count: int, node_type: str, namespace: str
     ) -> list[NodeResult]:
-        """Up to `count` nodes; as many candidates in vain as were asked for, those that somebody
-        else took not counted."""
+        """Converts up to `count` of the candidates and returns what came of each that was tried. It
+        gives up after `count` failures; candidates that somebody else took are none."""
         waiting = list(candidates)
         results: list[NodeResult] = []
         failures = 0
@@ -161,7 +161,7 @@ class Workshop:
     # --- both ---------------------------------------------------------------------------------
 
     def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
-        """Open ones, in the direction in which each was under way."""
+        """Takes up open journals, each in the direction in which it was under way."""
         return self._each([journal.node for journal in journals], self._resume_locked)
 
     def _resume_locked(self, node: str) -> NodeResult:
@@ -193,14 +193,14 @@ class Workshop:
                 future.result()
 
     def _carry_on(self, journal: Journal) -> NodeResult:
-        """From where the journal stands to its end, with the node's lock held."""
+        """Goes on from where the journal stands to its end, with the node's lock held."""
         began = datetime.now(UTC)
         book = Book(self.store, journal)
 
         def say(text: str) -> None:
             self.say(f"{journal.node}: {text}")
 
-        conversion = Conversion(self.settings, book, self.control, say)
+        conversion = NodeConversion(self.settings, book, self.control, say)
         try:
             book.open()
             if journal.direction is Direction.K8S:
@@ -215,9 +215,11 @@ class Workshop:
             node=journal.node, result=result, error=error, stages=_stages(book.journal, began)
         )
 
-    def _to_k8s(self, conversion: Conversion) -> tuple[str, str]:
+    def _to_k8s(self, conversion: NodeConversion) -> tuple[str, str]:
         if not conversion.journal.is_done("select"):
-            conversion.book.write("select", Mark.DONE, conversion.journal.facts.get(_VERDICT, ""))
+            conversion.book.write(
+                "select", StageMark.DONE, conversion.journal.facts.get(_VERDICT, "")
+            )
         try:
             run_stages(conversion, to_k8s.STAGES_BEFORE)
             self.on_claimed(conversion.node)  # from here on only a reset brings it back
@@ -229,7 +231,7 @@ class Workshop:
         conversion.book.close()
         return "ok", ""
 
-    def _turn_round(self, conversion: Conversion, error: DnmError) -> tuple[str, str]:
+    def _turn_round(self, conversion: NodeConversion, error: DnmError) -> tuple[str, str]:
         """A failed conversion: rolled back, or left where it is with a word on what to do."""
         conversion.say(f"failed: {error}")
         if to_batch.was_touched(conversion) and not self.settings.roll_back:
@@ -242,7 +244,7 @@ class Workshop:
             return "skipped", str(error)
         return "failed", f"{error}; {'it was given back to Slurm' if is_back else said}"
 
-    def _to_batch(self, conversion: Conversion) -> tuple[str, str]:
+    def _to_batch(self, conversion: NodeConversion) -> tuple[str, str]:
         was_claimed_here = conversion.journal.has_begun("claim")
         note = ""
         try:
@@ -268,7 +270,7 @@ class Workshop:
         return "ok", note
 
 
-def _what_to_do(conversion: Conversion) -> str:
+def _what_to_do(conversion: NodeConversion) -> str:
     node = conversion.node
     return (
         f"{node} stays as it is, drained in Slurm and reserved as {conversion.reservation}: mend "
@@ -306,11 +308,11 @@ def _stages(journal: Journal, began: datetime) -> tuple[StageResult, ...]:
     for line in journal.lines:
         if line.at < began:
             continue
-        if line.mark is Mark.BEGUN:
+        if line.mark is StageMark.BEGUN:
             begun[line.stage] = line.at
             continue
         seconds = (line.at - begun.pop(line.stage, line.at)).total_seconds()
-        result = "ok" if line.mark is Mark.DONE else "failed"
+        result = "ok" if line.mark is StageMark.DONE else "failed"
         found.append(StageResult(stage=line.stage, seconds=round(seconds, 3), result=result))
     found += [StageResult(stage=stage, seconds=0, result="interrupted") for stage in begun]
     return tuple(found)

@@ -71,8 +71,9 @@ def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def reserve_command(name: str, node: str, end: datetime | None, ignore_jobs: bool) -> list[str]:
-    """Without IGNORE_JOBS this is an atomic test-and-set: it fails where a job runs, where another
-    reservation overlaps, and where the name is taken. MAINT and OVERLAP would give that up.
+    """Returns the command that reserves a node. Without IGNORE_JOBS this is an atomic test-and-set:
+    it fails where a job runs, where another reservation overlaps, and where the name is taken.
+    MAINT and OVERLAP would give that up.
 
     UNLIMITED is a year in every version; `end` keeps clear of a reservation that comes later.
     """
@@ -85,7 +86,7 @@ def reserve_command(name: str, node: str, end: datetime | None, ignore_jobs: boo
 
 
 def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]:
-    """State, reason and marks (`comment`, `extra`) in one RPC, so that they are set together."""
+    """Returns the command that sets state, reason and marks (`comment`, `extra`) in one RPC."""
     return [
         "scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}",
         *(f"{key}={value}" for key, value in marks.items()),
@@ -93,7 +94,8 @@ def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]
 
 
 def resume_command(node: str, marks: Mapping[str, str]) -> list[str]:
-    """Clears DRAIN, DOWN and FAIL, and in the same RPC the marks that are given empty."""
+    """Returns the command that clears DRAIN, DOWN and FAIL, and in the same RPC the marks that are
+    given empty."""
     return [
         "scontrol", "update", f"nodename={node}", "state=resume",
         *(f"{key}={value}" for key, value in marks.items()),
@@ -111,7 +113,8 @@ class SlurmClient:
         self.timeout = timeout
 
     def check_controller(self) -> None:
-        """Refuses within seconds when no slurmctld answers, where other commands take ten each."""
+        """Raises SlurmError within seconds when no slurmctld answers, where other commands take ten
+        each."""
         try:
             answer = self._run("slurm.ping", ["scontrol", "ping"], PING_TIMEOUT)
         except SlurmOutcomeUnknown as error:
@@ -131,12 +134,12 @@ class SlurmClient:
         return node
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
-        """The unfinished jobs of all users and partitions. An unprivileged reader would see fewer
-        on a site with PrivateData, without being told."""
+        """Returns the unfinished jobs of all users and partitions. An unprivileged reader would see
+        fewer on a site with PrivateData, without being told."""
         return parse_jobs(self._read("squeue", "-a", "-h", "--noconvert", "-o", JOB_FORMAT))
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
-        """Running, completing and suspended ones on the node."""
+        """Returns the running, completing and suspended jobs on the node."""
         command = ("squeue", "-a", "-h", "--noconvert", "-w", _checked(node), "-o", JOB_FORMAT)
         return parse_jobs(self._read(*command))
 
@@ -154,7 +157,7 @@ class SlurmClient:
         self._change("slurm.create_reservation", command)
 
     def create_overlapping_reservation(self, name: str, node: str) -> None:
-        """For a node that is already reserved by another name of ours. No test-and-set."""
+        """Reserves a node that another name of ours reserves already. No test-and-set."""
         command = reserve_command(_checked(name), _checked(node), None, True)
         command[-1] = "Flags=IGNORE_JOBS,OVERLAP"
         self._change("slurm.create_reservation", command)
@@ -166,7 +169,8 @@ class SlurmClient:
         )
 
     def remove_from_reservation(self, name: str, node: str) -> None:
-        """Atomic; only Slurm 23.02 and later know `-=`, earlier ones refuse."""
+        """Takes a node out atomically; only Slurm 23.02 and later know `-=`, earlier ones
+        refuse."""
         self._change(
             "slurm.update_reservation",
             ["scontrol", "update", f"ReservationName={_checked(name)}", f"Nodes-={_checked(node)}"],
@@ -184,7 +188,7 @@ class SlurmClient:
         self._change("slurm.mark", ["scontrol", "update", f"nodename={_checked(node)}", *changes])
 
     def terminate_job(self, job: str) -> None:
-        """SIGTERM to the batch shell and all its steps; the job goes on if it ignores it."""
+        """Sends SIGTERM to the batch shell and all its steps; a job that ignores it goes on."""
         self._change(
             "slurm.terminate_job", ["scancel", "--signal=TERM", "--full", _checked_job(job)]
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.convert.journal import Book, Direction, Journal, JournalStore, Mark, new_operation
+from dnm.convert.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
 from dnm.model.errors import ConverterError
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -35,13 +35,13 @@ def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert store.load("a001") is None
     book = Book(store, journal())
     book.open()
-    book.write("claim", Mark.BEGUN)
+    book.write("claim", StageMark.BEGUN)
     book.remember({"reserving": "k8s-a001"})
-    book.write("claim", Mark.DONE, "drained")
+    book.write("claim", StageMark.DONE, "drained")
     found = store.load("a001")
     assert found == book.journal
     assert found.is_done("claim") and not found.is_done("verify")
-    book.write("claim", Mark.FAILED, "no")
+    book.write("claim", StageMark.FAILED, "no")
     assert not book.journal.is_done("claim") and book.journal.has_begun("claim")
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
 
@@ -109,11 +109,11 @@ WRITE = """
 import sys
 from pathlib import Path
 from tests.convert.test_journal import journal
-from dnm.convert.journal import Book, JournalStore, Mark
+from dnm.convert.journal import Book, JournalStore, StageMark
 book = Book(JournalStore(Path(sys.argv[1])), journal())
 book.open()
 for number in range(3):
-    book.write(f"stage-{number}", Mark.DONE)
+    book.write(f"stage-{number}", StageMark.DONE)
 """
 
 

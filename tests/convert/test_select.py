@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from dnm.convert.listing import is_of_type, list_as_json, list_as_text
 from dnm.convert.select import (
-    Facts,
     Judged,
+    ListVerdict,
     Rules,
-    Verdict,
+    SlurmFacts,
     format_duration,
     judge_nodes,
     service_of,
@@ -73,8 +73,8 @@ def reservation(name: str, begins: timedelta, *nodes: str, lasts: int = 60) -> R
     )
 
 
-def facts(*nodes: SlurmNode, jobs: Any = (), reservations: Any = ()) -> Facts:
-    return Facts(nodes=nodes, jobs=tuple(jobs), reservations=tuple(reservations), read_at=NOW)
+def facts(*nodes: SlurmNode, jobs: Any = (), reservations: Any = ()) -> SlurmFacts:
+    return SlurmFacts(nodes=nodes, jobs=tuple(jobs), reservations=tuple(reservations), read_at=NOW)
 
 
 def judge(*nodes: SlurmNode, rules: Rules = RULES, **more: Any) -> dict[str, Judged]:
@@ -85,7 +85,7 @@ def busy(**fields: Any) -> SlurmNode:
     return node(state="ALLOCATED", cpus_allocated=8, memory_allocated=100, **fields)
 
 
-OK, PREEMPT, SKIP = Verdict.OK, Verdict.PREEMPT, Verdict.SKIP
+OK, PREEMPT, SKIP = ListVerdict.OK, ListVerdict.PREEMPT, ListVerdict.SKIP
 CASES = {
     "idle for long enough": (facts(node()), OK, "-"),
     "idle, but not for long": (
@@ -175,7 +175,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("given_facts", "verdict", "reason"), CASES.values(), ids=CASES)
-def test_cases(given_facts: Facts, verdict: Verdict, reason: str) -> None:
+def test_cases(given_facts: SlurmFacts, verdict: ListVerdict, reason: str) -> None:
     judged = judge_nodes(given_facts, RULES)[0]
     assert (judged.verdict, reason in judged.reason) == (verdict, True), judged.reason
 
@@ -322,7 +322,7 @@ def test_five_thousand_nodes_and_as_many_pending_jobs_cost_little_and_grow_evenl
     for count in (1000, 5000):
         nodes, jobs = recorded(count)
         begun = time.process_time()
-        everything = Facts(
+        everything = SlurmFacts(
             nodes=parse_nodes(nodes), jobs=parse_jobs(jobs), reservations=(), read_at=NOW
         )
         judged = judge_nodes(everything, Rules(protect_largest_pending=True))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dnm.convert.conversion import Control, Conversion, run_stages
+from dnm.convert.conversion import NodeConversion, StopRequest, run_stages
 from dnm.convert.journal import Book, Direction, Journal, JournalStore, new_operation
 from dnm.convert.lab import SlurmLab
 from dnm.convert.listing import read_facts
-from dnm.convert.select import Verdict, judge_nodes
+from dnm.convert.select import ListVerdict, judge_nodes
 from dnm.convert.settings import load_settings
 from dnm.convert.to_batch import undo_claim
 from dnm.convert.to_k8s import STAGES
@@ -193,7 +193,7 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
             lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE", 30)
             facts = read_facts(lab.client)
             judged = {one.node.name: one for one in judge_nodes(facts, settings.rules())}
-            assert judged[node].verdict is Verdict.OK, judged[node]
+            assert judged[node].verdict is ListVerdict.OK, judged[node]
             is_late = turn == 4
             script = "sleep 3" if is_late else "sleep 0.3"
             job = lab.submit("-w", node, "-n1", "--mem=100", "--uid=games", script=script)
@@ -207,7 +207,9 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
                 instance="test",
                 begun=facts.read_at,
             )
-            conversion = Conversion(settings, Book(store, journal), Control(), lambda text: None)
+            conversion = NodeConversion(
+                settings, Book(store, journal), StopRequest(), lambda text: None
+            )
             conversion.slurm = lab.client
             try:
                 run_stages(conversion, STAGES[:2])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dnm.convert.lab import SlurmLab
-from dnm.convert.select import Facts, Rules, Verdict, judge_nodes
+from dnm.convert.select import ListVerdict, Rules, SlurmFacts, judge_nodes
 from dnm.slurm.text import (
     Reservation,
     SlurmJob,
@@ -85,7 +85,7 @@ def assert_text_agrees(moment: Moment) -> None:
 
 def assert_only_free_nodes_are_lent(moment: Moment) -> None:
     """What may be lent is what Slurm's JSON calls idle and nothing else, with nothing on it."""
-    facts = Facts(
+    facts = SlurmFacts(
         nodes=parse_nodes(moment.nodes),
         jobs=parse_jobs(moment.jobs),
         reservations=parse_reservations(moment.reservations),
@@ -96,7 +96,7 @@ def assert_only_free_nodes_are_lent(moment: Moment) -> None:
     begun = [one for one in facts.reservations if one.start is None or one.start <= now]
     reserved = {name for one in begun for name in one.nodes}
     for judged in judge_nodes(facts, Rules(min_idle=timedelta(0))):
-        if judged.verdict is Verdict.OK and judged.node.name in moment.judged_nodes:
+        if judged.verdict is ListVerdict.OK and judged.node.name in moment.judged_nodes:
             said = moment.judged_nodes[judged.node.name]
             assert (said["state"], said["cpus_allocated"]) == ("IDLE", 0), judged
             assert said["memory_allocated"] == 0, judged
