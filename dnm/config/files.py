@@ -11,14 +11,13 @@ import configparser
 import json
 import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from dnm.model.errors import ConfigError
 from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
-from dnm.model.trust import find_distrust
+from dnm.model.trust import read_trusted
 
 Sections = dict[str, dict[str, str]]
 
@@ -61,7 +60,7 @@ def read_trusted_text(path: Path, what: str) -> str:
     `what` names the file in them."""
     try:
         with fault_point("config.read"):
-            content = _read_bytes(path, what)
+            content = read_trusted(path, _LARGEST)
     except FileNotFoundError as error:
         raise ConfigError(f"the {what} {path} is missing: {_remedy(what)}") from error
     except (OSError, ValueError) as error:
@@ -69,8 +68,6 @@ def read_trusted_text(path: Path, what: str) -> str:
         raise ConfigError(
             f"the {what} {path} can't be read ({why}): mend its permissions or its path"
         ) from error
-    if len(content) > _LARGEST:
-        raise ConfigError(f"the {what} {path} is larger than {_LARGEST} bytes: is it another file?")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -81,23 +78,6 @@ def read_trusted_text(path: Path, what: str) -> str:
     if "\0" in text:
         raise ConfigError(f"the {what} {path} holds NUL characters: is it another file?")
     return text
-
-
-def _read_bytes(path: Path, what: str) -> bytes:
-    """The opened file itself is judged, so nobody can exchange it in between; opening does not
-    wait, so a named pipe can't hold a run up."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
-            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
-            raise ConfigError(f"the {what} {path} is {kind}: name a file")
-        if distrust := find_distrust(path, info):
-            raise ConfigError(distrust)
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(_LARGEST + 1)
-    finally:
-        os.close(descriptor)
 
 
 def _remedy(what: str) -> str:

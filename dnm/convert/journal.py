@@ -22,9 +22,10 @@ import msgspec
 from dnm.model.errors import ConverterError
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import ConverterProcess
-from dnm.model.trust import check_trust
+from dnm.model.trust import check_trust, read_trusted
 from dnm.model.value import Value
 
+_LARGEST = 1 << 22  # bytes of one journal
 VERSION = 1
 _MOST_LINES = 400  # a journal of endless repetition stays readable
 
@@ -107,7 +108,7 @@ class JournalStore:
     def _load(self, path: Path) -> Journal | None:
         try:
             with fault_point("journal.read"):
-                content = path.read_bytes()
+                content = read_trusted(path, _LARGEST, ConverterError)
             journal = msgspec.json.decode(content, type=Journal)
         except FileNotFoundError:
             return None

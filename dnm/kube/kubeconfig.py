@@ -22,6 +22,7 @@ import msgspec
 from dnm.http.access import Access
 from dnm.kube.exec_plugin import ExecPlugin, ExecSettings, run_plugin
 from dnm.model.errors import KubeError
+from dnm.model.trust import read_trusted
 
 _LARGEST = 4 << 20  # bytes
 T = TypeVar("T")
@@ -106,10 +107,7 @@ def _merge(paths: Sequence[Path]) -> dict[str, Any]:
 def _load(path: Path) -> dict[str, Any]:
     import yaml
 
-    with path.open("rb") as file:
-        content = file.read(_LARGEST + 1)
-    if len(content) > _LARGEST:
-        raise ValueError(f"{path} is larger than {_LARGEST} bytes")
+    content = read_trusted(path, _LARGEST, KubeError)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         document = yaml.load(content, loader)  # nosec B506: either loader is a safe one

@@ -1,38 +1,46 @@
 """Who else could have written this? A file or directory that others can change is not obeyed.
 
-Whoever can write dnm's configuration or its state decides which machines are power-cycled. So both
-must belong to root or to the user dnm runs as, and nobody else may write them, not even the group.
+Whoever can write dnm's configuration, its state, its converter or a hook decides which machines are
+power-cycled. So each must belong to root or to the user dnm runs as, and nobody else may write it,
+not even the group; and the same holds for every folder and link on the way to it (as sshd's
+StrictModes), or else another file could be put in its place between the look and the use. In a
+folder with the sticky bit, as /tmp, others can't rename what is not theirs.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
 from dnm.model.errors import ConfigError, DnmError
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_MOST_LINKS = 40  # as the kernel follows at most
 
 
 def find_distrust(path: Path, info: os.stat_result) -> str:
-    """Why `path` can't be trusted, with the command that mends it; empty if it can.
+    """Returns why `path` can't be trusted, with the command that mends it; empty if it can.
 
-    `info` is what `os.stat` or, without a race, `os.fstat` of the opened file said.
+    `info` is what `os.stat` or, without a race, `os.fstat` of the opened file said. Raises OSError
+    where a part of the way is out of sight.
     """
+    for step, on_the_way in _way_to(path):
+        if distrust := _distrust_of_step(path, step, on_the_way):
+            return distrust
     what = "directory" if stat.S_ISDIR(info.st_mode) else "file"
-    if info.st_uid not in (0, os.geteuid()):
+    if not _is_ours(info):
         return (
             f"the {what} {path} belongs to user id {info.st_uid}, who could change what dnm does: "
             f"run 'chown {os.geteuid()} {quote(str(path))}'"
         )
     if info.st_mode & _OTHERS_WRITE:
-        mode = stat.S_IMODE(info.st_mode)
-        who = "everybody" if mode & stat.S_IWOTH else f"group id {info.st_gid}"
         return (
-            f"the {what} {path} can be written by {who} (mode {mode:04o}): "
-            f"run 'chmod go-w {quote(str(path))}'"
+            f"the {what} {path} can be written by {_writers(info)} "
+            f"(mode {stat.S_IMODE(info.st_mode):04o}): run 'chmod go-w {quote(str(path))}'"
         )
     return ""
 
@@ -42,3 +50,83 @@ def check_trust(path: Path, error: type[DnmError] = ConfigError) -> None:
     distrust = find_distrust(path, os.stat(path))
     if distrust:
         raise error(distrust)
+
+
+def _way_to(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yields every folder and link that is passed from the root on, links followed, but not where
+    it ends."""
+    todo = _parts(os.path.abspath(path))
+    place, links = "/", 0
+    yield place, os.lstat(place)
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            place = os.path.dirname(place)
+            continue
+        step = os.path.join(place, part)
+        info = os.lstat(step)
+        if stat.S_ISLNK(info.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            yield step, info
+            target = os.readlink(step)
+            place = "/" if target.startswith("/") else place
+            todo += _parts(target)
+            continue
+        place = step
+        if todo:
+            yield step, info
+
+
+def _parts(path: str) -> list[str]:
+    """The names of a path, the first last."""
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+
+def _distrust_of_step(path: Path, step: str, info: os.stat_result) -> str:
+    is_link = stat.S_ISLNK(info.st_mode)
+    what = f"the {'link' if is_link else 'directory'} {step} on the way to {path}"
+    if not _is_ours(info):
+        return (
+            f"{what} belongs to user id {info.st_uid}, who could put another in its place: "
+            f"run 'chown -h {os.geteuid()} {quote(step)}'"
+        )
+    if not is_link and info.st_mode & _OTHERS_WRITE and not info.st_mode & stat.S_ISVTX:
+        return (
+            f"{what} can be written by {_writers(info)} (mode {stat.S_IMODE(info.st_mode):04o}), "
+            f"who could put another file in its place: run 'chmod go-w {quote(step)}'"
+        )
+    return ""
+
+
+def _is_ours(info: os.stat_result) -> bool:
+    return info.st_uid in (0, os.geteuid())
+
+
+def _writers(info: os.stat_result) -> str:
+    return "everybody" if info.st_mode & stat.S_IWOTH else f"group id {info.st_gid}"
+
+
+def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) -> bytes:
+    """Returns the content of a file that only root and the user dnm runs as can write.
+
+    The opened file itself is judged, so nobody can exchange it in between; opening does not wait,
+    so a named pipe holds nobody up. Raises `error` for what can't be trusted, is no regular file or
+    is larger than `largest` bytes, and OSError where it can't be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
+            raise error(f"{path} is {kind}: name a file")
+        if distrust := find_distrust(path, info):
+            raise error(distrust)
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(largest + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > largest:
+        raise error(f"{path} is larger than {largest} bytes: is it another file?")
+    return content

@@ -18,7 +18,7 @@ from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import LentNode, Phase, Registry
-from dnm.model.trust import check_trust
+from dnm.model.trust import read_trusted
 
 VERSION = 1
 _LARGEST = 64 * 1024 * 1024  # bytes; a thousand lent nodes take 0.5 MiB
@@ -65,18 +65,14 @@ def load_registry(config: Config, now: datetime) -> Registry:
 
 def _read(path: Path) -> bytes | None:
     try:
-        check_trust(path)
-        with fault_point("registry.read"), open(path, "rb") as file:
-            content = file.read(_LARGEST + 1)
+        with fault_point("registry.read"):
+            return read_trusted(path, _LARGEST, RegistryError)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise RegistryError(
             f"the registry {path} can't be read ({error.strerror}): mend its permissions"
         ) from error
-    if len(content) > _LARGEST:
-        raise RegistryError(_unreadable(path, f"it is larger than {_LARGEST} bytes"))
-    return content
 
 
 def _unreadable(path: Path, why: str) -> str:

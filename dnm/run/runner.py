@@ -60,7 +60,8 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
     path = config.lock_path
     try:
         check_trust(path.parent)
-        lock = FileLock(path, timeout=0, mode=0o644)
+        # Whoever may open it can hold it, and stop dnm for ever.
+        lock = FileLock(path, timeout=0, mode=0o600)
         with fault_point("lock.acquire"):
             try:
                 lock.acquire()

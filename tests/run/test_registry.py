@@ -173,3 +173,10 @@ def test_any_moment_of_a_write_leaves_the_old_or_the_new(
 )
 def test_a_type_is_a_prefix_and_digits(node: str, node_type: str | None) -> None:
     assert a_config().type_of(node) == node_type
+
+
+def test_a_named_pipe_for_a_registry_holds_nobody_up(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    os.mkfifo(config.converted_nodes_path, 0o600)
+    with pytest.raises(RegistryError, match="is no regular file"):
+        load_registry(config, NOW)

@@ -1,0 +1,112 @@
+"""Every folder and link on the way to what root obeys, and what stands at its end."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dnm.model.errors import ConfigError, ConverterError
+from dnm.model.trust import check_trust
+
+SOMEBODY = 65534
+
+WAYS = [
+    pytest.param(lambda top: None, "", id="as it should be"),
+    pytest.param(lambda top: (top / "a").chmod(0o777), "directory .*/a on the way", id="world"),
+    pytest.param(lambda top: (top / "a").chmod(0o770), "group id", id="group"),
+    pytest.param(lambda top: (top / "a").chmod(0o1777), "", id="sticky"),
+    pytest.param(lambda top: (top / "a/b").chmod(0o777), "directory .*/b on the way", id="parent"),
+    pytest.param(
+        lambda top: os.chown(top / "a", SOMEBODY, 0), "belongs to user id 65534", id="another's"
+    ),
+    pytest.param(lambda top: (top / "a/b/file").chmod(0o666), "file .*written by", id="the file"),
+]
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    (tmp_path / "a" / "b").mkdir(parents=True, mode=0o755)
+    (tmp_path / "a" / "b" / "file").write_text("x")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("spoil", "why"), WAYS)
+def test_the_whole_way_is_looked_at(top: Path, spoil: Callable[[Path], None], why: str) -> None:
+    spoil(top)
+    file = top / "a" / "b" / "file"
+    if not why:
+        check_trust(file)
+        return
+    with pytest.raises(ConfigError, match=why) as refusal:
+        check_trust(file)
+    assert "run 'ch" in str(refusal.value)
+
+
+def test_a_link_leads_through_the_folders_of_its_target(top: Path) -> None:
+    (top / "clean").mkdir()
+    link = top / "clean" / "link"
+    link.symlink_to("../a/b/file")
+    check_trust(link)
+    (top / "a").chmod(0o777)
+    with pytest.raises(ConfigError, match=r"/a on the way to .*/link can be written by everybody"):
+        check_trust(link)
+
+
+def test_a_link_of_somebody_else_is_not_followed(top: Path) -> None:
+    shared = top / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    link = shared / "link"
+    link.symlink_to(top / "a" / "b" / "file")
+    os.chown(link, SOMEBODY, SOMEBODY, follow_symlinks=False)
+    with pytest.raises(ConfigError, match=r"the link .*/link on the way .* user id 65534"):
+        check_trust(link)
+
+
+def test_links_in_a_circle_are_an_error_of_the_system(top: Path) -> None:
+    (top / "one").symlink_to("two")
+    (top / "two").symlink_to("one")
+    with pytest.raises(OSError):
+        check_trust(top / "one" / "x")
+
+
+def test_no_swap_between_look_and_use_comes_through(top: Path) -> None:
+    """Another exchanges folders as fast as he can: whatever the moment, a folder of his on the way
+    is seen, since what he may exchange lies in a folder that he may write."""
+    open_to_all = top / "open"
+    open_to_all.mkdir()
+    (open_to_all / "tools").mkdir()
+    (open_to_all / "tools" / "node-convert").write_text("ours")
+    (open_to_all / "his").mkdir()
+    (open_to_all / "his" / "node-convert").write_text("his")
+    os.chmod(open_to_all, 0o777)
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            os.rename(open_to_all / "tools", open_to_all / "kept")
+            os.rename(open_to_all / "his", open_to_all / "tools")
+            os.rename(open_to_all / "tools", open_to_all / "his")
+            os.rename(open_to_all / "kept", open_to_all / "tools")
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        for _ in range(200):
+            with pytest.raises((ConverterError, FileNotFoundError)):
+                check_trust(open_to_all / "tools" / "node-convert", ConverterError)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_the_way_that_this_machine_has_is_trusted() -> None:
+    """Else nothing could be installed where systems put it."""
+    for place in ("/etc", "/usr/sbin", "/var/lib"):
+        if stat.S_ISDIR(os.stat(place).st_mode):
+            check_trust(Path(place))
