@@ -1,0 +1,121 @@
+"""The walks of the architecture are walked: a run is listened to, and passes what they name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from dnm.model.registry import Phase
+from dnm.sandbox.cluster import Sandbox
+from tests.docs.pages import ROOT, quoted, table_of
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+PAGE = "docs/architecture.md"
+POD = "A pod, from bytes to a count"
+LIMIT = "A limit, from the ConfigMap to the write"
+NODE = "A node, through its phases"
+STAGES = "The stages of a plan"
+Call = tuple[str, str]  # file and function, as a walk names them
+ELSEWHERE = "dnm/convert/"  # the shipped converter is another process
+
+
+def walk(title: str) -> list[Call]:
+    """Every function that a walk names, in its order."""
+    return [
+        (file.strip("`"), name)
+        for _, file, names in table_of(PAGE, title)
+        for name in quoted(names)
+        if not name[0].isupper() or "." in name  # values are made, not called
+        if not file.startswith(f"`{ELSEWHERE}")
+    ]
+
+
+def calls_of(run: Callable[[], object]) -> list[Call]:
+    """The functions of dnm that are called, each once, in the order of their first call."""
+    seen: dict[object, None] = {}
+
+    def listen(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            seen.setdefault(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(listen)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    found = []
+    for code in seen:
+        path = Path(code.co_filename)  # type: ignore[attr-defined]
+        if path.is_relative_to(ROOT / "dnm"):
+            name = code.co_qualname  # type: ignore[attr-defined]
+            found.append((str(path.relative_to(ROOT)), name))
+    return found
+
+
+def is_passed(named: Call, call: Call) -> bool:
+    return named == call
+
+
+def not_passed(title: str, calls: list[Call]) -> list[Call]:
+    return [named for named in walk(title) if not any(is_passed(named, call) for call in calls)]
+
+
+def in_order(title: str, calls: list[Call]) -> list[Call]:
+    """The functions of a walk in the order in which they are first passed."""
+    passed = [next(named for named in walk(title) if is_passed(named, call)) for call in calls
+              if any(is_passed(named, call) for named in walk(title))]  # fmt: skip
+    return list(dict.fromkeys(passed))
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(3)
+    sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=100)
+    sandbox.tick(1)
+    return Site(sandbox, tmp_path / "site")
+
+
+def test_a_pod_passes_from_bytes_to_a_count(site: Site) -> None:
+    calls = calls_of(site.run)
+    assert not not_passed(POD, calls)
+    assert in_order(POD, calls) == walk(POD)
+
+
+def test_a_limit_passes_from_the_config_map_to_the_write(site: Site) -> None:
+    site.run()
+    site.sandbox.tick(60)
+    calls = calls_of(site.run)
+    assert not not_passed(LIMIT, calls)
+    assert in_order(LIMIT, calls) == walk(LIMIT)
+
+
+def test_a_node_passes_through_its_phases(site: Site) -> None:
+    """A conversion that fails, one that comes, an idle node that is wanted again, its return."""
+    site.sandbox.behave(direction="k8s", act=False, exit_code=1)
+
+    def story() -> None:
+        was_fenced = False
+        for _ in range(20):
+            site.run()
+            phases = {entry.phase for entry in site.registry.nodes.values()}
+            if Phase.RELEASING in phases and not was_fenced:
+                was_fenced = True
+                late = {"cpu": "60", "memory": "16G", "run_seconds": 100}
+                site.sandbox.add_pods(2, "dev", queue=QUEUE, name="late", **late)
+            site.sandbox.tick(60)
+
+    calls = calls_of(story)
+    assert not not_passed(NODE, calls)
+    assert not site.registry.nodes and not site.sandbox.violations
+
+
+def test_a_plan_passes_its_stages_in_their_order(site: Site) -> None:
+    calls = calls_of(site.plan)
+    assert not not_passed(STAGES, calls)
+    assert in_order(STAGES, calls) == walk(STAGES)
