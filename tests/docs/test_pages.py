@@ -15,7 +15,9 @@ import pytest
 
 from dnm.config.load import load_config
 from dnm.convert import to_batch, to_k8s
+from dnm.demand.gangs import MOST_MEMBERS
 from dnm.demand.pending import NotCounted
+from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.plan import Reason
 from dnm.sandbox.client import ask
@@ -201,6 +203,13 @@ def test_every_reason_is_explained() -> None:
 def test_every_reason_why_a_pod_is_not_counted_is_explained() -> None:
     explained = [row[0] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))]
     assert explained == [why.value for why in NotCounted]
+
+
+def test_how_large_a_gang_may_be_is_told() -> None:
+    (told,) = [row[1] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))
+               if row[0] == NotCounted.GANG.value]  # fmt: skip
+    bounds = (MOST_MEMBERS, MOST_TASK_GROUPS, MOST_RESOURCES)
+    assert [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", told)] == [*bounds]
 
 
 def test_the_stages_of_node_convert_are_told_in_order() -> None:
