@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from dnm.cli import admin
-from dnm.cli.status import status_document
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, ConverterProcess, LentNode, Phase, Registry
@@ -91,8 +89,3 @@ def test_the_end_of_the_last_run_stays_where_it_was(tmp_path: Path) -> None:
     admin.hold(config, "a001")
     assert load_registry(config, NOW).held == ("a001",)
     assert path.stat().st_mtime == 1000
-
-
-def test_a_cooldown_of_a_wrong_clock_is_not_shown_since_it_brakes_nothing(tmp_path: Path) -> None:
-    later = Registry(last_conversion=NOW + timedelta(days=9))
-    assert status_document(a_config(tmp_path), later, NOW)["brakes"]["cooldown_seconds"] == 0

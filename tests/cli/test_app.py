@@ -265,43 +265,12 @@ def test_quiet_when_nothing_changed(sandbox: Sandbox, site: Site) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site) -> None:
-    site.command("run")
-    sandbox.tick(1)
-    site.command("run")
-    sandbox.stop()
-    wide, narrow = site.command("status", COLUMNS="200"), site.command("status", COLUMNS="50")
-    for text in (wide.stdout, narrow.stdout):
-        for word in ("a001", "serving", QUEUE, "all: 2 of 30 nodes lent", "exit code 0"):
-            assert word in text
-    assert max(map(len, narrow.stdout.splitlines())) <= 50
-    document = json.loads(site.command("status", "--output", "json").stdout)
-    assert document["schema"] == "dnm.status/1"
-    assert {node["phase"] for node in document["nodes"]} == {"serving"}
-    assert document["queues"][0]["lent"]["vcore"] == 256_000
-
-
 def test_pods_that_can_not_be_read_are_not_said_to_have_room(sandbox: Sandbox, site: Site) -> None:
     sandbox.fault("status", path="/pods", code=403)
     done = site.command("plan")
     assert done.returncode == 1 and "has room and quota" not in done.stdout
     assert f"queue {QUEUE}: wait: its pods could not be read: namespace dev" in done.stdout
     assert "error: the pods of namespace dev could not be read" in done.stdout
-
-
-def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> None:
-    site.command("run")
-    sandbox.fault("status", path="/pods", code=403)
-    refused = "the pods of namespace dev could not be read"
-    shown = site.command("status", "--live", COLUMNS="200")
-    assert shown.returncode == 1 and f"\nerror: {refused}" in shown.stdout
-    document = json.loads(site.command("status", "--live", "-o", "json").stdout)
-    (error,) = document["errors"]
-    assert refused in error and document["last_run"]["exit_code"] == 0
-    sandbox.stop()
-    shown = site.command("status", "--live", COLUMNS="200")
-    assert shown.returncode == 1 and "\nerror: " in shown.stdout and "refused" in shown.stdout
-    assert json.loads(site.command("status", "-o", "json").stdout)["errors"] == []
 
 
 def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
@@ -318,14 +287,6 @@ def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
     assert "after 1 failed conversion:" in site.command("status", COLUMNS="500").stdout
     backoff = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["backoffs"]["a"]
     assert backoff["last_error"] == why
-
-
-def test_status_warns_of_a_timer_that_is_off(site: Site) -> None:
-    site.command("run")
-    long_ago = time.time() - 3600
-    for path in (site.config.lock_path, site.config.converted_nodes_path):
-        os.utime(path, (long_ago, long_ago))
-    assert "is the timer on?" in site.command("status").stdout
 
 
 def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) -> None:

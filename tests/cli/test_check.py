@@ -4,93 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import yaml
 
-from dnm.cli.check import find_everything, run_checks
-from dnm.cli.check_cluster import permissions
-from dnm.cli.findings import CheckResult, Finding
+from dnm.cli.check import run_checks
+from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
 from dnm.model.registry import LentNode, Phase, Registry, RunRecord
-from dnm.run.registry import save_registry
 from dnm.sandbox.cluster import Sandbox
-from tests.builders import a_config
+from tests.cli.check_site import INI, QUEUES, CheckedSite, add_settings
 
 ROOT = Path(__file__).parents[2]
-INI = """[settings]
-monitored_namespaces = dev
-namespace_queue_paths = map.json
-kubeconfig_path = sandbox/kubeconfig
-state_dir = state
-node_convert_path = sandbox/node-convert
-"""
-QUEUES = """partitions:
-  - name: default
-    queues:
-      - name: root
-        queues:
-          - name: dev
-            resources: {max: {vcore: 80, memory: 320G}}
-          - name: parent
-            queues:
-              - name: leaf
-"""
-
-
-class Site:
-    """A directory with everything in order, and what tests break in it."""
-
-    def __init__(self, directory: Path, sandbox: Sandbox) -> None:
-        self.directory = directory
-        self.sandbox = sandbox
-        self.ini = directory / "dnm.ini"
-        self.write("dnm.ini", INI)
-        self.write("map.json", '{"dev": "root.dev"}')
-        self.state = directory / "state"
-        self.state.mkdir(mode=0o755)
-        sandbox.add_namespace("dev")
-        sandbox.add_node("k1")
-        sandbox.add_machines(3)
-        sandbox.set_queues(QUEUES)
-        self.record(Registry())
-
-    def write(self, name: str, text: str) -> None:
-        (self.directory / name).write_text(text)
-        (self.directory / name).chmod(0o644)
-
-    def record(self, registry: Registry) -> None:
-        """As a run leaves it that began and ended just now."""
-        config = load_config(self.ini, {})
-        config.lock_path.touch()
-        save_registry(config.converted_nodes_path, registry)
-        os.utime(config.converted_nodes_path)
-
-    def findings(self) -> list[Finding]:
-        return list(find_everything(self.ini, dict(os.environ)))
-
-    def bad(self) -> list[Finding]:
-        """But for the host's own syslog, which a container may not have."""
-        return [finding for finding in self.findings()
-                if finding.result is not CheckResult.OK and finding.check != "syslog"]  # fmt: skip
 
 
 @pytest.fixture
-def site(tmp_path: Path, sandbox: Sandbox) -> Site:
-    return Site(tmp_path, sandbox)
+def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
+    return CheckedSite(tmp_path, sandbox)
 
 
-def test_a_host_without_syslog_is_well_where_stderr_has_the_log(site: Site) -> None:
+def test_a_host_without_syslog_is_well_where_stderr_has_the_log(site: CheckedSite) -> None:
     site.write("dnm.ini", INI.replace("[settings]\n", "[settings]\nlog_console = true\n", 1))
     (syslog,) = [finding for finding in site.findings() if finding.check == "syslog"]
     assert syslog.result is CheckResult.OK
 
 
-def test_a_healthy_site(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:
     site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
     assert site.bad() == []
     before = {path: path.stat().st_mtime_ns for path in site.directory.rglob("*")}
@@ -110,7 +51,9 @@ def _method_and_path(request: object) -> tuple[str, str]:
     return request.method, request.path  # type: ignore[attr-defined]
 
 
-def test_each_problem_is_one_that_is_wrong(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_problem_is_one_that_is_wrong(
+    site: CheckedSite, capsys: pytest.CaptureFixture[str]
+) -> None:
     site.write("dnm.ini", INI + "chek_interval_seconds = 1\nmax_converted_nodes = x\n")
     assert run_checks(site.ini, os.environ) == 2
     *_, last_but_one, last = capsys.readouterr().out.splitlines()
@@ -120,7 +63,7 @@ def test_each_problem_is_one_that_is_wrong(site: Site, capsys: pytest.CaptureFix
     assert ", 1 wrong" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_json(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:
     (site.directory / "sandbox" / "node-convert").unlink()
     assert run_checks(site.ini, os.environ, "json") == 1
     document = json.loads(capsys.readouterr().out)
@@ -136,11 +79,7 @@ def test_json(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
 # --- what is broken --------------------------------------------------------------------------
 
 
-def _say(site: Site, text: str) -> None:
-    site.write("dnm.ini", INI + text)
-
-
-def _lend(site: Site, **changes: object) -> None:
+def _lend(site: CheckedSite, **changes: object) -> None:
     values: dict[str, object] = {
         "node_type": "a", "namespace": "dev", "queue": "root.dev", "owner": "prod",
         "phase": Phase.SERVING, "since": datetime.now(UTC),
@@ -148,7 +87,7 @@ def _lend(site: Site, **changes: object) -> None:
     site.record(Registry(nodes={"a001": LentNode(**{**values, **changes})}))  # type: ignore[arg-type]
 
 
-def _mark_small_node(site: Site) -> None:
+def _mark_small_node(site: CheckedSite) -> None:
     site.sandbox.add_node("a001", cpu="96")
     marks = {"instance": "prod", "node-type": "a", "namespace": "dev", "queue": "root.dev"}
     site.sandbox.edit(
@@ -159,12 +98,12 @@ def _mark_small_node(site: Site) -> None:
     )  # fmt: skip
 
 
-def _old_lock(site: Site) -> None:
+def _old_lock(site: CheckedSite) -> None:
     lock = load_config(site.ini, {}).lock_path
     os.utime(lock, (0, 0))
 
 
-def _replace_converter(site: Site, script: str) -> None:
+def _replace_converter(site: CheckedSite, script: str) -> None:
     path = site.directory / "sandbox" / "node-convert"
     path.unlink()
     path.write_text(script)
@@ -178,7 +117,7 @@ def _gone(path: Path) -> None:
 
 
 BROKEN: list[object] = [
-    pytest.param(lambda s: _say(s, "headrom = 1\n"), "configuration", "failed",
+    pytest.param(lambda s: add_settings(s, "headrom = 1\n"), "configuration", "failed",
                  "did you mean 'headroom'?", 2, id="unknown-key"),
     pytest.param(lambda s: s.ini.chmod(0o666), "configuration", "failed", "chmod go-w", 2,
                  id="ini-of-everybody"),
@@ -201,13 +140,13 @@ BROKEN: list[object] = [
                  "failed", "chmod +x", 1, id="converter-not-executable"),
     pytest.param(lambda s: (s.directory / "sandbox/node-convert").chmod(0o777), "converter",
                  "failed", "chmod go-w", 1, id="converter-of-everybody"),
-    pytest.param(lambda s: _say(s, "[node_convert]\nroll_bck = no\n"), "converter", "failed",
-                 "did you mean 'roll_back'?", 1, id="converter-section"),
-    pytest.param(lambda s: _say(s, "[node_convert]\nroll_back = no\n"), "converter", "ok",
-                 "[node_convert]", 0, id="converter-section-right"),
+    pytest.param(lambda s: add_settings(s, "[node_convert]\nroll_bck = no\n"), "converter",
+                 "failed", "did you mean 'roll_back'?", 1, id="converter-section"),
+    pytest.param(lambda s: add_settings(s, "[node_convert]\nroll_back = no\n"), "converter",
+                 "ok", "[node_convert]", 0, id="converter-section-right"),
     pytest.param(lambda s: _replace_converter(s, "#!/bin/sh\necho no >&2; exit 3\n"),
                  "batch nodes", "failed", "exit 3 no", 1, id="list-fails"),
-    pytest.param(lambda s: _say(s, "node_type = q\n"), "batch nodes", "warning",
+    pytest.param(lambda s: add_settings(s, "node_type = q\n"), "batch nodes", "warning",
                  "lists no node of the type q", 0, id="type-without-nodes"),
     pytest.param(lambda s: (s.directory / "sandbox/kubeconfig").unlink(), "kubeconfig", "failed",
                  "there is no such file", 1, id="no-kubeconfig"),
@@ -253,8 +192,8 @@ BROKEN: list[object] = [
 
 @pytest.mark.parametrize(("break_it", "check", "result", "text", "exit_code"), BROKEN)
 def test_broken(
-    site: Site, break_it: Callable[[Site], object], check: str, result: str, text: str,
-    exit_code: int, capsys: pytest.CaptureFixture[str],
+    site: CheckedSite, break_it: Callable[[CheckedSite], object], check: str, result: str,
+    text: str, exit_code: int, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     break_it(site)
     assert run_checks(site.ini, os.environ, "json") == exit_code
@@ -264,16 +203,8 @@ def test_broken(
     assert matching, "\n".join(shown)
 
 
-def test_every_kind_of_pod_that_no_node_helps_is_named(site: Site) -> None:
-    for number in range(8):
-        site.sandbox.add_pods(1, "dev", queue="root.dev", cpu=str(200 + number))
-    found = [finding.text for finding in site.bad() if finding.check == "node types"]
-    named = [name for text in found for name in re.findall(r"\((pod-\d+)\)", text)]
-    assert sorted(named) == [f"pod-{number}" for number in range(8)], found
-
-
 def test_what_comes_from_elsewhere_can_not_paint_the_terminal(
-    site: Site, capsys: pytest.CaptureFixture[str]
+    site: CheckedSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _lend(site, phase=Phase.FAILED, error="it \x1b[31mburns\x07")
     assert run_checks(site.ini, os.environ) == 0
@@ -282,7 +213,7 @@ def test_what_comes_from_elsewhere_can_not_paint_the_terminal(
     assert all(char.isprintable() for char in output.replace("\n", ""))
 
 
-def test_one_failure_does_not_hide_the_others(site: Site) -> None:
+def test_one_failure_does_not_hide_the_others(site: CheckedSite) -> None:
     site.state.chmod(0o777)
     (site.directory / "sandbox" / "node-convert").unlink()
     site.sandbox.set_queues("partitions: [")
@@ -292,132 +223,8 @@ def test_one_failure_does_not_hide_the_others(site: Site) -> None:
     assert any(finding.check == "nodes" for finding in site.findings())
 
 
-# --- permissions -----------------------------------------------------------------------------
-
-
-def _shown(findings: list[Finding], check: str = "permission") -> dict[str, CheckResult]:
-    return {finding.text: finding.result for finding in findings if finding.check == check}
-
-
-def test_the_role_that_a_site_copies_is_enough(site: Site) -> None:
-    documents = list(yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text()))
-    site.sandbox.access.restrict_to_manifests(documents)
-    assert site.bad() == []
-
-
-@pytest.mark.parametrize("number", range(len(permissions(a_config()))))
-def test_each_permission_is_missed(site: Site, number: int) -> None:
-    wanted = permissions(load_config(site.ini, {}))
-    granted = {(p.verb, p.resource, p.namespace or "*", p.name) for p in wanted}
-    missing = wanted[number]
-    granted.discard((missing.verb, missing.resource, missing.namespace or "*", missing.name))
-    rules = [
-        {"kind": "Role" if namespace != "*" else "ClusterRole",
-         "metadata": {"name": "r", "namespace": namespace},
-         "rules": [{"apiGroups": [""], "resources": [resource], "verbs": [verb],
-                    "resourceNames": [name] if name else []}]}
-        for verb, resource, namespace, name in granted
-    ]  # fmt: skip
-    site.sandbox.access.restrict_to_manifests(rules)
-    shown = _shown(site.findings())
-    refused = [text for text, result in shown.items() if text.startswith("may not ")]
-    assert f"may not {missing.verb} {missing.resource}" in refused[0]
-    assert missing.without in refused[0]
-    expected = CheckResult.FAILED if missing.is_needed else CheckResult.WARNING
-    assert shown[refused[0]] is expected
-
-
-def test_pods_by_namespace_where_the_cluster_is_forbidden(site: Site) -> None:
-    site.write("map.json", '{"dev": "root.dev", "test": "root.dev"}')
-    site.write("dnm.ini", INI.replace("= dev\n", "= dev, test\n"))
-    wanted = permissions(load_config(site.ini, {}))
-    rights = {(one.verb, one.resource, one.namespace or "*") for one in wanted}
-    site.sandbox.access.restrict(rights - {("list", "pods", "*")} | {("list", "pods", "dev")})
-    shown = _shown(site.findings())
-    assert shown["list pods in dev"] is CheckResult.OK
-    (alone,) = [text for text in shown if text.startswith("may not list pods: ")]
-    assert shown[alone] is CheckResult.FAILED and "no node is ever given back" in alone
-    assert shown["may not list pods in test: it gets no nodes"] is CheckResult.FAILED
-    pods = _shown(site.findings(), "pods")
-    assert pods["0 unfinished ones of the monitored namespaces"] is CheckResult.OK
-    assert any(text.startswith("those of test can't be read") for text in pods)
-
-
-# --- the scheduler's own word ----------------------------------------------------------------
-
-
-@pytest.fixture
-def scheduled(site: Site) -> Site:
-    _say(site, f"yunikorn_url = {site.sandbox.url}\n")
-    site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
-    site.sandbox.tick()
-    return site
-
-
-def test_the_scheduler_agrees(scheduled: Site) -> None:
-    assert scheduled.bad() == []
-    assert [finding.text for finding in scheduled.findings() if finding.check == "YuniKorn"] == [
-        f"{scheduled.sandbox.url} has the document in force",
-        "root.dev: in use, pending and limit are what dnm makes of them",
-    ]
-
-
-def test_the_scheduler_counts_otherwise(scheduled: Site) -> None:
-    """It keeps the queue that an application began with; the pods' labels name another since."""
-    for pod in ("pod-0", "pod-1", "pod-2"):
-        scheduled.sandbox.edit("pods", pod, _name_another_queue, "dev")
-    assert [finding.text for finding in scheduled.bad()] == [
-        "root.dev: it has in use 12 vcore, 48G memory, dnm counts nothing"
-    ]
-
-
-def test_what_dnm_adds_to_a_request_is_no_difference(scheduled: Site) -> None:
-    scheduled.sandbox.cordon("k1")
-    scheduled.sandbox.add_pods(1, "dev", queue="root.dev", cpu="4", memory="0")
-    scheduled.sandbox.tick()
-    assert [finding.text for finding in scheduled.bad()] == []
-
-
-def test_pods_that_are_not_counted_are_the_first_guess(scheduled: Site) -> None:
-    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "nothing"}}
-    scheduled.sandbox.add_pods(1, "dev", queue="root.dev", cpu="4", spec={"volumes": [volume]})
-    scheduled.sandbox.tick()
-    found = {finding.check: finding for finding in scheduled.bad()}
-    assert "dnm counts nothing" in found["YuniKorn"].text
-    assert found["YuniKorn"].remedy.startswith("perhaps 1 pod of those that don't count")
-    assert "missing" in found["pods"].text
-
-
-def _name_another_queue(pod: dict[str, dict[str, dict[str, str]]]) -> None:
-    for place in ("labels", "annotations"):
-        for key in pod["metadata"].get(place, {}):
-            if key.endswith("queue"):
-                pod["metadata"][place][key] = "root.parent.leaf"
-
-
-def test_the_scheduler_has_another_document(scheduled: Site) -> None:
-    scheduled.sandbox.set_queues(QUEUES.replace("vcore: 80", "vcore: 90"))
-    shown = _shown(scheduled.findings(), "YuniKorn")
-    assert any("another document in force" in text for text in shown)
-    assert any("its limit is 80 vcore, 320G memory, the document's 90 vcore" in text
-               for text in shown)  # fmt: skip
-
-
-def test_the_scheduler_does_not_answer(site: Site) -> None:
-    _say(site, "yunikorn_url = http://127.0.0.1:9\n")
-    assert [finding.check for finding in site.bad()] == ["YuniKorn"]
-    assert run_checks(site.ini, os.environ, "json") == 1
-
-
-def test_clock_skew(site: Site) -> None:
-    site.sandbox.clock.set(site.sandbox.clock.now() + 3600)
-    clock = [finding for finding in site.findings() if finding.check == "clock"]
-    assert [finding.result for finding in clock] == [CheckResult.FAILED]
-    assert "chronyc" in clock[0].remedy
-
-
 def test_words_where_the_terminal_has_no_ticks(
-    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    site: CheckedSite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with open(tmp_path / "out", "w+", encoding="ascii") as out:
         monkeypatch.setattr("sys.stdout", out)
@@ -427,14 +234,3 @@ def test_words_where_the_terminal_has_no_ticks(
         text = out.read()
     assert "FAIL converter: " in text
     assert " -> install it" in text
-
-
-def test_quota_preemption_is_warned_of(site: Site) -> None:
-    """A lowered limit would kill pods that started meanwhile."""
-    partition = "  - name: default\n    preemption: {quotapreemptionenabled: true}\n"
-    text = QUEUES.replace("  - name: default\n", partition)
-    text = text.replace(
-        "- name: dev\n", "- name: dev\n            properties: {quota.preemption.delay: 5m}\n"
-    )
-    site.sandbox.set_queues(text)
-    assert any("quota preemption is on" in finding.text for finding in site.bad())

@@ -1,0 +1,77 @@
+"""A site in order for `dnm check`, and what its findings are compared by."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dnm.cli.check import find_everything
+from dnm.cli.findings import CheckResult, Finding
+from dnm.config.load import load_config
+from dnm.model.registry import Registry
+from dnm.run.registry import save_registry
+from dnm.sandbox.cluster import Sandbox
+
+INI = """[settings]
+monitored_namespaces = dev
+namespace_queue_paths = map.json
+kubeconfig_path = sandbox/kubeconfig
+state_dir = state
+node_convert_path = sandbox/node-convert
+"""
+QUEUES = """partitions:
+  - name: default
+    queues:
+      - name: root
+        queues:
+          - name: dev
+            resources: {max: {vcore: 80, memory: 320G}}
+          - name: parent
+            queues:
+              - name: leaf
+"""
+
+
+class CheckedSite:
+    """A directory with everything in order, and what tests break in it."""
+
+    def __init__(self, directory: Path, sandbox: Sandbox) -> None:
+        self.directory = directory
+        self.sandbox = sandbox
+        self.ini = directory / "dnm.ini"
+        self.write("dnm.ini", INI)
+        self.write("map.json", '{"dev": "root.dev"}')
+        self.state = directory / "state"
+        self.state.mkdir(mode=0o755)
+        sandbox.add_namespace("dev")
+        sandbox.add_node("k1")
+        sandbox.add_machines(3)
+        sandbox.set_queues(QUEUES)
+        self.record(Registry())
+
+    def write(self, name: str, text: str) -> None:
+        (self.directory / name).write_text(text)
+        (self.directory / name).chmod(0o644)
+
+    def record(self, registry: Registry) -> None:
+        """As a run leaves it that began and ended just now."""
+        config = load_config(self.ini, {})
+        config.lock_path.touch()
+        save_registry(config.converted_nodes_path, registry)
+        os.utime(config.converted_nodes_path)
+
+    def findings(self) -> list[Finding]:
+        return list(find_everything(self.ini, dict(os.environ)))
+
+    def bad(self) -> list[Finding]:
+        """But for the host's own syslog, which a container may not have."""
+        return [finding for finding in self.findings()
+                if finding.result is not CheckResult.OK and finding.check != "syslog"]  # fmt: skip
+
+
+def add_settings(site: CheckedSite, text: str) -> None:
+    site.write("dnm.ini", INI + text)
+
+
+def results_of(findings: list[Finding], check: str = "permission") -> dict[str, CheckResult]:
+    return {finding.text: finding.result for finding in findings if finding.check == check}

@@ -1,0 +1,73 @@
+"""`dnm check`: each permission that is missing, and the clocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dnm.cli.check_cluster import permissions
+from dnm.cli.findings import CheckResult
+from dnm.config.load import load_config
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import a_config
+from tests.cli.check_site import INI, CheckedSite, results_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
+    return CheckedSite(tmp_path, sandbox)
+
+
+def test_the_role_that_a_site_copies_is_enough(site: CheckedSite) -> None:
+    documents = list(yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text()))
+    site.sandbox.access.restrict_to_manifests(documents)
+    assert site.bad() == []
+
+
+@pytest.mark.parametrize("number", range(len(permissions(a_config()))))
+def test_each_permission_is_missed(site: CheckedSite, number: int) -> None:
+    wanted = permissions(load_config(site.ini, {}))
+    granted = {(p.verb, p.resource, p.namespace or "*", p.name) for p in wanted}
+    missing = wanted[number]
+    granted.discard((missing.verb, missing.resource, missing.namespace or "*", missing.name))
+    rules = [
+        {"kind": "Role" if namespace != "*" else "ClusterRole",
+         "metadata": {"name": "r", "namespace": namespace},
+         "rules": [{"apiGroups": [""], "resources": [resource], "verbs": [verb],
+                    "resourceNames": [name] if name else []}]}
+        for verb, resource, namespace, name in granted
+    ]  # fmt: skip
+    site.sandbox.access.restrict_to_manifests(rules)
+    shown = results_of(site.findings())
+    refused = [text for text, result in shown.items() if text.startswith("may not ")]
+    assert f"may not {missing.verb} {missing.resource}" in refused[0]
+    assert missing.without in refused[0]
+    expected = CheckResult.FAILED if missing.is_needed else CheckResult.WARNING
+    assert shown[refused[0]] is expected
+
+
+def test_pods_by_namespace_where_the_cluster_is_forbidden(site: CheckedSite) -> None:
+    site.write("map.json", '{"dev": "root.dev", "test": "root.dev"}')
+    site.write("dnm.ini", INI.replace("= dev\n", "= dev, test\n"))
+    wanted = permissions(load_config(site.ini, {}))
+    rights = {(one.verb, one.resource, one.namespace or "*") for one in wanted}
+    site.sandbox.access.restrict(rights - {("list", "pods", "*")} | {("list", "pods", "dev")})
+    shown = results_of(site.findings())
+    assert shown["list pods in dev"] is CheckResult.OK
+    (alone,) = [text for text in shown if text.startswith("may not list pods: ")]
+    assert shown[alone] is CheckResult.FAILED and "no node is ever given back" in alone
+    assert shown["may not list pods in test: it gets no nodes"] is CheckResult.FAILED
+    pods = results_of(site.findings(), "pods")
+    assert pods["0 unfinished ones of the monitored namespaces"] is CheckResult.OK
+    assert any(text.startswith("those of test can't be read") for text in pods)
+
+
+def test_clock_skew(site: CheckedSite) -> None:
+    site.sandbox.clock.set(site.sandbox.clock.now() + 3600)
+    clock = [finding for finding in site.findings() if finding.check == "clock"]
+    assert [finding.result for finding in clock] == [CheckResult.FAILED]
+    assert "chronyc" in clock[0].remedy

@@ -1,0 +1,73 @@
+"""`dnm check`: pods that no node would help, and the scheduler's own sums."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dnm.sandbox.cluster import Sandbox
+from tests.cli.check_site import CheckedSite, add_settings
+
+
+@pytest.fixture
+def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
+    return CheckedSite(tmp_path, sandbox)
+
+
+def test_every_kind_of_pod_that_no_node_helps_is_named(site: CheckedSite) -> None:
+    for number in range(8):
+        site.sandbox.add_pods(1, "dev", queue="root.dev", cpu=str(200 + number))
+    found = [finding.text for finding in site.bad() if finding.check == "node types"]
+    named = [name for text in found for name in re.findall(r"\((pod-\d+)\)", text)]
+    assert sorted(named) == [f"pod-{number}" for number in range(8)], found
+
+
+@pytest.fixture
+def scheduled(site: CheckedSite) -> CheckedSite:
+    add_settings(site, f"yunikorn_url = {site.sandbox.url}\n")
+    site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
+    site.sandbox.tick()
+    return site
+
+
+def test_the_scheduler_agrees(scheduled: CheckedSite) -> None:
+    assert scheduled.bad() == []
+    assert [finding.text for finding in scheduled.findings() if finding.check == "YuniKorn"] == [
+        f"{scheduled.sandbox.url} has the document in force",
+        "root.dev: in use, pending and limit are what dnm makes of them",
+    ]
+
+
+def test_the_scheduler_counts_otherwise(scheduled: CheckedSite) -> None:
+    """It keeps the queue that an application began with; the pods' labels name another since."""
+    for pod in ("pod-0", "pod-1", "pod-2"):
+        scheduled.sandbox.edit("pods", pod, _name_another_queue, "dev")
+    assert [finding.text for finding in scheduled.bad()] == [
+        "root.dev: it has in use 12 vcore, 48G memory, dnm counts nothing"
+    ]
+
+
+def test_what_dnm_adds_to_a_request_is_no_difference(scheduled: CheckedSite) -> None:
+    scheduled.sandbox.cordon("k1")
+    scheduled.sandbox.add_pods(1, "dev", queue="root.dev", cpu="4", memory="0")
+    scheduled.sandbox.tick()
+    assert [finding.text for finding in scheduled.bad()] == []
+
+
+def test_pods_that_are_not_counted_are_the_first_guess(scheduled: CheckedSite) -> None:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "nothing"}}
+    scheduled.sandbox.add_pods(1, "dev", queue="root.dev", cpu="4", spec={"volumes": [volume]})
+    scheduled.sandbox.tick()
+    found = {finding.check: finding for finding in scheduled.bad()}
+    assert "dnm counts nothing" in found["YuniKorn"].text
+    assert found["YuniKorn"].remedy.startswith("perhaps 1 pod of those that don't count")
+    assert "missing" in found["pods"].text
+
+
+def _name_another_queue(pod: dict[str, dict[str, dict[str, str]]]) -> None:
+    for place in ("labels", "annotations"):
+        for key in pod["metadata"].get(place, {}):
+            if key.endswith("queue"):
+                pod["metadata"][place][key] = "root.parent.leaf"

@@ -1,0 +1,50 @@
+"""`dnm check`: the queue document, and whether it is the one in force."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dnm.cli.check import run_checks
+from dnm.sandbox.cluster import Sandbox
+from tests.cli.check_site import QUEUES, CheckedSite, add_settings, results_of
+
+
+@pytest.fixture
+def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
+    return CheckedSite(tmp_path, sandbox)
+
+
+@pytest.fixture
+def scheduled(site: CheckedSite) -> CheckedSite:
+    add_settings(site, f"yunikorn_url = {site.sandbox.url}\n")
+    site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
+    site.sandbox.tick()
+    return site
+
+
+def test_the_scheduler_has_another_document(scheduled: CheckedSite) -> None:
+    scheduled.sandbox.set_queues(QUEUES.replace("vcore: 80", "vcore: 90"))
+    shown = results_of(scheduled.findings(), "YuniKorn")
+    assert any("another document in force" in text for text in shown)
+    assert any("its limit is 80 vcore, 320G memory, the document's 90 vcore" in text
+               for text in shown)  # fmt: skip
+
+
+def test_the_scheduler_does_not_answer(site: CheckedSite) -> None:
+    add_settings(site, "yunikorn_url = http://127.0.0.1:9\n")
+    assert [finding.check for finding in site.bad()] == ["YuniKorn"]
+    assert run_checks(site.ini, os.environ, "json") == 1
+
+
+def test_quota_preemption_is_warned_of(site: CheckedSite) -> None:
+    """A lowered limit would kill pods that started meanwhile."""
+    partition = "  - name: default\n    preemption: {quotapreemptionenabled: true}\n"
+    text = QUEUES.replace("  - name: default\n", partition)
+    text = text.replace(
+        "- name: dev\n", "- name: dev\n            properties: {quota.preemption.delay: 5m}\n"
+    )
+    site.sandbox.set_queues(text)
+    assert any("quota preemption is on" in finding.text for finding in site.bad())

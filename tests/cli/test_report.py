@@ -1,0 +1,122 @@
+"""What plans, runs and batch nodes look like, given as values."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dnm.cli.report import (
+    action_line,
+    describe_action,
+    plan_document,
+    print_batch_nodes,
+    print_plan,
+    print_run,
+    run_document,
+)
+from dnm.model.plan import (
+    Action,
+    EndConverter,
+    Fence,
+    MarkNode,
+    NodeVerdict,
+    Outcome,
+    Pass,
+    Plan,
+    QueueVerdict,
+    Reason,
+    ReturnNode,
+    StartConversion,
+    Unfence,
+    Verdict,
+)
+from dnm.model.registry import ConverterProcess, Registry
+from tests.builders import MARK, QUEUE, a_batch_node, a_config, a_lent_node, a_request
+
+LINES = [
+    (MarkNode(node="a001", mark=MARK), f"action=mark node=a001 queue={QUEUE}"),
+    (Fence(node="a001"), "action=fence node=a001"),
+    (Unfence(node="a001"), "action=unfence node=a001"),
+    (ReturnNode(node="a001"), "action=return node=a001"),
+    (
+        EndConverter(key="r1", process=ConverterProcess(pid=7, start_ticks=1)),
+        "action=end-converter of=r1 pid=7",
+    ),
+    (
+        StartConversion(request=a_request(count=2)),
+        f"action=convert type=a count=2 namespace=dev queue={QUEUE}",
+    ),
+]
+PLAN = Plan(
+    registry=Registry(),
+    actions=(Fence(node="a001"),),
+    queues=(QueueVerdict(queue=QUEUE, verdict=Verdict.WAIT, reason=Reason.COOLDOWN, detail="x"),),
+    nodes=(NodeVerdict(node="a001", verdict=Verdict.REVERT, reason=Reason.IDLE_LONG_ENOUGH),),
+    notes=("a note\x1b[31m",),
+    errors=("an error",),
+    diff="--- before\n+++ after\n",
+)
+
+
+@pytest.mark.parametrize(("action", "line"), LINES, ids=lambda one: type(one).__name__)
+def test_each_action_is_a_line(action: Action, line: str) -> None:
+    assert action_line(action) == line
+    assert describe_action(action)["action"] == type(action).__name__
+
+
+def test_a_conversion_is_described_without_the_request_s_own_record() -> None:
+    assert describe_action(StartConversion(request=a_request())) == {
+        "action": "StartConversion", "id": "r1", "node_type": "a", "count": 1,
+        "namespace": "dev", "queue": QUEUE,
+    }  # fmt: skip
+
+
+def test_a_plan_has_a_verdict_and_a_reason_for_each_queue_and_node() -> None:
+    document = plan_document(PLAN)
+    cooldown = f"{Reason.COOLDOWN.value}: x"
+    assert document["queues"] == [
+        {"queue": QUEUE, "verdict": Verdict.WAIT.value, "code": "COOLDOWN", "reason": cooldown}
+    ]
+    (node,) = document["nodes"]
+    assert (node["node"], node["code"]) == ("a001", "IDLE_LONG_ENOUGH")
+    assert document["actions"] == [{"action": "Fence", "node": "a001"}]
+
+
+def test_a_plan_for_people_ends_with_the_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(PLAN)
+    shown = capsys.readouterr().out
+    assert "  1. action=fence node=a001" in shown and shown.endswith(PLAN.diff)
+    assert "a note?[31m" in shown and "\x1b" not in shown
+    print_plan(Plan(registry=Registry()))
+    assert "A run would now do nothing." in capsys.readouterr().out
+
+
+def test_a_run_that_did_nothing_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    print_run(Pass(plan=Plan(registry=Registry()), exit_code=0))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_run_counts_its_actions_errors_and_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    registry = Registry(nodes={"a001": a_lent_node()}, requests=(a_request(count=3),))
+    outcome = Outcome(registry=registry, actions=("did it",), errors=("late",))
+    result = Pass(plan=Plan(registry=registry), exit_code=1, outcome=outcome)
+    print_run(result)
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == ["did it", "1 action, 1 error, 1 lent node, 3 coming"]
+    assert shown.err == "error: late\n"
+    document = run_document(result)
+    assert (document["exit_code"], document["actions"]) == (1, ["did it"])
+    assert document["errors"] == ["late"]
+
+
+def test_batch_nodes_that_can_be_lent_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [a_batch_node("a002", False), a_batch_node("a001")]
+    print_batch_nodes(a_config(), nodes, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "dnm.nodes/1"
+    assert [node["name"] for node in document["nodes"]] == ["a001", "a002"]
+    print_batch_nodes(a_config(), nodes, as_json=False)
+    assert capsys.readouterr().out.index("a001") > 0
+    print_batch_nodes(a_config(), [], as_json=False)
+    assert "none" in capsys.readouterr().out

@@ -1,0 +1,70 @@
+"""`dnm status`: from the state file alone, and live."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.cli.status import status_document
+from dnm.model.registry import Registry
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import NOW, a_config
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.clock.set(time.time())
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(4)
+    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")
+    return Site(sandbox, tmp_path / "site", reversion_idle_seconds=1)
+
+
+def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site) -> None:
+    site.command("run")
+    sandbox.tick(1)
+    site.command("run")
+    sandbox.stop()
+    wide, narrow = site.command("status", COLUMNS="200"), site.command("status", COLUMNS="50")
+    for text in (wide.stdout, narrow.stdout):
+        for word in ("a001", "serving", QUEUE, "all: 2 of 30 nodes lent", "exit code 0"):
+            assert word in text
+    assert max(map(len, narrow.stdout.splitlines())) <= 50
+    document = json.loads(site.command("status", "--output", "json").stdout)
+    assert document["schema"] == "dnm.status/1"
+    assert {node["phase"] for node in document["nodes"]} == {"serving"}
+    assert document["queues"][0]["lent"]["vcore"] == 256_000
+
+
+def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> None:
+    site.command("run")
+    sandbox.fault("status", path="/pods", code=403)
+    refused = "the pods of namespace dev could not be read"
+    shown = site.command("status", "--live", COLUMNS="200")
+    assert shown.returncode == 1 and f"\nerror: {refused}" in shown.stdout
+    document = json.loads(site.command("status", "--live", "-o", "json").stdout)
+    (error,) = document["errors"]
+    assert refused in error and document["last_run"]["exit_code"] == 0
+    sandbox.stop()
+    shown = site.command("status", "--live", COLUMNS="200")
+    assert shown.returncode == 1 and "\nerror: " in shown.stdout and "refused" in shown.stdout
+    assert json.loads(site.command("status", "-o", "json").stdout)["errors"] == []
+
+
+def test_status_warns_of_a_timer_that_is_off(site: Site) -> None:
+    site.command("run")
+    long_ago = time.time() - 3600
+    for path in (site.config.lock_path, site.config.converted_nodes_path):
+        os.utime(path, (long_ago, long_ago))
+    assert "is the timer on?" in site.command("status").stdout
+
+
+def test_a_cooldown_of_a_wrong_clock_is_not_shown_since_it_brakes_nothing(tmp_path: Path) -> None:
+    later = Registry(last_conversion=NOW + timedelta(days=9))
+    assert status_document(a_config(tmp_path), later, NOW)["brakes"]["cooldown_seconds"] == 0
