@@ -155,7 +155,7 @@ def _pod_spec(config: Config, load: Load) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 2,
-        "tolerations": [_toleration(taint, load.namespace) for taint in _taints(config, load)],
+        "tolerations": [_toleration(taint) for taint in _taints(config, load)],
         "containers": [container],
     }
     if load.only_lent_nodes:
@@ -170,18 +170,15 @@ def _node_types(config: Config, namespace: str) -> list[NodeType]:
 
 def _taints(config: Config, load: Load) -> list[Taint]:
     """Of all node types that the namespace may be given, each once."""
-    taints = (taint for kind in _node_types(config, load.namespace) for taint in kind.taints)
-    return list(dict.fromkeys(taints))
+    kinds = _node_types(config, load.namespace)
+    return list(dict.fromkeys(one for kind in kinds for one in kind.taints_for(load.namespace)))
 
 
-def _toleration(taint: Taint, namespace: str) -> dict[str, str]:
-    def fill(text: str) -> str:
-        return text.replace(values.NAMESPACE, namespace)
-
-    toleration = {"key": fill(taint.key), "effect": taint.effect}
+def _toleration(taint: Taint) -> dict[str, str]:
+    toleration = {"key": taint.key, "effect": taint.effect}
     if not taint.value:
         return {**toleration, "operator": "Exists"}
-    return {**toleration, "operator": "Equal", "value": fill(taint.value)}
+    return {**toleration, "operator": "Equal", "value": taint.value}
 
 
 def _check(config: Config, load: Load) -> str:

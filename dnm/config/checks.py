@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from dnm.config import values
 from dnm.config.sections import problem
-from dnm.model.config import Config, NodeType
+from dnm.model.config import Config, NodeType, fill_namespace
 
 
 def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
@@ -52,7 +51,7 @@ def _check_label_lengths(config: Config, problems: list[str]) -> None:
     longest = max(config.namespaces, key=len, default="")
     for node_type in config.node_types.values():
         texts = [*node_type.labels.items(), *((t.key, t.value) for t in node_type.taints)]
-        for text in (part.replace(values.NAMESPACE, longest) for pair in texts for part in pair):
+        for text in (fill_namespace(part, longest) for pair in texts for part in pair):
             if len(text.rpartition("/")[2]) > 63:
                 problems.append(
                     f"[node_type:{node_type.name}] labels or taints: {text} is longer "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-from dnm.model.config import Taint
+from dnm.model.config import Taint, fill_namespace
 from dnm.model.errors import DnmError
 from dnm.model.quantity import parse_kubernetes, parse_yunikorn
 
@@ -27,7 +27,6 @@ _URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Z
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
-NAMESPACE = "{namespace}"  # stands for the lending namespace in labels and taints
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -288,8 +287,8 @@ def taints(text: str) -> tuple[Taint, ...]:
 
 def _check_template(key: str, value: str) -> None:
     """A namespace is a valid name at any place of a key or a value, so a short one stands in."""
-    label_key(key.replace(NAMESPACE, "x"))
-    if value and not _LABEL_VALUE.fullmatch(value.replace(NAMESPACE, "x")):
+    label_key(fill_namespace(key, "x"))
+    if value and not _LABEL_VALUE.fullmatch(fill_namespace(value, "x")):
         raise ValueError(
             f"'{value}' is not a label value; write up to 63 letters, digits, '-', '_' and '.', "
             "with a letter or digit at both ends"

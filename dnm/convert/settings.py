@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from dnm.config import values
 from dnm.config.files import Sections, read_ini, shown
 from dnm.config.keys import (
     NODE_CONVERT_KEYS,
@@ -83,23 +82,12 @@ class Settings(Value, frozen=True):
     def labels(self, node_type: str, namespace: str) -> dict[str, str]:
         """Returns what a node lent to the namespace carries: `<NS>=true` and its type's labels."""
         found = {namespace: "true"} if namespace else {}
-        if node_type in self.node_types:
-            for key, text in self.node_types[node_type].labels.items():
-                found[key.replace(values.NAMESPACE, namespace)] = text.replace(
-                    values.NAMESPACE, namespace
-                )
-        return found
+        known = self.node_types.get(node_type)
+        return {**found, **known.labels_for(namespace)} if known else found
 
     def taints(self, node_type: str, namespace: str) -> tuple[Taint, ...]:
-        found = self.node_types[node_type].taints if node_type in self.node_types else ()
-        return tuple(
-            Taint(
-                key=taint.key.replace(values.NAMESPACE, namespace),
-                value=taint.value.replace(values.NAMESPACE, namespace),
-                effect=taint.effect,
-            )
-            for taint in found
-        )
+        known = self.node_types.get(node_type)
+        return known.taints_for(namespace) if known else ()
 
     def prefix(self, node_type: str) -> str:
         """Returns what the names of the type's nodes begin with; digits follow."""

@@ -10,6 +10,13 @@ import msgspec
 
 from dnm.model.value import Resources, Value
 
+NAMESPACE = "{namespace}"
+
+
+def fill_namespace(text: str, namespace: str) -> str:
+    """Returns a label or taint of a node type with the lending namespace filled in."""
+    return text.replace(NAMESPACE, namespace)
+
 
 class Taint(Value):
     key: str
@@ -26,6 +33,24 @@ class NodeType(Value):
     max_nodes: int | None = None
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
+
+    def labels_for(self, namespace: str) -> dict[str, str]:
+        """Returns the labels of a node that is lent to the namespace."""
+        return {
+            fill_namespace(key, namespace): fill_namespace(value, namespace)
+            for key, value in self.labels.items()
+        }
+
+    def taints_for(self, namespace: str) -> tuple[Taint, ...]:
+        """Returns the taints of a node that is lent to the namespace."""
+        return tuple(
+            Taint(
+                key=fill_namespace(taint.key, namespace),
+                value=fill_namespace(taint.value, namespace),
+                effect=taint.effect,
+            )
+            for taint in self.taints
+        )
 
 
 class NamespacePolicy(Value):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dnm.demand.constraints import HOSTNAME, NodeTraits
 from dnm.demand.demand import NO_USE, Demand
 from dnm.model.cluster import Node
-from dnm.model.config import Config, NodeType, Taint
+from dnm.model.config import Config, NodeType
 from dnm.model.registry import LentNode
 from dnm.model.value import Resources, Value
 from dnm.sizing.budget import NodePool
@@ -168,22 +168,7 @@ def _expected_traits(
         common = set.intersection(*(set(node.labels.items()) for node in same))
         taints = dict.fromkeys(taint for node in same for taint in traits_of(node).taints)
         return NodeTraits(labels={**dict(common), HOSTNAME: ""}, taints=tuple(taints))
-    labels = dict(plain)
-    for key, value in node_type.labels.items():
-        labels[_named(key, namespace)] = _named(value, namespace)
-    labels[namespace] = "true"
     return NodeTraits(
-        labels=labels,
-        taints=tuple(
-            Taint(
-                key=_named(taint.key, namespace),
-                value=_named(taint.value, namespace),
-                effect=taint.effect,
-            )
-            for taint in node_type.taints
-        ),
+        labels={**plain, **node_type.labels_for(namespace), namespace: "true"},
+        taints=node_type.taints_for(namespace),
     )
-
-
-def _named(text: str, namespace: str) -> str:
-    return text.replace("{namespace}", namespace)
