@@ -134,7 +134,7 @@ class PendingGroup(Value):
         )
 
 
-class _Kind(NamedTuple):
+class _GroupKey(NamedTuple):
     queue: str
     namespace: str
     shape_id: int
@@ -158,7 +158,7 @@ class Collector:
         self._claims: Mapping[tuple[str, str], Claim] | None = None
         if not isinstance(claims, Unreadable):
             self._claims = {(claim.namespace, claim.name): claim for claim in claims}
-        self._members: dict[_Kind, list[tuple[Pod, int]]] = {}
+        self._members: dict[_GroupKey, list[tuple[Pod, int]]] = {}
         self._left_out: dict[tuple[str, str, NotCounted], list[tuple[Pod, int]]] = {}
 
     def add(self, pod: Pod, queue: str, why: NotCounted | None, count: int = 1) -> None:
@@ -173,7 +173,7 @@ class Collector:
         elif volumes is None:
             self._leave_out(pod, count, queue, NotCounted.CLAIM)
         else:
-            kind = _Kind(queue, pod.namespace, id(pod.shape), volumes)
+            kind = _GroupKey(queue, pod.namespace, id(pod.shape), volumes)
             self._members.setdefault(kind, []).append((pod, count))
 
     def _leave_out(self, pod: Pod, count: int, queue: str, why: NotCounted) -> None:
@@ -199,7 +199,7 @@ class Collector:
 
     def groups(self) -> tuple[tuple[PendingGroup, ...], Mapping[str, StalledPods]]:
         """The groups, the longest waiting first, and the entries of `stalled` that still hold."""
-        merged: dict[str, tuple[_Kind, list[tuple[Pod, int]]]] = {}
+        merged: dict[str, tuple[_GroupKey, list[tuple[Pod, int]]]] = {}
         for kind, members in self._members.items():
             fingerprint = _fingerprint(kind, members[0][0])
             merged.setdefault(fingerprint, (kind, []))[1].extend(members)
@@ -220,7 +220,7 @@ class Collector:
         return tuple(found), still
 
     def _group(
-        self, kind: _Kind, fingerprint: str, members: Sequence[tuple[Pod, int]]
+        self, kind: _GroupKey, fingerprint: str, members: Sequence[tuple[Pod, int]]
     ) -> PendingGroup:
         counts: dict[str, int] = {}
         for pod, count in members:
@@ -254,7 +254,7 @@ class Collector:
         )
 
 
-def _fingerprint(kind: _Kind, pod: Pod) -> str:
+def _fingerprint(kind: _GroupKey, pod: Pod) -> str:
     """The same in every run and every process: of what the group is, not of its pods."""
     shape = pod.shape
     parts = (

@@ -86,7 +86,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         return self.expires is not None and datetime.now(UTC) + _EARLY > self.expires
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
+class _CredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
     token: str = ""
     client_certificate_data: str = ""
     client_key_data: str = ""
@@ -96,7 +96,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 class _Answer(msgspec.Struct, frozen=True, rename="camel"):
     kind: Literal["ExecCredential"]
     api_version: str
-    status: _Status
+    status: _CredentialStatus
 
 
 def run_plugin(plugin: ExecPlugin) -> Credential:

@@ -34,7 +34,7 @@ class _Strict(
     extensions: Any = None
 
 
-class _Cluster(_Strict, frozen=True, kw_only=True):
+class _KubeconfigCluster(_Strict, frozen=True, kw_only=True):
     server: str | None = None
     tls_server_name: str | None = None
     insecure_skip_tls_verify: bool | None = None
@@ -159,7 +159,7 @@ def _access(merged: Mapping[str, Any], source: str, timeout: timedelta) -> Acces
     cluster_entry = _find(
         merged, "clusters", context.cluster, f"the cluster of context {current!r}"
     )
-    cluster = _convert(cluster_entry, _Cluster, f"cluster {context.cluster!r}")
+    cluster = _convert(cluster_entry, _KubeconfigCluster, f"cluster {context.cluster!r}")
     user_entry = _Entry({}, Path("/"))
     if context.user:
         user_entry = _find(merged, "users", context.user, f"the user of context {current!r}")
@@ -195,7 +195,7 @@ def _access(merged: Mapping[str, Any], source: str, timeout: timedelta) -> Acces
     return access if is_tls else msgspec.structs.replace(access, cert_pem=b"", key_pem=b"")
 
 
-def _object_to_cluster(cluster: _Cluster) -> str:
+def _object_to_cluster(cluster: _KubeconfigCluster) -> str:
     """What client-go's validateClusterInfo, and its TLS configuration, refuse; empty: nothing."""
     if not cluster.server:
         return "its cluster has no server"

@@ -15,14 +15,14 @@ _HEAD_BYTES = 4096  # of a page: an API server writes kind and metadata before t
 _ITEMS = re.compile(rb'"items"\s*:\s*\[')
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     token: str | None = msgspec.field(name="continue", default=None)
 
 
 class _Head(msgspec.Struct, frozen=True):
     kind: str = ""
-    metadata: _Metadata | None = None
+    metadata: _ListMetadata | None = None
 
 
 class _WholeList(_Head, frozen=True):
@@ -53,7 +53,7 @@ def read_list_head(page: memoryview | bytes, kind: str) -> ListHead:
         head = whole
     if head.kind != kind:
         raise ValueError(f"it is no {kind} but {_describe(head.kind)}")
-    metadata = head.metadata or _Metadata()
+    metadata = head.metadata or _ListMetadata()
     if not metadata.resource_version:
         raise ValueError(f"it is a {kind} without a resourceVersion")
     return ListHead(version=metadata.resource_version, token=metadata.token or "")

@@ -34,7 +34,7 @@ class _Annotations(
     fenced: str | None = None
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class _NodeMetadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     resource_version: str | None = None
     creation_timestamp: str | None = None
@@ -49,25 +49,25 @@ class _Taint(msgspec.Struct, frozen=True):
     value: str | None = None
 
 
-class _Spec(msgspec.Struct, frozen=True):
+class _NodeSpec(msgspec.Struct, frozen=True):
     unschedulable: bool | None = None
     taints: list[_Taint] | None = None
 
 
-class _Condition(msgspec.Struct, frozen=True):
+class _NodeCondition(msgspec.Struct, frozen=True):
     type: str
     status: str
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _NodeStatus(msgspec.Struct, frozen=True):
     allocatable: dict[str, str] | None = None
-    conditions: list[_Condition] | None = None
+    conditions: list[_NodeCondition] | None = None
 
 
 class _Node(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    metadata: _NodeMetadata
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
 
 
 class _NodePage(msgspec.Struct, frozen=True):

@@ -53,13 +53,13 @@ class _VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_affinity: msgspec.Raw = msgspec.Raw()
 
 
-class _Volume(msgspec.Struct, frozen=True):
+class _BoundVolume(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: _VolumeSpec = _VolumeSpec()
 
 
 class _VolumePage(msgspec.Struct, frozen=True):
-    items: list[_Volume]
+    items: list[_BoundVolume]
 
 
 class _DeploymentSpec(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _ObjectKind(msgspec.Struct, frozen=True):
     kind: str
 
 
@@ -107,7 +107,7 @@ _decode_volumes = msgspec.json.Decoder(_VolumePage).decode
 _decode_deployment = msgspec.json.Decoder(_WholeDeployment).decode
 _decode_deployments = msgspec.json.Decoder(_DeploymentPage).decode
 _decode_review = msgspec.json.Decoder(_Review).decode
-_decode_kind = msgspec.json.Decoder(_Kind).decode
+_decode_kind = msgspec.json.Decoder(_ObjectKind).decode
 _decode_version = msgspec.json.Decoder(_Version).decode
 
 

@@ -20,14 +20,14 @@ class _Requests(msgspec.Struct, frozen=True):
     requests: dict[str, str] | None = None
 
 
-class _Condition(msgspec.Struct, frozen=True):
+class _PodCondition(msgspec.Struct, frozen=True):
     type: str = ""
     reason: str | None = None
 
 
 _decode_requests = msgspec.json.Decoder(_Requests).decode
 _decode_strings = msgspec.json.Decoder(dict[str, str]).decode
-_decode_conditions = msgspec.json.Decoder(list[_Condition]).decode
+_decode_conditions = msgspec.json.Decoder(list[_PodCondition]).decode
 
 
 class ShapeBook:

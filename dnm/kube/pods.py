@@ -30,7 +30,7 @@ class _ClaimName(msgspec.Struct, frozen=True, rename={"name": "claimName"}):
     name: str = ""
 
 
-class _Volume(msgspec.Struct, frozen=True, rename={"claim": "persistentVolumeClaim"}):
+class _PodVolume(msgspec.Struct, frozen=True, rename={"claim": "persistentVolumeClaim"}):
     name: str = ""
     claim: _ClaimName | None = None
     ephemeral: msgspec.Raw = EMPTY
@@ -44,7 +44,7 @@ class _Identity(msgspec.Struct, frozen=True):
     rare: dict[str, Any] = {}
 
 
-_decode_volumes = msgspec.json.Decoder(list[_Volume]).decode
+_decode_volumes = msgspec.json.Decoder(list[_PodVolume]).decode
 
 
 class PodReducer:

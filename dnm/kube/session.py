@@ -50,14 +50,14 @@ class List(msgspec.Struct, frozen=True):
     query: Mapping[str, str] = {}
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _ApiStatus(msgspec.Struct, frozen=True):
     """What of a `v1.Status` is told to people."""
 
     message: str | None = None
     reason: str | None = None
 
 
-_decode_status = msgspec.json.Decoder(_Status).decode
+_decode_status = msgspec.json.Decoder(_ApiStatus).decode
 
 
 def make_list_path(path: str, query: Mapping[str, str], token: str, items: int) -> str:
@@ -73,7 +73,7 @@ def _make_refusal(response: HTTPResponse, body: memoryview) -> ApiRefused:
     try:
         status = _decode_status(raw)
     except msgspec.MsgspecError:
-        status = _Status(message=raw[:400].decode(errors="replace"))
+        status = _ApiStatus(message=raw[:400].decode(errors="replace"))
     try:
         retry_after = min(float(response.headers.get("Retry-After", "0")), _LONGEST_PAUSE)
     except ValueError:

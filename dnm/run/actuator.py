@@ -51,7 +51,7 @@ V = TypeVar("V", bound=Value)
 Clock: TypeAlias = Callable[[], datetime]
 
 
-class Kube(Protocol):
+class KubeWriter(Protocol):
     """What the actuator needs of the Kubernetes edge."""
 
     def read_node(self, name: str) -> Node | None: ...
@@ -68,7 +68,7 @@ class Kube(Protocol):
     ) -> None: ...
 
 
-class Converter(Protocol):
+class ConverterCaller(Protocol):
     """What the actuator needs of the converter edge: a call is started under a key; listening ends
     when all of this run have ended or been left, and `read_earlier_output` passes on what those of
     earlier runs have printed since."""
@@ -89,8 +89,8 @@ class Actuator:
     def __init__(
         self,
         config: Config,
-        kube: Kube,
-        converter: Converter,
+        kube: KubeWriter,
+        converter: ConverterCaller,
         should_stop: Callable[[], bool],
         clock: Clock,
     ) -> None:

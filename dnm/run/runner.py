@@ -32,17 +32,17 @@ from dnm.run.snapshot import nothing_readable, take_snapshot
 _LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside listening to its converters
 
 
-class Kube(snapshot.Kube, actuator.Kube, Protocol):
+class KubeEdge(snapshot.KubeReader, actuator.KubeWriter, Protocol):
     """The Kubernetes edge of a whole pass."""
 
 
-class Converter(snapshot.Converter, actuator.Converter, Protocol):
+class ConverterEdge(snapshot.ConverterReader, actuator.ConverterCaller, Protocol):
     """The converter edge of a whole pass."""
 
     def forget_output(self, kept: Container[str]) -> None: ...
 
 
-Edges: TypeAlias = tuple[Kube, Converter]
+Edges: TypeAlias = tuple[KubeEdge, ConverterEdge]
 Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
 
 
@@ -107,7 +107,7 @@ def make_pass_plan(
     return make_plan(config, registry, facts), edges
 
 
-def _find_converters(registry: Registry, converter: Converter) -> Registry:
+def _find_converters(registry: Registry, converter: ConverterEdge) -> Registry:
     """A run that was killed just after it had started a converter could not record its process."""
     requests = tuple(
         msgspec.structs.replace(request, converter=converter.find(request.id))

@@ -32,7 +32,7 @@ from dnm.plan.batch_side import needs_batch_side
 DEFAULTS_NAME = "yunikorn-defaults"
 
 
-class Kube(Protocol):
+class KubeReader(Protocol):
     """What the snapshot needs of the Kubernetes edge."""
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable: ...
@@ -41,7 +41,7 @@ class Kube(Protocol):
     def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable: ...
 
 
-class Converter(Protocol):
+class ConverterReader(Protocol):
     """What the snapshot needs of the converter edge."""
 
     def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
@@ -55,8 +55,8 @@ class Converter(Protocol):
 def take_snapshot(
     config: Config,
     registry: Registry,
-    kube: Kube,
-    converter: Converter,
+    kube: KubeReader,
+    converter: ConverterReader,
     taken_at: datetime,
 ) -> Snapshot:
     """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
@@ -96,7 +96,7 @@ def _converters(registry: Registry) -> list[ConverterProcess]:
 
 
 def _read_queue_maps(
-    config: Config, kube: Kube
+    config: Config, kube: KubeReader
 ) -> tuple[ConfigMap | None, ConfigMap | None] | Unreadable:
     namespace, name = config.yunikorn_cm_namespace, config.yunikorn_cm_name
     try:
@@ -110,7 +110,7 @@ def _read_queue_maps(
     return configs, defaults
 
 
-def _read_claims(kube: Kube, pods: PodList | Unreadable) -> tuple[Claim, ...] | Unreadable:
+def _read_claims(kube: KubeReader, pods: PodList | Unreadable) -> tuple[Claim, ...] | Unreadable:
     if isinstance(pods, Unreadable):
         return ()
     with_claims = tuple(pod for pod in pods.pods if pod.claims and not pod.node)

@@ -21,7 +21,7 @@ from dnm.model.plan import Pass, SetQueueLimits
 from dnm.model.registry import Phase
 from dnm.queues.validation import validate
 from dnm.queues.yaml_nodes import compose
-from dnm.run.runner import Edges, Kube, connect, run_pass
+from dnm.run.runner import Edges, KubeEdge, connect, run_pass
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -136,7 +136,7 @@ def test_behind_another_writer_the_edit_is_made_anew_and_nothing_of_his_is_lost(
     def connect_meddled(config: Config, environ: Mapping[str, str]) -> Edges:
         kube, converter = connect(config, environ)
         assert isinstance(kube, KubeClient)
-        return cast(Kube, Meddled(site, kube)), converter
+        return cast(KubeEdge, Meddled(site, kube)), converter
 
     with counting() as counts:
         ran = run_pass(site.config, dict(os.environ), lambda: False, site.now, connect_meddled)
