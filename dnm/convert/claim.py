@@ -22,6 +22,7 @@ from dnm.slurm.text import Reservation, SlurmNode
 RESERVING = (
     "reserving"  # key of the journal's facts: the name of the reservation we set out to make
 )
+_SHARED = "_shared_reservation"  # the name of a lock; no node's name begins with an underscore
 _WHILE_TAKEN = frozenset(("DRAIN", "RESERVED"))
 _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has been stopped
 
@@ -236,7 +237,24 @@ def clear_marks(conversion: NodeConversion) -> None:
 
 
 def release(conversion: NodeConversion) -> None:
-    """Takes the node out of our reservation and out of the predecessor's shared one."""
+    """Takes the node out of our reservation and out of the predecessor's shared one. Of several
+    conversions here one after the other takes that apart: each looks anew what is left of it."""
+    if all(len(one.nodes) == 1 for one in own_reservations(conversion)):
+        return _release(conversion)
+    deadline = time.monotonic() + conversion.settings.slurm_patience_seconds.total_seconds()
+    while True:
+        with conversion.book.store.lock(_SHARED) as is_our_turn:
+            if is_our_turn:
+                return _release(conversion)
+        if time.monotonic() > deadline:
+            raise SlurmError(
+                f"another conversion is still taking the shared reservation of {conversion.node} "
+                "apart: repeat"
+            )
+        conversion.wait(conversion.settings.poll_seconds)
+
+
+def _release(conversion: NodeConversion) -> None:
     for reservation in own_reservations(conversion):
         if reservation.name == conversion.reservation or len(reservation.nodes) == 1:
             _delete(conversion, reservation.name)

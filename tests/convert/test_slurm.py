@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -252,12 +253,9 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
     site.assert_in_service(*NODES[:10])
 
 
-def test_the_shared_reservation_of_the_script_before_is_emptied_node_by_node(
-    site: SlurmSite,
-) -> None:
-    """Slurm before 23.02 can't take one node out of a list, so the list is split."""
+def lend_as_the_script_before(site: SlurmSite, nodes: Sequence[str]) -> None:
+    """All in one reservation, each drained with one reason."""
     lab = site.lab
-    nodes = ("a001", "a002")
     for node in nodes:
         lab.run(
             "scontrol", "update", f"nodename={node}", "state=drain",
@@ -269,6 +267,26 @@ def test_the_shared_reservation_of_the_script_before_is_emptied_node_by_node(
         "scontrol", "create", "reservation", "ReservationName=k8s", f"Nodes={','.join(nodes)}",
         "StartTime=now", "Duration=INFINITE", "Users=root", "Flags=IGNORE_JOBS",
     )  # fmt: skip
+
+
+def test_all_nodes_of_the_shared_reservation_return_at_once(site: SlurmSite) -> None:
+    """Each takes itself out while the others do, and the last one ends the reservation."""
+    nodes = NODES[:6]
+    lend_as_the_script_before(site, nodes)
+    processes = [site.start("--set", "batch", "--node-name", node) for node in nodes]
+    answers = [finished(process) for process in processes]
+    assert [answer.returncode for answer in answers] == [0] * 6, [one.stderr for one in answers]
+    site.assert_in_service(*nodes)
+    assert not site.lab.client.read_reservations()
+
+
+def test_the_shared_reservation_of_the_script_before_is_emptied_node_by_node(
+    site: SlurmSite,
+) -> None:
+    """Slurm before 23.02 can't take one node out of a list, so the list is split."""
+    lab = site.lab
+    nodes = ("a001", "a002", "a003")
+    lend_as_the_script_before(site, nodes)
     assert site.verdicts("--node-name", "a002")["a002"] == (
         "SKIP",
         "lent or being lent (reservation k8s)",
@@ -280,6 +298,10 @@ def test_the_shared_reservation_of_the_script_before_is_emptied_node_by_node(
         left = nodes[position:]
         found = lab.client.read_reservations()
         assert sorted(name for one in found for name in one.nodes) == list(left)
+        shared = ["k8s"] if left else []
+        split = [f"k8s-{other}" for other in left]
+        can_leave = lab.version >= (23, 2)
+        assert sorted(one.name for one in found) == (shared if can_leave else split)
         assert site.kube_nodes == set(left)
         for other in left:
             assert "DRAIN" in lab.client.read_node(other).state.flags

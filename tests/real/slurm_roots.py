@@ -33,7 +33,7 @@ PROGRAMS = {
     "bin": ("scontrol", "squeue", "sbatch", "scancel", "sinfo", "srun"),
 }
 RECIPE = 1  # a higher number makes every root anew
-BUILD_SECONDS = 900
+BUILD_SECONDS = 1800
 TELL_EVERY = 20.0
 SCRIPTS = Path("/usr/share/debootstrap/scripts")
 # /lib, /bin and /sbin are links into /usr; the name slurmctld is one of Debian's alternatives.
@@ -128,7 +128,7 @@ def bootstrap(suite: str, root: Path) -> None:
     mounts is gone."""
     known = SCRIPTS / suite
     command = [
-        "unshare", "--mount", "--pid", "--fork", "--kill-child",
+        "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child",
         "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(root),
         mirror(), str(known if known.exists() else SCRIPTS / "sid"),
     ]  # fmt: skip
