@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,12 @@ class Site:
             pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
             for pod in self.sandbox.objects("pods", namespace)
         }
+
+
+def a_workshop_site(sandbox: Sandbox, directory: Path) -> Site:
+    """Twenty pods wait in a queue that is full, and four machines are idle."""
+    sandbox.clock.set(time.time())
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(4)
+    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")
+    return Site(sandbox, directory / "site", reversion_idle_seconds=1)

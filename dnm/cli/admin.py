@@ -86,23 +86,23 @@ def unhold(config: Config, node: str) -> str:
 def reset(config: Config, name: str) -> str:
     """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
     to give it back again."""
-    said = ""
+    answer = ""
 
     def change(registry: Registry) -> Registry:
-        nonlocal said
+        nonlocal answer
         queue = name.lower()
         if name in registry.nodes:
-            said = f"{name} will be given back to Slurm by the next run"
+            answer = f"{name} will be given back to Slurm by the next run"
             return _returning_again(registry, name)
         if queue in registry.breakers or queue in config.queues:
-            said = f"the breaker of {queue} is closed; it may convert again"
+            answer = f"the breaker of {queue} is closed; it may convert again"
             # Pods found to wait for something else are looked at afresh too, whatever their queue:
             # the record has no queue, and they are soon found out again.
             breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
             return _with(registry, breakers=breakers, stalled={})
         if name in config.node_types:
             was = "backs off no more" if name in registry.backoffs else "was not backing off"
-            said = f"node type {name} {was}"
+            answer = f"node type {name} {was}"
             return _with(registry, backoffs=_without(registry.backoffs, name))
         known = sorted([*registry.nodes, *config.queues, *config.node_types])
         raise NotKnownError(
@@ -110,7 +110,7 @@ def reset(config: Config, name: str) -> str:
         )
 
     _change(config, change)
-    return said
+    return answer
 
 
 def _returning_again(registry: Registry, name: str) -> Registry:
@@ -171,14 +171,14 @@ def rebase(
 ) -> int:
     """Writes down, under the lock, what a person says of the limits, with the nodes that serve."""
     kube, place, yunikorn = queue_edges(config)
-    said = Reading(reading) if reading else None
+    chosen = Reading(reading) if reading else None
     paths = [queue.lower() for queue in queues]
 
     def change(source: SourceDocument) -> QueueEdit:
         registry = load_registry(config, datetime.now(UTC))
         nodes = serving_sizes(config, registry)
         wants = queue_wants(config, registry, nodes)
-        return rebase_document(read_document(source), wants, said, paths, forgotten)
+        return rebase_document(read_document(source), wants, chosen, paths, forgotten)
 
     return rebase_queues(kube, place, change, is_sure, run_lock(config, _say_wait), yunikorn)
 

@@ -136,8 +136,8 @@ def print_run(result: Pass) -> None:
         counts = [(len(actions), "action"), (len(errors), "error"),
                   (len(registry.nodes), "lent node")]  # fmt: skip
         coming = sum(request.count for request in registry.requests if not request.is_given_up)
-        said = [*(count_of(*one) for one in counts), *([f"{coming} coming"] if coming else [])]
-        print(", ".join(said))
+        parts = [*(count_of(*one) for one in counts), *([f"{coming} coming"] if coming else [])]
+        print(", ".join(parts))
 
 
 def print_batch_nodes(config: Config, listed: Iterable[BatchNode], as_json: bool) -> None:

@@ -105,7 +105,7 @@ class NodeConversion:
         """Asks Slurm until it answers, for as long as a restart of slurmctld may take. What Slurm
         refuses is an answer. Raises SlurmError."""
         deadline = time.monotonic() + self.settings.slurm_patience_seconds.total_seconds()
-        said = ""
+        last = ""
         while True:
             try:
                 return ask()
@@ -114,9 +114,9 @@ class NodeConversion:
             except SlurmError as error:
                 if time.monotonic() > deadline:
                     raise
-                if str(error) != said:
-                    said = str(error)
-                    self.say(f"waits for Slurm: {said}")
+                if str(error) != last:
+                    last = str(error)
+                    self.say(f"waits for Slurm: {last}")
                 self.wait(self.settings.poll_seconds)
 
     def read_node(self) -> SlurmNode:
@@ -160,7 +160,7 @@ class NodeConversion:
         Raises ConverterError with what was missing last.
         """
         deadline = time.monotonic() + timeout.total_seconds()
-        said = ""
+        last = ""
         while True:
             try:
                 missing = look()
@@ -170,9 +170,9 @@ class NodeConversion:
                 return
             if time.monotonic() > deadline:
                 raise ConverterError(f"after {timeout.total_seconds():g} s: {missing}")
-            if missing != said:
+            if missing != last:
                 self.say(f"waits: {missing}")
-                said = missing
+                last = missing
             self.wait(self.settings.poll_seconds)
 
     def run_hook(self, name: str, timeout: timedelta, is_required: bool = False) -> bool:

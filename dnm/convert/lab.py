@@ -113,10 +113,10 @@ class SlurmLab:
     def version(self) -> tuple[int, int]:
         """Returns the version of its slurmctld, such as (22, 5)."""
         program = _program("slurmctld", self.environ["PATH"])
-        said = self.run(program or "slurmctld", "-V")
-        found = re.search(r"(\d+)\.(\d+)", said)
+        output = self.run(program or "slurmctld", "-V")
+        found = re.search(r"(\d+)\.(\d+)", output)
         if found is None:
-            raise SlurmError(f"'slurmctld -V' says no version: {said[:80]!r}")
+            raise SlurmError(f"'slurmctld -V' says no version: {output[:80]!r}")
         return int(found[1]), int(found[2])
 
     @property

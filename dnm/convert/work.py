@@ -238,11 +238,11 @@ class ConversionPool:
             conversion.book.change(error=str(error))
             return "failed", f"{error}; {_what_to_do(conversion)}"
         conversion.book.change(direction=Direction.BATCH, rolled_back_from=str(error))
-        result, said = self._to_batch(conversion)
+        result, why = self._to_batch(conversion)
         is_back = result in ("ok", "skipped")
         if is_back and isinstance(error, NotClaimed):
             return "skipped", str(error)
-        return "failed", f"{error}; {'it was given back to Slurm' if is_back else said}"
+        return "failed", f"{error}; {'it was given back to Slurm' if is_back else why}"
 
     def _to_batch(self, conversion: NodeConversion) -> tuple[str, str]:
         was_claimed_here = conversion.journal.has_begun("claim")

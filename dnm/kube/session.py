@@ -35,7 +35,7 @@ _SHRINK = 4  # a page that is too large is asked for again with so many times fe
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ApiAnswer(msgspec.Struct, frozen=True):
     """A successful answer. `body` is valid until the next request."""
 
     body: memoryview
@@ -104,11 +104,11 @@ class Session:
     def close(self) -> None:
         self._connection.close()
 
-    def read(self, path: str) -> Answer:
+    def read(self, path: str) -> ApiAnswer:
         """GET, tried again on throttling, server errors and broken connections."""
         return self._retry("GET", path, b"")
 
-    def ask(self, path: str, body: bytes) -> Answer:
+    def ask(self, path: str, body: bytes) -> ApiAnswer:
         """POST of a question that changes nothing; tried again like a read."""
         return self._retry("POST", path, body)
 
@@ -178,7 +178,7 @@ class Session:
         body: bytes,
         content_type: str = JSON,
         is_throttled: bool = True,
-    ) -> Answer:
+    ) -> ApiAnswer:
         """Sent once; again only where the server refused it unread (429 means that, unless
         `is_throttled` says otherwise).
 
@@ -232,7 +232,7 @@ class Session:
             connection.close()
             raise
 
-    def _receive(self) -> Answer:
+    def _receive(self) -> ApiAnswer:
         """The answer to the request that was sent; unless all goes well, it is closed."""
         try:
             response = self._connection.getresponse()
@@ -243,9 +243,9 @@ class Session:
             raise
         if response.status >= 300:
             raise _make_refusal(response, body)
-        return Answer(body, response.headers.get("Date") or "")
+        return ApiAnswer(body, response.headers.get("Date") or "")
 
-    def _retry(self, method: str, path: str, body: bytes) -> Answer:
+    def _retry(self, method: str, path: str, body: bytes) -> ApiAnswer:
         """At most `_ATTEMPTS` times, and none begins after one request time-out has passed."""
         give_up = time.monotonic() + self._timeout
         for attempt in range(_ATTEMPTS):

@@ -120,9 +120,9 @@ class SlurmClient:
         except SlurmOutcomeUnknown as error:
             raise SlurmError(f"Slurm's controller does not answer: {error}") from error
         if " is UP" not in answer.stdout:
-            said = " ".join(answer.stdout.split("\n")[:1]) or _said(answer)
+            sentence = " ".join(answer.stdout.split("\n")[:1]) or _sentence_of(answer)
             raise SlurmError(
-                f"Slurm's controller does not answer ('scontrol ping': {said}): "
+                f"Slurm's controller does not answer ('scontrol ping': {sentence}): "
                 "nothing is done; look at slurmctld and try again"
             )
 
@@ -205,18 +205,18 @@ class SlurmClient:
         except SlurmOutcomeUnknown as error:
             raise SlurmError(str(error)) from error
         if answer.returncode:
-            said = _said(answer)
-            message = f"'{' '.join(command[:6])}' failed: {said}; nothing is done"
-            raise SlurmError(message) if _AWAY.search(said) else SlurmRefused(message, said)
+            sentence = _sentence_of(answer)
+            message = f"'{' '.join(command[:6])}' failed: {sentence}; nothing is done"
+            raise SlurmError(message) if _AWAY.search(sentence) else SlurmRefused(message, sentence)
         return answer.stdout
 
     def _change(self, point: str, command: Sequence[str]) -> None:
         answer = self._run(point, command, self.timeout)
         if answer.returncode:
-            said = _said(answer)
-            if _AWAY.search(said):
-                raise SlurmOutcomeUnknown(f"'{' '.join(command)}': {said}")
-            raise SlurmRefused(f"'{' '.join(command)}' was refused: {said}", said)
+            sentence = _sentence_of(answer)
+            if _AWAY.search(sentence):
+                raise SlurmOutcomeUnknown(f"'{' '.join(command)}': {sentence}")
+            raise SlurmRefused(f"'{' '.join(command)}' was refused: {sentence}", sentence)
 
     def _run(
         self, point: str, command: Sequence[str], timeout: timedelta
@@ -248,7 +248,7 @@ class SlurmClient:
             raise SlurmError(f"{program} can't be run ({error.strerror})") from error
 
 
-def _said(answer: subprocess.CompletedProcess[str]) -> str:
+def _sentence_of(answer: subprocess.CompletedProcess[str]) -> str:
     """Slurm's sentence; some commands print it on stdout."""
     text = " ".join(f"{answer.stderr} {answer.stdout}".split())
     return text[:300] or f"exit {answer.returncode} without a word"

@@ -75,3 +75,11 @@ def add_settings(site: CheckedSite, text: str) -> None:
 
 def results_of(findings: list[Finding], check: str = "permission") -> dict[str, CheckResult]:
     return {finding.text: finding.result for finding in findings if finding.check == check}
+
+
+def ask_the_scheduler(site: CheckedSite) -> CheckedSite:
+    """The site with three pods, and YuniKorn's REST within reach."""
+    add_settings(site, f"yunikorn_url = {site.sandbox.url}\n")
+    site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
+    site.sandbox.tick()
+    return site

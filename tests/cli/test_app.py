@@ -18,16 +18,12 @@ import pytest
 from dnm.model.registry import Phase, Registry
 from dnm.run.registry import encode_registry
 from dnm.sandbox.cluster import Sandbox
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
 
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    sandbox.clock.set(time.time())
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
-    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")
-    return Site(sandbox, tmp_path / "site", reversion_idle_seconds=1)
+    return a_workshop_site(sandbox, tmp_path)
 
 
 def settings(site: Site, **changes: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dnm.sandbox.cluster import Sandbox
-from tests.cli.check_site import CheckedSite, add_settings
+from tests.cli.check_site import CheckedSite, ask_the_scheduler
 
 
 @pytest.fixture
@@ -26,10 +26,7 @@ def test_every_kind_of_pod_that_no_node_helps_is_named(site: CheckedSite) -> Non
 
 @pytest.fixture
 def scheduled(site: CheckedSite) -> CheckedSite:
-    add_settings(site, f"yunikorn_url = {site.sandbox.url}\n")
-    site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
-    site.sandbox.tick()
-    return site
+    return ask_the_scheduler(site)
 
 
 def test_the_scheduler_agrees(scheduled: CheckedSite) -> None:

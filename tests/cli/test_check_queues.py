@@ -9,7 +9,7 @@ import pytest
 
 from dnm.cli.check import run_checks
 from dnm.sandbox.cluster import Sandbox
-from tests.cli.check_site import QUEUES, CheckedSite, add_settings, results_of
+from tests.cli.check_site import QUEUES, CheckedSite, add_settings, ask_the_scheduler, results_of
 
 
 @pytest.fixture
@@ -19,10 +19,7 @@ def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
 
 @pytest.fixture
 def scheduled(site: CheckedSite) -> CheckedSite:
-    add_settings(site, f"yunikorn_url = {site.sandbox.url}\n")
-    site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
-    site.sandbox.tick()
-    return site
+    return ask_the_scheduler(site)
 
 
 def test_the_scheduler_has_another_document(scheduled: CheckedSite) -> None:

@@ -14,16 +14,12 @@ from dnm.cli.status import status_document
 from dnm.model.registry import Registry
 from dnm.sandbox.cluster import Sandbox
 from tests.builders import NOW, a_config
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, a_workshop_site
 
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    sandbox.clock.set(time.time())
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
-    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")
-    return Site(sandbox, tmp_path / "site", reversion_idle_seconds=1)
+    return a_workshop_site(sandbox, tmp_path)
 
 
 def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site) -> None:
