@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from dnm.convert import to_batch, to_k8s
-from dnm.convert.claim import is_own_reason, other_instance
+from dnm.convert.claim import is_own_reason, other_instance, reason_of_drain
 from dnm.convert.conversion import StopRequest
 from dnm.convert.journal import Direction, Journal, JournalStore
 from dnm.convert.kube_side import KubeConnection
@@ -175,7 +175,7 @@ class ConvertCall:
     def _is_lent(self, node: SlurmNode, facts: SlurmFacts) -> bool:
         if other_instance(self.settings, node):
             return False
-        return is_own_reason(self.settings, node.reason) or any(
+        return is_own_reason(self.settings, reason_of_drain(node)) or any(
             is_own_reservation(one, node.name, self.settings.res_name) for one in facts.reservations
         )
 

@@ -37,10 +37,16 @@ def is_own_reason(settings: Settings, reason: str) -> bool:
     return f"{reason} ".startswith(f"dnm:{settings.instance} ")
 
 
+def reason_of_drain(node: SlurmNode) -> str:
+    """Returns the Reason while the node is drained. On one in service it is nobody's mark: Slurm
+    23.11 to 25.11 without slurmdbd leaves it there."""
+    return node.reason if "DRAIN" in node.state.flags else ""
+
+
 def other_instance(settings: Settings, node: SlurmNode) -> str:
     """The instance whose mark the node carries, if it is not this one: in the reason, or in what is
     left of its mark when an administrator has written another reason."""
-    for text in (node.reason, node.comment, node.extra or ""):
+    for text in (reason_of_drain(node), node.comment, node.extra or ""):
         begin, _, rest = text.partition(":")
         if begin == "dnm" and rest and not is_own_reason(settings, text):
             return rest.split()[0] if rest.split() else "?"
@@ -161,8 +167,8 @@ def _own_marks(settings: Settings, node: SlurmNode) -> Mapping[str, str]:
 
 
 def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
-    return "DRAIN" in node.state.flags and _is_of_operation(
-        conversion.settings, node.reason, conversion.journal.operation
+    return _is_of_operation(
+        conversion.settings, reason_of_drain(node), conversion.journal.operation
     )
 
 

@@ -253,6 +253,25 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
     site.assert_in_service(*NODES[:10])
 
 
+def test_a_reason_that_slurm_leaves_on_a_node_is_no_mark(site: SlurmSite, tmp_path: Path) -> None:
+    """Slurm 23.11 to 25.11 without slurmdbd keeps the Reason of a drain that was lifted."""
+    other = SlurmSite(site.lab, site.sandbox, tmp_path / "other", instance="other")
+    for made, node in ((site, "a001"), (other, "a002")):
+        for direction in ("k8s", "batch"):
+            answer = made.run("--set", direction, "--node-name", node, "--namespace", "dev")
+            assert answer.returncode == 0, answer.stderr
+    kept = {node.name: node.reason for node in site.lab.client.read_nodes() if node.reason}
+    assert set(kept) == ({"a001", "a002"} if (23, 11) <= site.lab.version < (26, 5) else set())
+    assert site.run("--set", "k8s", "--node-name", "a003", "--namespace", "dev").returncode == 0
+    arguments = ("--set", "batch", "--node-type", "a", "--num-nodes")
+    answer = site.run(*arguments, "1")
+    assert (answer.returncode, answer.stdout) == (0, "a003\n"), answer.stderr
+    nothing_left = site.run(*arguments, "1")
+    assert "no node of type a is lent" in nothing_left.stderr, nothing_left.stderr
+    in_service = site.run("--set", "batch", "--node-name", "a002")
+    assert in_service.returncode == 0 and "in service" in in_service.stderr, in_service.stderr
+
+
 def lend_as_the_script_before(site: SlurmSite, nodes: Sequence[str]) -> None:
     """All in one reservation, each drained with one reason."""
     lab = site.lab
