@@ -68,12 +68,12 @@ class _PodMetadata(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _PodVolume(msgspec.Struct, rename="camel"):
+class _LocalVolume(msgspec.Struct, rename="camel"):
     empty_dir: dict[str, object] | None = None
 
 
 class _PodSpec(msgspec.Struct):
-    volumes: list[_PodVolume] | None = None
+    volumes: list[_LocalVolume] | None = None
 
 
 class _PodStatus(msgspec.Struct):
