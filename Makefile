@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint audit real test-real bench bench-economy soak packages clean
+.PHONY: mutants help demo test lint audit real test-real bench bench-economy soak packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-real      dnm on real servers: kube-apiserver, YuniKorn, Slurm; builds them once"
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
 	@echo "make bench-economy  four policies over six workloads of a week, measured"
+	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
 
 $(STAMP): pyproject.toml
@@ -54,6 +55,11 @@ bench: $(STAMP) packages
 
 bench-economy: $(STAMP)
 	$(BIN)/python -m tests.economy
+
+# Not in CI: an hour at most, of every tenth mutant; MUTANTS="--every 1 sizing" tries all of a room.
+mutants: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutants]'
+	nice $(BIN)/python -m tests.mutants $(MUTANTS)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.proof.soak
