@@ -16,7 +16,7 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 
 class NodeTraits(Value):
-    """What of a node decides whether a pod may be there. An empty `name`: a node to come."""
+    """Holds what of a node decides whether a pod may be there. An empty `name`: a node to come."""
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
@@ -24,7 +24,7 @@ class NodeTraits(Value):
 
 
 def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
-    """Whether a taint does not keep a pod off; PreferNoSchedule never does."""
+    """Tells whether a taint lets a pod in; PreferNoSchedule always does."""
     if taint.effect not in _REPELLING:
         return True
     return any(_matches_taint(toleration, taint) for toleration in tolerations)
@@ -41,7 +41,8 @@ def _matches_taint(toleration: Toleration, taint: Taint) -> bool:
 
 
 def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """One expression of a selector, as apimachinery's labels.Requirement.Matches decides."""
+    """Tells whether labels meet one expression of a selector, as apimachinery's
+    labels.Requirement.Matches decides."""
     key, operator, values = requirement.key, requirement.operator, requirement.values
     value = labels.get(key)
     if operator == "In":
@@ -119,7 +120,8 @@ def _is_like_itself(shape: PodShape, affinity: PodAffinityTerm) -> bool:
 
 
 def keeps_apart(shape: PodShape, namespace: str) -> bool:
-    """Whether two pods of this shape can't share a node: a host port, or they repel their like."""
+    """Tells whether two pods of this shape can't share a node: a host port, or they repel their
+    like."""
     return bool(shape.host_ports) or any(
         affinity.anti
         and (not affinity.namespaces or namespace in affinity.namespaces)
@@ -129,8 +131,8 @@ def keeps_apart(shape: PodShape, namespace: str) -> bool:
 
 
 def needs_one_domain(shape: PodShape, namespace: str) -> bool:
-    """Whether more than one new node can't help: all must be together on one host, or all apart in
-    wider domains (zones, racks), of which new nodes are taken to be one."""
+    """Tells whether more than one new node can't help: all must be together on one host, or all
+    apart in wider domains (zones, racks), of which new nodes are taken to be one."""
     for affinity in shape.pod_affinity:
         if affinity.namespaces and namespace not in affinity.namespaces:
             continue

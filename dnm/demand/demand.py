@@ -33,8 +33,8 @@ from dnm.model.value import Resources, Unreadable, Value
 
 
 class DemandFacts(Value):
-    """What is known besides the pods. `stalled` is the registry's: pods already found out to wait
-    for something else. Claims that could not be read leave their pods uncounted."""
+    """Holds what is known besides the pods. `stalled` is the registry's: pods already found out to
+    wait for something else. Claims that could not be read leave their pods uncounted."""
 
     now: datetime
     yunikorn: YunikornView | None = None
@@ -55,8 +55,8 @@ class QueueDemand(Value):
 
 
 class NodeUse(Value):
-    """Of one node: all its pods, those of DaemonSets (and mirror pods) among them, and how many
-    pods keep it from being idle."""
+    """Sums up one node: all its pods, those of DaemonSets (and mirror pods) among them, and how
+    many pods keep it from being idle."""
 
     used: Resources
     daemonsets: Resources
@@ -64,7 +64,7 @@ class NodeUse(Value):
 
 
 class Demand(Value):
-    """All pods of the cluster, summed up. A configured queue without pods is in `queues`, a node
+    """Sums up all pods of the cluster. A configured queue without pods is in `queues`, a node
     without pods is not in `nodes`. `stalled`: the entries of `DemandFacts.stalled` that still
     hold; the others have seen their pods change and are forgotten."""
 
@@ -84,7 +84,7 @@ def gather_demand(
     queues: Mapping[str, QueueLimits],
     facts: DemandFacts,
 ) -> Demand:
-    """Sum up all unfinished pods.
+    """Sums up all unfinished pods.
 
     One pass learns where each application is (its first pod decides, or the scheduler says), one
     counts; the rest is over distinct shapes, so the time is that of two passes.
@@ -155,7 +155,7 @@ class _QueueFinder:
                 self._by_app[pod.app_id] = self._booked(self._told[pod.uid])
 
     def find(self, pod: Pod) -> str:
-        """The configured queue that a pod of YuniKorn is booked on; empty: not known."""
+        """Returns the configured queue that a pod of YuniKorn is booked on; empty: not known."""
         if self._told and pod.uid in self._told:
             return self._booked(self._told[pod.uid])
         queue = self._by_app.get(pod.app_id)
@@ -256,6 +256,7 @@ class _OnNode:
         self.work_pods = 0
 
     def as_value(self, axes: Sequence[str]) -> NodeUse:
+        """Returns the sums by resource name, without those that are 0."""
         return NodeUse(
             used={name: amount for name, amount in zip(axes, self.used, strict=True) if amount},
             daemonsets={

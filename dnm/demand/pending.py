@@ -33,7 +33,7 @@ def text_time(instant: datetime) -> str:
 
 
 class NotCounted(Enum):
-    """Why a pending pod asks for nothing; the value is the sentence for people."""
+    """Says why a pending pod asks for nothing; the value is the sentence for people."""
 
     GATED = "held back by a scheduling gate"
     REJECTED = "of an application that YuniKorn rejected"
@@ -47,7 +47,7 @@ class NotCounted(Enum):
 
 
 class Uncounted(Value):
-    """Pending pods that ask for nothing; `queue` is empty where it is not known."""
+    """Counts pending pods that ask for nothing; `queue` is empty where it is not known."""
 
     queue: str
     namespace: str
@@ -77,7 +77,7 @@ def without_oldest(created: Created, count: int) -> Created:
 
 
 class PendingGroup(Value):
-    """Equal pending pods of one queue and namespace.
+    """Holds equal pending pods of one queue and namespace.
 
     `queue` is the managed queue they are booked on (of a dynamic queue: its nearest configured
     ancestor). `request` has the default request filled in. `created`: when they were created, the
@@ -198,7 +198,8 @@ class Collector:
         return tuple(terms)
 
     def groups(self) -> tuple[tuple[PendingGroup, ...], Mapping[str, StalledPods]]:
-        """The groups, the longest waiting first, and the entries of `stalled` that still hold."""
+        """Returns the groups, the longest waiting first, and the entries of `stalled` that still
+        hold."""
         merged: dict[str, tuple[_GroupKey, list[tuple[Pod, int]]]] = {}
         for kind, members in self._members.items():
             fingerprint = _fingerprint(kind, members[0][0])
@@ -285,7 +286,7 @@ def _with_default(request: Resources, default: Resources) -> Resources:
 
 
 def with_siblings(groups: Sequence[PendingGroup], pods: Sequence[Pod]) -> tuple[PendingGroup, ...]:
-    """Fill in, for groups whose pods can't share a node, the nodes that already have one.
+    """Fills in, for groups whose pods can't share a node, the nodes that already have one.
 
     Bound pods come without labels and ports, so a bound pod of the same namespace with the same
     request is taken for one of them. That errs towards a node too many, never towards none.

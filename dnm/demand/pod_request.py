@@ -26,8 +26,8 @@ MOST_RESOURCES = 32  # of one task group, `pods` not among them
 
 
 class ContainerRequest(Value):
-    """A container of the spec; `requests` as the API prints them. `is_sidecar`: an init container
-    with restartPolicy Always."""
+    """Holds a container of the spec; `requests` as the API prints them. `is_sidecar`: an init
+    container with restartPolicy Always."""
 
     name: str
     requests: Mapping[str, str] = {}
@@ -35,14 +35,16 @@ class ContainerRequest(Value):
 
 
 class ContainerState(Value):
-    """A container's status: `allocatedResources` and `resources.requests` (None: not reported)."""
+    """Holds a container's status: `allocatedResources` and `resources.requests` (None: not
+    reported)."""
 
     allocated: Mapping[str, str] = {}
     requests: Mapping[str, str] | None = None
 
 
 class PodRequest(Value):
-    """What of a pod decides its request. `states` by container name, init containers included."""
+    """Holds what of a pod decides its request. `states` by container name, init containers
+    included."""
 
     containers: tuple[ContainerRequest, ...]
     init_containers: tuple[ContainerRequest, ...] = ()
@@ -53,7 +55,8 @@ class PodRequest(Value):
 
 
 def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str, int]:
-    """A pod's request as YuniKorn sums it up, with `pods: 1`, in YuniKorn's names and units.
+    """Returns a pod's request as YuniKorn sums it up, with `pods: 1`, in YuniKorn's names and
+    units.
 
     Releases 1.6 to 1.8 add a sidecar to itself in its own step of the init phase
     (checkInitContainerRequest in resource.go); 1.9 does not.
@@ -102,7 +105,8 @@ def _most(left: Resources, right: Resources) -> dict[str, int]:
 def application_id(
     labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str, uid: str
 ) -> str:
-    """The application a pod of schedulerName yunikorn belongs to (k8shim 1.6, utils.go)."""
+    """Returns the application that a pod of schedulerName yunikorn belongs to (k8shim 1.6,
+    utils.go)."""
     asked = (
         labels.get(APP_ID_KEY)
         or annotations.get(APP_ID_KEY)
@@ -118,8 +122,8 @@ def application_id(
 def requested_queue(
     labels: Mapping[str, str], annotations: Mapping[str, str], annotation_key: str = QUEUE_KEY
 ) -> str:
-    """The queue a pod asks for, as written; empty: none. `annotation_key` is the configured name of
-    the annotation, for sites whose admission rewrites it."""
+    """Returns the queue a pod asks for, as written; empty: none. `annotation_key` is the configured
+    name of the annotation, for sites whose admission rewrites it."""
     return (
         labels.get(QUEUE_KEY)
         or annotations.get(annotation_key)

@@ -24,8 +24,8 @@ _COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
 class IncomingNode(Value):
-    """One lent node on its way (requested or joining): counted as there, empty. `name` where the
-    converter has named it; its Node, if there is one yet, then gives no room of its own."""
+    """Names one lent node on its way (requested or joining): counted as there, empty. `name` where
+    the converter has named it; its Node, if there is one yet, then gives no room of its own."""
 
     node_type: str
     namespace: str
@@ -34,9 +34,9 @@ class IncomingNode(Value):
 
 
 class NodeSupply(Value):
-    """`nodes`: all Nodes of the cluster. `lent`: the registry's entries that serve, whose `counted`
-    is in the limits. `leaving`: nodes that are fenced or on their way back: they have no room, and
-    the limits do not count them."""
+    """Holds the nodes there are. `nodes`: all Nodes of the cluster. `lent`: the registry's entries
+    that serve, whose `counted` is in the limits. `leaving`: nodes that are fenced or on their way
+    back: they have no room, and the limits do not count them."""
 
     nodes: tuple[Node, ...]
     lent: Mapping[str, LentNode] = {}
@@ -45,8 +45,8 @@ class NodeSupply(Value):
 
 
 class ExpectedNode(Value):
-    """A new node of a type, lent to a namespace: what its queue grows by (`size`), what pods can
-    use of it when it is empty (`free`), and what it carries."""
+    """Describes a new node of a type, lent to a namespace: what its queue grows by (`size`), what
+    pods can use of it when it is empty (`free`), and what it carries."""
 
     pool: NodePool
     size: Resources
@@ -55,7 +55,7 @@ class ExpectedNode(Value):
 
 
 def takes_pods(node: Node, node_supply: NodeSupply) -> bool:
-    """Whether the scheduler may put pods on it, now."""
+    """Tells whether the scheduler may put pods on it now."""
     return (
         node.is_ready
         and not node.is_cordoned
@@ -65,7 +65,8 @@ def takes_pods(node: Node, node_supply: NodeSupply) -> bool:
 
 
 def traits_of(node: Node) -> NodeTraits:
-    """What the node carries; a taint that Kubernetes sets by itself says nothing about pods."""
+    """Returns what the node carries; a taint that Kubernetes sets by itself says nothing about
+    pods."""
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
     return NodeTraits(labels=node.labels, taints=taints, name=node.name)
 
@@ -73,7 +74,7 @@ def traits_of(node: Node) -> NodeTraits:
 def expected_nodes(
     config: Config, demand: Demand, node_supply: NodeSupply
 ) -> dict[tuple[str, str], ExpectedNode]:
-    """What one more node of each (namespace, node type) would be."""
+    """Returns what one more node of each (namespace, node type) would be."""
     ready = [node for node in node_supply.nodes if takes_pods(node, node_supply)]
     lent: dict[str, list[Node]] = {}
     for node in ready:

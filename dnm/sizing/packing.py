@@ -77,12 +77,9 @@ class Packing(Value):
     placed: tuple[tuple[tuple[int, int], ...], ...]
     left: tuple[int, ...]
 
-    def count(self, bin_type: int) -> int:
-        return self.opened.count(bin_type)
-
 
 def least_nodes(problem: Problem) -> Packing:
-    """Pack all items on as few new nodes as can be found; ties keep the better-liked bin_types."""
+    """Packs all items on as few new nodes as can be found; ties keep the better-liked bin_types."""
     orders = _orders(problem)
     best = _pack(problem, orders[0], _first_fit)
     if not best.opened[len(problem.opened) :] or len(best.opened) <= _lower_bound(problem):
@@ -156,7 +153,7 @@ class _Bins:
             self.open(bin_type)
 
     def open(self, bin_type: int) -> int:
-        """Take one more new node of a type; returns its bin."""
+        """Takes one more new node of a type; returns its bin."""
         for budget in self._bin_types[bin_type].budgets:
             self.budgets[budget] -= 1
         self.opened.append(bin_type)
@@ -164,10 +161,11 @@ class _Bins:
         return len(self.free) - 1
 
     def can_open(self, bin_type: int) -> bool:
+        """Tells whether every budget that it is taken from has one left."""
         return all(self.budgets[budget] > 0 for budget in self._bin_types[bin_type].budgets)
 
     def put(self, number: int, item: Item, wanted: int) -> int:
-        """Put as many of `wanted` pods into a bin as it takes; returns how many."""
+        """Puts as many of `wanted` pods into a bin as it takes; returns how many."""
         free = self.free[number]
         count = wanted
         for have, ask in zip(free, item.request, strict=True):
@@ -325,6 +323,7 @@ class _Search:
         return sums[::-1]
 
     def run(self) -> Packing | None:
+        """Returns a packing with exactly so many new nodes; None if none was found."""
         if any(item.at_most_one_new for item in self._problem.items) or not self._descend(0):
             return None
         placed: list[dict[int, int]] = [{} for _ in self._problem.items]

@@ -25,8 +25,9 @@ Groups: TypeAlias = Sequence[tuple[PendingGroup, int]]
 
 
 class Shortage(Value):
-    """A limit that is too low: what `path` has of a resource, what is used of it, what the pending
-    pods ask for, and by how much it must grow. `is_early`: only the headroom mark asks for it."""
+    """Describes a limit that is too low: what `path` has of a resource, what is used of it, what
+    the pending pods ask for, and by how much it must grow. `is_early`: only the headroom mark asks
+    for it."""
 
     path: str
     resource: str
@@ -38,7 +39,8 @@ class Shortage(Value):
 
 
 class Quota:
-    """`now` is what stands, `limits` the same with the nodes on their way and those granted."""
+    """Counts limits and their use. `now` is what stands, `limits` the same with the nodes on their
+    way and those granted."""
 
     def __init__(self, config: Config, demand: Demand, queues: Mapping[str, QueueLimits]) -> None:
         self._headroom = Fraction(config.headroom).limit_denominator(10**6)
@@ -56,14 +58,14 @@ class Quota:
         return other
 
     def grow(self, queue: str, size: Resources) -> None:
-        """A node of this size serves the queue."""
+        """Raises the limits by a node of this size that serves the queue."""
         for path in known_lineage(queue, self._queues):
             limit = self.limits[path]
             for resource in limit.keys() - self._queues[path].fixed:
                 limit[resource] += size.get(resource, 0)
 
     def use(self, groups: Groups) -> None:
-        """These pods run."""
+        """Counts these pods as running."""
         for group, count in groups:
             for path in known_lineage(group.queue, self._queues):
                 used = self._used[path]
@@ -71,7 +73,7 @@ class Quota:
                     used[resource] = used.get(resource, 0) + amount * count
 
     def admit(self, groups: Groups, limits: Mapping[str, Resources]) -> list[int]:
-        """How many pods of each group these limits (`now` or `limits`) let in, in order."""
+        """Returns how many pods of each group these limits (`now` or `limits`) let in."""
         taken: dict[tuple[str, str], int] = {}
         admitted = []
         for group, count in groups:
@@ -94,9 +96,9 @@ class Quota:
     def admit_under_unraisable_limits(
         self, queue: str, groups: Groups, raised: Sequence[frozenset[str]]
     ) -> list[tuple[int, str]]:
-        """How many pods of each group new nodes can help at all, and what keeps the others out: no
-        node raises a limit below the queue that it serves, nor one of a resource that it does not
-        bring (`raised`: per group, what its nodes bring)."""
+        """Returns how many pods of each group new nodes can help at all, and what keeps the others
+        out: no node raises a limit below the queue that it serves, nor one of a resource that it
+        does not bring (`raised`: per group, what its nodes bring)."""
         taken: dict[tuple[str, str], int] = {}
         answers = []
         for (group, count), brought in zip(groups, raised, strict=True):
@@ -125,9 +127,9 @@ class Quota:
         return answers
 
     def shortages(self, queue: str, groups: Groups) -> Iterable[Shortage]:
-        """Every limit that is too low, from the queue upwards: for what is pending, at each level;
-        for the headroom mark, at the nearest level that limits the resource, if the queue itself
-        has any demand for it."""
+        """Yields every limit that is too low, from the queue upwards: for what is pending, at each
+        level; for the headroom mark, at the nearest level that limits the resource, if the queue
+        itself has any demand for it."""
         asked: dict[str, int] = {}
         for group, count in groups:
             for resource, amount in group.request.items():

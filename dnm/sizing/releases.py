@@ -47,8 +47,8 @@ class Candidates(Value):
 
 
 class Releases(Value):
-    """`go` in order. `verdicts`: one for every candidate. `stalled`: to be added to the registry's
-    when these nodes go: the pods that are left out for it."""
+    """Says who goes: `go`, in order. `verdicts`: one for every candidate. `stalled`: to be added to
+    the registry's when these nodes go: the pods that are left out for it."""
 
     go: tuple[str, ...]
     verdicts: Mapping[str, NodeVerdict]
@@ -62,7 +62,8 @@ def choose_releases(
     node_supply: NodeSupply,
     candidates: Candidates,
 ) -> Releases:
-    """The candidates that nothing needs; among equals the emptiest, then the latest lent, first.
+    """Returns the candidates that nothing needs; among equals the emptiest, then the latest lent,
+    first.
 
     `queues` and `node_supply` are as for size_queues: the limits count every node that is lent.
     """
@@ -100,8 +101,9 @@ def recall(
     fenced: Mapping[str, LentNode],
     budget: ConversionBudget | None = None,
 ) -> dict[str, NodeVerdict]:
-    """For nodes that are fenced but not yet given to the converter: KEEP, where pods landed on them
-    in between or their queue would otherwise want, or take, another node like them, else REVERT.
+    """Judges nodes that are fenced but not yet given to the converter: KEEP, where pods landed on
+    them in between or their queue would otherwise want, or take, another node like them, else
+    REVERT.
 
     `fenced` are in NodeSupply.leaving, and the limits no longer count them. It needs no room under
     any cap: they are still lent.
@@ -151,8 +153,8 @@ class _Trial:
         self.base = size_queues(config, demand, queues, node_supply, budget)
 
     def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
-        """How many of `rivals`, taken in order, may go when `gone` go too; and what speaks against
-        one more. All or none is answered at once, the rest by halving."""
+        """Counts how many of `rivals`, taken in order, may go when `gone` go too; and what speaks
+        against one more. All or none is answered at once, the rest by halving."""
         if not rivals:
             return 0, ""
         objection = self.objection([*gone, *rivals])
@@ -169,10 +171,11 @@ class _Trial:
         return low, objection
 
     def queue_of(self, name: str) -> str:
+        """Returns the queue that a lent node serves."""
         return self._node_supply.lent[name].queue
 
     def objection(self, names: Sequence[str]) -> str:
-        """What would be wanted, or broken, if these nodes had left; empty: nothing."""
+        """Says what would be wanted, or broken, if these nodes had left; empty if nothing."""
         limits = self._limits_without(names)
         for name in names:
             for path in known_lineage(self._node_supply.lent[name].queue, limits):
