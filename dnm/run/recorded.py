@@ -4,12 +4,14 @@ brakes are on. `dnm status` shows it, `dnm check` judges it."""
 from __future__ import annotations
 
 import os
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from dnm.model.config import Config
 from dnm.model.printable import duration
 from dnm.model.registry import Backoff, LentNode, Phase, Registry
 from dnm.model.value import Value
+from dnm.plan.brakes import counted_as_lent
 
 
 class LastRun(Value):
@@ -93,14 +95,15 @@ def time_to_return(config: Config, entry: LentNode, now: datetime) -> timedelta 
 
 def count_caps(config: Config, registry: Registry) -> list[CapCount]:
     """Returns every cap that is set: of all nodes, of each type, of each namespace."""
-    coming = [(one.node_type, one.namespace, one.count) for one in registry.requests]
-    lent = [(one.node_type, one.namespace, 1) for one in registry.nodes.values()] + coming
-    everything = sum(count for *_, count in lent)
-    caps: list[tuple[str, int, int | None]] = [("all", everything, config.max_converted_nodes)]
-    for kind in config.node_types.values():
-        of_type = sum(count for name, _, count in lent if name == kind.name)
-        caps.append((f"type {kind.name}", of_type, kind.max_nodes))
-    for policy in config.namespaces.values():
-        of_namespace = sum(count for _, name, count in lent if name == policy.name)
-        caps.append((f"namespace {policy.name}", of_namespace, policy.max_nodes))
+    lent = counted_as_lent(config, registry, {})
+    types = Counter(node_type for node_type, _ in lent)
+    namespaces = Counter(namespace for _, namespace in lent)
+    caps: list[tuple[str, int, int | None]] = [("all", len(lent), config.max_converted_nodes)]
+    caps += [
+        (f"type {one.name}", types[one.name], one.max_nodes) for one in config.node_types.values()
+    ]
+    caps += [
+        (f"namespace {one.name}", namespaces[one.name], one.max_nodes)
+        for one in config.namespaces.values()
+    ]
     return [CapCount(cap=cap, lent=n, max=most) for cap, n, most in caps if most is not None]
