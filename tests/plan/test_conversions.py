@@ -9,7 +9,7 @@ import pytest
 from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import Backoff, Breaker, Phase
 from tests.builders import NOW, QUEUE
-from tests.plan.worlds import LONG_AGO, UNREAD, World, pods, wanting
+from tests.plan.worlds import LONG_AGO, UNREAD, World, namespace_policy, pods, wanting
 
 
 def asked(world: World) -> list[int]:
@@ -98,3 +98,13 @@ def test_a_breaker_that_unused_nodes_trip_stops_only_conversions_for_pods() -> N
         world.node(f"a00{number}", is_cordoned=True)
     verdict = world.converted().verdicts[QUEUE]
     assert verdict.reason is Reason.BREAKER and verdict.detail.startswith("3 since")
+
+
+def test_a_tripped_breaker_does_not_stop_nodes_that_min_nodes_asks_for() -> None:
+    """Nobody's pods went without them, so nodes that stand unused say nothing against them."""
+    world = World().recorded(breakers={QUEUE: Breaker(strikes=9)})
+    world.configured(namespaces=namespace_policy(world.config, min_nodes=2))
+    converted = world.converted()
+    assert [request.count for request in converted.requests] == [2]
+    assert converted.verdicts[QUEUE].reason is Reason.MIN_NODES
+    assert converted.registry.breakers[QUEUE].tripped_at is None

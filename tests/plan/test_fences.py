@@ -64,6 +64,7 @@ def test_a_node_that_has_been_idle_long_enough(
     ],
 )
 def test_what_speaks_for_a_fenced_node_lifts_its_fence(world: World, reason: Reason) -> None:
+    world.lent("a001", Phase.RELEASING, was_used=True, idle_since=LONG_AGO)
     after = world.fenced()
     assert after.verdicts["a001"].reason is reason
     entry = after.registry.nodes["a001"]

@@ -13,7 +13,7 @@ from dnm.model.config import NodeType
 from dnm.model.plan import Reason
 from dnm.model.registry import ConverterProcess, Phase
 from dnm.plan.facts import Facts
-from dnm.plan.phases import MAX_ATTEMPTS, advance_node
+from dnm.plan.phases import MAX_ATTEMPTS, advance_node, enter_phase
 from tests.builders import (
     FENCED,
     NOW,
@@ -364,3 +364,37 @@ def test_a_drain_that_came_after_the_return_is_another_s(
     step = advance_node(a_config(), "a001", returned, seen)
     assert step.entry is not None and step.entry.phase is after
     assert step.wants_return == (after is Phase.RETURNING)
+
+
+def test_an_idle_clock_of_a_wrong_host_is_set_to_now() -> None:
+    ahead = a_lent_node(idle_since=NOW + timedelta(days=1))
+    after = advance_node(a_config(), "a001", ahead, facts([a_node()]))
+    assert after.entry is not None and after.entry.idle_since == NOW
+
+
+@pytest.mark.parametrize(
+    ("seconds", "phase"),
+    [
+        pytest.param(900, Phase.JOINING, id="at-its-deadline"),
+        pytest.param(901, Phase.FAILED, id="after-it"),
+    ],
+)
+def test_a_node_has_its_whole_time_to_join(seconds: int, phase: Phase) -> None:
+    entry = a_lent_node(Phase.JOINING, since=NOW - timedelta(seconds=seconds))
+    after = advance_node(a_config(), "a001", entry, facts())
+    assert after.entry is not None and after.entry.phase is phase
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_new_phase_begins_with_a_clean_sheet(phase: Phase) -> None:
+    before = a_lent_node(
+        Phase.RETURNING,
+        attempts=2,
+        is_handed_over=True,
+        retry_after=NOW,
+        error="no power",
+        converter=CONVERTER,
+        since=LONG_AGO,
+    )
+    after = enter_phase(before, phase, NOW)
+    assert after == a_lent_node(phase, since=NOW, counted=before.counted)

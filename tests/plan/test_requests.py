@@ -122,3 +122,11 @@ def test_a_node_that_one_request_has_taken_is_no_other_s() -> None:
     after = advance_requests(a_config(), Registry(requests=(first, second)), facts([NEW]))
     assert list(after.nodes) == ["a002"]
     assert [request.id for request in after.requests] == ["r2"]
+
+
+def test_of_nodes_that_nobody_named_no_more_are_taken_than_were_asked_for() -> None:
+    """Another host's look alike, and would be beyond the cap."""
+    request = a_request(ended=True, count=2, names=("a009",))
+    seen = facts([NEW, a_node("a003", mark=None), a_node("a009", mark=None)])
+    after = advance_request(a_config(), request, frozenset(), seen)
+    assert sorted(after.joined) == ["a002", "a009"] and after.request is None

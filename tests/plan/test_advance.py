@@ -1,0 +1,58 @@
+"""The record as the facts have moved it: what all requests and nodes together say."""
+
+from __future__ import annotations
+
+from dnm.model.registry import Backoff, Breaker, Phase
+from tests.builders import COUNTED, NOW, QUEUE, a_batch_node, a_request
+from tests.plan.worlds import LONG_AGO, World, pods, queue_map
+
+BACKOFFS = {"a": Backoff(failures=3, until=NOW, ask_at_most=1)}
+
+
+def test_a_node_that_joins_ends_the_back_off_of_its_type() -> None:
+    world = World().recorded(backoffs=BACKOFFS).lent("a001", Phase.JOINING)
+    advanced = world.node("a001", mark=None).advanced()
+    assert advanced.registry.backoffs == {}
+    assert advanced.registry.nodes["a001"].phase is Phase.SERVING
+
+
+def test_a_node_that_fails_is_told_once() -> None:
+    late = World().lent("a001", Phase.JOINING, since=LONG_AGO)
+    advanced = late.advanced()
+    assert advanced.errors == (advanced.registry.nodes["a001"].error,)
+    assert advanced.registry.backoffs["a"].failures == 1
+    assert late.recorded(nodes=advanced.registry.nodes).advanced().errors == ()
+
+
+def test_what_a_request_brought_is_looked_at_in_the_same_run() -> None:
+    world = World().recorded(requests=(a_request(ended=True),)).node("a002", mark=None)
+    advanced = world.advanced()
+    assert advanced.registry.nodes["a002"].phase is Phase.SERVING
+    assert advanced.registry.requests == ()
+
+
+def test_a_marked_node_is_recorded_and_serves_in_the_same_run() -> None:
+    world = World().node("a001").set(maps=(queue_map({"a001": COUNTED}), None))
+    advanced = world.advanced()
+    assert advanced.registry.nodes["a001"].phase is Phase.SERVING
+    assert advanced.notes == ("node=a001 carries our mark and is recorded again",)
+
+
+def test_a_node_that_is_used_closes_the_breaker_of_its_queue() -> None:
+    world = World().recorded(breakers={QUEUE: Breaker(strikes=3, tripped_at=NOW, trips=2)})
+    world.lent("a001").node("a001").with_pods(*pods(1, node="a001"))
+    assert world.advanced().registry.breakers == {}
+
+
+def test_a_node_that_is_back_unused_is_a_strike_and_is_forgotten() -> None:
+    world = World().lent("a001", Phase.RETURNING).set(batch={"a001": a_batch_node()})
+    advanced = world.advanced()
+    assert advanced.registry.nodes == {}
+    assert advanced.registry.breakers == {QUEUE: Breaker(strikes=1)}
+
+
+def test_candidates_are_named_and_nothing_else_is_decided() -> None:
+    world = World().lent("a001", idle_since=LONG_AGO).node("a001")
+    advanced = world.advanced()
+    assert (advanced.may_release, advanced.may_return) == (("a001",), ())
+    assert advanced.registry.nodes["a001"].phase is Phase.SERVING
