@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -143,32 +143,27 @@ def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
     if not annotation_text:
         return ()
     try:
-        entries = msgspec.json.decode(annotation_text, type=list[_TaskGroupEntry])
-        return tuple(
-            TaskGroup(
-                name=entry.name,
-                min_member=entry.minMember,
-                min_resource=_plus(
-                    kube_resources(
-                        {
-                            name: str(amount)
-                            for name, amount in islice(
-                                entry.minResource.items(), MOST_RESOURCES + 1
-                            )
-                        }
-                    ),
-                    {"pods": 1},
-                ),
-            )
-            for entry in entries[: MOST_TASK_GROUPS + 1]
-        )
+        found = msgspec.json.decode(annotation_text, type=list[dict[str, Any]] | None) or []
+        return tuple(_task_group(entry) for entry in found[: MOST_TASK_GROUPS + 1])
     except (msgspec.DecodeError, QuantityError):
         return ()
 
 
-class _TaskGroupEntry(msgspec.Struct):
-    """As the annotation spells it; a missing name, member or resource makes the shim refuse all."""
+class _TaskGroupEntry(msgspec.Struct, rename="lower"):
+    """As the annotation spells it, in any case, which Go's JSON does not mind; a missing name,
+    member or resource makes the shim refuse all."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     minMember: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # Go: int32
     minResource: dict[str, str | int | float]
+
+
+def _task_group(raw: Mapping[str, Any]) -> TaskGroup:
+    entry = msgspec.convert({key.lower(): value for key, value in raw.items()}, _TaskGroupEntry)
+    wanted = dict(islice(entry.minResource.items(), MOST_RESOURCES + 1))
+    size = kube_resources({name: str(amount) for name, amount in wanted.items()})
+    if min(size.values(), default=0) < 0 or "pods" in size or len(size) < len(wanted):
+        raise QuantityError(f"task group {entry.name}: an amount is negative or given twice")
+    return TaskGroup(
+        name=entry.name, min_member=entry.minMember, min_resource=_plus(size, {"pods": 1})
+    )

@@ -147,9 +147,10 @@ def _read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
     states: dict[str, ContainerState] = {}
     for state in _all_states(status):
         allocated = _strings(state.allocated_resources)
-        requests = _requests(state.resources) if is_given(state.resources) else None
+        is_reported = state.resources is not EMPTY and bytes(state.resources) != b"null"
+        requests = _requests(state.resources) if is_reported else None
         wish = wanted.get(state.name, {})
-        if allocated not in ({}, wish) or requests not in (None, {}, wish):
+        if allocated not in ({}, wish) or requests not in (None, wish):
             states[state.name] = ContainerState(allocated=allocated, requests=requests)
     return PodRequest(
         containers=containers,

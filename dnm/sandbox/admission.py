@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dnm.model.quantity import QuantityError, kube_resources
+from dnm.sandbox.amounts import AmountError, kubernetes_amount
 from dnm.sandbox.kinds import Kind
 from dnm.sandbox.store import ApiError, Object, Store
 
@@ -129,10 +129,15 @@ def _default_node(manifest: Object) -> None:
 
 
 def _check_quantities(amounts: Mapping[str, Any]) -> None:
-    try:
-        kube_resources({name: str(amount) for name, amount in amounts.items()})
-    except QuantityError as error:
-        raise ApiError(400, f"quantities must match the regular expression: {error}") from error
+    """Raises 400 for what is no amount, and 422 for a negative one."""
+    for name, text in amounts.items():
+        try:
+            amount = kubernetes_amount(str(text))
+        except AmountError as error:
+            raise ApiError(400, f"{name}: {error}") from error
+        if amount < 0:
+            what = f'{name}: Invalid value: "{text}": must be greater than or equal to 0'
+            raise ApiError(422, what)
 
 
 def _default_requests(resources: Object) -> None:

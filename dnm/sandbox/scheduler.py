@@ -12,36 +12,29 @@ from typing import Any
 
 import msgspec
 
-from dnm.demand.pod_request import (
-    QUEUE_KEY,
-    ContainerRequest,
-    ContainerState,
-    PodRequest,
-    application_id,
-    effective_request,
-    requested_queue,
-    task_groups,
-)
-from dnm.model.quantity import kube_resources
-from dnm.model.value import Resources
-from dnm.sandbox import manifests
+from dnm.sandbox.amounts import total, yunikorn_units
 from dnm.sandbox.deletion import FINISHED
 from dnm.sandbox.matching import fits_beside, fits_node, volumes_allow
-from dnm.sandbox.queue_tree import QueueTree, Submission
+from dnm.sandbox.pod_reading import application_of, gang_of, queue_asked_by, request_of, user_of
+from dnm.sandbox.queue_tree import ApplicationRejected, QueueTree, Submission
 from dnm.sandbox.store import Object, Store
 from dnm.sandbox.timing import Timing
 from dnm.sandbox.yunikorn_config import YunikornConfig
 
-_TASK_GROUPS = "yunikorn.apache.org/task-groups"
+Amounts = Mapping[str, int]
+
 _WAITING = "request is waiting for cluster resources become available"
 
 
 class Application(msgspec.Struct, kw_only=True):
+    """One application of the scheduler; `forget_at` is set while it has no pods, `message` says
+    why it was rejected."""
+
     id: str
     queue: str
-    namespace: str
     submitted: int  # in order
-    forget_at: float | None = None  # set while it has no pods
+    forget_at: float | None = None
+    message: str = ""
 
 
 class Scheduler:
@@ -53,19 +46,22 @@ class Scheduler:
         self.timing = timing
         self.tree = QueueTree(config)
         self.applications: dict[str, Application] = {}
+        self.rejected: dict[str, Application] = {}
         self.used: dict[str, dict[str, int]] = {}
         self.pending: dict[str, dict[str, int]] = {}
-        self._requests: dict[str, tuple[str, dict[str, int]]] = {}
+        self._requests: dict[str, tuple[tuple[str, bool], dict[str, int]]] = {}
         self._submissions = 0
 
     def step(self) -> None:
+        """Submits, counts and binds, once. Pods of a Node that is gone count nowhere any more."""
         pods = [p for p in self.store.objects("pods") if p["status"].get("phase") not in FINISHED]
         self._forget({pod["metadata"]["uid"] for pod in pods})
         self._submit(pods)
+        pods = [p for p in self.store.objects("pods") if p["status"].get("phase") not in FINISHED]
         nodes = {node["metadata"]["name"]: node for node in self.store.objects("nodes")}
-        free = {name: kube_resources(node["status"]["allocatable"]) for name, node in nodes.items()}
-        self._total = _sum(free.values())
-        bound = [pod for pod in pods if pod["spec"].get("nodeName")]
+        free = {name: yunikorn_units(node["status"]["allocatable"]) for name, node in nodes.items()}
+        self._total = total(free.values())
+        bound = [pod for pod in pods if pod["spec"].get("nodeName") in nodes]
         self.used, self.pending = {}, {}
         for pod in bound:
             self._take(free, pod["spec"]["nodeName"], self.request(pod))
@@ -75,28 +71,21 @@ class Scheduler:
 
     # --- applications -----------------------------------------------------------------------
 
-    def application_of(self, pod: Object) -> str:
-        """Empty for a pod that is not YuniKorn's."""
-        if pod["spec"].get("schedulerName") != manifests.YUNIKORN:
-            return ""
-        meta = pod["metadata"]
-        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-        return application_id(labels, annotations, meta["namespace"], meta["uid"])
-
     def queue_of(self, pod: Object) -> str:
         """Where YuniKorn has the pod; empty: nowhere."""
-        application = self.applications.get(self.application_of(pod))
+        application = self.applications.get(application_of(pod))
         return application.queue if application else ""
 
     def _submit(self, pods: Sequence[Object]) -> None:
-        present = set()
+        present: dict[str, list[Object]] = {}
         for pod in sorted(pods, key=_age):
-            name = self.application_of(pod)
-            if not name:
-                continue
-            present.add(name)
-            if name not in self.applications and not self._accept(name, pod):
-                self._reject(pod)
+            name = application_of(pod)
+            if name:
+                present.setdefault(name, []).append(pod)
+        for name, members in present.items():
+            seen = [pod for pod in members if not _is_gated(pod)]
+            if name not in self.applications and seen:
+                self._accept_or_reject(name, seen)
         for name, application in list(self.applications.items()):
             if name in present:
                 application.forget_at = None
@@ -105,37 +94,39 @@ class Scheduler:
             if application.forget_at is not None and application.forget_at <= self.clock.now():
                 del self.applications[name]
 
-    def _accept(self, name: str, pod: Object) -> bool:
-        if _is_gated(pod):
-            return True  # not seen by the scheduler before its gates are gone
-        meta = pod["metadata"]
-        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-        asked = requested_queue(labels, annotations, QUEUE_KEY)
-        queue = self.tree.place(Submission(name, meta["namespace"], asked, _user(annotations)))
-        if queue is None or not self._gang_fits(queue, annotations):
-            return False
-        self._submissions += 1
-        self.applications[name] = Application(
-            id=name, queue=queue, namespace=meta["namespace"], submitted=self._submissions
+    def _accept_or_reject(self, name: str, pods: Sequence[Object]) -> None:
+        """The first pod decides; where it finds no queue, all pods without a node have failed."""
+        first = pods[0]
+        namespace = self.store.get("namespaces", "", first["metadata"]["namespace"]) or {}
+        notes = (namespace.get("metadata") or {}).get("annotations") or {}
+        submission = Submission(
+            name,
+            queue_asked_by(first),
+            user_of(first),
+            {
+                "namespace": first["metadata"]["namespace"],
+                "namespace.parentqueue": notes.get("yunikorn.apache.org/parentqueue", ""),
+            },
+            is_bound=bool(first["spec"].get("nodeName")),
         )
-        return True
+        self._submissions += 1
+        try:
+            queue = self.tree.place(submission, gang_of(first))
+        except ApplicationRejected as rejected:
+            self.rejected[name] = Application(
+                id=name, queue="", submitted=self._submissions, message=str(rejected)
+            )
+            for pod in pods:
+                self._fail(pod, str(rejected))
+            return
+        self.rejected.pop(name, None)
+        self.applications[name] = Application(id=name, queue=queue, submitted=self._submissions)
 
-    def _gang_fits(self, queue: str, annotations: Mapping[str, str]) -> bool:
-        """All members of a gang must fit the limits of the queue and those above it at once."""
-        total: dict[str, int] = {}
-        for group in task_groups(annotations.get(_TASK_GROUPS, "")):
-            for resource, amount in group.min_resource.items():
-                total[resource] = total.get(resource, 0) + amount * group.min_member
-        return _fits(total, self.tree.tightest(queue))
-
-    def _reject(self, pod: Object) -> None:
+    def _fail(self, pod: Object, message: str) -> None:
         def change(item: Object) -> None:
-            item["status"] = {
-                **item["status"],
-                "phase": "Failed",
-                "reason": "ApplicationRejected",
-                "message": "application rejected: no placement rule matched",
-            }
+            item["status"] |= {
+                "phase": "Failed", "reason": "ApplicationRejected", "message": message,
+            }  # fmt: skip
 
         if not pod["spec"].get("nodeName"):
             meta = pod["metadata"]
@@ -146,9 +137,10 @@ class Scheduler:
     def request(self, pod: Object) -> dict[str, int]:
         """What the pod asks for, in YuniKorn's names and units."""
         meta = pod["metadata"]
+        version = (meta["resourceVersion"], self.tree.config.counts_sidecars_twice)
         known = self._requests.get(meta["uid"])
-        if known is None or known[0] != meta["resourceVersion"]:
-            known = (meta["resourceVersion"], effective_request(_pod_request(pod)))
+        if known is None or known[0] != version:
+            known = (version, request_of(pod, sidecars_count_twice=version[1]))
             self._requests[meta["uid"]] = known
         return known[1]
 
@@ -156,13 +148,13 @@ class Scheduler:
         if len(self._requests) > 2 * len(uids) + 100:
             self._requests = {uid: kept for uid, kept in self._requests.items() if uid in uids}
 
-    def _book(self, sums: dict[str, dict[str, int]], queue: str, request: Resources) -> None:
+    def _book(self, sums: dict[str, dict[str, int]], queue: str, request: Amounts) -> None:
         for path in self.tree.ancestors(queue) if queue else ():
             kept = sums.setdefault(path, {})
             for resource, amount in request.items():
                 kept[resource] = kept.get(resource, 0) + amount
 
-    def _take(self, free: dict[str, dict[str, int]], node: str, request: Resources) -> None:
+    def _take(self, free: dict[str, dict[str, int]], node: str, request: Amounts) -> None:
         if node in free:
             for resource, amount in request.items():
                 free[node][resource] = free[node].get(resource, 0) - amount
@@ -170,7 +162,7 @@ class Scheduler:
     # --- binding ----------------------------------------------------------------------------
 
     def _rank(self, pod: Object) -> tuple[Any, ...]:
-        application = self.applications.get(self.application_of(pod))
+        application = self.applications.get(application_of(pod))
         order = application.submitted if application else 0
         return (-pod["spec"].get("priority", 0), order, _age(pod))
 
@@ -184,7 +176,7 @@ class Scheduler:
         hopeless: set[tuple[str, bytes]] = set()  # equal pods do not fit where one did not
         for pod in waiting:
             request, queue = self.request(pod), self.queue_of(pod)
-            is_yunikorn = bool(self.application_of(pod))
+            is_yunikorn = bool(application_of(pod))
             if is_yunikorn and not queue:
                 continue
             kind = (queue, _kind(pod))
@@ -201,7 +193,7 @@ class Scheduler:
             self._book(self.used, queue, request)
             bound.append(self._bind(pod, node))
 
-    def _quota_allows(self, queue: str, request: Resources, with_root: bool = True) -> bool:
+    def _quota_allows(self, queue: str, request: Amounts, with_root: bool = True) -> bool:
         if not queue:
             return True
         root = self._total if with_root else None
@@ -214,7 +206,7 @@ class Scheduler:
     def _choose(
         self,
         pod: Object,
-        request: Resources,
+        request: Amounts,
         nodes: Mapping[str, Object],
         free: Mapping[str, dict[str, int]],
         bound: Sequence[Object],
@@ -277,14 +269,6 @@ def _age(pod: Object) -> tuple[str, int]:
     return pod["metadata"]["creationTimestamp"], int(pod["metadata"]["resourceVersion"])
 
 
-def _user(annotations: Mapping[str, str]) -> str:
-    text = annotations.get("yunikorn.apache.org/user.info", "")
-    try:
-        return str(msgspec.json.decode(text).get("user", "nobody")) if text else "nobody"
-    except (msgspec.DecodeError, AttributeError):
-        return "nobody"
-
-
 def _kind(pod: Object) -> bytes:
     """Equal for pods that the scheduler can't tell apart; pods that mind others stand alone."""
     minds = pod["metadata"]["uid"] if _minds_others(pod, ()) else pod["metadata"]["namespace"]
@@ -308,7 +292,7 @@ def _minds_others(pod: Object, bound: Sequence[Object]) -> bool:
     )
 
 
-def _fits(request: Resources, room: Resources) -> bool:
+def _fits(request: Amounts, room: Amounts) -> bool:
     return all(
         amount <= max(0, room[resource])
         for resource, amount in request.items()
@@ -316,44 +300,8 @@ def _fits(request: Resources, room: Resources) -> bool:
     )
 
 
-def _share(free: Resources, node: Object) -> float:
+def _share(free: Amounts, node: Object) -> float:
     """How much of it is used, as `nodesorting.go` weighs it: cpu and memory alike."""
-    whole = kube_resources(node["status"]["allocatable"])
+    whole = yunikorn_units(node["status"]["allocatable"])
     shares = [1 - free.get(r, 0) / whole[r] for r in ("vcore", "memory") if whole.get(r)]
     return sum(shares) / len(shares) if shares else 0.0
-
-
-def _sum(amounts: Any) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for entry in amounts:
-        for resource, amount in entry.items():
-            total[resource] = total.get(resource, 0) + amount
-    return total
-
-
-def _pod_request(pod: Object) -> PodRequest:
-    spec, status = pod["spec"], pod["status"]
-    states = {}
-    for state in (*(status.get("containerStatuses") or ()),
-                  *(status.get("initContainerStatuses") or ())):  # fmt: skip
-        reported = state.get("resources")
-        states[state["name"]] = ContainerState(
-            allocated=state.get("allocatedResources") or {},
-            requests=None if reported is None else reported.get("requests") or {},
-        )
-    return PodRequest(
-        containers=tuple(_container(entry) for entry in spec["containers"]),
-        init_containers=tuple(_container(entry) for entry in spec.get("initContainers") or ()),
-        pod_level=(spec.get("resources") or {}).get("requests") or {},
-        overhead=spec.get("overhead") or {},
-        states=states,
-    )
-
-
-def _container(entry: Object) -> ContainerRequest:
-    requests = (entry.get("resources") or {}).get("requests") or {}
-    return ContainerRequest(
-        name=entry["name"],
-        requests={name: str(amount) for name, amount in requests.items()},
-        is_sidecar=entry.get("restartPolicy") == "Always",
-    )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dnm.model.cluster import QueueLimits
-from dnm.model.quantity import kube_resources
-from dnm.queues.tree import check_text
+from dnm.sandbox.amounts import total, yunikorn_units
+from dnm.sandbox.deletion import FINISHED
 from dnm.sandbox.http_values import Answer, Request, json_answer
-from dnm.sandbox.scheduler import Scheduler
+from dnm.sandbox.pod_reading import application_of, is_placeholder, task_group_of
+from dnm.sandbox.scheduler import Application, Scheduler
 from dnm.sandbox.store import Object, Store
-from dnm.sandbox.yunikorn_config import YunikornConfig
-
-BUILD_VERSION = "1.9.0"
+from dnm.sandbox.yunikorn_config import YunikornConfig, refusal
 
 
 class YunikornApi:
@@ -41,20 +39,16 @@ class YunikornApi:
         return _error(404, "Not Found")
 
     def _validate(self, request: Request) -> Answer:
-        problems = check_text(request.body.decode("utf-8", "replace"))
-        answer: Object = {"allowed": not problems, "reason": ""}
-        if problems:
-            answer["reason"] = problems[0].message
-        return json_answer(answer)
+        reason = refusal(request.body.decode("utf-8", "surrogateescape"))
+        return json_answer({"allowed": not reason, "reason": reason})
 
     def _config(self, request: Request) -> Answer:
         """YAML unless JSON is asked for; the text is the one in force, with its checksum."""
         checksum = self.config.checksum
         if "application/json" in request.headers.get("accept", ""):
-            partition = self.config.document.partition
-            name = partition.name or "default" if partition else "default"
-            return json_answer({"Partitions": [{"Name": name}], "Checksum": checksum, "Extra": {}})
-        text = f"{self.config.document.text.rstrip()}\nchecksum: {checksum}\n"
+            partitions = [{"Name": "default"}] if self.config.partition else []
+            return json_answer({"Partitions": partitions, "Checksum": checksum, "Extra": {}})
+        text = f"{self.config.text.rstrip()}\nchecksum: {checksum}\n"
         return Answer(body=text.encode(), content_type="application/x-yaml")
 
     def _partition(self, steps: list[str]) -> Answer:
@@ -66,7 +60,9 @@ class YunikornApi:
             return json_answer(self._queue(path)) if known else _error(404, "Queue not found")
         if steps == ["applications", "active"]:
             return json_answer(self._applications())
-        if steps in (["applications", "rejected"], ["applications", "completed"]):
+        if steps == ["applications", "rejected"]:
+            return json_answer([self._rejected(one) for one in self.scheduler.rejected.values()])
+        if steps == ["applications", "completed"]:
             return json_answer([])
         if steps == ["nodes"]:
             return json_answer([self._node(node) for node in self.store.objects("nodes")])
@@ -90,18 +86,18 @@ class YunikornApi:
             for place in {*self.config.queues, *self._dynamic()}
             if place.rpartition(".")[0] == path
         )
-        limits = configured or QueueLimits(path=path, parent=None, is_leaf=not children)
-        total = _sizes(self.store)
+        cluster = _sizes(self.store)
         apps = [a for a in self.scheduler.applications.values() if a.queue == path]
         entry = {
             "queuename": path, "status": "Active", "partition": "default",
-            "isLeaf": limits.is_leaf, "isManaged": configured is not None,
+            "isLeaf": configured.is_leaf if configured else not children,
+            "isManaged": configured is not None,
             "parent": path.rpartition(".")[0], "runningApps": len(apps),
-            "maxResource": total if path == "root" else dict(tree.limit(path)),
-            "guaranteedResource": dict(limits.guaranteed),
+            "maxResource": cluster if path == "root" else dict(tree.limit(path)),
+            "guaranteedResource": dict(configured.guaranteed) if configured else {},
             "allocatedResource": self.scheduler.used.get(path, {}),
             "pendingResource": self.scheduler.pending.get(path, {}),
-            "headroom": tree.headroom(path, self.scheduler.used, total),
+            "headroom": tree.headroom(path, self.scheduler.used, cluster),
             "properties": {}, "children": [self._queue(child) for child in children],
         }  # fmt: skip
         return {key: value for key, value in entry.items() if value != {} and value != []}
@@ -111,12 +107,14 @@ class YunikornApi:
     def _applications(self) -> list[Object]:
         members: dict[str, list[Object]] = {}
         for pod in self.store.objects("pods"):
-            if pod["status"].get("phase") not in ("Succeeded", "Failed"):
-                members.setdefault(self.scheduler.application_of(pod), []).append(pod)
+            if pod["status"].get("phase") not in FINISHED:
+                members.setdefault(application_of(pod), []).append(pod)
         found = []
         for application in self.scheduler.applications.values():
             pods = members.get(application.id, [])
-            bound = [pod for pod in pods if pod["spec"].get("nodeName")]
+            bound = [
+                pod for pod in pods if self.store.get("nodes", "", pod["spec"].get("nodeName", ""))
+            ]
             waiting = [p for p in pods if not p["spec"].get("nodeName") and not _is_hidden(p)]
             found.append({
                 "applicationID": application.id, "queueName": application.queue,
@@ -128,20 +126,22 @@ class YunikornApi:
         return found
 
     def _ask(self, pod: Object) -> Object:
-        notes = pod["metadata"].get("annotations") or {}
         return {
             "allocationKey": pod["metadata"]["uid"], "resource": self.scheduler.request(pod),
             "priority": str(pod["spec"].get("priority", 0)),
-            "placeholder": notes.get("internal.yunikorn.apache.org/placeholder") == "true",
-            "taskGroupName": notes.get("yunikorn.apache.org/task-group-name", ""),
+            "placeholder": is_placeholder(pod),
+            "taskGroupName": task_group_of(pod),
+        }  # fmt: skip
+
+    def _rejected(self, application: Application) -> Object:
+        return {
+            "applicationID": application.id, "queueName": application.queue,
+            "partition": "default", "applicationState": "Rejected",
+            "rejectedMessage": application.message,
         }  # fmt: skip
 
     def _total(self, pods: list[Object]) -> dict[str, int]:
-        total: dict[str, int] = {}
-        for pod in pods:
-            for resource, amount in self.scheduler.request(pod).items():
-                total[resource] = total.get(resource, 0) + amount
-        return total
+        return total(self.scheduler.request(pod) for pod in pods)
 
     # --- the rest ---------------------------------------------------------------------------
 
@@ -150,14 +150,13 @@ class YunikornApi:
         pods = [
             pod
             for pod in self.store.objects("pods")
-            if pod["spec"].get("nodeName") == name
-            and pod["status"].get("phase") not in ("Succeeded", "Failed")
+            if pod["spec"].get("nodeName") == name and pod["status"].get("phase") not in FINISHED
         ]
-        own = [pod for pod in pods if self.scheduler.application_of(pod)]
-        foreign = [pod for pod in pods if not self.scheduler.application_of(pod)]
+        own = [pod for pod in pods if application_of(pod)]
+        foreign = [pod for pod in pods if not application_of(pod)]
         return {
             "nodeID": name, "hostName": name,
-            "capacity": kube_resources(node["status"]["allocatable"]),
+            "capacity": yunikorn_units(node["status"]["allocatable"]),
             "allocated": self._total(own), "occupied": self._total(foreign),
             "schedulable": not node["spec"].get("unschedulable", False),
         }  # fmt: skip
@@ -166,7 +165,7 @@ class YunikornApi:
         return {
             "clusterName": "kubernetes",
             "partition": "default",
-            "rmBuildInformation": [{"buildVersion": BUILD_VERSION, "rmId": "sandbox"}],
+            "rmBuildInformation": [{"buildVersion": self.config.version, "rmId": "sandbox"}],
         }
 
     def _partition_summary(self) -> Object:
@@ -185,11 +184,7 @@ def _is_hidden(pod: Object) -> bool:
 
 
 def _sizes(store: Store) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for node in store.objects("nodes"):
-        for resource, amount in kube_resources(node["status"]["allocatable"]).items():
-            total[resource] = total.get(resource, 0) + amount
-    return total
+    return total(yunikorn_units(node["status"]["allocatable"]) for node in store.objects("nodes"))
 
 
 def _error(code: int, message: str) -> Answer:

@@ -29,6 +29,7 @@ QUEUES = """partitions:
           - name: parent
             queues:
               - name: leaf
+        submitacl: "*"
 """
 
 

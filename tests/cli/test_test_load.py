@@ -37,6 +37,7 @@ QUEUES = """partitions:
           - name: dev
             resources: {max: {vcore: 1000, memory: 4000G}}
           - name: test
+        submitacl: "*"
 """
 
 

@@ -231,6 +231,17 @@ def test_a_generated_application_id_is_cut() -> None:
         pytest.param("{not json", (), id="not JSON"),
         pytest.param('[{"name": "w", "minMember": 2, "minResource": {"cpu": "x"}}]', (),
                      id="no quantity"),
+        pytest.param('[{"name": "w", "minMember": 2, "minResource": {"cpu": "1"}},'
+                     ' {"name": "v", "minMember": 0, "minResource": {"cpu": "1"}}]', (),
+                     id="one group without members spoils them all"),
+        pytest.param('[{"name": "w", "minMember": 2, "minResource": {"cpu": "-1"}}]', (),
+                     id="negative"),
+        pytest.param('[{"name": "w", "minMember": 2, "minResource": {"cpu": "1", "vcore": "1"}}]',
+                     (), id="one resource by two names"),
+        pytest.param('[{"name": "", "minMember": 2, "minResource": {}}]', (), id="no name"),
+        pytest.param('[{"NAME": "w", "minmember": 2, "minResource": {"cpu": "1"}}]',
+                     (TaskGroup(name="w", min_member=2, min_resource={"vcore": 1000, "pods": 1}),),
+                     id="keys in any case"),
         pytest.param(
             '[{"name": "w", "minMember": 2, "minResource": {"cpu": "500m", "memory": 1024},'
             ' "nodeSelector": {"a": "b"}}]',

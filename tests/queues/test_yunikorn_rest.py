@@ -136,7 +136,8 @@ def test_checksums() -> None:
 
 
 def test_the_sandbox_says_the_same(sandbox: Sandbox) -> None:
-    sandbox.set_queues(TREE)
+    text = f"{TREE}        submitacl: '*'\n"
+    sandbox.set_queues(text)
     sandbox.add_node("k1", cpu="128", memory="256G")
     sandbox.add_namespace("dev")
     (pod,) = sandbox.add_pods(1, "dev", queue=A, cpu="4", memory="1G")
@@ -147,7 +148,8 @@ def test_the_sandbox_says_the_same(sandbox: Sandbox) -> None:
     assert view.queue_of_pod[uid] == A
     assert view.allocated[A]["vcore"] == 4000
     assert view.max[A] == {"vcore": 80_000, "memory": 320 * 10**9}
-    assert client.validate(TREE) == ""
-    assert "larger than its max" in client.validate(change(TREE, "vcore: 80", "vcore: 7"))
-    assert client.read_checksum() == checksum_of(TREE)
+    assert client.validate(text) == ""
+    reason = client.validate(change(text, "vcore: 80", "vcore: 7"))
+    assert "is larger than maximum resource map[memory:320000000000 vcore:7000]" in reason
+    assert client.read_checksum() == checksum_of(text)
     assert json.dumps(view.max["root"])

