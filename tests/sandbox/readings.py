@@ -7,6 +7,7 @@ right. `seen_by_dnm` and `seen_by_sandbox` give the same plain values, so that `
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from dnm.kube.pods import PodReducer
 from dnm.model.errors import DnmError
 from dnm.model.quantity import parse_kubernetes, parse_yunikorn
-from dnm.queues.document import check_text, parse_document
+from dnm.queues.tree import check_text, parse_tree
 from dnm.sandbox.amounts import AmountError, configured_amount, total, yunikorn_units
 from dnm.sandbox.pod_reading import (
     application_of,
@@ -167,7 +168,8 @@ def pod_by_dnm(pod: Mapping[str, Any]) -> Seen:
         for group in seen.task_groups
     ]
     return _pod_seen(
-        seen.shape.request, seen.app_id, seen.queue, total(gang), seen.task_group,
+        [seen.shape.request, seen.shape.request_before_1_9 or seen.shape.request],
+        seen.app_id, seen.queue, total(gang), seen.task_group,
         seen.is_placeholder,
     )  # fmt: skip
 
@@ -175,16 +177,18 @@ def pod_by_dnm(pod: Mapping[str, Any]) -> Seen:
 def pod_by_sandbox(pod: Mapping[str, Any]) -> Seen:
     own = dict(pod)
     return _pod_seen(
-        request_of(own), application_of(own), queue_asked_by(own), gang_of(own),
+        [request_of(own), request_of(own, sidecars_count_twice=True)],
+        application_of(own), queue_asked_by(own), gang_of(own),
         task_group_of(own), is_placeholder(own),
     )  # fmt: skip
 
 
-def _pod_seen(request: Mapping[str, int], *rest: Any) -> Seen:
-    """A zero and a type that is not there are the same to a scheduler."""
+def _pod_seen(requests: list[Mapping[str, int]], *rest: Any) -> Seen:
+    """`requests`: as 1.9 computes it, and as 1.6 to 1.8 did. A zero and a type that is not there
+    are the same to a scheduler."""
     application, queue, gang, group, placeholder = rest
     return {
-        "request": {name: amount for name, amount in request.items() if amount},
+        "requests": [{name: a for name, a in amounts.items() if a} for amounts in requests],
         "application": application,
         "queue": queue,
         "group": group,
@@ -195,76 +199,107 @@ def _pod_seen(request: Mapping[str, int], *rest: Any) -> Seen:
 
 # --- documents -----------------------------------------------------------------------------------
 
-_limit_texts = st.sampled_from(
-    ["0", "1", "2", "3", "5", "10", "500m", "1500m", "1k", "2Ki", "010", "1.5", "1Gi", " 2 ", "5m"]
-)
-_limits = st.dictionaries(
-    st.sampled_from(["vcore", "memory", "pods", "cpu"]), _limit_texts, max_size=2
-)
-_people = st.lists(st.sampled_from(["ann", "bob", "*", "a.b", "0x"]), max_size=2)
-_flags = st.sampled_from([True, False] * 4 + ["yes", "no", "True", "1"])
-_counts = st.sampled_from([0, 1, 2, 5] * 4 + ["010", 1.5, -1])
+
+class _Maker:
+    """Makes documents: mostly valid ones, whose numbers lie close together, with rare oddities."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+
+    def is_odd(self, share: float = 0.02) -> bool:
+        return self.chance.random() < share
+
+    def some(self, share: float = 0.5, **fields: Any) -> dict[str, Any]:
+        """Each field with the given chance; a field's value is made where it is called for."""
+        return {name: make() for name, make in fields.items() if self.chance.random() < share}
+
+    def text(self) -> str:
+        document: dict[str, Any] = {"partitions": [self.partition()]}
+        if self.is_odd(0.05):
+            document["partitions"].append(self.partition())
+        written = json.dumps(document, indent=1)
+        return written.replace('"max"', '"Max"', 1) if self.is_odd() else written
+
+    def partition(self) -> dict[str, Any]:
+        name = self.chance.choice(["", "Default", "gpu"]) if self.is_odd(0.1) else "default"
+        below = [self.queue(name, 1) for name in self.names(3)]
+        top = below if self.is_odd(0.1) else [{"name": "root", "queues": below}]
+        order = {
+            "type": "Fair" if self.is_odd(0.1) else "binpacking",
+            "resourceweights": {"vcore": -1 if self.is_odd(0.1) else 2},
+        }
+        more = self.some(
+            0.2,
+            limits=self.user_limits,
+            nodesortpolicy=lambda: order,
+            placementrules=lambda: [self.rule()],
+        )
+        return {"name": name, "queues": top, **more}
+
+    def names(self, most: int) -> list[str]:
+        usual = self.chance.sample(["a", "b", "c-d", "q@1"], self.chance.randint(1, most))
+        return [*usual, self.chance.choice(["A", "root", "x.y"])] if self.is_odd(0.05) else usual
+
+    def queue(self, name: str, depth: int) -> dict[str, Any]:
+        below = self.names(2) if depth < 4 and self.chance.random() < 0.6 / depth else []
+        fields = self.some(
+            0.15,
+            parent=self.flag,
+            maxapplications=self.count,
+            limits=self.user_limits,
+            submitacl=lambda: "a b c" if self.is_odd(0.2) else "ann",
+            childtemplate=lambda: {"resources": {"max": {"vcore": "3"}}},
+        )
+        children = [self.queue(child, depth + 1) for child in below]
+        return {"name": name, "resources": self.resources(depth), "queues": children, **fields}
+
+    def resources(self, depth: int) -> dict[str, Any]:
+        most, least = 4 * (5 - depth), 2 * (5 - depth)
+        return self.some(
+            0.6, max=lambda: self.amounts(most), guaranteed=lambda: self.amounts(least)
+        )
+
+    def amounts(self, around: int) -> dict[str, str]:
+        names = self.chance.sample(["vcore", "memory", "pods"], self.chance.randint(0, 2))
+        odd = ["0", "010", "1.5", "1500m", "1k", "", "5m", " 2 ", "1Gi"]
+        return {
+            name: self.chance.choice(odd) if self.is_odd() else str(self.chance.randint(1, around))
+            for name in names
+        }
+
+    def count(self) -> Any:
+        return (
+            self.chance.choice(["010", 1.5, -1, 0])
+            if self.is_odd(0.1)
+            else (self.chance.choice([2, 5]))
+        )
+
+    def flag(self) -> Any:
+        odd, usual = ["yes", "no", "True", "1"], [True, False]
+        return self.chance.choice(odd if self.is_odd(0.1) else usual)
+
+    def user_limits(self) -> list[dict[str, Any]]:
+        people = ["ann", "bob", "*", "0x"] if self.is_odd(0.2) else ["ann", "bob"]
+        users = self.chance.sample(people, 1 if self.is_odd(0.8) else 2)
+        limit = {"limit": "x", "users": users, **self.some(0.2, groups=lambda: ["g", "*"])}
+        odd = self.some(0.3, maxapplications=self.count)
+        return [{**limit, "maxresources": self.amounts(12), **odd}]
+
+    def rule(self) -> dict[str, Any]:
+        paths = ["a", "root.a", "root.b", "a.b", "root.a.b", "Root.a"]
+        name = self.chance.choice(["fixed", "fixed", "fixed", "user", "9"])
+        users = [self.chance.choice(["ann", "a.*", "(?=x)", "["])]
+        kind = self.chance.choice(["", "allow", "Deny", "x"])
+        found = {
+            "name": name,
+            "value": self.chance.choice(paths),
+            **self.some(create=self.flag),
+            **self.some(0.1, filter=lambda: {"type": kind, "users": users}),
+        }
+        return {**found, "parent": self.rule()} if self.is_odd(0.3) else found
 
 
-def _some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({}, optional=fields)
-
-
-_resource_limits = _some(max=_limits, guaranteed=_limits)
-_user_limits = st.lists(
-    _some(limit=st.just("x"), users=_people, groups=_people, maxresources=_limits,
-          maxapplications=_counts),
-    max_size=2,
-)  # fmt: skip
-_filters = _some(type=st.sampled_from(["", "allow", "Deny", "x"]),
-                 users=st.lists(st.sampled_from(["ann", "a.*", "(?=x)", "["]), max_size=2),
-                 groups=_people)  # fmt: skip
-_rules = st.recursive(
-    _some(
-        name=st.sampled_from(["fixed", "fixed", "user", "tag", "provided", "9"]),
-        value=st.sampled_from(["a", "root.a", "root.b", "a.b", "root.a.b", "namespace", "Root.a"]),
-        create=_flags, filter=_filters,
-    ),
-    lambda inner: st.builds(lambda rule, parent: {**rule, "parent": parent}, inner, inner),
-    max_leaves=3,
-)  # fmt: skip
-_queue_names = st.sampled_from(["a", "b", "A", "c-d", "root", "x.y", "q@1"])
-
-
-def _queues(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.lists(
-        st.builds(
-            lambda name, more: {"name": name, **more},
-            _queue_names,
-            _some(parent=_flags, resources=_resource_limits, maxapplications=_counts,
-                  limits=_user_limits, queues=children,
-                  submitacl=st.sampled_from(["*", "ann", "a b c"]),
-                  properties=st.just({"application.sort.policy": "fair"}),
-                  childtemplate=_some(resources=_resource_limits)),
-        ),
-        max_size=3,
-    )  # fmt: skip
-
-
-_trees = st.recursive(_queues(st.just([])), _queues, max_leaves=4)
-_partitions = st.builds(
-    lambda name, top, more: {"name": name, "queues": top, **more},
-    st.sampled_from(["default", "default", "default", "", "Default", "gpu"]),
-    _trees.map(lambda below: [{"name": "root", "queues": below}]) | _trees,
-    _some(placementrules=st.lists(_rules, max_size=2), limits=_user_limits,
-          nodesortpolicy=_some(type=st.sampled_from(["fair", "binpacking", "Fair"]),
-                               resourceweights=st.just({"vcore": -1}))),
-)  # fmt: skip
-_whole = st.lists(_partitions, min_size=1, max_size=2).map(lambda found: {"partitions": found})
-
-
-def _as_text(value: Any, spoilt: bool) -> str:
-    """Numbers and flags stand bare, as in JSON; `spoilt` writes texts bare too where they may."""
-    text = json.dumps(value, indent=1)
-    return text.replace('"max"', '"Max"', 1) if spoilt else text
-
-
-documents = st.builds(_as_text, _whole, st.sampled_from([False] * 9 + [True]))
+documents = st.integers(0, 2**32).map(lambda seed: _Maker(seed).text())
 
 
 def document_by_dnm(text: str) -> Seen:
@@ -272,7 +307,7 @@ def document_by_dnm(text: str) -> Seen:
     document that has one: they are left out here."""
     if check_text(text):
         return {"taken": False}
-    document = parse_document(text)
+    document = parse_tree(text)
     false_roots = {path for path in document.queues if path.endswith(".root")}
     assert document.refusal or not false_roots
     return _document_seen(
