@@ -95,7 +95,9 @@ def gather_demand(
     counted = {app.app_id for app in apps}
     beyond = {id(pod) for pod in sums.gang_members if pod.app_id not in counted}
     collector = Collector(config, facts.now, facts.claims, facts.stalled)
+    held = _held_by_scheduler(facts.yunikorn)
     for pod, count, why in _asking(sums.unbound, apps, beyond, facts.now):
+        why = why or held.get(pod.uid)
         queue = finder.find(pod) if pod.is_yunikorn else ""
         collector.add(pod, queue, why, count)
     groups, stalled = collector.groups()
@@ -107,6 +109,14 @@ def gather_demand(
         uncounted=collector.left_out(),
         stalled=stalled,
     )
+
+
+def _held_by_scheduler(yunikorn: YunikornView | None) -> Mapping[str, NotCounted]:
+    """Pod UID -> what the scheduler says of it that no node changes."""
+    if yunikorn is None:
+        return {}
+    held = dict.fromkeys(yunikorn.user_limited, NotCounted.USER_LIMIT)
+    return {**held, **dict.fromkeys(yunikorn.not_started, NotCounted.APPLICATIONS)}
 
 
 def pending_fingerprint(demand: Demand, queue: str) -> str:

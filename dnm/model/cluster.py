@@ -208,9 +208,13 @@ class BatchNode(Value):
 
 
 class YunikornView(Value):
-    """What the scheduler itself says: pod UID -> queue path; allocated and pending by path."""
+    """What the scheduler itself says: pod UID -> queue path; allocated and pending by path; and the
+    UIDs of pods that wait for their user's or group's limit (`user_limited`), or until their queue
+    may run another application (`not_started`)."""
 
     queue_of_pod: Mapping[str, str]
     allocated: Mapping[str, Resources]
     pending: Mapping[str, Resources]
     max: Mapping[str, Resources] = {}
+    user_limited: frozenset[str] = frozenset()
+    not_started: frozenset[str] = frozenset()

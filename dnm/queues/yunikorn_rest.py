@@ -24,8 +24,10 @@ from dnm.http.connection import Connection
 from dnm.model.cluster import YunikornView
 from dnm.model.errors import YunikornError
 from dnm.model.fault_points import fault_point
+from dnm.model.queue_path import is_under
 
 _LARGEST_ANSWER = 1 << 28  # bytes; /applications of 100,000 pods is some 50 MB
+_USER_QUOTA = "Not enough user quota"  # yunikorn-core, objects/application.go
 _JSON = {"Accept": "application/json"}
 T = TypeVar("T")
 
@@ -44,6 +46,8 @@ class _Queue(msgspec.Struct):
     allocated: Mapping[str, int] = msgspec.field(name="allocatedResource", default={})
     pending: Mapping[str, int] = msgspec.field(name="pendingResource", default={})
     max: Mapping[str, int] = msgspec.field(name="maxResource", default={})
+    max_applications: int = msgspec.field(name="maxRunningApps", default=0)  # 0: no limit
+    applications: int = msgspec.field(name="runningApps", default=0)
     children: list[_Queue] | None = None
 
 
@@ -55,12 +59,24 @@ class _Cluster(msgspec.Struct):
     builds: list[_Build] = msgspec.field(name="rmBuildInformation", default=[])
 
 
+class _LogEntry(msgspec.Struct):
+    message: str = ""
+    at: int = msgspec.field(name="lastOccurrence", default=0)  # nanoseconds
+
+
 class _Allocation(msgspec.Struct):
     key: str = msgspec.field(name="allocationKey", default="")
+    log: list[_LogEntry] | None = msgspec.field(name="allocationLog", default=None)
+
+    @property
+    def last_failure(self) -> str:
+        """Why the scheduler's last try was none; a try passes the user's quota first."""
+        return max(self.log, key=lambda entry: entry.at).message if self.log else ""
 
 
 class _Application(msgspec.Struct):
     queue: str = msgspec.field(name="queueName", default="")
+    state: str = msgspec.field(name="applicationState", default="")
     requests: list[_Allocation] | None = None
     allocations: list[_Allocation] | None = None
 
@@ -126,6 +142,13 @@ class YunikornClient:
         }
         return YunikornView(
             queue_of_pod=queue_of_pod,
+            user_limited=frozenset(
+                ask.key
+                for application in applications
+                for ask in application.requests or ()
+                if ask.last_failure == _USER_QUOTA
+            ),
+            not_started=frozenset(_not_started(queues, applications)),
             allocated={queue.queuename.lower(): queue.allocated for queue in queues},
             pending={queue.queuename.lower(): queue.pending for queue in queues},
             max={queue.queuename.lower(): queue.max for queue in queues},
@@ -163,6 +186,20 @@ class YunikornClient:
                 f"YuniKorn at {self.url} answers for {what} what dnm can't read ({error}); is that "
                 "the scheduler's own address (port 9080)?"
             ) from error
+
+
+def _not_started(queues: list[_Queue], applications: list[_Application]) -> Iterator[str]:
+    """Asks of applications that are accepted in a queue that runs as many as it, or one above it,
+    may: they are not even tried."""
+    full = {
+        queue.queuename.lower()
+        for queue in queues
+        if 0 < queue.max_applications <= queue.applications
+    }
+    for application in applications if full else ():
+        path = application.queue.lower()
+        if application.state == "Accepted" and any(is_under(path, queue) for queue in full):
+            yield from (ask.key for ask in application.requests or ())
 
 
 def _flat(root: _Queue) -> Iterator[_Queue]:

@@ -55,6 +55,47 @@ def test_the_view() -> None:
     ]
 
 
+def test_pods_that_their_users_limit_holds_back() -> None:
+    """By the scheduler's last try: its log of an ask has each message once, with its last time."""
+    quota = {"message": "Not enough queue quota", "lastOccurrence": 7, "count": 1}
+    user = {"message": "Not enough user quota", "lastOccurrence": 8, "count": 40}
+    asks = [
+        {"allocationKey": "user", "allocationLog": [user, quota]},
+        {"allocationKey": "queue", "allocationLog": [user, {**quota, "lastOccurrence": 9}]},
+        {"allocationKey": "new"},
+    ]
+    told = answer([{"queueName": "root.science", "requests": asks}])
+    with ScriptedServer([answer(QUEUES), told], closes=True) as server:
+        view = YunikornClient(server.url).read_view()
+    assert view.user_limited == {"user"} and set(view.queue_of_pod) == {"user", "queue", "new"}
+
+
+def test_pods_of_applications_that_may_not_start_yet() -> None:
+    """A queue above that is full holds them back too; a running application is none of them."""
+    queues = {
+        "queuename": "root",
+        "children": [
+            {
+                "queuename": "root.Science",
+                "maxRunningApps": 1,
+                "runningApps": 1,
+                "children": [{"queuename": "root.science.dynamic"}],
+            },
+            {"queuename": "root.other", "maxRunningApps": 2, "runningApps": 1},
+        ],
+    }
+    told = [
+        {"queueName": queue, "applicationState": state, "requests": [{"allocationKey": key}]}
+        for key, queue, state in (
+            ("waits", "root.science.dynamic", "Accepted"),
+            ("runs", "root.science.dynamic", "Running"),
+            ("may start", "root.other", "Accepted"),
+        )
+    ]
+    with ScriptedServer([answer(queues), answer(told)], closes=True) as server:
+        assert YunikornClient(server.url).read_view().not_started == {"waits"}
+
+
 def test_no_applications_at_all() -> None:
     with ScriptedServer([answer({"queuename": "root"}), answer(b"null")], closes=True) as server:
         assert YunikornClient(server.url).read_view().queue_of_pod == {}
@@ -153,3 +194,22 @@ def test_the_sandbox_says_the_same(sandbox: Sandbox) -> None:
     assert "is larger than maximum resource map[memory:320000000000 vcore:7000]" in reason
     assert client.read_checksum() == checksum_of(text)
     assert json.dumps(view.max["root"])
+
+
+@pytest.mark.parametrize(
+    ("told", "release"),
+    [("1.8.0", (1, 8)), ("v1.9.0-rc1", (1, 9)), ("1.10.2", (1, 10))],
+)
+def test_the_release_of_the_scheduler(told: str, release: tuple[int, int]) -> None:
+    clusters = [{"rmBuildInformation": [{"buildVersion": told}]}]
+    with ScriptedServer([answer(clusters)], closes=True) as server:
+        assert YunikornClient(server.url).read_version() == release
+
+
+@pytest.mark.parametrize("told", [[], [{}], [{"rmBuildInformation": [{"buildVersion": "latest"}]}]])
+def test_a_scheduler_that_does_not_tell_its_release(told: list[object]) -> None:
+    with (
+        ScriptedServer([answer(told)], closes=True) as server,
+        pytest.raises(YunikornError, match="does not tell its version"),
+    ):
+        YunikornClient(server.url).read_version()
