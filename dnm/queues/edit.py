@@ -134,8 +134,9 @@ def foresee(
     none."""
     source, tree = document.source, document.tree
     sections = dict(ledger.sections)
+    sections.pop(wants.instance_id, None)
     own = own_section(ledger, wants)
-    if own.queues or wants.instance_id in sections:
+    if own.queues:
         sections[wants.instance_id] = own
     lent = lent_amounts(sections.values())
     frozen = frozenset(

@@ -12,6 +12,7 @@ from dnm.model.quantity import INT64_MAX, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
 from dnm.model.queue_path import may_edit
 from dnm.queues.baselines import Baseline, current
+from dnm.queues.document import QueueDocument
 from dnm.queues.ledger import Lent, Section, lent_amounts
 from dnm.queues.tree import DocumentTree, LimitPlace
 
@@ -107,6 +108,18 @@ def held_of(
         elif not may_edit(queue, wants.allowed_prefixes):
             reasons.setdefault(queue, []).append("is outside allowed_queue_prefixes: left alone")
     return {queue: "; ".join(sentences) for queue, sentences in reasons.items()}
+
+
+def numbers_now(document: QueueDocument, instance: str) -> dict[str, QueueNumbers]:
+    """Returns every queue's numbers as document and ledger stand; no ledger, and the limits are all
+    baseline."""
+    tree, ledger = document.tree, document.ledger
+    known = {
+        place: Baseline(entry.baseline, parse_yunikorn(place.resource, entry.baseline))
+        for place, entry in ledger.entries.items()
+        if place in tree.places
+    }
+    return numbers_of(tree, known, {}, ledger.sections, instance)
 
 
 def numbers_of(

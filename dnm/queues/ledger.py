@@ -120,7 +120,10 @@ def _written(place: LimitPlace, baseline: str, lent: Lent) -> str:
 
 
 def encode_ledger(ledger: Ledger) -> str:
-    """Returns the text of the annotation; equal ledgers give equal texts."""
+    """Returns the text of the annotation. Equal ledgers give equal texts, and one that holds
+    nothing gives none: no annotation is left behind."""
+    if ledger == Ledger():
+        return ""
     amounts = [
         size
         for section in ledger.sections.values()
