@@ -138,6 +138,9 @@ def _judge_queue(before: Converted, sizing: QueueSizing) -> tuple[Converted, Que
     breaker = judge_breaker(known.config, before.registry, queue, demand, known.now)
     if breaker is None:
         return before, None
+    is_new = breaker != before.registry.breakers.get(queue)
+    if is_new and queue in known.facts.unscheduled:  # said, but not held against its pods
+        return before, _wait(queue, Reason.BREAKER, "for as long as YuniKorn does not answer")
     detail = f"{breaker.strikes} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
     if breaker.demand != demand:
         chance = next_chance(known.config, breaker)

@@ -23,6 +23,9 @@ class Facts(Value):
     running: frozenset[ConverterProcess]
     sees_all_pods: bool = True  # False: some namespaces could not be read
     ended: Mapping[str, Ended] = {}  # request or node -> how its converter ended, or goes on
+    # Queues with pods that wait while their scheduler does not answer: what they leave unused says
+    # nothing about them.
+    unscheduled: frozenset[str] = frozenset()
 
     def is_in_service(self, name: str) -> bool | None:
         """Whether Slurm has the node in service; None is unknown."""

@@ -15,6 +15,7 @@ from dnm.model.cluster import PodList, QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import QueueError
 from dnm.model.plan import Snapshot
+from dnm.model.queue_path import is_under
 from dnm.model.registry import Registry, StalledPods
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import LONGEST_BACKOFF
@@ -119,7 +120,15 @@ def _facts(snapshot: Snapshot, demand: Demand | None) -> Facts:
         sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide and not pods.unreadable,
         running=snapshot.running_converters,
         ended=snapshot.ended,
+        unscheduled=_unscheduled(snapshot, demand),
     )
+
+
+def _unscheduled(snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
+    if demand is None or not isinstance(snapshot.yunikorn, Unreadable):
+        return frozenset()
+    waiting = {group.queue for group in demand.groups}
+    return frozenset(q for q in demand.queues if any(is_under(one, q) for one in waiting))
 
 
 def without_future(config: Config, registry: Registry, now: datetime) -> Registry:

@@ -26,6 +26,7 @@ from dnm.plan.facts import Facts
 
 MAX_ATTEMPTS = 3
 _UNSEEN_PODS = "not all pods could be read (it needs list on pods, cluster-wide)"
+_NO_SCHEDULER = "its time does not count while YuniKorn, which its pods wait for, does not answer"
 
 
 class NodeTransition(Value):
@@ -147,6 +148,9 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
         # Pods of a dead node stay Terminating until a person removes them.
         detail = "" if node.is_ready else f"but it is NotReady; kubectl describe node {name}"
         return _becomes(name, used, Verdict.KEEP, Reason.IN_USE, detail)
+    if entry.queue in facts.unscheduled:
+        waits = _with(entry, idle_since=None)
+        return _becomes(name, waits, Verdict.KEEP, Reason.IDLE, _NO_SCHEDULER)
     return _idle(config, name, entry, facts.now)
 
 

@@ -91,6 +91,18 @@ def test_what_is_not_known_starts_nothing(world: World, reason: Reason) -> None:
     assert not converted.requests and converted.registry.last_conversion is None
 
 
+def test_while_the_scheduler_is_away_unused_nodes_trip_no_breaker() -> None:
+    """Nor is more lent: the next run that can ask it decides."""
+    world = World().with_pods(*pods(2)).set(yunikorn=UNREAD)
+    for number in range(3):
+        world.lent(f"a00{number}", Phase.SERVING, since=NOW - timedelta(hours=1))
+        world.node(f"a00{number}", is_cordoned=True)
+    converted = world.converted()
+    assert converted.verdicts[QUEUE].reason is Reason.BREAKER
+    assert "YuniKorn does not answer" in converted.verdicts[QUEUE].sentence
+    assert not converted.registry.breakers and not converted.requests
+
+
 def test_a_breaker_that_unused_nodes_trip_stops_only_conversions_for_pods() -> None:
     world = World().with_pods(*pods(2))
     for number in range(3):

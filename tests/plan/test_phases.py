@@ -218,6 +218,15 @@ def test_nodes_that_could_not_be_read_move_nothing(phase: Phase) -> None:
     assert not step.wants_release and not step.wants_return
 
 
+def test_while_the_scheduler_is_away_a_node_is_not_idle_for_pods_that_wait_for_it() -> None:
+    seen = facts([a_node()], unscheduled=frozenset([a_lent_node().queue]))
+    step = advance_node(a_config(), "a001", a_lent_node(idle_since=LONG_AGO), seen)
+    assert step.entry is not None and step.entry.idle_since is None
+    assert not step.wants_release and "YuniKorn" in step.verdict.sentence
+    other = facts([a_node()], unscheduled=frozenset(["root.other"]))
+    assert advance_node(a_config(), "a001", a_lent_node(idle_since=LONG_AGO), other).wants_release
+
+
 def test_unreadable_pods_restart_the_idle_clock() -> None:
     seen = Facts(
         now=NOW, nodes={"a001": a_node()}, batch={}, working_pods=None, running=frozenset()
