@@ -166,7 +166,8 @@ class Plan(Value):
     queues: tuple[QueueVerdict, ...] = ()
     notes: tuple[str, ...] = ()  # reported, not failed: a re-applied manifest, a floor
     errors: tuple[str, ...] = ()  # reads that failed, questions that wait for a person
-    status: dict[str, QueueStatus] = {}  # by monitored queue
+    status: dict[str, QueueStatus] = {}  # by monitored queue, as the run leaves it
+    seen: dict[str, QueueStatus] = {}  # as it is before that
     diff: str = ""  # of the queue document, unified
     needs_person: bool = False
 

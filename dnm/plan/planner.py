@@ -32,7 +32,7 @@ from dnm.plan.known import gather_known
 from dnm.plan.limits import plan_limits
 from dnm.plan.returns import plan_returns
 from dnm.plan.standing_limits import judge_limits
-from dnm.plan.status import queue_statuses
+from dnm.plan.status import queue_statuses, seen_statuses
 
 
 def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
@@ -68,6 +68,7 @@ def fold_plan(converted: Converted) -> Plan:
         notes=(*advanced.notes, *(limits.edit.notes if limits.edit else ())),
         errors=tuple(dict.fromkeys(filter(None, errors))),
         status=status,
+        seen=seen_statuses(known),
         diff=limits.diff,
         needs_person=bool(question),
     )

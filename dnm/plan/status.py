@@ -3,27 +3,52 @@ from. Pure."""
 
 from __future__ import annotations
 
+import msgspec
+
+from dnm.model.cluster import QueueLimits
+from dnm.model.queue_edit import QueueNumbers
 from dnm.model.registry import QueueStatus
 from dnm.plan.conversions import Converted
+from dnm.plan.known import Known
+from dnm.queues.edit_report import numbers_now
 
 
 def queue_statuses(converted: Converted) -> dict[str, QueueStatus]:
-    """By monitored queue."""
-    queues = converted.known.config.queues
-    return {queue: _status(converted, queue) for queue in queues}
-
-
-def _status(converted: Converted, queue: str) -> QueueStatus:
+    """By monitored queue, as the run leaves them."""
     planned = converted.limits
-    known, edit = planned.known, planned.edit
+    edit, known = planned.edit, planned.known
+    statuses = {}
+    for queue in known.config.queues:
+        numbers = edit.numbers.get(queue) if edit else None
+        status = _status(known, queue, planned.limits.get(queue), numbers)
+        verdict = converted.verdicts.get(queue)
+        held = edit.held.get(queue) if edit else None
+        statuses[queue] = msgspec.structs.replace(
+            status,
+            verdict=verdict.verdict.value if verdict else "",
+            reason="; ".join(filter(None, [verdict.sentence if verdict else "", held or ""])),
+        )
+    return statuses
+
+
+def seen_statuses(known: Known) -> dict[str, QueueStatus]:
+    """By monitored queue, as they are: the limits in the document, what the ledger says of them,
+    and what the pods use and want now. Verdicts are those of the last run."""
+    document, instance = known.document, known.config.instance_id
+    is_told = document is not None and not document.ledger_problem
+    numbers = numbers_now(document, instance) if document and is_told else {}
+    return {
+        queue: _status(known, queue, known.limits.get(queue), numbers.get(queue))
+        for queue in known.config.queues
+    }
+
+
+def _status(
+    known: Known, queue: str, limits: QueueLimits | None, numbers: QueueNumbers | None
+) -> QueueStatus:
+    """Where the document could not be judged, the numbers of the last run stand: the ledger is
+    rebuilt from them if it is lost."""
     demand = known.demand.queues.get(queue) if known.demand else None
-    numbers = edit.numbers.get(queue) if edit else None
-    limits = planned.limits.get(queue)
-    verdict = converted.verdicts.get(queue)
-    held = edit.held.get(queue) if edit else None
-    sentences = [verdict.sentence if verdict else "", held or ""]
-    # Where the document could not be judged, the numbers of the last run stand: the ledger is
-    # rebuilt from them if it is lost.
     last = known.registry.last_run.queues.get(queue)
     is_known = numbers is not None or last is None
     return QueueStatus(
@@ -33,7 +58,7 @@ def _status(converted: Converted, queue: str) -> QueueStatus:
         used=dict(demand.used) if demand else {},
         pending=dict(demand.pending) if demand else {},
         pending_pods=demand.pending_pods if demand else 0,
-        verdict=verdict.verdict.value if verdict else "",
-        reason="; ".join(filter(None, sentences)),
+        verdict=last.verdict if last else "",
+        reason=last.reason if last else "",
         is_judged=numbers is not None or (last is not None and last.is_judged),
     )

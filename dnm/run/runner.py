@@ -127,16 +127,13 @@ def plan_pass(config: Config, environ: Mapping[str, str], clock: Clock = wall_cl
 def live_registry(
     config: Config, environ: Mapping[str, str]
 ) -> tuple[Registry, int, tuple[str, ...]]:
-    """`dnm status --live`: the registry as a run would find it now, the exit code and the errors
-    that it stands for."""
+    """`dnm status --live`: the record with the queues as they are now, the exit code and the errors
+    of a run now. What such a run would do is `dnm plan`'s to say."""
     result = plan_pass(config, environ)
-    plan = result.plan
-    seen = msgspec.structs.replace(
-        plan.registry.last_run,
-        queues=dict(plan.status),
-        nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
-    )
-    return msgspec.structs.replace(plan.registry, last_run=seen), result.exit_code, plan.errors
+    registry = load_registry(config, wall_clock())
+    seen = msgspec.structs.replace(registry.last_run, queues=dict(result.plan.seen))
+    registry = msgspec.structs.replace(registry, last_run=seen)
+    return registry, result.exit_code, result.plan.errors
 
 
 def run_pass(

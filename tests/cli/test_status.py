@@ -38,6 +38,21 @@ def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site)
     assert document["queues"][0]["lent"]["vcore"] == 256_000
 
 
+def test_live_status_tells_what_is_and_not_what_a_run_would_do(
+    sandbox: Sandbox, site: Site
+) -> None:
+    """A run would ask for a node."""
+    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="8", memory="16G")
+    plan = json.loads(site.command("plan", "-o", "json").stdout)
+    assert [action["action"] for action in plan["actions"]] == ["StartConversion"]
+    shown = site.command("status", "--live", COLUMNS="200").stdout
+    assert "coming" not in shown and "all: 0 of" in shown
+    live = json.loads(site.command("status", "--live", "-o", "json").stdout)
+    assert live["requests"] == live["nodes"] == []
+    (queue,) = [one for one in live["queues"] if one["queue"] == QUEUE]
+    assert queue["pending_pods"] == 40 and queue["limit"] == queue["baseline"]
+
+
 def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> None:
     site.command("run")
     sandbox.fault("status", path="/pods", code=403)
