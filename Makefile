@@ -6,13 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: mutants help demo test lint audit real test-real bench bench-economy soak packages clean
+.PHONY: mutants help demo test lint audit real test-real bench bench-real bench-economy soak packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
 	@echo "make test           everything but the real servers"
 	@echo "make test-real      dnm on real servers: kube-apiserver, YuniKorn, Slurm; builds them once"
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
+	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
 	@echo "make bench-economy  four policies over six workloads of a week, measured"
 	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
@@ -52,6 +53,9 @@ test-real: real
 bench: $(STAMP) packages
 	$(BIN)/python -m tests.bench.startup
 	$(BIN)/python -m tests.bench
+
+bench-real: real
+	$(BIN)/python -m tests.real bench
 
 bench-economy: $(STAMP)
 	$(BIN)/python -m tests.economy

@@ -28,6 +28,7 @@ from tests.bench.report import (
     KUBECTL,
     PLAIN,
     PLAN,
+    REAL_SERVER,
     RUN,
     find_misses,
     write_report,
@@ -163,7 +164,10 @@ def main() -> int:
     print(page)
     if not options.quick:
         options.output.mkdir(exist_ok=True)
-        (options.output / "bench.md").write_text(page)
+        path = options.output / "bench.md"
+        before = path.read_text() if path.exists() else ""
+        _, heading, rest = before.partition(REAL_SERVER)
+        path.write_text(page + (f"\n{heading}{rest}" if heading else ""))
         (options.output / "bench.svg").write_text(draw(results))
     for miss in misses:
         print(f"missed: {miss}", file=sys.stderr)

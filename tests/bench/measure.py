@@ -13,7 +13,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,15 @@ class MeasureError(Exception):
 
 
 def run_once(command: Command, server: str) -> Sample:
-    """Wall clock, CPU and peak memory by wait4; raises MeasureError if it fails."""
+    """What it cost, and what it asked of the server that counts. Raises MeasureError."""
     _served(server)
+    sample = run_command(command)
+    requests, bytes_read = _served(server)
+    return replace(sample, requests=requests, bytes_read=bytes_read)
+
+
+def run_command(command: Command) -> Sample:
+    """Wall clock, CPU and peak memory by wait4; raises MeasureError if it fails."""
     start = time.perf_counter()
     process = subprocess.Popen(
         list(command.arguments),
@@ -61,14 +68,7 @@ def run_once(command: Command, server: str) -> Sample:
     if process.returncode not in command.exit_codes:
         text = complaint.decode(errors="replace")[-2000:]
         raise MeasureError(f"{command.name} ended with {process.returncode}: {text}")
-    served = _served(server)
-    return Sample(
-        wall=wall,
-        cpu=usage.ru_utime + usage.ru_stime,
-        peak_bytes=usage.ru_maxrss * 1024,
-        requests=served[0],
-        bytes_read=served[1],
-    )
+    return Sample(wall=wall, cpu=usage.ru_utime + usage.ru_stime, peak_bytes=usage.ru_maxrss * 1024)
 
 
 def _served(server: str) -> tuple[int, int]:

@@ -67,6 +67,9 @@ def find_misses(results: Results) -> list[str]:
     return misses
 
 
+REAL_SERVER = "## On a real API server"  # the last part of the page: `make bench-real` writes it
+
+
 def write_report(results: Results, setting: Sequence[str], more: Sequence[str]) -> str:
     """The page. `setting` says where it was measured, `more` are further lines."""
     parts = [

@@ -76,8 +76,8 @@ def _defined(node: ast.stmt) -> set[str]:
 
 @cache
 def all_names() -> frozenset[str]:
-    """The same of the whole of dnm, methods and fields by their own name too."""
-    names = {
-        name for path in ROOT.glob("dnm/**/*.py") for name in names_in(str(path.relative_to(ROOT)))
-    }
+    """The same of the whole of dnm, methods and fields by their own name too; and the stories on
+    real servers."""
+    paths = [*ROOT.glob("dnm/**/*.py"), *ROOT.glob("tests/real/test_*.py")]
+    names = {name for path in paths for name in names_in(str(path.relative_to(ROOT)))}
     return frozenset(names | {name.rpartition(".")[2] for name in names})

@@ -4,6 +4,7 @@ python -m tests.real build          builds the servers, once
 python -m tests.real up [VERSION]   a cluster to play with, until Ctrl-C; YuniKorn's version
 python -m tests.real shell [...]    a shell, or a command, in the cluster that is up
 python -m tests.real test [...]     pytest on tests/real, with pytest's own options
+python -m tests.real bench          a large cluster, measured; writes docs/bench.md
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.real.rig import Rig
 
 def main(arguments: list[str]) -> int:
     verb, rest = (arguments or [""])[0], arguments[1:]
-    inside: dict[str, Callable[[list[str]], int]] = {"up": up, "test": test}
+    inside: dict[str, Callable[[list[str]], int]] = {"up": up, "test": test, "bench": bench}
     try:
         if verb == "build":
             build()
@@ -60,6 +61,12 @@ def up(arguments: list[str]) -> int:
                         raise RigError(f"{server.name} has ended, see {server.log}")
         except KeyboardInterrupt:
             return 0
+
+
+def bench(arguments: list[str]) -> int:
+    from tests.real.bench import measure  # what it imports is only needed here
+
+    return measure()
 
 
 def test(arguments: list[str]) -> int:

@@ -45,12 +45,17 @@ class Api:
             self.context.load_cert_chain(f"{keys}/{name}.crt", f"{keys}/{name}.key")
 
     def ask(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        kind: str = "application/json",
+        **headers: str,
     ) -> bytes:
         """Raises ApiError for an answer of 400 and above, OSError where there is none."""
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         request = urllib.request.Request(
-            self.url + path, data=content, method=method, headers={"Content-Type": kind}
+            self.url + path, data=content, method=method, headers={"Content-Type": kind, **headers}
         )
         try:
             with urllib.request.urlopen(request, timeout=30, context=self.context) as answer:
@@ -78,9 +83,9 @@ class Api:
             if error.code != 404:
                 raise
 
-    def answers(self, path: str) -> bool:
+    def answers(self, path: str, **headers: str) -> bool:
         try:
-            self.ask("GET", path)
+            self.ask("GET", path, **headers)
         except (OSError, ApiError):
             return False
         return True

@@ -19,18 +19,20 @@ Answer = subprocess.CompletedProcess[str]
 
 
 class Site:
-    """`settings` are keys of the ini; `sections` further sections as they stand there."""
+    """`settings` are keys of the ini; `sections` further sections as they stand there. `server`:
+    the API server as seen from the site's host."""
 
     def __init__(
         self, rig: Rig, directory: Path, kubeconfig: Path, *, machines: Sequence[str] = (),
-        sections: str = "", queue_map: Mapping[str, str] = QUEUE_MAP, **settings: object,
+        sections: str = "", server: str = "", queue_map: Mapping[str, str] = QUEUE_MAP,
+        **settings: object,
     ) -> None:  # fmt: skip
         self.rig = rig
         self.directory = directory
         directory.mkdir(parents=True, mode=0o755)
         self.machines = Machines(directory)
         names = machines or [f"a{number:03}" for number in range(1, 9)]
-        converter = write_converter(directory, rig.api.url, rig.keys, names)
+        converter = write_converter(directory, server or rig.api.url, rig.keys, names)
         values = {
             "monitored_namespaces": ", ".join(queue_map),
             "namespace_queue_paths": directory / "map.json",

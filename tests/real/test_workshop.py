@@ -37,4 +37,5 @@ def test_a_workshop_gets_four_nodes_and_gives_them_back(
     site.run_until(site.has_given_back, "every node is back")
     assert rig.queues_text() == QUEUES
     assert rig.nodes() == {"k1", "k2"}
+    assert not rig.has_ledger()
     assert rig.queue(DEV)["maxResource"] == {"vcore": 100_000, "memory": 400 * 2**30}

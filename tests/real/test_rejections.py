@@ -1,0 +1,128 @@
+"""Pods that the scheduler refuses or lets wait for ever: no node is lent for them, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tests.real.conftest import MakeSite
+from tests.real.http_api import Json
+from tests.real.pod_kinds import gang
+from tests.real.rig import QUEUES, Rig
+from tests.real.site import Site, pod
+from tests.real.versions import YUNIKORNS
+
+DEV = "root.research.services.dev"
+NOTEBOOK = "root.research.services.notebook"
+
+
+@pytest.fixture(params=YUNIKORNS)
+def either_rig(request: pytest.FixtureRequest, rig: Rig) -> Rig:
+    rig.use_yunikorn(request.param)
+    return rig
+
+
+def make(rig: Rig, namespace: str, pods: Sequence[Json]) -> None:
+    for manifest in pods:
+        rig.api.post(f"/api/v1/namespaces/{namespace}/pods", manifest)
+
+
+def phases(rig: Rig, namespace: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in rig.pods(namespace):
+        phase = one["status"].get("phase", "Pending")
+        found[phase] = found.get(phase, 0) + 1
+    return found
+
+
+def says(site: Site, queue: str) -> str:
+    """All that the plan says of a queue and its pods, in text and JSON."""
+    answer = site.dnm("plan")
+    print(answer.stdout, answer.stderr)
+    return answer.stdout
+
+
+def assert_no_node_is_lent(site: Site) -> None:
+    for _ in range(3):
+        site.dnm("run")
+    assert not [call for call in site.calls if "--set" in call]
+
+
+def rests_at(rig: Rig, namespace: str, wanted: dict[str, int]) -> Callable[[], bool]:
+    return lambda: phases(rig, namespace) == wanted
+
+
+def test_a_gang_larger_than_its_queue_is_rejected_at_once(
+    either_rig: Rig, make_site: MakeSite
+) -> None:
+    """60 vcore where the queue has 48: YuniKorn fails the pods, and nothing is pending."""
+    make(either_rig, "notebook", gang("wide", 6, 2, "10")(NOTEBOOK))
+    either_rig.wait_for(rests_at(either_rig, "notebook", {"Failed": 2}), "the gang is rejected")
+    reasons = {one["status"].get("reason") for one in either_rig.pods("notebook")}
+    assert reasons == {"ApplicationRejected"}
+    site = make_site()
+    assert_no_node_is_lent(site)
+    assert f"queue {NOTEBOOK}: keep" in says(site, NOTEBOOK)
+
+
+def test_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> None:
+    """Where no placement rule makes the queue."""
+    rule = "      - name: tag\n        value: namespace\n        create: true\n"
+    assert rule in QUEUES
+    either_rig.write_queues(QUEUES.replace(rule, ""))
+    make(either_rig, "dev", [pod("lost", "root.research.nowhere", "4", "4Gi")])
+    either_rig.wait_for(rests_at(either_rig, "dev", {"Failed": 1}), "the pod is rejected")
+    site = make_site()
+    assert_no_node_is_lent(site)
+    assert f"queue {DEV}: keep" in says(site, DEV)
+
+
+def test_a_user_limit_is_no_want_of_nodes(either_rig: Rig, make_site: MakeSite) -> None:
+    """16 vcore for each user, and ten pods of 5 vcore of one of them: three run, and no node would
+    let a fourth run, although the queue's 48 are too few for all."""
+    make(either_rig, "notebook", [pod(f"n{one}", NOTEBOOK, "5", "1Gi") for one in range(10)])
+    wanted = {"Running": 3, "Pending": 7}
+    either_rig.wait_for(rests_at(either_rig, "notebook", wanted), "three pods run")
+    site = make_site()
+    assert_no_node_is_lent(site)
+    assert "held back by a user or group limit" in says(site, NOTEBOOK)
+
+
+def test_more_applications_than_the_queue_may_run(either_rig: Rig, make_site: MakeSite) -> None:
+    """maxapplications 1: the second application waits, and a node would not help it."""
+    either_rig.write_queues(
+        QUEUES.replace(
+            "                  - name: dev            # workshops\n",
+            "                  - name: dev            # workshops\n"
+            "                    maxapplications: 1\n",
+        )
+    )
+    either_rig.wait_for(lambda: either_rig.queue(DEV).get("maxRunningApps") == 1, "it is in force")
+    make(either_rig, "dev", [pod(f"d{one}", DEV, "60", "8Gi") for one in range(2)])
+    wanted = {"Running": 1, "Pending": 1}
+    either_rig.wait_for(rests_at(either_rig, "dev", wanted), "one pod runs")
+    site = make_site()
+    assert_no_node_is_lent(site)
+    said = says(site, DEV)
+    assert "maxapplications" in said
+
+
+def test_a_quota_of_zero(either_rig: Rig, make_site: MakeSite) -> None:
+    """No vcore but some memory admits no pod that asks for vcore; nodes raise it, and it is a wall
+    only where dnm may not."""
+    text = QUEUES.replace(
+        "                        memory: 400Gi\n                        vcore: 100\n",
+        "                        memory: 400Gi\n                        vcore: 0\n",
+    )
+    assert text != QUEUES
+    either_rig.write_queues(text)
+    limit = {"vcore": 0, "memory": 400 * 2**30}
+    either_rig.wait_for(lambda: either_rig.queue(DEV).get("maxResource") == limit, "in force")
+    make(either_rig, "dev", [pod(f"d{one}", DEV, "4", "8Gi") for one in range(2)])
+    site = make_site()
+    site.run_until(rests_at(either_rig, "dev", {"Running": 2}), "the pods run on a lent node")
+    assert len(site.lent) == 1
+    either_rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    site.run_until(site.has_given_back, "the node is back")
+    assert either_rig.queues_text() == text
