@@ -14,6 +14,7 @@ from dnm.model.cluster import Node, PodList, YunikornView
 from dnm.model.config import Config
 from dnm.model.plan import Snapshot
 from dnm.model.printable import count_of
+from dnm.model.queue_path import is_under
 from dnm.model.value import Resources, Unreadable
 from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.document import QueueDocument
@@ -139,7 +140,7 @@ def _compare_sums(
             )
             if _differs(theirs.get(path, {}), mine)
         ]
-        left_out = sum(one.count for one in own.uncounted if f"{one.queue}.".startswith(f"{path}."))
+        left_out = sum(one.count for one in own.uncounted if is_under(one.queue, path))
         for text in differing:
             remedy = _IF_IT_STAYS
             if left_out and text.startswith("it has pending"):

@@ -10,8 +10,9 @@ import copy
 from collections.abc import Iterator, Mapping
 
 from dnm.model.errors import QueueError
+from dnm.model.queue_path import lineage
 from dnm.model.value import Value
-from dnm.queues.schema import Partition, Quantities, Quantity, Queue, SchedulerConfig
+from dnm.queues.schema import Quantities, Quantity, Queue, SchedulerConfig
 from dnm.queues.tree import DocumentTree, LimitPlace, read_tree
 from dnm.queues.validation import default_partition, root_of
 from dnm.queues.yaml_nodes import YamlNode, digits_of
@@ -72,46 +73,51 @@ def why_not_changeable(tree: DocumentTree, place: LimitPlace) -> str:
 
 
 def _with_texts(scheduler: SchedulerConfig, texts: Mapping[LimitPlace, str]) -> SchedulerConfig:
-    """A copy of the queues of the default partition with other numbers; the rest is shared."""
+    """A copy of the default partition's queues that change; all else is shared."""
     partition = default_partition(scheduler)
     assert partition is not None
+    changes: dict[str, dict[str, dict[str, str]]] = {}  # queue -> kind -> resource -> text
+    for place, text in texts.items():
+        for path in lineage(place.queue):
+            changes.setdefault(path, {})
+        changes[place.queue].setdefault(place.kind, {})[place.resource] = text
     root = root_of(partition)
-    queues = [_queue_with(queue, "root", texts) for queue in root.queues or []]
+    queues = _queues_with(root, "root", changes)
     if partition.queues and partition.queues[0] is root:
         root = copy.copy(root)
         root.queues = queues
         queues = [root]
-    changed: Partition = copy.copy(partition)
+    changed = copy.copy(partition)
     changed.queues = queues
-    others = [changed if one is partition else one for one in scheduler.partitions or []]
     made = copy.copy(scheduler)
-    made.partitions = others
+    made.partitions = [changed if one is partition else one for one in scheduler.partitions or []]
     return made
 
 
-def _queue_with(queue: Queue, parent: str, texts: Mapping[LimitPlace, str]) -> Queue:
-    path = f"{parent}.{queue.name.lower()}"
+def _queues_with(
+    parent: Queue, path: str, changes: Mapping[str, Mapping[str, Mapping[str, str]]]
+) -> list[Queue]:
+    """The queues below a parent, those that change copied."""
+    return [
+        _queue_with(queue, below, changes) if below in changes else queue
+        for queue in parent.queues or []
+        for below in (f"{path}.{queue.name.lower()}",)
+    ]
+
+
+def _queue_with(
+    queue: Queue, path: str, changes: Mapping[str, Mapping[str, Mapping[str, str]]]
+) -> Queue:
     made = copy.copy(queue)
     made.resources = copy.copy(queue.resources)
-    made.resources.max = _quantities_with(queue.resources.max, path, "max", texts)
-    made.resources.guaranteed = _quantities_with(
-        queue.resources.guaranteed, path, "guaranteed", texts
-    )
+    for kind, texts in changes[path].items():
+        quantities: Quantities = dict(getattr(queue.resources, kind))
+        for resource, text in texts.items():
+            before = quantities[resource]
+            quantities[resource] = Quantity(text, before.node, before.is_shared)
+        setattr(made.resources, kind, quantities)
     if queue.queues:
-        made.queues = [_queue_with(child, path, texts) for child in queue.queues]
-    return made
-
-
-def _quantities_with(
-    quantities: Quantities | None, path: str, kind: str, texts: Mapping[LimitPlace, str]
-) -> Quantities | None:
-    if quantities is None:
-        return None
-    made = dict(quantities)
-    for resource, quantity in quantities.items():
-        text = texts.get(LimitPlace(path, kind, resource))
-        if text is not None:
-            made[resource] = Quantity(text, quantity.node, quantity.is_shared)
+        made.queues = _queues_with(queue, path, changes)
     return made
 
 

@@ -60,6 +60,25 @@ def test_a_manifest_with_one_new_number_is_known_by_the_others() -> None:
     assert edit(again.text, again.ledger, {}).text == manifest
 
 
+def test_one_number_back_at_its_baseline_leaves_the_others_as_they_were_written() -> None:
+    made = lend(TREE, TWO, adjust_guaranteed=False)
+    by_hand = change(made.text, "max: {vcore: 336,", "max: {vcore: 80,")
+    again = edit(by_hand, made.ledger, TWO, adjust_guaranteed=False)
+    assert again.text == made.text
+    assert [(one.kind, one.resource, one.after) for one in again.changes] == [
+        ("max", "vcore", "336")
+    ]
+
+
+def test_a_total_of_just_what_is_lent_is_a_baseline_of_nothing() -> None:
+    made = lend(TREE, TWO)
+    text = change(made.text, "max: {vcore: 336,", "max: {vcore: 256,")
+    text = change(text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 256,")
+    again = edit(text, made.ledger, TWO)
+    assert again.text == text and not again.held and not again.limits[A].fixed
+    assert again.numbers[A].baseline["vcore"] == 0
+
+
 def test_any_other_value_is_a_persons_new_total() -> None:
     made = lend(TREE, TWO)
     edited = change(made.text, "max: {vcore: 336, memory: 832G}", "max: {vcore: 300, memory: 832G}")
@@ -221,3 +240,19 @@ def test_both_ledgers_are_lost_and_both_instances_find_themselves() -> None:
             text, ledger = made.text, made.ledger
         assert text == both.text
         assert amounts_in(ledger) == amounts_in(both.ledger)
+
+
+def test_a_lost_ledger_and_a_guarantee_smaller_than_what_was_lent_is_asked_about() -> None:
+    made = lend(TREE, TWO)
+    text = change(made.text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 9,")
+    was = remember(made.text, lent={A: made.numbers[A].lent}, baseline_text=TREE)
+    asked = edit(text, "", TWO, remembered=was)
+    assert f"guaranteed vcore of {A} is less than them" in asked.refusal
+
+
+def test_a_manifest_after_a_shrink_that_was_held_is_no_news() -> None:
+    made = lend(TREE, ONE)
+    held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}})
+    assert limit(held, A) == "150"
+    applied = edit(TREE, held.ledger, {})
+    assert applied.text == TREE and applied.notes == ()

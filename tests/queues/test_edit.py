@@ -9,6 +9,7 @@ from dnm.model.value import Resources
 from dnm.queues.document import read_document
 from dnm.queues.edit import (
     ANNOTATIONS_LIMIT,
+    DATA_LIMIT,
     edit_document,
     edit_source,
     foresee_edit,
@@ -214,3 +215,42 @@ def test_a_full_ledger_may_still_shrink_and_an_invalid_document_may_not() -> Non
     invalid = read(change(TREE, "max: {vcore: 80,", "max: {vcore: 8000,"))
     refused = foresee_edit(invalid, asked)
     assert why_no_shrink(invalid, refused) == refused.edit.refusal != ""
+
+
+def test_two_states_that_are_not_told_are_not_the_same() -> None:
+    untold = resolve_document(config_map(TREE, resource_version=""), None)
+    planned = edit_source(untold, wants(ONE, remembered=remember(TREE)))
+    assert planned.planned_on is None
+    assert edit_source(untold, wants(ONE, remembered=remember(TREE)), planned) is not planned
+
+
+def test_an_instance_that_lends_nothing_keeps_what_it_recorded() -> None:
+    made = lend(TREE, ONE)
+    back = edit(made.text, made.ledger, {})
+    assert not edit(back.text, back.ledger, {}, adjust_guaranteed=False).is_changed
+
+
+def test_a_limit_that_could_not_grow_is_known_by_the_next_run() -> None:
+    """A zero above forbids growth: the limit stands at its baseline while nodes are lent."""
+    closed = change(TREE, "max: {vcore: 1000, memory: 4T}", "max: {vcore: 0, memory: 4T}")
+    closed = change(closed, "guaranteed: {vcore: 40, memory: 100G}", "guaranteed: {memory: 100G}")
+    closed = change(closed, "max: {vcore: 80, memory: 320G}", "max: {vcore: 0, memory: 320G}")
+    closed = change(closed, "guaranteed: {vcore: 8, memory: 32G}", "guaranteed: {memory: 32G}")
+    closed = change(closed, "max: {vcore: 64, memory: 256G}", "max: {vcore: 0, memory: 256G}")
+    made = lend(closed, ONE)
+    again = edit(made.text, made.ledger, ONE)
+    assert not again.refusal and not again.is_changed and not again.notes
+    back = edit(made.text, made.ledger, {})
+    assert back.text == closed
+
+
+def test_a_config_map_beyond_its_size_may_still_shrink() -> None:
+    made = lend(TREE, TWO)
+    data = {"queues.yaml": made.text, "other": "x" * DATA_LIMIT}
+    full = config_map("", made.ledger, data=data)
+    less = edit_source(resolve_document(full, None), wants({}))
+    assert not less.refusal and less.text == TREE
+    more = edit_source(
+        resolve_document(full, None), wants(nodes_of(A, *(f"n{n}" for n in range(1, 9))))
+    )
+    assert "Kubernetes allows" in more.refusal

@@ -115,3 +115,74 @@ def test_growth_that_a_zero_above_forbids_is_refused() -> None:
     made = lend(text, ONE)
     assert limit(made, A) == "0" and limit(made, A, "pods") == "115"
     assert "the max of a queue above it is 0" in made.held[A]
+
+
+# --- through a queue that has no limits of its own, and below one that stays ----------------------
+
+DEEP = """\
+partitions:
+  - name: default
+    queues:
+      - name: root
+        queues:
+          - name: s
+            resources:
+              guaranteed: {vcore: 60}
+              max: {vcore: 1000}
+            queues:
+              - name: mid
+                queues:
+                  - name: x
+                    resources: {guaranteed: {vcore: 16}, max: {vcore: 80}}
+                  - name: z
+                    resources: {guaranteed: {vcore: 40}, max: {vcore: 100}}
+"""
+X, Z = "root.s.mid.x", "root.s.mid.z"
+CORES: Resources = {"vcore": 128_000}
+TWO_IN_X = nodes_of(X, "n1", "n2", size=CORES)
+
+
+def test_a_shrink_stops_at_queues_below_one_without_limits() -> None:
+    made = lend(DEEP, TWO_IN_X)
+    text = change(made.text, "guaranteed: {vcore: 272}", "guaranteed: {vcore: 9}")
+    text = change(
+        text,
+        "{guaranteed: {vcore: 40}, max: {vcore: 100}}",
+        "{guaranteed: {vcore: 240}, max: {vcore: 1200}}",
+    )
+    less = edit(text, made.ledger, nodes_of(X, "n1", size=CORES))
+    assert not less.refusal
+    assert limit(less, "root.s", kind="guaranteed") == "249"
+    assert limit(less, "root.s") == "1200"
+    assert "249 is guaranteed to the queues below it" in less.held["root.s"]
+    assert "1200 is the limit of a queue below it" in less.held["root.s"]
+
+
+def below_a_limit_that_stays() -> tuple[str, str]:
+    """`mid` and `x` were set below what is lent, so they stay; `z` gets a node."""
+    narrow = change(
+        DEEP, "- name: mid\n", "- name: mid\n                resources: {max: {vcore: 300}}\n"
+    )
+    made = lend(narrow, TWO_IN_X)
+    text = change(made.text, "max: {vcore: 556}", "max: {vcore: 200}")
+    return change(
+        text,
+        "{guaranteed: {vcore: 272}, max: {vcore: 336}}",
+        "{guaranteed: {vcore: 40}, max: {vcore: 150}}",
+    ), made.ledger
+
+
+def test_growth_stops_at_the_tightest_queue_above_and_a_guarantee_that_does_not_fit_stays() -> None:
+    text, ledger = below_a_limit_that_stays()
+    both = {**TWO_IN_X, **nodes_of(Z, "n3", size=CORES)}
+    made = edit(text, ledger, both)
+    assert not made.refusal and check_text(made.text) == ()
+    assert limit(made, Z) == "200" and limit(made, "root.s") == "1384"
+    assert limit(made, Z, kind="guaranteed") == "40"
+    assert (
+        "max vcore stays at 200 instead of 228: the max of a queue above it is 200"
+        in (made.held[Z])
+    )
+    assert "guaranteed vcore does not grow along" in made.held[Z]
+    again = edit(made.text, made.ledger, both)
+    assert not again.is_changed

@@ -118,3 +118,19 @@ def test_aliases_of_aliases_end() -> None:
         for n in range(9)
     )
     assert any("aliases of aliases" in found.message for found in check_text(bomb))
+
+
+LEAVES = [
+    pytest.param("", True, id="without a word"),
+    pytest.param("parent: true", False, id="a parent without children"),
+    pytest.param("parent: false", True, id="said to be a leaf"),
+    pytest.param("queues: [{name: below}]", False, id="with a child"),
+    pytest.param("queues: []", True, id="with no children"),
+]
+
+
+@pytest.mark.parametrize(("more", "is_leaf"), LEAVES)
+def test_a_leaf_has_no_children_and_is_no_parent(more: str, is_leaf: bool) -> None:
+    text = f"partitions:\n- name: default\n  queues:\n  - name: q\n    {more}\n"
+    assert parse_tree(text).queues["root.q"].is_leaf is is_leaf
+    assert not parse_tree(text).queues["root"].is_leaf
