@@ -64,6 +64,7 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
     own = _own_demand(config, document, snapshot, pods)
     yield from _warn_of_queues(config, document, own)
     yield from _check_fit(config, document, own, nodes)
+    yield from _warn_of_sidecars(config, snapshot, pods)
     if isinstance(snapshot.yunikorn, YunikornView):
         plain = msgspec.structs.replace(config, default_request={}, pending_grace=timedelta(0))
         asked = _own_demand(plain, document, snapshot, pods)
@@ -81,6 +82,30 @@ def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Ite
     )
     for warning in warnings:
         yield doubtful("queue document", warning)
+
+
+def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iterator[Finding]:
+    """Pods that take more of their queue than they use, or may do so."""
+    shapes = [
+        pod.shape
+        for pod in pods.pods
+        if pod.shape.request_before_1_9 and pod.is_yunikorn and pod.namespace in config.namespaces
+    ]
+    if not shapes:
+        return
+    what = f"{len(shapes)} pods have sidecars that YuniKorn before 1.9 counts twice"
+    if not isinstance(snapshot.yunikorn, YunikornView):
+        yield doubtful(
+            "pods",
+            f"{what}; dnm can't ask for the release, and counts them once",
+            "set yunikorn_url; with an older YuniKorn such pods can wait for ever",
+        )
+    elif any(shape.request == shape.request_before_1_9 for shape in shapes):
+        yield doubtful(
+            "pods",
+            f"{what}, and so does dnm beside this one: they take more of their queue than they use",
+            "upgrade YuniKorn to 1.9",
+        )
 
 
 def _own_demand(

@@ -68,3 +68,34 @@ def _name_another_queue(pod: dict[str, dict[str, dict[str, str]]]) -> None:
         for key in pod["metadata"].get(place, {}):
             if key.endswith("queue"):
                 pod["metadata"][place][key] = "root.parent.leaf"
+
+
+SIDECAR = {
+    "name": "proxy",
+    "image": "none",
+    "restartPolicy": "Always",
+    "resources": {"requests": {"cpu": "4", "memory": "8Gi"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("1.8.0", "3 pods have sidecars that YuniKorn before 1.9 counts twice"), ("1.9.0", "")],
+)
+def test_sidecars_that_take_more_of_a_queue_than_they_use(
+    scheduled: CheckedSite, version: str, said: str
+) -> None:
+    """And dnm's sums are the scheduler's all the same."""
+    scheduled.sandbox.yunikorn.version = version
+    spec = {"initContainers": [SIDECAR]}
+    scheduled.sandbox.add_pods(3, "dev", queue="root.dev", cpu="2", memory="1G", spec=spec)
+    scheduled.sandbox.tick()
+    found = [finding.text for finding in scheduled.bad()]
+    assert len(found) == bool(said) and all(text.startswith(said) for text in found), found
+
+
+def test_sidecars_where_the_scheduler_is_not_asked(site: CheckedSite) -> None:
+    spec = {"initContainers": [SIDECAR]}
+    site.sandbox.add_pods(1, "dev", queue="root.dev", cpu="2", memory="1G", spec=spec)
+    (finding,) = site.bad()
+    assert "can't ask for the release" in finding.text and "yunikorn_url" in finding.remedy
