@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from dnm.model.errors import SlurmError
 from dnm.slurm.text import JOB_FORMAT
 
 SAMPLES = Path(__file__).parent / "data" / "slurm_states"
-NODES = tuple(f"n{number:02}" for number in range(1, 25))
+NODES = tuple(f"n{number:02}" for number in range(1, 27))
 HAS_JSON_OF_ALL = (23, 2)  # scontrol --json; before that only sinfo and squeue have it
 HAS_EXTERNAL = (25, 5)
 WITHOUT_DAEMON = """\
@@ -67,10 +67,11 @@ class Moment:
     version: tuple[int, int]
     nodes: str
     jobs: str
+    records: str
     reservations: str
     judged_nodes: Facts
     judged_jobs: Facts
-    judged_reservations: Facts | None  # None: this version has no JSON for them
+    judged_reservations: Facts  # empty where this version has no JSON for them
 
 
 @contextmanager
@@ -118,6 +119,9 @@ def bring_about(lab: SlurmLab) -> None:
     for node in ("n03", "n06", "n10", "n14", "n16", "n17", "n18", "n19", "n20"):
         lab.submit("-w", node, *small)
     lab.submit("-w", "n04", *small, script="true")
+    lab.submit("-w", "n01", *small, "--no-requeue", script="exit 3")
+    lab.submit("-w", "n01", *small, script="kill -9 $$")
+    lab.submit("-w", "n25", *small, ":", "-w", "n26", *small)  # one job of two, with one script
     lab.submit("-w", "n02,n13", "-N2", "--exclusive", "-t", "10")
     lab.submit("-w", "n21,n22,n23", "-N3", "--exclusive", "-t", "10", "--begin=now+1hour")
     lab.submit("-w", "n02", *small, "-t", "10", "--array=1-3,7", "--hold", "--comment=a|b|c")
@@ -135,7 +139,7 @@ def bring_about(lab: SlurmLab) -> None:
     change(lab, "unknown1", "state=drain", "reason=not there yet")
     lab.stop_slurmd("n08")
     jobs = lab.client.read_jobs
-    lab.wait_for(lambda: sum(job.state == "RUNNING" for job in jobs()) >= 10, 20)
+    lab.wait_for(lambda: sum(job.state == "RUNNING" for job in jobs()) >= 12, 30)
     change(lab, "n06", "state=drain", "reason=fan")
     change(lab, "n10", "state=fail", "reason=ecc")
     change(lab, "n16", "state=power_down_asap", "reason=saving")
@@ -185,14 +189,11 @@ def take(lab: SlurmLab) -> Moment:
     before = judge(lab)
     nodes = lab.client._read("scontrol", "-a", "-o", "show", "nodes")
     jobs = lab.client._read("squeue", "-a", "-h", "--noconvert", "-o", JOB_FORMAT)
+    records = lab.client._read("scontrol", "-a", "-o", "show", "jobs")
     reservations = lab.client._read("scontrol", "-a", "-o", "show", "reservation")
     after = judge(lab)
     same = [_unchanged(*both) for both in zip(before, after, strict=True)]
-    has_reservations = lab.version >= HAS_JSON_OF_ALL
-    return Moment(
-        lab.version, nodes, jobs, reservations, same[0], same[1],
-        same[2] if has_reservations else None,
-    )  # fmt: skip
+    return Moment(lab.version, nodes, jobs, records, reservations, *same)
 
 
 def _unchanged(before: Facts, after: Facts) -> Facts:
@@ -215,7 +216,7 @@ def judge(lab: SlurmLab) -> tuple[Facts, Facts, Facts]:
     jobs = ask("jobs", "squeue", "--all", "--json")
     return (
         {node["name"]: _node(node) for node in nodes},
-        {str(job["job_id"]): _job(job) for job in jobs if _words(job["job_state"])},
+        {str(job["job_id"]): _job(job) for job in jobs},
         {one["name"]: _reservation(one) for one in reservations},
     )
 
@@ -262,7 +263,18 @@ def _job(job: dict[str, Any]) -> dict[str, Any]:
         "start": _number(job["start_time"]),
         "reservation": job["resv_name"],
         "nodes": expanded(job["nodes"]),
+        "exit_code": _exit_code(job["exit_code"]),
+        "is_requeueable": job["requeue"],
+        "is_batch": job["batch_flag"],
+        "restarts": job["restart_cnt"],
     }
+
+
+def _exit_code(value: Any) -> str:
+    """`code:signal`; 22.05 has what wait() returned."""
+    if isinstance(value, int):
+        return f"{value >> 8}:{value & 127}"
+    return f"{_number(value['return_code']) or 0}:{_number(value['signal']['id']) or 0}"
 
 
 def _reservation(one: dict[str, Any]) -> dict[str, Any]:
@@ -308,53 +320,74 @@ def play(lab: SlurmLab, look: Callable[[Moment], None]) -> set[frozenset[str]]:
     return missing
 
 
-def keep(moment: Moment, directory: Path) -> None:
-    """As a sample: the text as it was, and what the JSON said of it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in ("nodes", "jobs", "reservations"):
-        (directory / f"{name}.txt").write_text(getattr(moment, name))
-        judged = getattr(moment, f"judged_{name}")
-        if judged is not None:
-            text = json.dumps(judged, indent=1, sort_keys=True)
-            (directory / f"{name}.json").write_text(f"{text}\n")
+def keep(moment: Moment, directory: Path, known: set[str]) -> None:
+    """As a sample: of the nodes, jobs and reservations that are in a state that is not `known` yet
+    the text as it was, and what the JSON said. Nothing where there is no new one."""
+    kinds = {"nodes": "NodeName=", "jobs": "", "reservations": "ReservationName="}
+    texts: dict[str, str] = {}
+    for kind, begin in kinds.items():
+        judged: Facts = getattr(moment, f"judged_{kind}")
+        keys = {key: f"{kind} {facts.get('state', key)}" for key, facts in judged.items()}
+        new = {key for key, state in keys.items() if state not in known}
+        known.update(keys.values())
+        texts[f"{kind}.txt"] = _lines_about(getattr(moment, kind), begin, new)
+        entries = [f"{json.dumps(key)}: {json.dumps(judged[key])}" for key in sorted(new)]
+        texts[f"{kind}.json"] = "{\n" + ",\n".join(entries) + "\n}\n"
+        if kind == "jobs":
+            texts["records.txt"] = _lines_about(moment.records, "JobId=", new)
+    if any(text for name, text in texts.items() if name.endswith(".txt")):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (directory / name).write_text(text)
+
+
+def _lines_about(text: str, begin: str, names: Collection[str]) -> str:
+    """Those lines of a text whose first word names one of them."""
+    lines = text.splitlines(keepends=True)
+    return "".join(
+        line
+        for line in lines
+        if re.split(r"[ |]", line.removeprefix(begin), maxsplit=1)[0] in names
+    )
 
 
 def load(directory: Path) -> Moment:
+    """What `keep` has written."""
     major, _, minor = directory.parent.name.partition(".")
-    texts = [(directory / f"{name}.txt").read_text() for name in ("nodes", "jobs", "reservations")]
 
-    def judged(name: str) -> Facts | None:
-        path = directory / f"{name}.json"
-        found: Facts | None = json.loads(path.read_text()) if path.exists() else None
+    def judged(kind: str) -> Facts:
+        found: Facts = json.loads((directory / f"{kind}.json").read_text())
         return found
 
+    nodes, jobs, records, reservations = (
+        (directory / f"{name}.txt").read_text()
+        for name in ("nodes", "jobs", "records", "reservations")
+    )
     return Moment(
-        (int(major), int(minor)), texts[0], texts[1], texts[2],
-        judged("nodes") or {}, judged("jobs") or {}, judged("reservations"),
+        (int(major), int(minor)), nodes, jobs, records, reservations,
+        judged("nodes"), judged("jobs"), judged("reservations"),
     )  # fmt: skip
 
 
 def main(suites: list[str]) -> None:
-    """Keeps each moment that shows a state that no earlier one has shown."""
+    """Keeps every state that is met, once."""
     from tests.real.slurm_roots import programs_of
 
     for programs in [programs_of(suite) for suite in suites] or [None]:
         with states_lab(programs) as lab:
             name = f"{lab.version[0]}.{lab.version[1]:02}"
             shutil.rmtree(SAMPLES / name, ignore_errors=True)
-            kept: set[frozenset[str]] = set()
+            known: set[str] = set()
 
-            def look(moment: Moment, name: str = name, kept: set[frozenset[str]] = kept) -> None:
-                if new := met_in(moment, STATES - kept):
-                    number = len(list((SAMPLES / name).glob("*"))) + 1
-                    keep(moment, SAMPLES / name / f"{number:02}")
-                    kept |= new
+            def look(moment: Moment, name: str = name, known: set[str] = known) -> None:
+                number = len(list((SAMPLES / name).glob("*"))) + 1
+                keep(moment, SAMPLES / name / f"{number:02}", known)
 
             try:
                 missing = play(lab, look)
             except SlurmError as error:
                 sys.exit(str(error))
-            print(f"{name}: {len(kept)} states kept; not met: {named(missing)}")
+            print(f"{name}: {', '.join(sorted(known))}; not met: {named(missing)}")
 
 
 if __name__ == "__main__":

@@ -110,14 +110,20 @@ class SlurmLab:
         }
 
     @cached_property
-    def version(self) -> tuple[int, int]:
-        """Returns the version of its slurmctld, such as (22, 5)."""
+    def release(self) -> str:
+        """What its slurmctld calls itself, such as 22.05.8."""
         program = _program("slurmctld", self.environ["PATH"])
-        output = self.run(program or "slurmctld", "-V")
-        found = re.search(r"(\d+)\.(\d+)", output)
+        said = self.run(program or "slurmctld", "-V")
+        found = re.search(r"\d+\.\d+\.\d+", said)
         if found is None:
-            raise SlurmError(f"'slurmctld -V' says no version: {output[:80]!r}")
-        return int(found[1]), int(found[2])
+            raise SlurmError(f"'slurmctld -V' says no version: {said[:80]!r}")
+        return found[0]
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The release without its last number, for comparisons: (22, 5)."""
+        year, month, _ = self.release.split(".")
+        return int(year), int(month)
 
     @property
     def client(self) -> SlurmClient:

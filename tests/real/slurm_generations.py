@@ -6,7 +6,7 @@ Not collected with the other tests of real servers: these need no rig, and run b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,8 @@ def site(programs: Path, tmp_path: Path) -> Iterator[SlurmSite]:
         yield made
 
 
-def test_every_state_that_the_lab_brings_about_is_read_right(programs: Path) -> None:
+def test_every_state_that_the_lab_brings_about_is_read_right(
+    programs: Path, record_property: Callable[[str, object], None]
+) -> None:
     with states_lab(programs) as lab:
-        assert_every_state_is_read_right(lab)
+        record_property("figures", assert_every_state_is_read_right(lab))
