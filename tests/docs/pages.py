@@ -78,6 +78,10 @@ def _defined(node: ast.stmt) -> set[str]:
 def all_names() -> frozenset[str]:
     """The same of the whole of dnm, methods and fields by their own name too; and the stories on
     real servers."""
-    paths = [*ROOT.glob("dnm/**/*.py"), *ROOT.glob("tests/real/test_*.py")]
+    tests = ("real/*.py", "convert/test_*.py", "slurm/test_*.py")
+    paths = [
+        *ROOT.glob("dnm/**/*.py"),
+        *(path for glob in tests for path in ROOT.glob(f"tests/{glob}")),
+    ]
     names = {name for path in paths for name in names_in(str(path.relative_to(ROOT)))}
     return frozenset(names | {name.rpartition(".")[2] for name in names})
