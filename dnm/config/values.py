@@ -73,6 +73,13 @@ def share(text: str) -> float:
     return float(text)
 
 
+def portion(text: str) -> float:
+    """From 0 to 1."""
+    if not re.fullmatch(r"[01]|0?\.[0-9]{1,9}|1\.0{1,9}", text):
+        raise ValueError("is not a portion; write a number from 0 to 1, e.g. 0.1")
+    return float(text)
+
+
 def boolean(text: str) -> bool:
     if text.lower() in _TRUE:
         return True

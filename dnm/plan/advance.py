@@ -57,7 +57,7 @@ def advance(known: Known) -> Advanced:
         verdicts={name: one.verdict for name, one in after.items()},
         may_release=tuple(name for name, one in after.items() if one.wants_release),
         may_return=tuple(name for name, one in after.items() if one.wants_return),
-        notes=adopted.notes,
+        notes=(*adopted.notes, *(one.remark for one in after.values() if one.remark)),
         errors=(*arrivals.errors, *adopted.errors, *_errors(before, after)),
     )
 

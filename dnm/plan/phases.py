@@ -20,9 +20,10 @@ from dnm.model.cluster import Node
 from dnm.model.config import Config
 from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.registry import Ended, LentNode, Phase
-from dnm.model.value import Resources, Value
+from dnm.model.value import Value
 from dnm.plan.ended_calls import return_ended, return_error
 from dnm.plan.facts import Facts
+from dnm.plan.node_size import grown, measure_node
 
 MAX_ATTEMPTS = 3
 _UNSEEN_PODS = "not all pods could be read (it needs list on pods, cluster-wide)"
@@ -38,14 +39,7 @@ class NodeTransition(Value):
     wants_release: bool = False  # idle long enough, if its queue can spare it
     wants_return: bool = False  # the converter may be called for it
     note: str = ""  # what went wrong, for the log
-
-
-def size_of(node: Node, expected: Resources) -> dict[str, int] | None:
-    """What the node brings, by its allocatable; None while a resource its type promises is missing
-    (a device plugin registers its resource after the node is Ready)."""
-    if any(node.allocatable.get(resource, 0) <= 0 for resource in expected):
-        return None
-    return {resource: amount for resource, amount in node.allocatable.items() if amount > 0}
+    remark: str = ""  # what the Node says of itself and is not believed
 
 
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
@@ -94,11 +88,11 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     assert facts.nodes is not None
     node = facts.nodes.get(name)
     if node is not None and node.is_ready and not node.is_deleting:
-        expected = config.node_types[entry.node_type].size if _type_known(config, entry) else {}
-        size = size_of(node, expected)
+        size = measure_node(config, entry.node_type, node)
         if size is not None:
-            joined = enter_phase(entry, Phase.SERVING, facts.now, counted=size)
-            return _becomes(name, joined, Verdict.KEEP, Reason.JOINED)
+            joined = enter_phase(entry, Phase.SERVING, facts.now, counted=size.counted)
+            after = _becomes(name, joined, Verdict.KEEP, Reason.JOINED)
+            return msgspec.structs.replace(after, remark=size.remark)
     in_service = facts.is_in_service(name) and not facts.is_reserved(name)
     if node is None and in_service and not facts.is_running(entry.converter):
         after = _becomes(name, None, Verdict.FAILED, Reason.GONE, "its conversion was rolled back")
@@ -114,10 +108,6 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)
     after = _becomes(name, failed, Verdict.FAILED, Reason.LATE, error)
     return msgspec.structs.replace(after, conversion_failed=True)
-
-
-def _type_known(config: Config, entry: LentNode) -> bool:
-    return entry.node_type in config.node_types
 
 
 def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
@@ -138,34 +128,27 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     if node.is_cordoned_by_another:
         held = _with(entry, idle_since=None)
         return _becomes(name, held, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
-    entry = _grown(entry, node)
-    pods = facts.work_on(name)
+    size = grown(config, entry.node_type, node, entry.counted)
+    if size.counted != entry.counted:
+        entry = _with(entry, counted=size.counted)
+    after = _in_use_or_idle(config, node, entry, facts)
+    return msgspec.structs.replace(after, remark=size.remark)
+
+
+def _in_use_or_idle(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
+    pods = facts.work_on(node.name)
     if pods is None:
         unknown = _with(entry, idle_since=None)
-        return _becomes(name, unknown, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
+        return _becomes(node.name, unknown, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
     if pods:
         used = _with(entry, idle_since=None, was_used=True)
         # Pods of a dead node stay Terminating until a person removes them.
-        detail = "" if node.is_ready else f"but it is NotReady; kubectl describe node {name}"
-        return _becomes(name, used, Verdict.KEEP, Reason.IN_USE, detail)
+        detail = "" if node.is_ready else f"but it is NotReady; kubectl describe node {node.name}"
+        return _becomes(node.name, used, Verdict.KEEP, Reason.IN_USE, detail)
     if entry.queue in facts.unscheduled:
         waits = _with(entry, idle_since=None)
-        return _becomes(name, waits, Verdict.KEEP, Reason.IDLE, _NO_SCHEDULER)
-    return _idle(config, name, entry, facts.now)
-
-
-def _grown(entry: LentNode, node: Node) -> LentNode:
-    """A resource that registers late (a GPU's device plugin) is counted from then on. Growth only:
-    a plugin that restarts shows zero for a moment."""
-    if not node.is_ready:
-        return entry
-    larger = {
-        resource: max(amount, entry.counted.get(resource, 0))
-        for resource, amount in node.allocatable.items()
-        if amount > 0
-    }
-    counted = {**entry.counted, **larger}
-    return entry if counted == entry.counted else _with(entry, counted=counted)
+        return _becomes(node.name, waits, Verdict.KEEP, Reason.IDLE, _NO_SCHEDULER)
+    return _idle(config, node.name, entry, facts.now)
 
 
 def _idle(config: Config, name: str, entry: LentNode, now: datetime) -> NodeTransition:

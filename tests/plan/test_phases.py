@@ -257,14 +257,6 @@ def test_size_is_the_allocatable_and_waits_for_the_device_plugin() -> None:
     assert after.entry is not None and after.entry.counted == allocatable
 
 
-def test_a_resource_that_registers_late_is_counted_and_a_moment_of_zero_is_not() -> None:
-    more = a_node(allocatable={**SIZE, "nvidia.com/gpu": 4})
-    step = advance_node(a_config(), "a001", a_lent_node(counted=SIZE), facts([more]))
-    assert step.entry is not None and step.entry.counted == {**SIZE, "nvidia.com/gpu": 4}
-    step = advance_node(a_config(), "a001", step.entry, facts([a_node(allocatable=SIZE)]))
-    assert step.entry is not None and step.entry.counted == {**SIZE, "nvidia.com/gpu": 4}
-
-
 GPU, HALF = "nvidia.com/gpu", {name: amount // 2 for name, amount in SIZE.items()}
 
 
@@ -287,7 +279,12 @@ def test_what_is_counted_only_grows(
 ) -> None:
     """Its queue was promised what it brought; a plugin that restarts shows less for a moment."""
     node = a_node(allocatable=seen, is_ready=is_ready)
-    found = advance_node(a_config(), "a001", a_lent_node(counted=counted), facts([node]))
+    found = advance_node(
+        a_config(node_types={"a": NodeType(name="a", size={**SIZE, GPU: 4})}),
+        "a001",
+        a_lent_node(counted=counted),
+        facts([node]),
+    )
     assert found.entry is not None and found.entry.counted == (after if is_ready else counted)
 
 

@@ -1,0 +1,93 @@
+"""What a lent node is counted as, whatever its kubelet says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.model.cluster import Node
+from dnm.model.config import Config, NodeType
+from dnm.model.plan import Reason
+from dnm.model.registry import Phase
+from dnm.plan.node_size import grown, measure_node
+from dnm.plan.phases import advance_node
+from tests.builders import NOW, a_config, a_lent_node, a_node, facts
+
+GPU = "nvidia.com/gpu"
+DECLARED = {"vcore": 128_000, "memory": 256 * 10**9, GPU: 4}
+HUGE = 9 * 10**15
+
+
+def config(**changes: Any) -> Config:
+    return a_config(node_types={"a": NodeType(name="a", size=DECLARED)}, **changes)
+
+
+def offering(**changes: int) -> Node:
+    names = {"gpu": GPU, "storage": "ephemeral-storage"}
+    return a_node(allocatable={**DECLARED, **{names.get(k, k): v for k, v in changes.items()}})
+
+
+@pytest.mark.parametrize(
+    ("node", "differs", "is_said"),
+    [
+        pytest.param(offering(), {}, False, id="as declared"),
+        pytest.param(offering(vcore=127_000), {"vcore": 127_000}, False, id="less, as kubelets"),
+        pytest.param(offering(vcore=140_800), {"vcore": 140_800}, False, id="at the tolerance"),
+        pytest.param(offering(vcore=140_801), {}, True, id="above the tolerance"),
+        pytest.param(offering(memory=HUGE), {}, True, id="a lie"),
+        pytest.param(offering(gpu=HUGE), {}, True, id="a lie about devices"),
+        pytest.param(offering(pods=110), {"pods": 110}, False, id="pods need no declaration"),
+        pytest.param(offering(pods=HUGE), {"pods": 1000}, True, id="a lie about pods"),
+        pytest.param(offering(storage=HUGE), {}, False, id="what is not declared is not counted"),
+    ],
+)
+def test_what_is_counted(node: Node, differs: dict[str, int], is_said: bool) -> None:
+    size = measure_node(config(), "a", node)
+    assert size is not None
+    assert size.counted == {**DECLARED, **differs}
+    assert bool(size.remark) == is_said
+    if is_said:
+        assert "a001 offers more than [node_type:a] declares" in size.remark
+
+
+def test_the_tolerance_is_the_site_s() -> None:
+    size = measure_node(config(size_tolerance=0.0), "a", offering(vcore=128_001))
+    assert size is not None and size.counted["vcore"] == 128_000
+    size = measure_node(config(size_tolerance=1.0), "a", offering(vcore=256_000))
+    assert size is not None and size.counted["vcore"] == 256_000
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["vcore", "memory", GPU, "pods", "ephemeral-storage", "evil.io/x"]),
+        st.integers(-(2**70), 2**70),
+    ),
+    st.dictionaries(st.sampled_from(["vcore", "memory", GPU]), st.integers(0, 2**70)),
+)
+def test_no_word_of_a_kubelet_raises_a_size_beyond_its_type(
+    said: dict[str, int], recorded: dict[str, int]
+) -> None:
+    node = a_node(allocatable=said)
+    size = measure_node(config(), "a", node)
+    if size is None:
+        assert any(said.get(name, 0) <= 0 for name in DECLARED)
+        return
+    for found in (size.counted, grown(config(), "a", node, recorded).counted):
+        assert all(0 < found[name] <= DECLARED[name] * 1.1 for name in DECLARED)
+        assert found.keys() <= {*DECLARED, "pods"} and found.get("pods", 0) <= 1000
+
+
+def test_a_node_that_lies_serves_with_its_declared_size_and_it_is_said() -> None:
+    entry = a_lent_node(Phase.JOINING)
+    after = advance_node(config(), "a001", entry, facts([offering(memory=HUGE)]))
+    assert after.verdict.reason is Reason.JOINED and after.entry is not None
+    assert after.entry.counted == DECLARED and "9P memory, and 256G are counted" in after.remark
+
+
+def test_a_size_that_was_recorded_too_large_comes_down() -> None:
+    entry = a_lent_node(counted={**DECLARED, "memory": HUGE}, idle_since=NOW)
+    after = advance_node(config(), "a001", entry, facts([offering()]))
+    assert after.entry is not None and after.entry.counted == DECLARED
