@@ -38,7 +38,7 @@ def list_actions(converted: Converted) -> list[Action]:
     actions += [
         MarkNode(node=name, mark=entry.mark)
         for name, entry in ours
-        if entry.phase in _IN_USE and not _carries(nodes[name], entry.mark)
+        if entry.phase in _IN_USE and _lacks(nodes[name], entry.mark)
     ]
     actions += [
         Unfence(node=name)
@@ -92,5 +92,9 @@ def find_conflicts(converted: Converted) -> list[str]:
     return conflicts
 
 
-def _carries(node: Node, mark: Mark) -> bool:
-    return node.mark is not None and msgspec.structs.replace(node.mark, fenced=False) == mark
+def _lacks(node: Node, mark: Mark) -> bool:
+    """Whether the mark is to be written. Another instance's is not written over: the ledger tells
+    whose the node is."""
+    if node.mark is not None and node.mark.instance not in ("", mark.instance):
+        return False
+    return node.mark is None or msgspec.structs.replace(node.mark, fenced=False) != mark

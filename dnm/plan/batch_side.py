@@ -16,7 +16,10 @@ def needs_batch_side(
 ) -> bool:
     """Whether something depends on it: a conversion may be wanted, or a lent node is not simply
     serving."""
+    nodes = tuple(nodes)
     present = {node.name for node in nodes}
+    if any(_is_unrecorded_mark(config, registry, node) for node in nodes):
+        return True
     is_under_way = registry.requests or any(
         entry.phase is not Phase.SERVING or name not in present
         for name, entry in registry.nodes.items()
@@ -24,6 +27,12 @@ def needs_batch_side(
     if is_under_way or any(policy.min_nodes for policy in config.namespaces.values()):
         return True
     return wanted_nodes(registry) or _may_want_nodes(config, pods)
+
+
+def _is_unrecorded_mark(config: Config, registry: Registry, node: Node) -> bool:
+    """Only Slurm or the ledger can tell whether such a mark is true."""
+    is_ours = node.mark is not None and node.mark.instance == config.instance_id
+    return is_ours and node.name not in registry.nodes
 
 
 def wanted_nodes(registry: Registry) -> bool:

@@ -26,6 +26,7 @@ class Facts(Value):
     # Queues with pods that wait while their scheduler does not answer: what they leave unused says
     # nothing about them.
     unscheduled: frozenset[str] = frozenset()
+    lenders: Mapping[str, str] | None = {}  # node -> instance whose part of the ledger counts it
 
     def is_in_service(self, name: str) -> bool | None:
         """Whether Slurm has the node in service; None is unknown."""
@@ -56,3 +57,14 @@ class Facts(Value):
 
     def is_running(self, process: ConverterProcess | None) -> bool:
         return process is not None and process in self.running
+
+    def is_lent_by(self, name: str, instance: str) -> bool | None:
+        """Whether more than its mark says that this instance has lent the node: the ledger counts
+        it, or Slurm knows it and does not have it in service. None: neither could be asked. A mark
+        alone can be written by the node's own kubelet."""
+        if self.lenders is not None and name in self.lenders:
+            return self.lenders[name] == instance
+        known = self.batch.get(name) if self.batch is not None else None
+        if known is not None and known.in_service is not None:
+            return not known.in_service
+        return None if self.lenders is None or self.batch is None or known is not None else False

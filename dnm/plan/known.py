@@ -65,7 +65,7 @@ def gather_known(config: Config, registry: Registry, snapshot: Snapshot) -> Know
         config=config,
         registry=registry,
         snapshot=snapshot,
-        facts=_facts(snapshot, demand),
+        facts=_facts(snapshot, demand, document),
         demand=demand,
         document=document,
         refusal=refusal,
@@ -109,7 +109,7 @@ def _gather_demand(
     return gather_demand(pods.pods, config, limits, facts)
 
 
-def _facts(snapshot: Snapshot, demand: Demand | None) -> Facts:
+def _facts(snapshot: Snapshot, demand: Demand | None, document: QueueDocument | None) -> Facts:
     nodes, batch, pods = snapshot.nodes, snapshot.batch, snapshot.pods
     use = demand.nodes if demand else {}
     return Facts(
@@ -121,6 +121,7 @@ def _facts(snapshot: Snapshot, demand: Demand | None) -> Facts:
         running=snapshot.running_converters,
         ended=snapshot.ended,
         unscheduled=_unscheduled(snapshot, demand),
+        lenders=document.lenders if document else None,
     )
 
 

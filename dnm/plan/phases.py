@@ -19,6 +19,7 @@ import msgspec
 from dnm.model.cluster import Node
 from dnm.model.config import Config
 from dnm.model.plan import NodeVerdict, Reason, Verdict
+from dnm.model.printable import printable
 from dnm.model.registry import Ended, LentNode, Phase
 from dnm.model.value import Value
 from dnm.plan.ended_calls import return_ended, return_error
@@ -50,11 +51,34 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
         kept = _with(entry, idle_since=None) if entry.phase is Phase.SERVING else entry
         return _becomes(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
     node = facts.nodes.get(name)
-    if node is not None and node.mark and node.mark.instance not in ("", entry.owner):
-        # It was given back and lent again by another, or the other was first to mark it.
-        detail = f"its Node carries the mark of instance {node.mark.instance}"
+    other = node.mark.instance if node is not None and node.mark else ""
+    if other in ("", entry.owner):
+        return _BY_PHASE[entry.phase](config, name, entry, facts)
+    return _marked_by_another(config, name, entry, facts)
+
+
+def _marked_by_another(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+    """Its Node carries another instance's mark, which the node's own kubelet could have written:
+    what the ledger says decides, and as long as that is silent nothing follows from the mark."""
+    assert facts.nodes is not None
+    mark = facts.nodes[name].mark
+    other = printable(mark.instance, 80) if mark else ""
+    if mark is not None and (facts.lenders or {}).get(name) == mark.instance:
+        # It was given back and lent again by another, or the other was first to count it.
+        detail = f"the ledger counts it for instance {other}"
         return _becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
-    return _BY_PHASE[entry.phase](config, name, entry, facts)
+    remark = f"{name} carries the mark of instance {other}, and nothing else says that it is theirs"
+    deadline = entry.since + config.join_timeout
+    if entry.phase is Phase.JOINING and facts.now <= deadline:
+        # Two hosts took the same node up: who counts it in the ledger first has it.
+        after = _becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {_clock(deadline)}")
+    elif entry.phase is Phase.JOINING:
+        error = f"{remark}: look at the Node's annotations, then `dnm reset {name}`"
+        failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
+        after = _becomes(name, failed, Verdict.FAILED, Reason.LATE, error)
+    else:
+        after = _BY_PHASE[entry.phase](config, name, entry, facts)
+    return msgspec.structs.replace(after, remark=f"{remark}: it changes nothing")
 
 
 def _with(entry: LentNode, **changes: object) -> LentNode:

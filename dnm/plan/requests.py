@@ -90,8 +90,10 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
     is_named = name in request.names
     if node is None:
         return request.ended and is_named and (is_of_type or name in (facts.batch or {}))
-    if name in request.known_nodes or node.mark is not None:
-        return False  # a mark, ours too, was set when it joined for something else
+    if name in request.known_nodes or (node.mark is not None and not is_named):
+        # A mark, ours too, was set when it joined for something else, or by its own kubelet; what
+        # the converter has named is this request's all the same.
+        return False
     is_labelled = node.labels.get(request.namespace) == "true"
     return is_of_type + is_labelled + is_named >= 2
 

@@ -37,6 +37,18 @@ class QueueDocument(Value):
         says."""
         return self.source.refusal or self.tree.refusal or _why_invalid(self.violations)
 
+    @property
+    def lenders(self) -> Mapping[str, str] | None:
+        """Node -> the instance whose part of the ledger counts it; None: it can't be read."""
+        if self.ledger_problem:
+            return None
+        return {
+            node: instance
+            for instance, section in sorted(self.ledger.sections.items())
+            for nodes in section.queues.values()
+            for node in nodes
+        }
+
     def is_counted(self, node: str, instance_id: str) -> bool:
         """Tells whether a limit still contains this node of the instance. An unreadable ledger may
         count every node."""

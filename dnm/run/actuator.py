@@ -201,7 +201,7 @@ class Actuator:
     # --- Kubernetes ---------------------------------------------------------------------------
 
     def _mark(self, name: str, mark: Mark) -> None:
-        """The first to mark a Node has it. One that could not be marked counts for no queue yet."""
+        """One that could not be marked counts for no queue yet: another may have been first."""
         self.unmarked.add(name)
         is_free = self._patch(
             name,
@@ -209,9 +209,10 @@ class Actuator:
             annotations=mark_annotations(mark),
         )
         if not is_free:
-            nodes = {key: node for key, node in self.registry.nodes.items() if key != name}
-            self._save(_replace(self.registry, nodes=nodes))
-            raise KubeError(f"Node {name} was marked by another instance first and is left to it")
+            raise KubeError(
+                f"Node {name} carries another instance's mark and is not counted in this run: the "
+                "next one goes by the ledger"
+            )
         self.unmarked.discard(name)
         self._done(f"action=mark node={name} queue={mark.queue}")
 

@@ -1,17 +1,62 @@
-"""Nodes that carry our mark and are not recorded: a registry that was lost."""
+"""Nodes that carry a mark: ours without a record, another's on a node that is recorded."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from dnm.model.cluster import Mark
-from dnm.model.registry import Phase
+from dnm.model.cluster import BatchNode, Mark
+from dnm.model.plan import Reason
+from dnm.model.registry import Phase, Registry
 from dnm.plan.adoption import adopt_marked_nodes
-from tests.builders import MARK, NOW, QUEUE, a_config, a_node, facts
+from dnm.plan.brakes import counted_as_lent
+from dnm.plan.facts import Facts
+from dnm.plan.phases import advance_node
+from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node, facts
+
+AWAY, BACK, UNKNOWN = (a_batch_node(in_service=known) for known in (False, True, None))
+THEIRS = msgspec.structs.replace(MARK, instance="validation")
+
+EVIDENCE = [
+    pytest.param({"batch": [AWAY]}, True, id="out of Slurm's service"),
+    pytest.param({"batch": [BACK]}, False, id="in Slurm's service"),
+    pytest.param({"batch": []}, False, id="no batch node at all"),
+    pytest.param({"batch": [UNKNOWN]}, None, id="Slurm does not tell"),
+    pytest.param({"lenders": {"a001": "prod"}}, True, id="counted for us"),
+    pytest.param({"lenders": {"a001": "other"}, "batch": [AWAY]}, False, id="counted for others"),
+    pytest.param({"lenders": None}, None, id="no ledger can be read"),
+    pytest.param({"lenders": None, "batch": [AWAY]}, True, id="Slurm without a ledger"),
+]
 
 
-def test_a_marked_node_is_ours_whatever_the_registry_says() -> None:
-    found = adopt_marked_nodes(a_config(), (), facts([a_node()]))
+def seen(mark: Mark | None = MARK, batch: list[BatchNode] | None = None, **changes: Any) -> Facts:
+    return facts([a_node(mark=mark)], batch, **changes)
+
+
+@pytest.mark.parametrize(("evidence", "is_lent"), EVIDENCE)
+def test_a_mark_is_only_as_good_as_what_else_is_known(
+    evidence: dict[str, Any], is_lent: bool | None
+) -> None:
+    found = adopt_marked_nodes(a_config(), (), seen(**evidence))
+    assert (set(found.nodes) == {"a001"}) is bool(is_lent)
+    if is_lent is False:
+        assert "neither the ledger nor Slurm knows it as lent" in found.errors[0]
+    if is_lent is None:
+        assert "it waits until Slurm and the ledger can be asked" in found.notes[0]
+    counted = counted_as_lent(a_config(), Registry(), seen(**evidence))
+    assert counted == ([] if is_lent is False else [("a", "dev")])
+
+
+def test_an_unread_batch_side_is_no_answer() -> None:
+    unread = msgspec.structs.replace(seen(), batch=None)
+    found = adopt_marked_nodes(a_config(), (), unread)
+    assert not found.nodes and not found.errors and found.notes
+
+
+def test_a_true_mark_records_the_node_again() -> None:
+    found = adopt_marked_nodes(a_config(), (), seen(batch=[AWAY]))
     entry = found.nodes["a001"]
     assert (entry.phase, entry.queue, entry.since, entry.owner) == (
         Phase.JOINING,
@@ -22,10 +67,10 @@ def test_a_marked_node_is_ours_whatever_the_registry_says() -> None:
     assert found.notes == ("node=a001 carries our mark and is recorded again",)
 
 
-def test_a_mark_without_a_queue_stands_for_its_namespace_s() -> None:
-    mark = Mark(instance="prod", node_type="a", namespace="dev", queue="")
-    found = adopt_marked_nodes(a_config(), (), facts([a_node(mark=mark)]))
-    assert found.nodes["a001"].queue == QUEUE
+def test_a_mark_can_not_choose_the_queue_nor_the_type() -> None:
+    mark = Mark(instance="prod", node_type="g", namespace="dev", queue="root.somebody.else")
+    entry = adopt_marked_nodes(a_config(), (), seen(mark, [AWAY])).nodes["a001"]
+    assert (entry.queue, entry.node_type) == (QUEUE, "a")
 
 
 @pytest.mark.parametrize(
@@ -33,19 +78,50 @@ def test_a_mark_without_a_queue_stands_for_its_namespace_s() -> None:
     [
         pytest.param(None, (), id="no-mark"),
         pytest.param(MARK, ("a001",), id="recorded"),
-        pytest.param(
-            Mark(instance="validation", node_type="a", namespace="dev", queue=QUEUE),
-            (),
-            id="another-instance's",
-        ),
+        pytest.param(THEIRS, (), id="another-instance's"),
     ],
 )
 def test_other_nodes_are_not(mark: Mark | None, recorded: tuple[str, ...]) -> None:
-    found = adopt_marked_nodes(a_config(), recorded, facts([a_node(mark=mark)]))
+    found = adopt_marked_nodes(a_config(), recorded, seen(mark, [AWAY]))
     assert (found.nodes, found.notes, found.errors) == ({}, (), ())
 
 
 def test_a_mark_for_a_namespace_that_is_not_monitored_is_said() -> None:
     mark = Mark(instance="prod", node_type="a", namespace="gone", queue=QUEUE)
-    found = adopt_marked_nodes(a_config(), (), facts([a_node(mark=mark)]))
+    found = adopt_marked_nodes(a_config(), (), seen(mark, [AWAY]))
     assert not found.nodes and "'gone', which is not monitored" in found.errors[0]
+
+
+# --- a mark that contradicts the record ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "phase", [Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.RETURNING, Phase.FAILED]
+)
+@pytest.mark.parametrize(
+    "lenders", [{}, {"a001": "prod"}, {"a001": "third"}, None], ids=["none", "us", "third", "?"]
+)
+def test_a_foreign_mark_alone_makes_nobody_forget_a_node(
+    phase: Phase, lenders: dict[str, str] | None
+) -> None:
+    after = advance_node(
+        a_config(), "a001", a_lent_node(phase), seen(THEIRS, [AWAY], lenders=lenders)
+    )
+    assert after.entry is not None
+    assert "carries the mark of instance validation" in after.remark
+
+
+def test_a_joining_node_with_a_foreign_mark_waits_for_the_ledger_and_not_for_ever() -> None:
+    entry = a_lent_node(Phase.JOINING, since=NOW)
+    after = advance_node(a_config(), "a001", entry, seen(THEIRS, [AWAY]))
+    assert (after.verdict.reason, after.entry) == (Reason.JOINING, entry)
+    entry = a_lent_node(Phase.JOINING, since=NOW - a_config().join_timeout * 2)
+    after = advance_node(a_config(), "a001", entry, seen(THEIRS, [AWAY]))
+    assert after.entry is not None and after.entry.phase is Phase.FAILED
+    assert "dnm reset a001" in after.entry.error
+
+
+def test_what_the_ledger_counts_for_another_is_left_to_them() -> None:
+    known = seen(THEIRS, [AWAY], lenders={"a001": "validation"})
+    after = advance_node(a_config(), "a001", a_lent_node(), known)
+    assert after.entry is None and after.verdict.reason is Reason.NOT_OURS

@@ -78,7 +78,7 @@ def take(cluster: Cluster, registry: Registry | None = None) -> tuple[Snapshot, 
 
 
 def test_a_quiet_cluster_is_three_reads_and_no_question_to_slurm() -> None:
-    seen, asked = take(Cluster())
+    seen, asked = take(Cluster(), Registry(nodes={"a001": a_lent_node()}))
     assert asked == ["nodes", "pods dev", "yunikorn/yunikorn-configs"]
     assert (seen.taken_at, seen.batch, seen.claims, seen.yunikorn) == (NOW, None, (), None)
 
