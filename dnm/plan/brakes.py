@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-from dnm.model.cluster import BatchNode
+from dnm.model.cluster import BatchNode, Node
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.registry import Registry
@@ -25,20 +25,20 @@ def conversion_budget(config: Config, registry: Registry, facts: Facts) -> Conve
     """What caps and the batch side leave. A batch side that can't be read bounds nothing here: then
     no conversion is started at all (`why_not_convert`)."""
     at_hand = {} if facts.batch is None else _at_hand(config, registry, facts.batch)
-    return count_left(config, counted_as_lent(config, registry, facts), at_hand)
+    return count_left(config, counted_as_lent(config, registry, facts.nodes or {}, facts), at_hand)
 
 
-def counted_as_lent(config: Config, registry: Registry, facts: Facts) -> list[tuple[str, str]]:
+def counted_as_lent(
+    config: Config, registry: Registry, nodes: Mapping[str, Node], facts: Facts | None = None
+) -> list[tuple[str, str]]:
     """Returns (node type, namespace) of every node that counts under the caps: the union of lent
-    nodes, nodes marked as ours where nothing contradicts the mark, and conversions under way."""
+    nodes, nodes marked as ours where no fact contradicts the mark, and conversions under way."""
     lent = [(entry.node_type, entry.namespace) for entry in registry.nodes.values()]
     lent += [
         (node.mark.node_type, node.mark.namespace)
-        for name, node in (facts.nodes or {}).items()
-        if node.mark
-        and node.mark.instance == config.instance_id
-        and name not in registry.nodes
-        and facts.is_lent_by(name, config.instance_id) is not False
+        for name, node in nodes.items()
+        if node.mark and node.mark.instance == config.instance_id and name not in registry.nodes
+        if facts is None or facts.is_lent_by(name, config.instance_id) is not False
     ]
     for request in registry.requests:
         lent += [(request.node_type, request.namespace)] * request.count
