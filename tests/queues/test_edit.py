@@ -204,6 +204,13 @@ def test_a_limit_below_what_is_lent_is_fixed_before_and_after() -> None:
     assert after.limits["root.science"].fixed == frozenset()
 
 
+def test_a_guarantee_below_what_is_lent_fixes_no_max() -> None:
+    made = lend(TREE, TWO)
+    text = change(made.text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 9,")
+    again = edit(text, made.ledger, TWO)
+    assert "guaranteed vcore was set to 9" in again.held[A] and not again.limits[A].fixed
+
+
 def test_a_full_ledger_may_still_shrink_and_an_invalid_document_may_not() -> None:
     noise = "x" * (ANNOTATIONS_LIMIT - 600)
     crowded = resolve_document(config_map(TREE, annotations={"note": noise}), None)

@@ -40,6 +40,11 @@ UNEDITABLE = [
         id="root beside others",
     ),
     pytest.param(
+        "partitions: [{name: default, queues: [{name: Root}, {name: b}]}]",
+        "line 1: root.root is named like root",
+        id="root in capitals beside others",
+    ),
+    pytest.param(
         change(TREE, "name: root", "name: ROOT"),
         "line 4: YuniKorn can't start with a root written 'ROOT'",
         id="root in capitals",
@@ -59,6 +64,12 @@ def test_documents_that_yunikorn_takes_and_dnm_leaves_alone(text: str, reason: s
     assert reason in refused.refusal
     assert (refused.text, refused.is_changed) == (text, False)
     assert any(reason in advice.message for advice in advise(parse_tree(text)))
+
+
+def test_no_text_is_made_of_a_tree_that_may_not_be_edited() -> None:
+    tree = parse_tree(TREE + "---\nmore: 1\n")
+    with pytest.raises(QueueError, match="several YAML documents"):
+        replace_limits(tree, {LimitPlace(A, "max", "vcore"): "81"})
 
 
 SHARED = [
