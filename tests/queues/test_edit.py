@@ -209,6 +209,7 @@ def test_a_guarantee_below_what_is_lent_fixes_no_max() -> None:
     text = change(made.text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 9,")
     again = edit(text, made.ledger, TWO)
     assert "guaranteed vcore was set to 9" in again.held[A] and not again.limits[A].fixed
+    assert again.notes == ()  # held says it
 
 
 def test_a_full_ledger_may_still_shrink_and_an_invalid_document_may_not() -> None:
