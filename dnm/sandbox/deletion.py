@@ -47,10 +47,15 @@ class Deletion:
         }  # fmt: skip
 
     def evict(self, namespace: str, name: str, eviction: Object, dry_run: bool) -> None:
-        """Raises 429 where a disruption budget does not allow it (policy/v1)."""
+        """Evicts as policy/v1 does; raises 429 where a disruption budget does not allow it, 500
+        where two budgets select the pod, 409 where it is not the pod that was meant."""
         entry = self.store.require("pods", namespace, name)
         options = eviction.get("deleteOptions") or {}
         self._ask_budgets(entry.data)
+        conditions = options.get("preconditions") or {}
+        self.store.check_version(
+            KINDS["pods"], entry.data, conditions.get("resourceVersion"), conditions.get("uid")
+        )
         if dry_run or "All" in (options.get("dryRun") or ()):
             return
         grace = options.get("gracePeriodSeconds")
@@ -87,7 +92,9 @@ class Deletion:
                     self.store.edit(plural, meta["namespace"], meta["name"], _disown(uid))
 
     def _ask_budgets(self, pod: Object) -> None:
-        if pod["status"].get("phase") in (*FINISHED, "Pending"):
+        """A pod that does not run, or goes already, is no disruption."""
+        is_going = pod["metadata"].get("deletionTimestamp")
+        if is_going or pod["status"].get("phase") in (*FINISHED, "Pending"):
             return
         namespace = pod["metadata"]["namespace"]
         budgets = [

@@ -18,10 +18,11 @@ class Fault(msgspec.Struct, kw_only=True):
 
     slow: answers after `seconds` (of real time). status: answers `code` and does nothing. cut:
     acts, and breaks off in the middle of the answer. lost: acts, and hangs up without an answer.
-    down: hangs up and does nothing. garbage: answers 200 with something that is not JSON.
+    down: hangs up and does nothing. garbage: answers 200 with something that is not JSON. busy:
+    flow control refuses with 429, and each time wants twice the patience, up to 16 seconds.
     """
 
-    kind: Literal["slow", "status", "cut", "lost", "down", "garbage"]
+    kind: Literal["slow", "status", "cut", "lost", "down", "garbage", "busy"]
     path: str = ""  # regular expression, searched in the path; empty: every path but /sandbox
     methods: tuple[str, ...] = ()  # HTTP methods; empty: all
     code: int = 500
@@ -31,6 +32,7 @@ class Fault(msgspec.Struct, kw_only=True):
     skip: int = 0  # so many matching requests pass first
     times: int = -1  # so many are struck then; -1: all
     chance: float = 1.0
+    struck: int = 0  # so many were struck already
 
     def matches(self, request: Request) -> bool:
         if self.methods and request.method not in self.methods:
@@ -40,6 +42,14 @@ class Fault(msgspec.Struct, kw_only=True):
         return re.search(self.path, request.path) is not None
 
     def answer(self) -> Answer:
+        """Returns what a fault of kind `status` or `busy` answers."""
+        if self.kind == "busy":
+            return Answer(
+                code=429,
+                body=b"Too many requests, please try again later.\n",
+                content_type="text/plain; charset=utf-8",
+                headers={"Retry-After": str(min(16, 2 ** (self.struck - 1)))},
+            )
         message = self.message or f"injected fault {self.code}"
         return error_answer(ApiError(self.code, message, retry_after=self.retry_after))
 
@@ -74,6 +84,7 @@ class Faults:
                 if fault.chance < 1.0 and self._random.random() >= fault.chance:
                     continue
                 struck.append(fault)
+                fault.struck += 1
                 fault.times -= 1 if fault.times > 0 else 0
                 if fault.times == 0:
                     self._faults.remove(fault)

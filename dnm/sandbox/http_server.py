@@ -6,6 +6,7 @@ A thread for each connection. What is answered is decided elsewhere; here are on
 from __future__ import annotations
 
 import contextlib
+import gzip
 import socket
 import threading
 import time
@@ -22,6 +23,10 @@ from dnm.sandbox.faults import Fault, Faults
 from dnm.sandbox.http_values import Answer, Request
 
 HOST = "127.0.0.1"
+_WHOLE_UP_TO = 2048  # bytes: Go's server sends what is longer in chunks, without a length
+_PIECE = 65_536
+_PACKED_FROM = 128 * 1024  # bytes; k8s.io/apiserver, responsewriters/writers.go
+_LAST_CHUNK = b"0\r\n\r\n"
 _GARBAGE = b"<html><body>502 Bad Gateway</body></html>"
 
 
@@ -130,11 +135,21 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.kind == "down":
             self.close_connection = True
             return
-        answer = fault.answer() if fault and fault.kind == "status" else self._answer(request)
+        is_answered = fault is not None and fault.kind in ("status", "busy")
+        answer = fault.answer() if fault and is_answered else self._packed(self._answer(request))
         self._write(answer, fault)
 
     def _answer(self, request: Request) -> Answer:
         return self.server.handle(request)
+
+    def _packed(self, answer: Answer) -> Answer:
+        """Large answers are gzipped where that is asked for, as the API server does."""
+        wanted = self.headers.get("Accept-Encoding", "")
+        if "gzip" in wanted and len(answer.body) > _PACKED_FROM:
+            answer.body = gzip.compress(answer.body, compresslevel=1)
+            answer.headers = {**answer.headers, "Content-Encoding": "gzip",
+                              "Vary": "Accept-Encoding"}  # fmt: skip
+        return answer
 
     def _write(self, answer: Answer, fault: Fault | None) -> None:
         if fault is not None and fault.kind == "lost":
@@ -145,8 +160,14 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.stream is not None:
             self._write_stream(answer)
             return
-        head = self._head(answer, {"Content-Length": str(len(answer.body))})
-        body = b"" if self.command == "HEAD" else answer.body
+        body = answer.body
+        if len(body) <= _WHOLE_UP_TO or self.request_version == "HTTP/1.0":
+            head = self._head(answer, {"Content-Length": str(len(body))})
+        else:
+            head = self._head(answer, {"Transfer-Encoding": "chunked"})
+            pieces = (body[at : at + _PIECE] for at in range(0, len(body), _PIECE))
+            body = b"".join(map(_chunk, pieces)) + _LAST_CHUNK
+        body = b"" if self.command == "HEAD" else body
         if fault is not None and fault.kind == "cut":
             self.close_connection = True
             body = body[: len(body) // 2]
@@ -155,8 +176,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _write_stream(self, answer: Answer) -> None:
         self.wfile.write(self._head(answer, {"Transfer-Encoding": "chunked"}))
         for chunk in answer.stream or ():
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-        self.wfile.write(b"0\r\n\r\n")
+            self.wfile.write(_chunk(chunk))
+        self.wfile.write(_LAST_CHUNK)
 
     def _head(self, answer: Answer, more: dict[str, str]) -> bytes:
         clock = self.server.clock
@@ -169,3 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
         lines = [f"HTTP/1.1 {answer.code} {responses.get(answer.code, 'Unknown')}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(piece), piece)

@@ -39,10 +39,12 @@ class Kubelet:
         for pod in pods:
             node = pod["spec"]["nodeName"]
             if node not in alive:
-                self._remove(pod)  # the pod garbage collector
+                if self._is_due(pod["metadata"]["uid"], "orphan", self.timing.orphans):
+                    self._remove(pod)  # the pod garbage collector
             elif alive[node]:
                 self._advance(pod)
-        self._forget({pod["metadata"]["uid"] for pod in pods})
+        nodes = {node["metadata"]["uid"] for node in self.store.objects("nodes")}
+        self._forget(nodes | {pod["metadata"]["uid"] for pod in pods})
 
     # --- pods -------------------------------------------------------------------------------
 
@@ -109,7 +111,10 @@ class Kubelet:
                 {"key": _NOT_READY, "effect": effect} for effect in ("NoSchedule", "NoExecute")
             ]
             self._evict_from(node)
-        if node["spec"].get("unschedulable"):
+        uid = node["metadata"]["uid"]
+        if not node["spec"].get("unschedulable"):
+            self._due.pop((uid, "cordon"), None)
+        elif self._is_due(uid, "cordon", self.timing.taint):
             wanted.append({"key": _UNSCHEDULABLE, "effect": "NoSchedule"})
         taints = node["spec"].get("taints") or []
         kept = [taint for taint in taints if taint["key"] not in _OWN_TAINTS]

@@ -1,7 +1,8 @@
 """Lists: selectors, pages that show one moment, and watches.
 
 A page's token points at the list as it was when the first page was read, as etcd's revisions do;
-a token that is no longer kept is answered with 410, and the client has to begin anew.
+a token that is no longer kept is answered with 410 and a token for the rest as it is by then, which
+fits no moment: a client that wants to know has to begin anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dnm.sandbox.selectors import Test, field_test, label_test
 from dnm.sandbox.store import ApiError, Entry, Object, Store
 
 _SNAPSHOTS_KEPT = 100
+_REST = "rest"
 _WATCH_POLL_SECONDS = 1.0
 
 
@@ -36,14 +38,17 @@ class Lists:
         """One page; raises 400 for a bad selector or limit and 410 for an expired token."""
         limit = _limit(query)
         token = query.get("continue", "")
-        if token:
-            version, entries, start = self._continued(token)
+        snapshot, start = _read_token(token) if token else ("", 0)
+        if snapshot == _REST:
+            version, entries = self.store.version, self.selected(kind, namespace, query)
+        elif token:
+            version, entries = self._continued(snapshot, start)
         else:
-            version, entries, start = self.store.version, self.selected(kind, namespace, query), 0
+            version, entries = self.store.version, self.selected(kind, namespace, query)
         end = min(start + limit, len(entries)) if limit else len(entries)
         metadata: Object = {"resourceVersion": str(version)}
         if end < len(entries):
-            metadata["continue"] = self._token(token, version, entries, end)
+            metadata["continue"] = self._token(snapshot, version, entries, end)
             if not _is_selective(query):
                 metadata["remainingItemCount"] = len(entries) - end
         head = msgspec.json.encode(
@@ -56,19 +61,21 @@ class Lists:
         test = _test(kind, query)
         return [entry for entry in self.store.entries(kind.plural, namespace) if test(entry.data)]
 
-    def _continued(self, token: str) -> tuple[int, list[Entry], int]:
-        snapshot, _, start = token.partition(".")
-        if snapshot not in self._snapshots or not start.isdecimal():
+    def _continued(self, snapshot: str, start: int) -> tuple[int, list[Entry]]:
+        if snapshot not in self._snapshots:
             raise ApiError(
                 410,
                 "The provided continue parameter is too old to display a consistent list result. "
-                "You can start a new list without the continue parameter.",
+                "You can start a new list without the continue parameter, or use the continue "
+                "token in this response to retrieve the remainder of the results. Continuing with "
+                "the provided token results in an inconsistent list - objects that were created, "
+                "modified, or deleted between the time the first chunk was returned and now may "
+                "show up in the list.",
+                rest=f"{_REST}.{start}",
             )
-        version, entries = self._snapshots[snapshot]
-        return version, entries, int(start)
+        return self._snapshots[snapshot]
 
-    def _token(self, token: str, version: int, entries: list[Entry], end: int) -> str:
-        snapshot = token.partition(".")[0]
+    def _token(self, snapshot: str, version: int, entries: list[Entry], end: int) -> str:
         if not snapshot:
             self._counter += 1
             snapshot = f"snapshot{self._counter}"
@@ -91,7 +98,9 @@ class Lists:
             version = int(since)
         oldest = self.store.events[0].version if self.store.events else 0
         if version + 1 < oldest and len(self.store.events) == self.store.events.maxlen:
-            raise ApiError(410, f"too old resource version: {since} ({oldest})")
+            gone = ApiError(410, f"too old resource version: {since} ({oldest - 1})")
+            event = {"type": "ERROR", "object": gone.status()}
+            return Answer(stream=iter([msgspec.json.encode(event) + b"\n"]))
         deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
         return Answer(stream=self._stream(kind, namespace, test, backlog, (version, deadline)))
 
@@ -130,6 +139,14 @@ def document(kind: Kind, data: Object) -> Object:
 
 def _watch_line(kind: Kind, name: str, data: Object) -> bytes:
     return msgspec.json.encode({"type": name, "object": document(kind, data)}) + b"\n"
+
+
+def _read_token(token: str) -> tuple[str, int]:
+    """The list it points at, and how many entries of it were read; raises 400."""
+    snapshot, _, start = token.partition(".")
+    if not snapshot or not start.isdecimal():
+        raise ApiError(400, "continue key is not valid")
+    return snapshot, int(start)
 
 
 def _test(kind: Kind, query: Mapping[str, str]) -> Test:

@@ -17,6 +17,8 @@ class Timing(msgspec.Struct, kw_only=True):
     device: float = 0.0  # from there until its device plugins have registered
     completing: float = 30.0  # an application lives on after its last pod (yunikorn-core)
     toleration: float = 300.0  # pods of a NotReady node are deleted after it
+    taint: float = 0.0  # from a cordon until its taint is there
+    orphans: float = 0.0  # pods outlive their Node by so much (podgc: 40 to 60)
     take_up: float = 0.0  # from a write of the queue document until the scheduler uses it
 
 
@@ -24,5 +26,5 @@ def real_life() -> Timing:
     """As on a real site, but minutes are seconds: for trying things out by hand."""
     return Timing(
         pod_start=3, pod_stop=1, convert=8, revert=8, join=1, ready=2, device=3,
-        completing=5, toleration=60, take_up=0.5,
+        completing=5, toleration=60, take_up=0.5, taint=0.2, orphans=2,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import threading
@@ -200,12 +201,38 @@ def test_pages_show_one_moment(sandbox: Sandbox, kube: Clients) -> None:
     assert len(sandbox.requests.pages("pods")) == 3
 
 
-def test_an_expired_page_token_is_gone(sandbox: Sandbox, kube: Clients) -> None:
+def test_an_expired_page_token_is_gone_and_leads_to_a_rest_of_another_moment(
+    sandbox: Sandbox, kube: Clients
+) -> None:
     sandbox.add_pods(3, "dev")
     token = kube.core.list_pod_for_all_namespaces(limit=1).metadata._continue
     sandbox.api.lists.expire_tokens()
-    code, message = code_of(lambda: kube.core.list_pod_for_all_namespaces(limit=1, _continue=token))
-    assert code == 410 and "too old" in message
+    code, _, status = raw(sandbox, "GET", f"/api/v1/pods?limit=1&continue={token}")
+    assert (code, status["reason"]) == (410, "Expired") and "too old" in status["message"]
+    sandbox.delete("pods", "pod-2", "dev")
+    rest = kube.core.list_pod_for_all_namespaces(_continue=status["metadata"]["continue"])
+    assert [pod.metadata.name for pod in rest.items] == ["pod-1"]
+    assert raw(sandbox, "GET", "/api/v1/pods?limit=1&continue=odd")[0] == 400
+
+
+def test_a_long_list_comes_in_chunks_and_packed_where_that_is_asked_for(sandbox: Sandbox) -> None:
+    def read(**headers: str) -> tuple[dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+        connection.request("GET", "/api/v1/pods", headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return dict(answer.getheaders()), body
+
+    names, body = read()
+    assert names["Content-Length"] == str(len(body))
+    sandbox.add_pods(5, "dev")
+    names, body = read(**{"Accept-Encoding": "gzip"})
+    assert names["Transfer-Encoding"] == "chunked" and "Content-Length" not in names
+    assert "Content-Encoding" not in names and len(json.loads(body)["items"]) == 5
+    sandbox.add_pods(400, "dev")
+    plain, packed = read()[1], read(**{"Accept-Encoding": "gzip"})
+    assert packed[0]["Content-Encoding"] == "gzip" and gzip.decompress(packed[1]) == plain
 
 
 def test_lists_are_selected_by_the_server(sandbox: Sandbox, kube: Clients) -> None:
@@ -303,6 +330,22 @@ def test_evictions_respect_disruption_budgets(
             lambda name=name, body=body: kube.core.create_namespaced_pod_eviction(name, "dev", body)
         )[0])  # fmt: skip
     assert codes == [0] * allowed + [429] * (2 - allowed)
+
+
+def evict(kube: Clients, name: str, **conditions: str) -> int:
+    body = {"metadata": {"name": name, "namespace": "dev"},
+            "deleteOptions": {"preconditions": conditions}}  # fmt: skip
+    return code_of(lambda: kube.core.create_namespaced_pod_eviction(name, "dev", body))[0]
+
+
+def test_only_the_pod_that_was_meant_is_evicted(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.add_node("k1")
+    sandbox.add_pods(1, "dev")
+    sandbox.tick()
+    pod = sandbox.get("pods", "pod-0", "dev")
+    assert pod is not None
+    assert evict(kube, "pod-0", uid="another") == 409
+    assert evict(kube, "pod-0", uid=pod["metadata"]["uid"]) == 0
 
 
 # --- access ----------------------------------------------------------------------------------

@@ -74,6 +74,14 @@ def test_a_429_says_when_to_come_back(site: Sandbox) -> None:
     assert json.loads(body)["details"] == {"retryAfterSeconds": 7}
 
 
+def test_flow_control_wants_more_patience_each_time(site: Sandbox) -> None:
+    site.fault("busy", times=6)
+    answers = [send(site) for _ in range(7)]
+    assert [retry for _, retry, _ in answers] == ["1", "2", "4", "8", "16", "16", None]
+    assert answers[0] == (429, "1", b"Too many requests, please try again later.\n")
+    assert answers[6][0] == 200
+
+
 def test_a_fault_is_for_some_requests_only(site: Sandbox) -> None:
     site.fault("status", path="/configmaps/", methods=("PATCH",), skip=1, times=2)
     codes = [send(site)[0], send(site, "GET")[0], send(site)[0], send(site)[0], send(site)[0]]

@@ -177,6 +177,24 @@ def test_a_gang_that_can_never_fit_is_rejected(site: Sandbox) -> None:
     site.tick()
     phases = {pod["metadata"]["namespace"]: pod["status"]["phase"] for pod in site.objects("pods")}
     assert phases == {"fits": "Running", "too-big": "Failed"}
+    failed = site.objects("pods", "too-big")[0]["status"]
+    assert failed["reason"] == "ApplicationRejected"
+    assert "task group request map[pods:6 vcore:12000] larger than max" in failed["message"]
+    request = Request(method="GET", path="/ws/v1/partition/default/applications/rejected")
+    (rejected,) = json.loads(site.handle(request).body)
+    assert rejected["applicationID"] == "too-big-app"
+    assert rejected["rejectedMessage"] == failed["message"]
+
+
+def test_a_sidecar_counts_twice_before_1_9(site: Sandbox) -> None:
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "6"}}}
+    site.add_pods(1, "dev", queue="root.top.a", cpu="1", spec={"initContainers": [sidecar]})
+    site.yunikorn.version = "1.8.0"
+    site.tick()
+    assert bound(site) == {"": 1}
+    site.yunikorn.version = "1.9.0"
+    site.tick()
+    assert bound(site) == {"k1": 1}
 
 
 # --- which node ------------------------------------------------------------------------------
@@ -320,6 +338,29 @@ def test_pods_go_with_their_node(site: Sandbox) -> None:
     site.delete("nodes", "k1")
     site.tick()
     assert site.objects("pods") == []
+
+
+def test_pods_outlive_their_node_and_count_nowhere(site: Sandbox) -> None:
+    site.timing.orphans = 40
+    site.add_pods(2, "dev", queue="root.top.a")
+    site.tick()
+    assert site.scheduler.used["root.top.a"]["vcore"] == 2000
+    site.delete("nodes", "k1")
+    site.tick(39)
+    assert len(site.objects("pods")) == 2 and site.scheduler.used == {}
+    site.tick(1)
+    assert site.objects("pods") == []
+
+
+def test_the_taint_of_a_cordon_comes_a_moment_later(site: Sandbox) -> None:
+    site.timing.taint = 2
+    site.cordon("k1")
+    site.add_pods(1, "dev")
+    seen = []
+    for seconds in (0, 1, 1):
+        site.tick(seconds)
+        seen.append("taints" in site.objects("nodes")[0]["spec"])
+    assert seen == [False, False, True] and bound(site) == {"": 1}
 
 
 def test_pods_of_a_dead_node_are_deleted_and_stay(site: Sandbox) -> None:
