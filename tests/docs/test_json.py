@@ -22,6 +22,7 @@ partitions:
   - name: default
     queues:
       - name: anvil
+        submitacl: "*"
         queues:
           - name: services
             queues:

@@ -28,6 +28,7 @@ partitions:
       - name: anvil
         resources:
           max: {memory: 1024G, vcore: 512}   # shared
+        submitacl: "*"
         queues:
           - name: services
             queues:
