@@ -112,6 +112,11 @@ TWO = (container("c1", memory="2000M", cpu="4.096"), container("c2", memory="500
             id="pod-level requests replace cores and memory only",
         ),
         pytest.param(
+            pod_request(container(**{"hugepages-2Mi": "2Mi"}), pod_level={"hugepages-2Mi": "4Mi"}),
+            {"hugepages-2Mi": 4 * 1024**2},
+            id="and huge pages",
+        ),
+        pytest.param(
             pod_request(
                 container(cpu="1"), pod_level={"cpu": "2"}, overhead={"cpu": "250m"}),
             {"vcore": 2250},

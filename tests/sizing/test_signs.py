@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -18,13 +19,13 @@ from dnm.model.cluster import (
     Toleration,
 )
 from dnm.model.config import NodeType
-from dnm.model.plan import Reason
+from dnm.model.plan import Reason, Verdict
 from dnm.model.queue_path import known_lineage
 from dnm.model.registry import StalledPods
 from dnm.sizing.budget import ConversionBudget, NodePool, count_left
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing
-from dnm.sizing.releases import Candidates, Releases, choose_releases
+from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
 from dnm.sizing.sizing import size_queues
 from tests.scenes import (
     DEV,
@@ -327,3 +328,108 @@ def test_the_way_up_starts_at_a_known_queue_and_leaves_root_out() -> None:
     assert known_lineage("root.a.b", known) == ["root.a.b", "root.a"]
     assert known_lineage("root.a.x", known) == known_lineage("root", known) == []
     assert known_lineage("root.a.b", known - {"root.a"}) == ["root.a.b"]
+
+
+# --- part of a group, part of a limit ---------------------------------------------------------
+
+
+def test_of_a_group_that_a_limit_lets_in_in_part_the_rest_is_named() -> None:
+    limits = tree(dev_team={"pods": 3})
+    team = {"queue": "root.anvil.dev.team"}
+    sizing = solve(pods(3, SMALL, **team) + bound(2, SMALL, "k1", **team), limits=limits)
+    assert [one.count for one in sizing.queues[DEV].unschedulable] == [2]
+    assert by_type(sizing) == {"a": 1}, "for the one that may"
+
+
+def test_a_limit_near_its_mark_is_raised_by_a_type_that_brings_the_resource() -> None:
+    """Nobody is pending, so any type would do, and the first one has no cards."""
+    both = {"dev": policy("dev", DEV, "a", "g")}
+    running = bound(1, {**SMALL, CARD: 4}, "k1")
+    sizing = solve(running, limits=tree(dev={CARD: 4}), namespaces=both, headroom=0.5)
+    assert by_type(sizing) == {"g": 1}
+    assert sizing.verdicts[DEV].reason is Reason.NEARLY_FULL
+
+
+def test_room_that_pods_without_quota_would_fill_is_left_to_others() -> None:
+    """All of them fit the node, one of them the quota, and no node can be had for more."""
+    both = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
+    some = pods(16, SMALL) + pods(15, SMALL, namespace="lab", name="l", app="l", ago=90)
+    limits = tree(dev={"vcore": 4000}, lab={})
+    left = budget(per_namespace={"dev": 0})
+    sizing = solve(some, node_supply([node("k1")]), limits, left, namespaces=both)
+    assert not sizing.queues["root.anvil.lab"].wanted
+
+
+def test_a_node_to_come_is_of_the_architecture_that_all_nodes_have() -> None:
+    arm = {"node_selector": (("kubernetes.io/arch", "arm64"),)}
+    full = node("k1", cores=1, gb=1, labels={"kubernetes.io/arch": "arm64"})
+    assert by_type(solve(pods(1, SMALL, shape=arm), node_supply([full]))) == {"a": 1}
+    other = node("k2", cores=1, gb=1, labels={"kubernetes.io/arch": "amd64"})
+    assert by_type(solve(pods(1, SMALL, shape=arm), node_supply([full, other]))) == {}
+
+
+# --- going back, and not ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("members", "goes"), [(52, False), (53, True)])
+def test_a_gang_that_fits_today_s_limit_keeps_it_and_one_that_does_not_keeps_nothing(
+    members: int, goes: bool
+) -> None:
+    """Fifty-two of four cores are the 208 that there are; YuniKorn has rejected a larger one."""
+    gang = TaskGroup(name="w", min_member=members, min_resource={"vcore": 4000, "pods": 1})
+    some = bound(1, size(1, 1), "k1", task_groups=(gang,))
+    assert (release(("a001",), tree(dev=size(80 + 128, 999)), some).go == ("a001",)) is goes
+
+
+def test_stalled_pods_that_have_room_elsewhere_need_not_be_remembered() -> None:
+    conf, limits = config(), tree(dev=size(999, 9999))
+    found = demand(pods(3, SMALL, ago=700), conf, limits)
+    nodes = node_supply([lent("a001"), node("k1")], {"a001": entry("a001")})
+    asked = Candidates(now=NOW, names=("a001",), at_most=9)
+    chosen = choose_releases(conf, found, limits, nodes, asked)
+    assert chosen.go == ("a001",) and chosen.stalled == {}
+
+
+def test_of_fenced_nodes_the_one_that_was_lent_first_serves_on() -> None:
+    conf, limits = config(), tree()
+    fenced = {
+        "a001": entry("a001", since=NOW),
+        "a002": entry("a002", since=NOW - timedelta(hours=1)),
+    }
+    found = demand(pods(1, SMALL), conf, limits)
+    nodes = node_supply([lent(name) for name in fenced], leaving=fenced)
+    judged = recall(conf, found, limits, nodes, fenced)
+    assert {name: one.verdict for name, one in judged.items()} == {
+        "a001": Verdict.REVERT,
+        "a002": Verdict.KEEP,
+    }
+
+
+# --- the sentence -----------------------------------------------------------------------------
+
+
+def test_a_verdict_names_its_queue_what_lacks_and_what_it_wants() -> None:
+    some = pods(10, SMALL)
+    sizing = solve(some, node_supply([node("k1")]), tree(dev=size(8, 999)), budget(total=0))
+    verdict = sizing.verdicts[DEV]
+    assert (verdict.queue, verdict.reason) == (DEV, Reason.CAPPED)
+    assert verdict.detail == (
+        f"{Reason.LACKS_QUOTA.value}: {DEV} has 8 vcore for 40; wants 1 of type a; "
+        "0 can be had: max_converted_nodes used up"
+    )
+
+
+def test_pods_without_room_are_counted_though_a_limit_is_near_its_mark() -> None:
+    sizing = solve(pods(1, SMALL), limits=tree(dev=size(4, 16)), headroom=0.5)
+    verdict = sizing.verdicts[DEV]
+    assert (verdict.reason, verdict.detail) == (Reason.LACKS_ROOM, "1 pods; wants 1 of type a")
+
+
+def test_each_type_has_its_own_reason_why_it_does_not_help() -> None:
+    both = {"dev": policy("dev", DEV, "a", "g")}
+    large = pods(1, size(100, 300))
+    (named,) = solve(large, namespaces=both).queues[DEV].unschedulable
+    assert named.why == (
+        "asks for 300G memory, an empty node of type a has 256G memory; "
+        "asks for 100 vcore, an empty node of type g has 64 vcore"
+    )
