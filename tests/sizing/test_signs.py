@@ -10,6 +10,7 @@ import pytest
 
 from dnm.demand.constraints import HOSTNAME
 from dnm.demand.gangs import GangApp, gang_demand, gang_total
+from dnm.demand.pending import NotCounted
 from dnm.model.cluster import (
     NodeSelectorTerm,
     PodAffinityTerm,
@@ -433,3 +434,40 @@ def test_each_type_has_its_own_reason_why_it_does_not_help() -> None:
         "asks for 300G memory, an empty node of type a has 256G memory; "
         "asks for 100 vcore, an empty node of type g has 64 vcore"
     )
+
+
+# --- who is meant -----------------------------------------------------------------------------
+
+
+def test_the_oldest_pod_decides_the_queue_in_whatever_order_pods_are_listed() -> None:
+    young, old = pods(1, SMALL, queue=GPU, ago=10), pods(1, SMALL, queue=DEV, ago=99, name="old")
+    assert {one.queue for one in demand(young + old, config(), tree()).groups} == {DEV}
+
+
+def test_of_two_gangs_of_a_queue_the_larger_is_the_largest() -> None:
+    def gang(app: str, members: int) -> list[Any]:
+        group = TaskGroup(name="w", min_member=members, min_resource={"vcore": 1000, "pods": 1})
+        return bound(1, SMALL, "k1", app=app, task_groups=(group,))
+
+    found = demand([*gang("x", 5), *gang("y", 3)], config(), tree())
+    assert found.queues[DEV].largest_gang == {"vcore": 5000, "pods": 5}
+
+
+def test_pods_that_a_gang_promises_have_no_volume_claims_yet() -> None:
+    """Placeholders have none: the first pod's own claim, which is lost, holds up no other."""
+    group = TaskGroup(name="w", min_member=3, min_resource={**SMALL, "pods": 1})
+    first = pods(1, SMALL, task_group="w", task_groups=(group,), claims=("lost",))
+    found = demand(first, config(), tree())
+    assert [one.total for one in found.groups] == [2]
+    assert [(one.why, one.count) for one in found.uncounted] == [(NotCounted.CLAIM, 1)]
+
+
+def test_what_a_queue_was_given_is_used_up_for_its_sibling() -> None:
+    """Two groups of one queue fill the limit above; the third, of its sibling, lacks quota."""
+    lab = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
+    some = pods(1, SMALL, ago=900) + pods(1, size(2, 8), ago=800, name="q")
+    some += pods(1, size(2, 8), namespace="lab", app="l", name="l", ago=90)
+    limits = tree(anvil={"vcore": 6000}, lab={})
+    sizing = solve(some, node_supply([node("k1")]), limits, namespaces=lab)
+    assert not sizing.queues[DEV].wanted
+    assert sizing.verdicts["root.anvil.lab"].reason is Reason.LACKS_QUOTA
