@@ -1,7 +1,7 @@
 """`python -m tests.mutants [--every N] [--minutes M] [FOLDER ...]`: would the fast tests notice?
 
-mutmut changes the code of the core in one spot at a time (a mutant) and runs the tests that reach
-it; a mutant that no test kills shows a rule that no test holds. Every Nth mutant is tried, picked
+mutmut changes the code of the core in one spot at a time (a mutant) and runs the tests of the same
+folder that reach it; a mutant that no test kills shows a rule that no test holds. Every Nth mutant is tried, picked
 with a fixed seed, for at most M minutes; the result is a line a file, then each survivor as a diff.
 What the run leaves behind is in `mutants/`, and is used again by the next one.
 """
@@ -24,6 +24,15 @@ RESULTS = HOME / "mutants" / "dnm"
 FOLDERS = ("sizing", "demand", "plan", "queues")
 KILLED, SURVIVED = 1, 0  # exit codes of pytest, as mutmut keeps them
 NO_SUCH_MUTANT = "dnm.none"
+RUN = """
+import sys
+from mutmut.configuration import config
+folders, names = sys.argv[1].split(","), sys.argv[2:]
+config().only_mutate = [f"dnm/{folder}/*" for folder in folders]
+config().pytest_add_cli_args_test_selection += [f"tests/{folder}" for folder in folders]
+from mutmut.__main__ import cli
+cli(["run", "--max-children", "1", *names])
+"""
 SEED = 20261121
 
 
@@ -44,9 +53,9 @@ def pick(folders: list[str], every: int) -> list[str]:
     return names[::every]
 
 
-def mutmut(names: list[str], minutes: float) -> None:
-    """Runs mutmut on these mutants; ends it, and all that it started, when the time is over."""
-    command = ["nice", sys.executable, "-m", "mutmut", "run", "--max-children", "1", *names]
+def mutmut(folders: list[str], names: list[str], minutes: float) -> None:
+    """Runs mutmut on these mutants, with the tests of the same folders; ends it, and all that it started, when the time is over."""
+    command = [sys.executable, "-c", RUN, ",".join(folders), *names]
     log = HOME / "mutants.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -95,9 +104,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="try every Nth (10)")
     parser.add_argument("--minutes", type=float, default=60, help="at most so long (60)")
     asked = parser.parse_args()
-    mutmut([NO_SUCH_MUTANT], asked.minutes)  # writes the mutants, and tries none
+    mutmut(asked.folders, [NO_SUCH_MUTANT], asked.minutes)  # writes the mutants, and tries none
     names = pick(asked.folders, asked.every)
-    mutmut(names, asked.minutes)
+    mutmut(asked.folders, names, asked.minutes)
     for key in summary(asked.folders, set(names)):
         print(show(key))
 
