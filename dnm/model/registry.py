@@ -71,7 +71,7 @@ class ConversionRequest(Value):
     known_nodes: tuple[str, ...]  # Nodes of this type that existed before: never adopted
     names: tuple[str, ...] = ()  # named by the converter
     ended: bool = False  # the converter is known to have ended; `since` is that moment then
-    is_given_up: bool = False  # failed: late nodes are still adopted, but nobody counts on them
+    is_given_up: bool = False  # failed, named none: nobody waits for it, late nodes are adopted
     converter: ConverterProcess | None = None
     error: str = ""
 

@@ -16,7 +16,7 @@ from dnm.plan.backoff import backoff_delay
 
 def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> ConversionRequest:
     """With what its converter named; the time to join counts from now. Where it failed and named
-    none, late nodes are adopted, but nobody counts on them."""
+    none, nobody counts on its nodes; late ones that are nobody's are still adopted."""
     request = with_names(request, end)
     return msgspec.structs.replace(
         request,

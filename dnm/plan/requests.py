@@ -3,7 +3,7 @@ not come in time is dropped. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -26,60 +26,111 @@ class RequestTransition(Value):
 
 
 def advance_request(
-    config: Config, request: ConversionRequest, taken: frozenset[str], facts: Facts
+    config: Config,
+    request: ConversionRequest,
+    taken: frozenset[str],
+    facts: Facts,
+    others: Sequence[ConversionRequest] = (),
 ) -> RequestTransition:
     """Adopts the nodes that a conversion brought.
 
     A node is the request's if it did not exist before and either the converter named it or it has
-    the type's name and carries the namespace's label. `taken` are nodes that are recorded already.
-    While the converter is at work only what it has named is taken up: another host's look alike,
-    and those that it is still to bring would then be more than were asked for.
+    the type's name and carries the namespace's label. `taken` are nodes that are recorded already,
+    `others` the other open requests: what one of them has named is its own. While the converter is
+    at work only what it has named is taken up: another host's look alike, and those that it is
+    still to bring would then be more than were asked for.
     """
     if facts.nodes is None:
         return RequestTransition(request=request)
-    said = facts.ended.get(request.id, Ended())
-    ended_now = not request.ended and not facts.is_running(request.converter)
-    if ended_now:
-        # After the run that started it, or that run was killed.
-        request = request_ended(request, said, facts.now)
-    elif not request.ended:
-        request = with_names(request, said)
-    transition = _adopt(config, request, taken, facts)
-    if ended_now and request.error:
+    heard = _hear(request, facts)
+    transition = _adopt(config, heard, taken, facts, [_hear(other, facts) for other in others])
+    if heard.ended and not request.ended and heard.error:
         transition = msgspec.structs.replace(
             transition,
-            conversion_failed=request.is_given_up,
-            note=conversion_error(request.id, request.error),
+            conversion_failed=heard.is_given_up,
+            note=conversion_error(heard.id, heard.error),
         )
     return transition
 
 
+def _hear(request: ConversionRequest, facts: Facts) -> ConversionRequest:
+    """With what its converter has named and how it ended: after the run that started it, or that
+    run was killed."""
+    if request.ended:
+        return request
+    said = facts.ended.get(request.id, Ended())
+    if facts.is_running(request.converter):
+        return with_names(request, said)
+    return request_ended(request, said, facts.now)
+
+
 def _adopt(
-    config: Config, request: ConversionRequest, taken: frozenset[str], facts: Facts
+    config: Config,
+    request: ConversionRequest,
+    taken: frozenset[str],
+    facts: Facts,
+    others: Sequence[ConversionRequest],
 ) -> RequestTransition:
     assert facts.nodes is not None
-    named = [name for name in request.names if name not in taken]
-    others = [name for name in sorted(facts.nodes) if name not in taken and name not in named]
-    came = [name for name in named if _is_brought_by(config, request, name, facts)]
-    # Of those that nobody named no more than are missing: another host may have brought some.
-    arrived = [name for name in others if _is_brought_by(config, request, name, facts)]
-    if request.ended:
+    came = [name for name in request.names if name not in taken]
+    came = [name for name in came if _is_brought_by(config, request, name, facts)]
+    if request.ended and not _may_be_named_yet(request, others):
+        # Of those that nobody named no more than are missing: another host may have brought some.
+        named = {*request.names, *(name for other in others for name in other.names)}
+        unnamed = [name for name in sorted(facts.nodes) if name not in taken and name not in named]
+        arrived = [name for name in unnamed if _is_brought_by(config, request, name, facts)]
         came += arrived[: max(request.count - len(came), 0)]
     joined = {name: _newly_lent(request, name, facts.now) for name in came}
     left = max(request.count - len(joined), 0)
+    if request.is_given_up:
+        left = min(left, _may_still_come(config, request, taken | joined.keys(), facts, others))
     rest = msgspec.structs.replace(request, count=left)
     if left == 0 and rest.ended:
         return RequestTransition(request=None, joined=joined)
     if rest.ended and facts.now > rest.since + config.join_timeout:
-        note = (
-            f"request={request.id} type={request.node_type} missing={left} did not join in time: "
-            f"{request.error or 'its converter reported no error'}; the log has what it said "
-            f"(converter={request.id}), `dnm nodes` how Slurm has the nodes now"
-        )
-        return RequestTransition(
-            request=None, joined=joined, conversion_failed=not request.is_given_up, note=note
-        )
+        return _too_late(rest, joined)
     return RequestTransition(request=rest, joined=joined)
+
+
+def _may_be_named_yet(request: ConversionRequest, others: Sequence[ConversionRequest]) -> bool:
+    """Whether a node that nobody has named may be the work of another call, which names its nodes
+    in the end. A converter that succeeded and named none never names any: it does not wait."""
+    succeeded_without_names = not request.error and not request.names
+    return not succeeded_without_names and any(
+        not other.ended and other.node_type == request.node_type for other in others
+    )
+
+
+def _may_still_come(
+    config: Config,
+    request: ConversionRequest,
+    taken: Container[str],
+    facts: Facts,
+    others: Sequence[ConversionRequest],
+) -> int:
+    """How many nodes a converter that failed and named none may have left half converted: those of
+    the type that Slurm does not have in service and that are nobody's. Unknown means all."""
+    if not facts.batch:
+        return request.count
+    named = {name for other in others for name in other.names}
+    return sum(
+        config.type_of(name) == request.node_type
+        and (not node.in_service or node.is_reserved)
+        and not (name in taken or name in named or name in request.known_nodes)
+        for name, node in facts.batch.items()
+    )
+
+
+def _too_late(request: ConversionRequest, joined: Mapping[str, LentNode]) -> RequestTransition:
+    """What has not come is not expected any more. That a converter failed was said when it did."""
+    if request.is_given_up:
+        return RequestTransition(request=None, joined=joined)
+    note = (
+        f"request={request.id} type={request.node_type} missing={request.count} did not join in "
+        f"time: {request.error or 'its converter reported no error'}; the log has what it said "
+        f"(converter={request.id}), `dnm nodes` how Slurm has the nodes now"
+    )
+    return RequestTransition(request=None, joined=joined, conversion_failed=True, note=note)
 
 
 def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts: Facts) -> bool:
@@ -122,16 +173,18 @@ class Arrivals(Value):
 
 def advance_requests(config: Config, registry: Registry, facts: Facts) -> Arrivals:
     """Takes up what every open request has brought, one after the other: a node that one request
-    has taken is no other's."""
+    has taken is no other's, and those that failed are asked last."""
     nodes = dict(registry.nodes)
     left, failures, errors = [], [], []
-    for request in registry.requests:
-        after = advance_request(config, request, frozenset(nodes), facts)
+    for request in sorted(registry.requests, key=lambda one: _hear(one, facts).is_given_up):
+        heard = _hear(request, facts)
+        others = [other for other in registry.requests if other.id != request.id]
+        after = advance_request(config, request, frozenset(nodes), facts, others)
         nodes |= after.joined
         if after.request is not None:
             left.append(after.request)
         if after.conversion_failed:
-            error = (after.request and after.request.error) or after.note
+            error = heard.error if heard.is_given_up else after.note
             failures.append(
                 ConversionResult(node_type=request.node_type, count=request.count, error=error)
             )

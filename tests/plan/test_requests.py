@@ -130,3 +130,60 @@ def test_of_nodes_that_nobody_named_no_more_are_taken_than_were_asked_for() -> N
     seen = facts([NEW, a_node("a003", mark=None), a_node("a009", mark=None)])
     after = advance_request(a_config(), request, frozenset(), seen)
     assert sorted(after.joined) == ["a002", "a009"] and after.request is None
+
+
+# --- calls that failed and named nobody ------------------------------------------------------
+
+FAILED = a_request(id="r1", ended=True, is_given_up=True, count=2, error="exit code 1")
+IN_SERVICE = [a_batch_node("a002"), a_batch_node("a003")]
+AWAY = [a_batch_node("a002", in_service=False), a_batch_node("a003", in_service=False)]
+BOTH = [a_node("a002", mark=None), a_node("a003", mark=None)]
+
+
+@pytest.mark.parametrize(
+    ("named", "is_ended", "joined", "waiting"),
+    [
+        pytest.param(("a002", "a003"), True, 2, [], id="named-by-one-that-ended"),
+        pytest.param(("a002", "a003"), False, 2, [("r2", 0)], id="named-by-one-at-work"),
+        pytest.param((), False, 0, [("r2", 2), ("r1", 2)], id="one-at-work-names-them-in-the-end"),
+        pytest.param((), True, 2, [], id="one-that-succeeded-never-names-any"),
+    ],
+)
+def test_a_failed_call_takes_no_credit_for_another_s_nodes(
+    named: tuple[str, ...], is_ended: bool, joined: int, waiting: list[tuple[str, int]]
+) -> None:
+    later = a_request(id="r2", count=2, names=named, ended=is_ended, converter=CONVERTER)
+    running = frozenset() if is_ended else frozenset([CONVERTER])
+    seen = facts(BOTH, AWAY, running=running)
+    after = advance_requests(a_config(), Registry(requests=(FAILED, later)), seen)
+    assert len(after.nodes) == joined
+    assert [(request.id, request.count) for request in after.requests] == waiting
+    assert not after.failures and not after.errors
+
+
+@pytest.mark.parametrize(
+    ("batch", "count"),
+    [
+        pytest.param(IN_SERVICE, None, id="Slurm-has-them-all"),
+        pytest.param([IN_SERVICE[0], AWAY[1]], 1, id="one-may-be-half-converted"),
+        pytest.param(
+            [IN_SERVICE[0], a_batch_node("a003", state="IDLE+RESERVED")], 1, id="one-is-reserved"
+        ),
+        pytest.param([a_batch_node("a002", in_service=None)], 1, id="unknown-is-no-no"),
+        pytest.param([a_batch_node("b002", in_service=False)], None, id="of-another-type"),
+        pytest.param(AWAY, 2, id="both-may-still-come"),
+        pytest.param([], 2, id="an-empty-list-says-nothing"),
+    ],
+)
+def test_a_failed_call_holds_only_what_it_may_have_left_behind(
+    batch: Any, count: int | None
+) -> None:
+    step = advance_request(a_config(), FAILED, frozenset(), facts([], batch))
+    assert (step.request.count if step.request else None) == count
+    assert not step.note and not step.conversion_failed
+
+
+def test_a_failed_call_is_forgotten_without_a_second_error() -> None:
+    late = a_request(ended=True, is_given_up=True, since=LONG_AGO, error="exit code 1")
+    step = advance_request(a_config(), late, frozenset(), facts([]))
+    assert step.request is None and not step.note and not step.conversion_failed

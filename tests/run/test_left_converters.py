@@ -15,7 +15,7 @@ import pytest
 from dnm.converter.processes import process_of
 from dnm.model.registry import Phase
 from dnm.sandbox.cluster import Sandbox
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
 
 OTHER_QUEUE = "root.anvil.services.notebook"
 
@@ -130,8 +130,8 @@ def test_how_it_failed_is_told_by_the_next_run(sandbox: Sandbox, site: Site) -> 
     text = run(site, code=1)
     assert "exit code 7: no rack today" in text and "line='no rack today'" in text
     assert site.registry.backoffs["a"].failures == 1
-    (request,) = site.registry.requests
-    assert request.is_given_up and "exit code 7" in request.error
+    assert "exit code 7" in site.registry.backoffs["a"].last_error
+    assert not site.registry.requests  # Slurm has every node in service: nothing is on its way
 
 
 def test_a_failed_return_is_tried_again(sandbox: Sandbox, site: Site) -> None:
@@ -179,3 +179,29 @@ def test_a_keeper_that_is_killed_leaves_no_exit_code(sandbox: Sandbox, site: Sit
     run(site)
     (request,) = site.registry.requests
     assert request.ended and not request.error
+
+
+def test_a_call_that_failed_takes_no_credit_for_the_next_one_s_nodes(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """The real command: the node that the second call brings is the second call's, nothing is said
+    to be coming afterwards, and no error follows."""
+    site = a_workshop_site(sandbox, tmp_path)
+    sandbox.behave(direction="k8s", act=False, exit_code=1, stdout="")
+    failed = site.command("run")
+    assert failed.returncode == 1 and "exit code 1" in failed.stderr
+    (request,) = site.registry.requests
+    assert site.command("reset", "a").returncode == 0
+    again = site.command("run")
+    assert again.returncode == 0, again.stderr
+    asked = [f"{one.id}" for one in site.registry.requests]
+    assert request.id not in asked and len(asked) == 1
+    for _ in range(10):
+        sandbox.tick(60)
+        last = site.command("run")
+        assert last.returncode == 0, last.stderr
+        if not site.registry.requests:
+            break
+    assert site.lent() == ["a001", "a002"] and not site.registry.requests
+    assert "coming" not in last.stdout and "requested" not in site.command("status").stdout
+    assert not sandbox.violations
