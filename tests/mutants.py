@@ -1,9 +1,10 @@
 """`python -m tests.mutants [--every N] [--minutes M] [FOLDER ...]`: would the fast tests notice?
 
 mutmut changes the code of the core in one spot at a time (a mutant) and runs the tests of the same
-folder that reach it; a mutant that no test kills shows a rule that no test holds. Every Nth mutant is tried, picked
-with a fixed seed, for at most M minutes; the result is a line a file, then each survivor as a diff.
-What the run leaves behind is in `mutants/`, and is used again by the next one.
+folders that reach it; a mutant that no test kills shows a rule that no test holds. Every Nth mutant
+is tried, picked with a fixed seed: at most M minutes for writing the mutants, as many for trying
+them. The result is a line a file, then each survivor as a diff. What a run leaves in `mutants/` is
+used again by the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 HOME = Path(__file__).parent.parent
 RESULTS = HOME / "mutants" / "dnm"
 FOLDERS = ("sizing", "demand", "plan", "queues")
-KILLED, SURVIVED = 1, 0  # exit codes of pytest, as mutmut keeps them
+WORDS = {0: "survived", 1: "killed", 33: "reached by no test", None: "not tried"}  # mutmut's codes
 NO_SUCH_MUTANT = "dnm.none"
 RUN = """
 import sys
@@ -54,7 +55,8 @@ def pick(folders: list[str], every: int) -> list[str]:
 
 
 def mutmut(folders: list[str], names: list[str], minutes: float) -> None:
-    """Runs mutmut on these mutants, with the tests of the same folders; ends it, and all that it started, when the time is over."""
+    """Runs mutmut on these mutants, with the tests of the same folders; ends it, and all that it
+    started, when the time is over."""
     command = [sys.executable, "-c", RUN, ",".join(folders), *names]
     log = HOME / "mutants.log"
     with log.open("wb") as sink:
@@ -86,7 +88,7 @@ def summary(folders: list[str], names: set[str]) -> list[str]:
     survivors = []
     for file, key, code in mutants(folders):
         if key in names:
-            word = {KILLED: "killed", SURVIVED: "survived", None: "not tried"}.get(code, "other")
+            word = WORDS.get(code, "other")
             counts.setdefault(file, Counter())[word] += 1
             survivors += [key] if word == "survived" else []
     total = Counter[str]()
