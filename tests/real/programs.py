@@ -68,6 +68,10 @@ class Server:
         assert self.process is not None
         self.process.send_signal(sent)
 
+    def send_if_up(self, sent: signal.Signals) -> None:
+        if self.is_up:
+            self.send(sent)
+
     def stop(self, sent: signal.Signals = signal.SIGTERM) -> None:
         if self.process is None:
             return

@@ -1,0 +1,65 @@
+"""`dnm check` on clusters that are not well: what is wrong is named, with what to do."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.real.conftest import MakeSite
+from tests.real.rig import QUEUES, Rig
+
+DEV = "root.research.services.dev"
+
+
+def scheduler_gone(rig: Rig) -> None:
+    rig.servers["yunikorn"].stop(signal.SIGKILL)
+
+
+def api_gone(rig: Rig) -> None:
+    rig.servers["kube-apiserver"].stop(signal.SIGKILL)
+
+
+def api_hangs(rig: Rig) -> None:
+    rig.servers["kube-apiserver"].send(signal.SIGSTOP)
+
+
+def child_above_its_parent(rig: Rig) -> None:
+    """No admission controller looks at it here, as on a site that has not installed it."""
+    rig.write_queues(QUEUES.replace("vcore: 100\n", "vcore: 1000\n"))
+
+
+def queue_gone(rig: Rig) -> None:
+    rig.write_queues(QUEUES.replace("- name: dev ", "- name: devel "))
+
+
+def no_document(rig: Rig) -> None:
+    rig.api.patch(rig.config_map, {"data": {"queues.yaml": None}})
+
+
+# what is broken -> the check that fails, and words of its text or remedy
+UNWELL: dict[str, tuple[Callable[[Rig], None], str, str]] = {
+    "the scheduler is gone": (scheduler_gone, "YuniKorn", "does not answer"),
+    "the API server is gone": (api_gone, "Kubernetes", "is it up?"),
+    "the API server hangs": (api_hangs, "Kubernetes", "request_timeout_seconds"),
+    "a child above its parent": (child_above_its_parent, "queue document", "max vcore 1000 is"),
+    "a queue is gone": (queue_gone, "queue of dev", f"there is no {DEV}"),
+    "there is no document": (no_document, "queue of dev", f"there is no {DEV}"),
+}
+
+
+@pytest.mark.parametrize("name", UNWELL)
+def test_what_is_wrong_is_named(rig: Rig, make_site: MakeSite, name: str) -> None:
+    break_it, check, words = UNWELL[name]
+    site = make_site(request_timeout_seconds=2)
+    site.dnm("run")
+    break_it(rig)
+    try:
+        answer = site.json("check", code=1)
+    finally:
+        rig.servers["kube-apiserver"].send_if_up(signal.SIGCONT)
+    assert not answer["ok"]
+    failed = [one for one in answer["checks"] if one["result"] == "failed"]
+    told = [one for one in failed if one["check"] == check and words in f"{one}"]
+    assert told, failed
