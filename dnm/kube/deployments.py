@@ -15,17 +15,17 @@ from dnm.model.cluster import Deployment
 from dnm.model.fault_points import fault_point
 
 
-def create_deployment(requests: ApiRequests, namespace: str, body: Mapping[str, Any]) -> Deployment:
+def create_deployment(api: ApiRequests, namespace: str, body: Mapping[str, Any]) -> Deployment:
     """Creates from the object's JSON form. Raises KubeConflict if the name is taken."""
     encoded = msgspec.json.encode(body)
     what = f"create a Deployment in namespace {namespace}"
-    with requests.changing(what, "create deployments"), fault_point("kube.create_deployment"):
-        answer = requests.session.write("POST", _path_of(namespace), encoded)
+    with api.changing(what, "create deployments"), fault_point("kube.create_deployment"):
+        answer = api.session.write("POST", _path_of(namespace), encoded)
         return kube_objects.read_deployment(answer.body)
 
 
 def list_deployments(
-    requests: ApiRequests, namespace: str, label_selector: str
+    api: ApiRequests, namespace: str, label_selector: str
 ) -> tuple[Deployment, ...]:
     """The Deployments that the selector selects. Raises KubeError."""
     found: list[Deployment] = []
@@ -35,28 +35,28 @@ def list_deployments(
         return lambda page: found.extend(kube_objects.read_deployments(page))
 
     what = f"list the Deployments of namespace {namespace}"
-    with requests.asking(what, "list deployments"), fault_point("kube.list_deployments"):
+    with api.asking(what, "list deployments"), fault_point("kube.list_deployments"):
         query = {"labelSelector": label_selector}
-        requests.list_pages(List(_path_of(namespace), "DeploymentList", query), restart)
+        api.list_pages(List(_path_of(namespace), "DeploymentList", query), restart)
     return tuple(found)
 
 
-def scale_deployment(requests: ApiRequests, namespace: str, name: str, replicas: int) -> Deployment:
+def scale_deployment(api: ApiRequests, namespace: str, name: str, replicas: int) -> Deployment:
     """Sets the number of replicas. Raises KubeError."""
     body = msgspec.json.encode({"spec": {"replicas": replicas}})
     path = f"{_path_of(namespace)}/{quote(name, safe='')}"
     what = f"scale Deployment {namespace}/{name}"
-    with requests.changing(what, "patch deployments"), fault_point("kube.scale_deployment"):
-        answer = requests.session.write("PATCH", path, body, MERGE_PATCH)
+    with api.changing(what, "patch deployments"), fault_point("kube.scale_deployment"):
+        answer = api.session.write("PATCH", path, body, MERGE_PATCH)
         return kube_objects.read_deployment(answer.body)
 
 
-def delete_deployment(requests: ApiRequests, namespace: str, name: str) -> bool:
+def delete_deployment(api: ApiRequests, namespace: str, name: str) -> bool:
     """Deletes it with its pods; False: there was none. Raises KubeError."""
     path = f"{_path_of(namespace)}/{quote(name, safe='')}"
     what = f"delete Deployment {namespace}/{name}"
-    with requests.changing(what, "delete deployments"), fault_point("kube.delete_deployment"):
-        return requests.delete(path, "Deployment")
+    with api.changing(what, "delete deployments"), fault_point("kube.delete_deployment"):
+        return api.delete(path, "Deployment")
 
 
 def _path_of(namespace: str) -> str:

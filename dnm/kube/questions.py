@@ -13,7 +13,7 @@ from dnm.model.fault_points import fault_point
 
 
 def can_i(
-    requests: ApiRequests,
+    api: ApiRequests,
     verb: str,
     resource: str,
     namespace: str,
@@ -40,20 +40,20 @@ def can_i(
     )
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     rule = "create selfsubjectaccessreviews"
-    with requests.asking(f"ask whether it may {verb} {resource}", rule), fault_point("kube.can_i"):
-        return kube_objects.read_review(requests.session.ask(path, body).body)
+    with api.asking(f"ask whether it may {verb} {resource}", rule), fault_point("kube.can_i"):
+        return kube_objects.read_review(api.session.ask(path, body).body)
 
 
-def read_version(requests: ApiRequests) -> str:
+def read_version(api: ApiRequests) -> str:
     """The server's version, e.g. v1.33.1. Raises KubeError."""
-    with requests.asking("ask for the version", "get /version"), fault_point("kube.version"):
-        return kube_objects.read_version(requests.session.read("/version").body)
+    with api.asking("ask for the version", "get /version"), fault_point("kube.version"):
+        return kube_objects.read_version(api.session.read("/version").body)
 
 
-def read_server_time(requests: ApiRequests) -> datetime:
+def read_server_time(api: ApiRequests) -> datetime:
     """The server's clock, to the second. Raises KubeError."""
-    with requests.asking("ask for the time", "get /version"), fault_point("kube.server_time"):
-        date = requests.session.read("/version").date
+    with api.asking("ask for the time", "get /version"), fault_point("kube.server_time"):
+        date = api.session.read("/version").date
         try:
             return parsedate_to_datetime(date).astimezone(UTC)
         except (TypeError, ValueError) as error:

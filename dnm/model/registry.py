@@ -132,6 +132,8 @@ class RunRecord(Value):
     errors: tuple[str, ...] = ()
     queues: dict[str, QueueStatus] = {}
     nodes: dict[str, str] = {}  # lent node -> sentence
+    pods_seen: int = 0  # unfinished ones, rounded down to a power of ten; below 1,000: 0
+    pods_doubted_since: datetime | None = None  # an empty list after `pods_seen`
 
 
 class Registry(Value):

@@ -19,6 +19,7 @@ from dnm.model.queue_path import is_under
 from dnm.model.registry import Registry, StalledPods
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import LONGEST_BACKOFF
+from dnm.plan.doubt import doubt_empty_lists, remember_pods
 from dnm.plan.facts import Facts
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.source import resolve_document
@@ -54,8 +55,12 @@ class Known(Value):
 
 
 def gather_known(config: Config, registry: Registry, snapshot: Snapshot) -> Known:
-    """Parses the queue document, sums up the pods, and sorts the facts by node."""
+    """Doubts what can't be true, parses the queue document, sums up the pods, and sorts the facts
+    by node."""
     registry = without_future(config, registry, snapshot.taken_at)
+    last_run = remember_pods(registry.last_run, snapshot)
+    snapshot = doubt_empty_lists(registry, config.instance_id, snapshot)
+    registry = msgspec.structs.replace(registry, last_run=last_run)
     document, refusal = _read_queues(config, snapshot)
     limits = document.limits if document else {}
     demand = _gather_demand(config, snapshot, limits, registry.stalled)

@@ -190,6 +190,8 @@ def _record(
         errors=(*plan.errors, *outcome.errors),
         queues=dict(plan.status),
         nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
+        pods_seen=before.pods_seen,
+        pods_doubted_since=before.pods_doubted_since,
     )
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record)
     if not save_registry(config.converted_nodes_path, registry):
