@@ -200,7 +200,7 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
             job = lab.submit("-w", node, "-n1", "--mem=100", "--uid=games", script=script)
             time.sleep(pauses[node, turn])
             if is_late:
-                lab.wait_for(lambda job=job: is_running(lab, job), 30)
+                lab.wait_for(lambda job=job: lab.client.read_job(job).state != "PENDING", 30)
             journal = Journal(
                 node=node,
                 operation=new_operation(),
@@ -260,8 +260,9 @@ def test_a_reason_that_slurm_leaves_on_a_node_is_no_mark(site: SlurmSite, tmp_pa
         for direction in ("k8s", "batch"):
             answer = made.run("--set", direction, "--node-name", node, "--namespace", "dev")
             assert answer.returncode == 0, answer.stderr
-    kept = {node.name: node.reason for node in site.lab.client.read_nodes() if node.reason}
-    assert set(kept) == ({"a001", "a002"} if (23, 11) <= site.lab.version < (26, 5) else set())
+    used = [site.lab.client.read_node(name) for name in ("a001", "a002")]
+    kept = {node.name for node in used if node.reason}
+    assert kept == ({"a001", "a002"} if (23, 11) <= site.lab.version < (26, 5) else set())
     assert site.run("--set", "k8s", "--node-name", "a003", "--namespace", "dev").returncode == 0
     arguments = ("--set", "batch", "--node-type", "a", "--num-nodes")
     answer = site.run(*arguments, "1")
