@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -42,14 +42,32 @@ def the_lab(programs: Path | None = None) -> SlurmLab:
     """Started at the first use and stopped at the end of the process; one for each Slurm."""
     directory = Path(tempfile.mkdtemp(prefix="dnm-slurm-"))
     lab = SlurmLab(directory, NODES, programs=programs)
-
-    def stop() -> None:
-        lab.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
-    atexit.register(stop)
+    atexit.register(end_with_us(directory))
     lab.start()
     return lab
+
+
+def end_with_us(directory: Path) -> Callable[[], None]:
+    """Has another process end the lab of this directory, and remove it, when this process ends,
+    however that is; returns what ends it now and waits for that."""
+    guard = subprocess.Popen(
+        [sys.executable, "-m", "tests.slurm_lab", str(directory)],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+    def end() -> None:
+        guard.communicate()
+
+    return end
+
+
+def guard_lab(directory: Path) -> None:
+    """Until nobody holds the other end of standard input any more."""
+    sys.stdin.read()
+    SlurmLab(directory, ()).stop()
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def put_back(lab: SlurmLab) -> None:
@@ -209,3 +227,7 @@ def make_site(
 
 def is_running(lab: SlurmLab, job: str) -> bool:
     return lab.client.read_job(job).state == "RUNNING"
+
+
+if __name__ == "__main__":
+    guard_lab(Path(sys.argv[1]))

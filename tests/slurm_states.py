@@ -23,6 +23,7 @@ from typing import Any
 from dnm.convert.lab import SlurmLab
 from dnm.model.errors import SlurmError
 from dnm.slurm.text import JOB_FORMAT
+from tests.slurm_lab import end_with_us
 
 SAMPLES = Path(__file__).parent / "data" / "slurm_states"
 NODES = tuple(f"n{number:02}" for number in range(1, 27))
@@ -81,12 +82,12 @@ def states_lab(programs: Path | None = None) -> Iterator[SlurmLab]:
     lab = SlurmLab(directory, NODES, more=WITHOUT_DAEMON, programs=programs)
     if lab.version >= HAS_EXTERNAL:
         lab.more += EXTERNAL
+    end = end_with_us(directory)
     try:
         lab.start()
         yield lab
     finally:
-        lab.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+        end()
 
 
 def states_of(lab: SlurmLab) -> frozenset[frozenset[str]]:
