@@ -50,7 +50,7 @@ def run_converters(
         is_late = time.monotonic() >= deadline
         for key, call in calls.items():
             if key not in ended:
-                has_ended = call.child.poll() is not None
+                has_ended = call.has_ended()
                 call.output.read_new(partial(on_line, key))
                 if has_ended or is_leaving or is_late:
                     ended[key] = _end(call, has_ended, is_late, partial(on_line, key))
@@ -64,7 +64,7 @@ def _end(
 ) -> Ended:
     if is_late and not has_ended:
         call.end()
-    left_running = call.child.poll() is None
+    left_running = not call.has_ended()
     call.output.read_new(on_line, is_last=not left_running)
     if left_running:
         call.output.save_position()

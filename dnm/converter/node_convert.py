@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-import msgspec
-
 from dnm.converter.contract import converter_environment, secrets_of
-from dnm.converter.listen import LISTEN_EVERY, Waits, run_converters
+from dnm.converter.listen import Waits, run_converters
 from dnm.converter.node_list import list_batch_nodes
-from dnm.converter.output import ConverterOutput, file_of, read_or_empty
-from dnm.converter.processes import process_of, still_running
-from dnm.converter.start import TERM_GRACE, ConverterCall
+from dnm.converter.output import ConverterOutput
+from dnm.converter.processes import still_running
+from dnm.converter.start import ConverterCall
+from dnm.converter.started import Started, end_started, started_at
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.fault_points import fault_point
@@ -37,14 +34,15 @@ class NodeConvert:
         return list_batch_nodes(self.config, self.environment, node)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
-        return still_running(processes)
+        """Those whose keeper or whose converter has not ended."""
+        wanted = frozenset(processes)
+        started = [started_at(self.directory / key) for key in self._keys()]
+        alive = {one.keeper for one in started if one.is_alive}
+        return still_running(wanted) | (wanted & alive)
 
     def find(self, key: str) -> ConverterProcess | None:
         """The process that was started under a key, by whichever run."""
-        with suppress(msgspec.MsgspecError):
-            content = read_or_empty(file_of(self.directory / key, "process"))
-            return msgspec.json.decode(content, type=ConverterProcess)
-        return None
+        return started_at(self.directory / key).keeper
 
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
         """Starts it under a key of the caller's; raises ConverterError."""
@@ -55,14 +53,9 @@ class NodeConvert:
     def end(self, process: ConverterProcess) -> bool:
         """TERM for one of an earlier run and its children, KILL some seconds later; whether it has
         ended."""
-        for sent in (signal.SIGTERM, signal.SIGKILL):
-            give_up = time.monotonic() + TERM_GRACE
-            if process_of(process.pid) == process:
-                with suppress(OSError), fault_point("converter.signal"):
-                    os.killpg(process.pid, sent)
-            while process_of(process.pid) == process and time.monotonic() < give_up:
-                time.sleep(LISTEN_EVERY)
-        return process_of(process.pid) != process
+        started = [started_at(self.directory / key) for key in self._keys()]
+        known = (one for one in started if one.keeper == process)
+        return end_started(next(known, Started(keeper=process)))
 
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
@@ -80,7 +73,6 @@ class NodeConvert:
         """Passes on what converters of earlier runs have printed since, by key."""
         secrets = secrets_of(self.environment)
         for key in self._keys():
-            process = self.find(key)
             try:
                 with fault_point("converter.read_output"):
                     output = ConverterOutput(self.directory / key, secrets, os.O_RDWR)
@@ -89,7 +81,7 @@ class NodeConvert:
                 continue
             output.load_position()
             before = [tail.at for tail in output.tails]
-            has_ended = process is None or process_of(process.pid) != process
+            has_ended = not started_at(self.directory / key).is_alive
             output.read_new(partial(on_line, key), is_last=has_ended)
             if [tail.at for tail in output.tails] != before:
                 output.save_position()

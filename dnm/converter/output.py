@@ -18,7 +18,8 @@ from dnm.converter.contract import NODE_NAME
 from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable, without_secrets
 
-FILES = ("out", "err", "process", "heard", "exit")  # of one call, as ends of their names
+# Of one call, as ends of their names.
+FILES = ("out", "err", "process", "converter", "heard", "exit")
 _LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
 _READ_AT_ONCE = 64 * 1024
 _OUTPUT_LIMIT = 64 * 1024 * 1024

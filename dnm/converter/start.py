@@ -1,18 +1,17 @@
 """Starts a converter and its keeper, in a session of their own, so that they outlive a run.
 
-There is never a shell. The process stands in `<key>.process` from its first moment, in the end its
-exit code in `<key>.exit`: also where dnm is killed in between.
+There is never a shell. The keeper stands in `<key>.process` from its first moment, the converter in
+`<key>.converter` before it may act, in the end its exit code in `<key>.exit`: also where dnm or the
+keeper is killed in between.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -21,30 +20,44 @@ import msgspec
 from dnm.converter.contract import secrets_of
 from dnm.converter.output import FILES, ConverterOutput, file_of, open_file
 from dnm.converter.processes import process_of
+from dnm.converter.started import Started, end_started, started_at
 from dnm.model.errors import ConverterError
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import ConverterProcess
 from dnm.model.trust import check_trust
 
-TERM_GRACE = 10.0  # seconds from TERM to KILL
 _OWN = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
 # Starts the converter and waits for it, also after the run has ended: its exit code is in the file
-# then. TERM is left to the converter, which has every signal as it comes by default.
+# then. TERM is left to the converter, which has every signal as it comes by default. The converter
+# writes itself down first, and does not begin where its keeper has died before that: so a keeper
+# that is killed at any moment leaves none at work that can't be found.
 _KEEPER = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-path, command = sys.argv[1], sys.argv[2:]
-plain = [signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ]
-try:
-    child = os.posix_spawn(command[0], command, os.environ, setsigdef=plain)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-except OSError as error:
-    print("it can't be started:", error.strerror, file=sys.stderr)
-    code = 127
-with open(path + ".new", "w") as file:
-    file.write(str(code))
-os.rename(path + ".new", path)
+path, itself, command = sys.argv[1], sys.argv[2], sys.argv[3:]
+def write(path, text):
+    with open(path + ".new", "w") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+def become_converter(keeper):
+    for sent in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(sent, signal.SIG_DFL)
+    with open("/proc/self/stat", errors="replace") as file:
+        ticks = file.read().rpartition(")")[2].split()[19]
+    write(itself, '{"pid":%d,"start_ticks":%s}' % (os.getpid(), ticks))
+    if os.getppid() == keeper:
+        os.execve(command[0], command, os.environ)
+keeper = os.getpid()
+child = os.fork()
+if child == 0:
+    try:
+        become_converter(keeper)
+    except OSError as error:
+        print("it can't be started:", error.strerror, file=sys.stderr, flush=True)
+    os._exit(127)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+write(path, str(code))
 sys.exit(code if code >= 0 else 128 - code)
 """
 
@@ -55,6 +68,18 @@ def _note_process(descriptor: int) -> None:
     process = process_of(os.getpid())
     if process is not None:
         os.write(descriptor, msgspec.json.encode(process))
+
+
+def _check_none_at_work(place: Path) -> None:
+    """Raises ConverterError where the one that was started before under this key is at work: two
+    would work on the same node."""
+    before = started_at(place)
+    if before.is_alive:
+        number = (before.converter or before.keeper or ConverterProcess(pid=0, start_ticks=0)).pid
+        raise ConverterError(
+            f"the converter of {place.name} is still at work as process {number}: "
+            "no second one is started beside it"
+        )
 
 
 class ConverterCall:
@@ -68,16 +93,18 @@ class ConverterCall:
             check_trust(Path(command[0]), ConverterError)
             if not os.access(command[0], os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            self.place = directory / key
+            _check_none_at_work(self.place)
             with fault_point("converter.output"):
                 directory.mkdir(mode=0o700, exist_ok=True)
                 for end in FILES:
                     file_of(directory / key, end).unlink(missing_ok=True)
                 self.output = ConverterOutput(directory / key, secrets_of(environment), _OWN)
                 note = open_file(file_of(directory / key, "process"), _OWN)
-                exit_file = file_of(directory / key, "exit")
+                own_files = [str(file_of(directory / key, end)) for end in ("exit", "converter")]
             with fault_point("converter.start"):
                 self.child = subprocess.Popen(
-                    [sys.executable, "-ISc", _KEEPER, str(exit_file), *command],
+                    [sys.executable, "-ISc", _KEEPER, *own_files, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=self.output.tails[0].file,
                     stderr=self.output.tails[1].file,
@@ -98,8 +125,9 @@ class ConverterCall:
     def end(self) -> None:
         """TERM for it and its children, KILL some seconds later. One that can't be ended is left:
         the next run sees that it is still at work."""
-        for sent in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(OSError), fault_point("converter.signal"):
-                os.killpg(self.child.pid, sent)
-            with suppress(subprocess.TimeoutExpired):
-                self.child.wait(timeout=TERM_GRACE)
+        end_started(Started(keeper=self.process, converter=started_at(self.place).converter))
+        self.child.poll()
+
+    def has_ended(self) -> bool:
+        """Whether keeper and converter have: a keeper that was killed leaves one at work."""
+        return self.child.poll() is not None and not started_at(self.place).is_alive

@@ -1,17 +1,25 @@
-"""What is not started."""
+"""What is not started, and what is known of what was, also when its keeper is killed."""
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from dnm.converter.listen import Waits, run_converters
+from dnm.converter.node_convert import NodeConvert
 from dnm.converter.node_list import list_batch_nodes
+from dnm.converter.processes import process_of
 from dnm.converter.start import ConverterCall
+from dnm.converter.started import Started, started_at
 from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable
 from tests.builders import a_config
-from tests.converter.programs import script
+from tests.converter.programs import LONG, never, script
 
 
 def test_a_missing_or_unexecutable_converter_is_a_sentence(tmp_path: Path) -> None:
@@ -21,3 +29,66 @@ def test_a_missing_or_unexecutable_converter_is_a_sentence(tmp_path: Path) -> No
         with pytest.raises(ConverterError, match="node_convert_path"):
             ConverterCall("k", [str(missing)], {}, tmp_path / "output")
         assert isinstance(list_batch_nodes(a_config(node_convert_path=missing), {}), Unreadable)
+
+
+SOON = timedelta(seconds=0.2)
+
+
+@pytest.fixture
+def convert(tmp_path: Path) -> NodeConvert:
+    path = script(tmp_path, "sleep 60")
+    config = a_config(tmp_path, node_convert_path=path, converted_nodes_path=tmp_path / "r.json")
+    return NodeConvert(config, os.environ)
+
+
+def start_without_keeper(convert: NodeConvert) -> Started:
+    """Starts one, kills its keeper alone, and returns what was written down."""
+    keeper = convert.start("a002", [str(convert.config.node_convert_path)])
+    for _ in range(1000):
+        started = started_at(convert.directory / "a002")
+        if started.converter:
+            break
+        time.sleep(0.02)
+    assert started.keeper == keeper and started.converter and started.converter != keeper
+    os.kill(keeper.pid, signal.SIGKILL)
+    convert.calls["a002"].child.wait()
+    assert process_of(keeper.pid) is None
+    return started
+
+
+def test_a_converter_outlives_its_keeper_and_is_known_and_ended(convert: NodeConvert) -> None:
+    started = start_without_keeper(convert)
+    assert started.keeper and started.converter
+    assert process_of(started.converter.pid) == started.converter
+    later = NodeConvert(convert.config, os.environ)  # the next run
+    assert later.still_running([started.keeper]) == {started.keeper}
+    with pytest.raises(ConverterError, match="still at work"):
+        later.start("a002", [str(convert.config.node_convert_path)])
+    assert later.end(started.keeper)
+    assert process_of(started.converter.pid) is None
+    assert not later.still_running([started.keeper])
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["left-at-work", "ended-after-its-time"])
+def test_the_run_that_started_it_does_not_take_the_keeper_s_end_for_its_own(
+    convert: NodeConvert, is_late: bool
+) -> None:
+    started = start_without_keeper(convert)
+    assert started.keeper and started.converter
+    waits = Waits(timeout=SOON if is_late else LONG, patience=SOON, grace=LONG)
+    end = run_converters(convert.calls, waits, lambda *_: None, never)["a002"]
+    assert (end.left_running, end.timed_out, end.exit_code) == (not is_late, is_late, None)
+    assert (process_of(started.converter.pid) is None) is is_late
+    assert convert.end(started.keeper)
+
+
+def test_a_later_process_of_the_same_number_is_left_alone(convert: NodeConvert) -> None:
+    """What was written down before a reboot names numbers that others have now."""
+    own = process_of(os.getpid())
+    assert own is not None
+    convert.directory.mkdir()
+    text = f'{{"pid":{own.pid},"start_ticks":{own.start_ticks - 1}}}'
+    for end in ("process", "converter"):
+        (convert.directory / f"a002.{end}").write_text(text)
+    keeper = convert.find("a002")
+    assert keeper is not None and not convert.still_running([keeper]) and convert.end(keeper)
