@@ -6,7 +6,7 @@ The first value of the chain that `make_plan` is; every later one rests on it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -16,9 +16,9 @@ from dnm.model.config import Config
 from dnm.model.errors import QueueError
 from dnm.model.plan import Snapshot
 from dnm.model.queue_path import is_under
-from dnm.model.registry import Registry, StalledPods
+from dnm.model.registry import LentNode, Registry, StalledPods
 from dnm.model.value import Unreadable, Value
-from dnm.plan.backoff import LONGEST_BACKOFF
+from dnm.plan.backoff import backoff_delay
 from dnm.plan.doubt import doubt_empty_lists, remember_pods
 from dnm.plan.facts import Facts
 from dnm.queues.document import QueueDocument, read_document
@@ -140,14 +140,14 @@ def _unscheduled(snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
 def without_future(config: Config, registry: Registry, now: datetime) -> Registry:
     """Times that a host with a wrong clock wrote: nothing has begun after now, and nothing waits
     for longer than it would if it began to wait now."""
-    longest = max(LONGEST_BACKOFF, config.convert_timeout + config.join_timeout)
     return msgspec.structs.replace(
         registry,
         nodes={
             name: msgspec.structs.replace(
                 entry,
                 since=min(entry.since, now),
-                retry_after=entry.retry_after and min(entry.retry_after, now + longest),
+                retry_after=entry.retry_after
+                and min(entry.retry_after, now + _longest_wait(config, entry)),
             )
             for name, entry in registry.nodes.items()
         },
@@ -162,7 +162,16 @@ def without_future(config: Config, registry: Registry, now: datetime) -> Registr
             for queue, one in registry.breakers.items()
         },
         backoffs={
-            name: msgspec.structs.replace(one, until=min(one.until, now + LONGEST_BACKOFF))
+            name: msgspec.structs.replace(
+                one, until=min(one.until, now + backoff_delay(config, one.failures))
+            )
             for name, one in registry.backoffs.items()
         },
     )
+
+
+def _longest_wait(config: Config, entry: LentNode) -> timedelta:
+    """For how long a return waits: for its back-off where it failed, else for the converter."""
+    if entry.error and entry.converter is None:
+        return backoff_delay(config, entry.attempts)
+    return config.convert_timeout + config.join_timeout

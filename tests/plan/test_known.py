@@ -10,7 +10,7 @@ from dnm.model.cluster import PodList
 from dnm.model.registry import Backoff, Phase, Registry
 from dnm.plan.known import without_future
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
-from tests.plan.worlds import UNREAD, World, pods, queue_map, two_namespaces, wanting
+from tests.plan.worlds import CONVERTER, UNREAD, World, pods, queue_map, two_namespaces, wanting
 
 
 def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
@@ -25,6 +25,22 @@ def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
     assert (mended.nodes["a001"].retry_after or ahead) <= NOW + timedelta(hours=1)
     assert mended.backoffs["a"].until <= NOW + timedelta(hours=1)
     assert without_future(a_config(), mended, NOW) == mended
+
+
+def test_a_retry_waits_for_its_back_off_after_a_clock_that_jumped() -> None:
+    """It waited an hour, however short its back-off was."""
+    config, ahead = a_config(check_interval=timedelta(minutes=1)), NOW + timedelta(days=900)
+    failed = a_lent_node(Phase.RETURNING, attempts=1, error="exit code 3", retry_after=ahead)
+    at_work = a_lent_node(Phase.RETURNING, attempts=1, retry_after=ahead, converter=CONVERTER)
+    registry = Registry(
+        nodes={"a001": failed, "a002": at_work},
+        backoffs={"a": Backoff(failures=2, until=ahead, ask_at_most=1)},
+    )
+    mended = without_future(config, registry, NOW)
+    assert mended.nodes["a001"].retry_after == NOW + timedelta(minutes=2)
+    longest = config.convert_timeout + config.join_timeout
+    assert mended.nodes["a002"].retry_after == NOW + longest
+    assert mended.backoffs["a"].until == NOW + timedelta(minutes=4)
 
 
 def test_a_document_that_can_not_be_read_is_no_empty_document() -> None:
