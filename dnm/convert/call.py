@@ -45,6 +45,7 @@ class ConvertCall:
         self.settings = settings
         self.control = StopRequest()
         self._lock = threading.Lock()
+        self.unreadable: list[str] = []  # journals, each with what to do
 
     def run(self) -> int:
         for sent in (signal.SIGTERM, signal.SIGINT):
@@ -104,7 +105,13 @@ class ConvertCall:
     def _open_journals(self) -> tuple[Journal, ...]:
         if not self.settings.state_dir.exists():
             return ()
-        return JournalStore(self.settings.state_dir).load_open(self.settings.instance)
+        return JournalStore(self.settings.state_dir).load_open(
+            self.settings.instance, self._unreadable
+        )
+
+    def _unreadable(self, why: str) -> None:
+        self.unreadable.append(why)
+        self._say(f"node-convert: {why}")
 
     def _candidates(self, judged: Iterable[Judged]) -> list[Candidate]:
         found = [
@@ -201,9 +208,9 @@ class ConvertCall:
             return self._show_plan(len(journals), plans)
         if not journals:
             self._say("nothing to resume")
-            return self._end([], 0)
+            return self._end([], len(self.unreadable))
         SlurmClient(os.environ, self.settings.command_timeout_seconds).check_controller()
-        return self._end(self._pool().resume(journals), len(journals))
+        return self._end(self._pool().resume(journals), len(journals) + len(self.unreadable))
 
     def _pool(self) -> ConversionPool:
         store = JournalStore(self.settings.state_dir)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum
@@ -124,15 +124,19 @@ class JournalStore:
             )
         return journal
 
-    def load_open(self, instance: str) -> tuple[Journal, ...]:
+    def load_open(self, instance: str, on_unreadable: Callable[[str], None]) -> tuple[Journal, ...]:
         """Returns the conversions of this instance that were interrupted or need a person, by
-        node."""
-        journals = map(self._load, sorted(self.directory.glob("*.json")))
-        return tuple(
-            journal
-            for journal in journals
-            if journal is not None and journal.is_open and journal.instance == instance
-        )
+        node. One that can't be read is told and stops nothing but its own node."""
+        found = []
+        for path in sorted(self.directory.glob("*.json")):
+            try:
+                journal = self._load(path)
+            except ConverterError as error:
+                on_unreadable(str(error))
+                continue
+            if journal is not None and journal.is_open and journal.instance == instance:
+                found.append(journal)
+        return tuple(found)
 
     def save(self, journal: Journal) -> None:
         """Writes the journal, durably when this returns. Raises ConverterError; nothing further may

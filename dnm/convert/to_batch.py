@@ -69,6 +69,13 @@ def check(conversion: NodeConversion) -> str:
     is_resumed = _is_resumed(conversion) and "DRAIN" not in node.state.flags
     if not (reservations or _is_our_drain(conversion, node) or is_resumed):
         held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
+        if was_touched(conversion) and not conversion.journal.is_done("reset"):
+            raise ConverterError(
+                f"{node.name} was prepared for Kubernetes, never reset, and Slurm has it {held}, "
+                "without our mark: nothing is done. To let it be reset and given back: "
+                f"scontrol update nodename={node.name} state=drain "
+                f"reason='dnm:{conversion.settings.instance}'"
+            )
         if conversion.kube.read_node(conversion.node) is None:
             raise AlreadyBack(f"it is not lent, and Slurm has it {held}; that is left as it is")
         raise ConverterError(

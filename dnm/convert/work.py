@@ -261,7 +261,8 @@ class ConversionPool:
         except Interrupted:
             raise
         except DnmError as error:
-            if not was_claimed_here and not conversion.journal.has_begun("drain"):
+            was_changed = was_claimed_here or to_batch.was_touched(conversion)
+            if not was_changed and not conversion.journal.has_begun("drain"):
                 conversion.book.close(str(error))  # nothing was done to it
                 return "failed", str(error)
             conversion.book.change(error=str(error))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from dnm.convert.cli import main
+from dnm.convert.journal import Direction, Journal, JournalStore, Line, StageMark
+from dnm.convert.settings import load_settings
 from dnm.converter.node_list import parse_list
 
 SAMPLE = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states1"
@@ -170,6 +173,39 @@ def test_without_its_hook_nothing_is_claimed(host: Host, arguments: str, hook: s
         answer.stderr
     )
     assert not host.calls.exists()
+
+
+def test_an_empty_journal_stops_no_other_node(host: Host) -> None:
+    settings = load_settings({}, {}, host.config)
+    JournalStore(settings.state_dir)
+    (settings.state_dir / "a001.json").touch(mode=0o600)
+    answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
+    assert answer.returncode == 0 and "a005 claim" in answer.stdout
+    assert "a001.json can't be read" in answer.stderr
+    answer = host.run("--resume")
+    assert answer.returncode == 1 and "a001.json can't be read" in answer.stderr
+
+
+def test_a_node_that_was_prepared_is_never_taken_for_one_that_was_not_lent(host: Host) -> None:
+    """Its drain was overwritten and its reservation deleted: that was 'skipped', exit 0, and its
+    journal was closed, with a machine that was half a Kubernetes node."""
+    drained = "State=IDLE+DRAIN Partitions=main Reason=bad fan"
+    script = SCONTROL.replace("State=IDLE Partitions=main' ;;", f"{drained}' ;;")
+    host.write("bin/scontrol", script.replace("@CALLS@", str(host.calls)))
+    settings = load_settings({}, {}, host.config)
+    store = JournalStore(settings.state_dir)
+    prepared = Line(stage="prepare", mark=StageMark.BEGUN, at=datetime.now(UTC))
+    store.save(
+        Journal(
+            node="a005", operation="op-1", direction=Direction.K8S, instance=settings.instance,
+            begun=datetime.now(UTC), node_type="a", lines=(prepared,),
+        )
+    )  # fmt: skip
+    answer = host.run("--set", "batch", "--node-name", "a005")
+    assert answer.returncode == 1 and "never reset" in answer.stderr, answer.stderr
+    assert f"reason='dnm:{settings.instance}'" in answer.stderr
+    left = store.load("a005")
+    assert left is not None and left.is_open and not host.calls.exists()
 
 
 def test_a_wrong_setting_is_exit_2(host: Host) -> None:

@@ -50,7 +50,18 @@ def test_open_ones_are_found_by_instance(tmp_path: Path) -> None:
     store = JournalStore(tmp_path)
     for one in (journal("a001"), journal("a002", is_open=False), journal("a003", instance="x")):
         store.save(one)
-    assert [one.node for one in store.load_open("prod")] == ["a001"]
+    said: list[str] = []
+    assert [one.node for one in store.load_open("prod", said.append)] == ["a001"] and not said
+
+
+def test_one_that_can_not_be_read_hides_no_other(tmp_path: Path) -> None:
+    """An empty file of one node stopped the conversion of all."""
+    store = JournalStore(tmp_path)
+    store.save(journal("a002"))
+    (tmp_path / "a001.json").touch(mode=0o600)
+    said: list[str] = []
+    assert [one.node for one in store.load_open("prod", said.append)] == ["a002"]
+    assert len(said) == 1 and "a001.json can't be read" in said[0]
 
 
 @pytest.mark.parametrize(
