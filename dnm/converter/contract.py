@@ -10,7 +10,8 @@ from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)")  # names of variables
+# Names of variables: API_KEY and RACADM_PASS, and not KEYBOARD or PASSENGERS.
+_SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)|(.*_)?(PASS|CREDENTIAL|KEY)S?(_|$)")
 
 
 def list_command(config: Config, node: str = "") -> list[str]:
@@ -53,5 +54,8 @@ def converter_environment(config: Config, environ: Mapping[str, str]) -> dict[st
 
 
 def secrets_of(environment: Mapping[str, str]) -> list[str]:
-    """Returns the values that must not stand in a log, by the names of their variables."""
-    return [value for name, value in environment.items() if _SECRET.fullmatch(name.upper())]
+    """Returns the values that must not stand in a log, by the names of their variables; of a value
+    of several lines each of them, since what is printed is read by lines."""
+    values = [value for name, value in environment.items() if _SECRET.match(name.upper())]
+    lines = [line.strip() for value in values for line in value.splitlines()]
+    return list(dict.fromkeys(filter(None, (*values, *lines))))

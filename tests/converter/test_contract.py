@@ -11,8 +11,10 @@ from dnm.converter.contract import (
     converter_environment,
     list_command,
     return_command,
+    secrets_of,
 )
 from dnm.model.errors import ConverterError
+from dnm.model.printable import without_secrets
 from tests.builders import a_config
 
 
@@ -45,3 +47,27 @@ def test_the_command_and_its_environment_keep_the_contract(tmp_path: Path) -> No
     environment = converter_environment(config, {"PATH": "/bin", "PASSWORD": "secret"})
     assert environment["RES_NAME"] == "k8s-test" and environment["PASSWORD"] == "secret"
     assert environment["KUBECONFIG"] == str(tmp_path / "kubeconfig")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("RACADM_PASS", True),
+        ("API_KEY", True),
+        ("api_keys", True),
+        ("BMC_PASS_FILE", True),
+        ("DBPASSWORD", True),
+        ("KEYBOARD", False),
+        ("PASSENGERS", False),
+        ("PATH", False),
+    ],
+)
+def test_secrets_are_known_by_the_names_of_their_variables(name: str, is_secret: bool) -> None:
+    assert (secrets_of({name: "hunter2"}) == ["hunter2"]) is is_secret
+
+
+def test_a_secret_of_several_lines_is_blacked_out_line_by_line() -> None:
+    secrets = secrets_of({"SITE_KEY": "-----BEGIN-----\nMIIEvQ\n-----END-----\n"})
+    for line in ("-----BEGIN-----", "+ echo MIIEvQ", "-----END-----"):
+        assert without_secrets(line, secrets) in ("***", "+ echo ***")
