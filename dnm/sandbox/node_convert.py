@@ -35,9 +35,9 @@ def main(url: str, arguments: list[str]) -> int:
 def _ask(url: str, half: str, body: dict[str, Any]) -> dict[str, Any]:
     place = url.removeprefix("http://")
     content = json.dumps(body).encode()
-    head = (
-        f"POST /sandbox/node-convert/{half} HTTP/1.1\r\nHost: {place}\r\n"
-        f"Connection: close\r\nContent-Length: {len(content)}\r\n\r\n"
+    head = (  # 1.0: the answer comes in one piece, and ends with the connection
+        f"POST /sandbox/node-convert/{half} HTTP/1.0\r\nHost: {place}\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
     )
     host, _, port = place.rpartition(":")
     try:

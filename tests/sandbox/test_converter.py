@@ -110,6 +110,13 @@ def test_the_list_tells_state_and_verdict(sandbox: Sandbox, options: tuple[str, 
         assert services == {name: row[2] for name, row in STATES.items()}
 
 
+def test_a_list_of_many_nodes_arrives_whole(sandbox: Sandbox) -> None:
+    """Longer than what the server sends in one piece."""
+    sandbox.add_machines(60)
+    code, out, err = run(sandbox, "--list", "--output", "json")
+    assert (code, err) == (0, "") and len(json.loads(out)["nodes"]) == 60
+
+
 def test_the_list_of_one_node(sandbox: Sandbox) -> None:
     prepare_states(sandbox)
     listed = parse_list(run(sandbox, "--list", "--node-name", "a004")[1].encode())
