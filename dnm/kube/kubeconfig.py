@@ -110,7 +110,8 @@ def _load(path: Path) -> dict[str, Any]:
     content = read_trusted(path, _LARGEST, KubeError)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        document = yaml.load(content, loader)  # nosec B506: either loader is a safe one
+        # Either loader is a safe one.
+        document = yaml.load(content, loader)  # nosec B506
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is no YAML: {error}") from error
     if not isinstance(document, dict):
