@@ -68,6 +68,9 @@ def _marked_by_another(config: Config, name: str, entry: LentNode, facts: Facts)
         detail = f"the ledger counts it for instance {other}"
         return _becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
     remark = f"{name} carries the mark of instance {other}, and nothing else says that it is theirs"
+    if entry.phase is Phase.SERVING and facts.lenders is not None and name not in facts.lenders:
+        # Not counted by anybody yet: it was marked by them before this run could.
+        entry = enter_phase(entry, Phase.JOINING, facts.now, counted={}, idle_since=None)
     deadline = entry.since + config.join_timeout
     if entry.phase is Phase.JOINING and facts.now <= deadline:
         # Two hosts took the same node up: who counts it in the ledger first has it.

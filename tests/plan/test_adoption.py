@@ -125,6 +125,12 @@ def test_a_joining_node_with_a_foreign_mark_waits_for_the_ledger_and_not_for_eve
     assert "dnm reset a001" in after.entry.error
 
 
+def test_a_node_that_nobody_counts_yet_waits_for_the_ledger_again() -> None:
+    after = advance_node(a_config(), "a001", a_lent_node(), seen(THEIRS, [AWAY]))
+    assert after.entry is not None and after.entry.phase is Phase.JOINING
+    assert after.entry.counted == {} and after.verdict.reason is Reason.JOINING
+
+
 def test_what_the_ledger_counts_for_another_is_left_to_them() -> None:
     known = seen(THEIRS, [AWAY], lenders={"a001": "validation"})
     after = advance_node(a_config(), "a001", a_lent_node(), known)
