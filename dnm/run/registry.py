@@ -64,6 +64,8 @@ def load_registry(config: Config, now: datetime) -> Registry:
 
 
 def _read(path: Path) -> bytes | None:
+    if not os.path.lexists(path):
+        return None
     try:
         with fault_point("registry.read"):
             return read_trusted(path, _LARGEST, RegistryError)

@@ -171,7 +171,7 @@ def test_a_journal_that_a_person_has_overtaken_touches_nobody_s_node(site: Slurm
     reset.write_text(good)
     begun = len(site.hook_calls)
     answer = site.run("--resume")
-    assert "left as it is" in answer.stderr and len(site.hook_calls) == begun, answer.stderr
+    assert "nothing is done" in answer.stderr and len(site.hook_calls) == begun, answer.stderr
     assert lab.client.read_node("a001").reason.startswith(reason)
 
 
