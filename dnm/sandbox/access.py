@@ -39,7 +39,7 @@ class Rule(NamedTuple):
         )
 
 
-class Access:
+class AccessRules:
     """`rules` None allows everything. `used` collects what was attempted, for tests of a role."""
 
     def __init__(self) -> None:

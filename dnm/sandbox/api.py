@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dnm.sandbox import kinds
-from dnm.sandbox.access import Access, Attempt
+from dnm.sandbox.access import AccessRules, Attempt
 from dnm.sandbox.admission import Admission
 from dnm.sandbox.deletion import Deletion
 from dnm.sandbox.http_values import Answer, Request, json_answer
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 class Api:
     """Called with the store's lock held, one request at a time."""
 
-    def __init__(self, store: Store, access: Access, admission: Admission) -> None:
+    def __init__(self, store: Store, access: AccessRules, admission: Admission) -> None:
         self.store = store
         self.access = access
         self.admission = admission

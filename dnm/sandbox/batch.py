@@ -32,6 +32,8 @@ class MachineType(msgspec.Struct, kw_only=True):
 
 
 class Job(msgspec.Struct, kw_only=True):
+    """A batch job, waiting or running."""
+
     id: int
     nodes: int = 1
     on: list[str] = []  # machines; empty while it waits
@@ -41,6 +43,8 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class Machine(msgspec.Struct, kw_only=True):
+    """A physical machine: what Slurm has of it, and where it is."""
+
     name: str
     type: str
     place: Place = "batch"

@@ -6,26 +6,25 @@ Everything here is also a handle of `Sandbox`; the routes add no behaviour of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from dnm.sandbox import manifests
 from dnm.sandbox.conversion import Behaviour
 from dnm.sandbox.deletion import FINISHED
+from dnm.sandbox.embedded import EmbeddedCluster
 from dnm.sandbox.faults import Fault
-from dnm.sandbox.files import KEPT_STATE, save_state
 from dnm.sandbox.http_values import Answer, Request, json_answer
 from dnm.sandbox.store import ApiError, Object
 from dnm.sandbox.timing import Timing
 from dnm.sandbox.violations import is_daemon
 
-if TYPE_CHECKING:
-    from dnm.sandbox.cluster import Sandbox
-
 
 class Control:
-    def __init__(self, sandbox: Sandbox) -> None:
+    """Answers `/sandbox/...`; everything that it changes is changed under the lock."""
+
+    def __init__(self, sandbox: EmbeddedCluster) -> None:
         self.sandbox = sandbox
         self._actions: dict[str, Callable[[Object], Any]] = {
             "return-by-hand": lambda asked: sandbox.return_by_hand(asked["node"]),
@@ -82,7 +81,7 @@ class Control:
         if route == "timing":
             return json_answer(self._set_timing(asked))
         if route == "save":
-            save_state(sandbox, sandbox.directory / KEPT_STATE)
+            sandbox.save()
             return json_answer({})
         if route == "tick":
             sandbox.tick(float(asked.get("seconds", 0)))

@@ -5,35 +5,28 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from dnm.model.errors import SandboxError
 from dnm.sandbox import manifests
-
-if TYPE_CHECKING:
-    from dnm.sandbox.cluster import Sandbox
+from dnm.sandbox.batch import Batch
+from dnm.sandbox.store import Store
 
 KEPT_STATE = "kept-state.json"
 
 
-def save_state(sandbox: Sandbox, path: Path) -> None:
-    """Everything but requests, faults and what is under way, as one JSON document."""
-    with sandbox.lock:
-        document = {"store": sandbox.store.dump(), "batch": sandbox.batch.dump()}
-        content = msgspec.json.encode(document)
-    write_file(path, content)
+def save_state(store: Store, batch: Batch, path: Path) -> None:
+    """Writes all objects and machines as one JSON document."""
+    write_file(path, msgspec.json.encode({"store": store.dump(), "batch": batch.dump()}))
 
 
-def load_state(sandbox: Sandbox, path: Path) -> None:
-    """Raises SandboxError for a file that was not written by `save_state`."""
+def load_state(store: Store, batch: Batch, path: Path) -> None:
+    """Reads them back; raises SandboxError for a file that was not written by `save_state`."""
     try:
         document = msgspec.json.decode(path.read_bytes())
-        with sandbox.lock:
-            sandbox.store.load(document["store"])
-            sandbox.batch.load(document["batch"])
-            sandbox.yunikorn.restart()
+        store.load(document["store"])
+        batch.load(document["batch"])
     except (OSError, KeyError, TypeError, msgspec.MsgspecError) as error:
         raise SandboxError(
             f"the kept state {path} can't be read ({error}); delete it to begin anew"

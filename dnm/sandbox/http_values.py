@@ -11,6 +11,8 @@ from dnm.sandbox.store import ApiError
 
 
 class Request(msgspec.Struct, kw_only=True):
+    """What a client asks."""
+
     method: str
     path: str
     query: dict[str, str] = {}

@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from dnm.sandbox.placement_rules import QUEUE_NAME, ROOT
 from dnm.sandbox.pod_reading import User
-from dnm.sandbox.queues_rules import QUEUE_NAME, ROOT, go_map
+from dnm.sandbox.queues_rules import go_map
 from dnm.sandbox.queues_yaml import Fields
 from dnm.sandbox.yunikorn_config import YunikornConfig
 

@@ -28,6 +28,8 @@ class Logged(NamedTuple):
 
 
 class RequestLog:
+    """Keeps the last requests, in the order of their answers."""
+
     def __init__(self) -> None:
         self._log: deque[Logged] = deque(maxlen=_KEPT)
         self._lock = threading.Lock()

@@ -14,7 +14,7 @@ import msgspec
 from dnm.converter.processes import process_of
 from dnm.model.errors import SandboxError
 from dnm.sandbox.cluster import Sandbox
-from dnm.sandbox.files import KEPT_STATE, load_state, write_file
+from dnm.sandbox.files import KEPT_STATE, write_file
 from dnm.sandbox.site import add_workshop, build_site, write_configuration
 from dnm.sandbox.timing import real_life
 
@@ -54,9 +54,8 @@ def serve(options: argparse.Namespace) -> None:
     sandbox = Sandbox(
         directory, manual=False, speed=options.speed, port=options.port, timing=real_life()
     )
-    kept = directory / KEPT_STATE
-    if kept.exists():
-        load_state(sandbox, kept)
+    if (directory / KEPT_STATE).exists():
+        sandbox.load()
     else:
         build_site(sandbox, options.nodes)
     if options.workshop:

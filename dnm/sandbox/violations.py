@@ -19,6 +19,8 @@ ViolationKind = Literal[
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that must never happen, and when it did."""
+
     kind: ViolationKind
     node: str
     detail: str

@@ -23,6 +23,8 @@ _HASH = "pod-template-hash"
 
 
 class Workloads:
+    """Plays the controllers, one step at a time."""
+
     def __init__(self, store: Store, admission: Admission) -> None:
         self.store = store
         self.admission = admission

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from dnm.sandbox.amounts import configured_amounts
-from dnm.sandbox.queues_rules import ROOT, check_activation, read_document
+from dnm.sandbox.placement_rules import ROOT
+from dnm.sandbox.queues_rules import check_activation, read_document
 from dnm.sandbox.queues_yaml import ConfigRefused, Fields
 from dnm.sandbox.store import ApiError, Object, Store
 from dnm.sandbox.timing import Timing
