@@ -13,8 +13,8 @@ from dnm.model.registry import Phase, Registry
 from dnm.plan.adoption import adopt_marked_nodes
 from dnm.plan.brakes import counted_as_lent
 from dnm.plan.facts import Facts
-from dnm.plan.phases import advance_node
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node, facts
+from tests.plan.whole import advance_node
 
 AWAY, BACK, UNKNOWN = (a_batch_node(in_service=known) for known in (False, True, None))
 THEIRS = msgspec.structs.replace(MARK, instance="validation")
@@ -135,3 +135,9 @@ def test_what_the_ledger_counts_for_another_is_left_to_them() -> None:
     known = seen(THEIRS, [AWAY], lenders={"a001": "validation"})
     after = advance_node(a_config(), "a001", a_lent_node(), known)
     assert after.entry is None and after.verdict.reason is Reason.NOT_OURS
+
+
+def test_a_mark_of_any_length_is_shown_shortly() -> None:
+    mark = msgspec.structs.replace(MARK, instance="v" * 5000)
+    after = advance_node(a_config(), "a001", a_lent_node(), seen(mark, [AWAY]))
+    assert len(after.remark) < 200

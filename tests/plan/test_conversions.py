@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from dnm.model.config import NamespacePolicy
 from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import Backoff, Breaker, Phase
 from tests.builders import NOW, QUEUE
@@ -16,6 +17,7 @@ def asked(world: World) -> list[int]:
     return [request.count for request in world.converted().requests]
 
 
+OTHER = "root.anvil.services.notebook"
 BACKED_OFF = {"a": Backoff(failures=2, until=LONG_AGO, ask_at_most=2)}
 TRIPPED = Breaker(strikes=3, tripped_at=LONG_AGO, demand="before", trips=1)
 
@@ -120,3 +122,15 @@ def test_a_tripped_breaker_does_not_stop_nodes_that_min_nodes_asks_for() -> None
     assert [request.count for request in converted.requests] == [2]
     assert converted.verdicts[QUEUE].reason is Reason.MIN_NODES
     assert converted.registry.breakers[QUEUE].tripped_at is None
+
+
+def test_two_queues_share_what_a_run_may_convert() -> None:
+    """What the first has asked for is no longer left to the second."""
+    world = wanting(2).with_pods(*pods(2, namespace="two", queue=OTHER, app_id="other"))
+    more = NamespacePolicy(name="two", queue=OTHER, node_types=("a",))
+    world.configured(namespaces={**world.config.namespaces, "two": more}, max_conversions_per_run=3)
+    converted = world.converted()
+    assert sorted(request.count for request in converted.requests) == [1, 2]
+    most_one = world.configured(max_conversions_per_run=1).converted()
+    assert [request.count for request in most_one.requests] == [1]
+    assert {one.detail for one in most_one.verdicts.values()} >= {"max_conversions_per_run = 1"}

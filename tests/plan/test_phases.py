@@ -13,7 +13,7 @@ from dnm.model.config import NodeType
 from dnm.model.plan import Reason
 from dnm.model.registry import ConverterProcess, Phase
 from dnm.plan.facts import Facts
-from dnm.plan.phases import MAX_ATTEMPTS, advance_node, enter_phase
+from dnm.plan.phases import MAX_ATTEMPTS, enter_phase
 from tests.builders import (
     FENCED,
     NOW,
@@ -24,6 +24,7 @@ from tests.builders import (
     a_node,
     facts,
 )
+from tests.plan.whole import advance_node
 
 CONVERTER = ConverterProcess(pid=77, start_ticks=5)
 LONG_AGO = NOW - timedelta(hours=2)
@@ -193,6 +194,13 @@ CASES = [
     case(Phase.FAILED, facts(batch=[BACK]), Reason.RETURNED, GONE_PHASE, "mended by hand"),
     case(Phase.FAILED, facts([a_node()], batch=[AWAY]), Reason.JOINED, Phase.SERVING, "came late"),
     case(Phase.FAILED, facts([a_node()]), Reason.GAVE_UP, Phase.FAILED, "Slurm is mute"),
+    case(
+        Phase.FAILED,
+        facts([a_node(is_ready=False)], batch=[AWAY]),
+        Reason.GAVE_UP,
+        Phase.FAILED,
+        "there but not Ready",
+    ),
     case(Phase.FAILED, facts(batch=[AWAY]), Reason.GAVE_UP, Phase.FAILED, "still waits"),
 ]
 
@@ -404,3 +412,55 @@ def test_a_new_phase_begins_with_a_clean_sheet(phase: Phase) -> None:
     )
     after = enter_phase(before, phase, NOW)
     assert after == a_lent_node(phase, since=NOW, counted=before.counted)
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        pytest.param(a_node(is_ready=False), "is in Kubernetes but not Ready", id="not-ready"),
+        pytest.param(
+            a_node(allocatable={"vcore": 0}), "is Ready but offers no memory, vcore", id="nothing"
+        ),
+        pytest.param(None, "is not in Kubernetes", id="not-there"),
+    ],
+)
+def test_a_node_that_comes_too_late_is_said_to_lack_something(node: Any, why: str) -> None:
+    late = a_lent_node(Phase.JOINING, since=LONG_AGO)
+    after = advance_node(a_config(), "a001", late, facts([node] if node else []))
+    assert f"a001 {why} since 2026-03-02 10:00:00 UTC" in after.verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("entry", "detail"),
+    [
+        pytest.param(
+            {"retry_after": NOW + timedelta(minutes=1)},
+            "until 2026-03-02 12:01:00 UTC",
+            id="waits",
+        ),
+        pytest.param(
+            {"retry_after": NOW + timedelta(minutes=1), "error": "no power"},
+            "until 2026-03-02 12:01:00 UTC; no power",
+            id="waits-after-an-error",
+        ),
+        pytest.param(
+            {"attempts": MAX_ATTEMPTS, "error": "no power"},
+            "a001 was not back in Slurm after 3 tries (no power); look at it, then `dnm reset a001`"
+            " to try again, or `dnm forget a001` once it is back",
+            id="tries-used-up",
+        ),
+        pytest.param(
+            {"attempts": MAX_ATTEMPTS},
+            "a001 was not back in Slurm after 3 tries (it did not end); look at it, then "
+            "`dnm reset a001` to try again, or `dnm forget a001` once it is back",
+            id="tries-used-up-in-silence",
+        ),
+    ],
+)
+def test_a_return_that_takes_long_says_until_when_and_why(
+    entry: dict[str, Any], detail: str
+) -> None:
+    after = advance_node(
+        a_config(), "a001", a_lent_node(Phase.RETURNING, **entry), facts(batch=[AWAY])
+    )
+    assert after.verdict.detail == detail

@@ -134,7 +134,8 @@ def test_of_nodes_that_nobody_named_no_more_are_taken_than_were_asked_for() -> N
 
 # --- calls that failed and named nobody ------------------------------------------------------
 
-FAILED = a_request(id="r1", ended=True, is_given_up=True, count=2, error="exit code 1")
+FIELDS = {"id": "r1", "ended": True, "is_given_up": True, "count": 2, "error": "exit code 1"}
+FAILED = a_request(**FIELDS)
 IN_SERVICE = [a_batch_node("a002"), a_batch_node("a003")]
 AWAY = [a_batch_node("a002", in_service=False), a_batch_node("a003", in_service=False)]
 BOTH = [a_node("a002", mark=None), a_node("a003", mark=None)]
@@ -187,3 +188,29 @@ def test_a_failed_call_is_forgotten_without_a_second_error() -> None:
     late = a_request(ended=True, is_given_up=True, since=LONG_AGO, error="exit code 1")
     step = advance_request(a_config(), late, frozenset(), facts([]))
     assert step.request is None and not step.note and not step.conversion_failed
+
+
+@pytest.mark.parametrize(
+    ("taken", "named", "known"),
+    [
+        pytest.param({"a002"}, (), (), id="somebody-has-it"),
+        pytest.param(set(), ("a002",), (), id="another-call-named-it"),
+        pytest.param(set(), (), ("a002",), id="it-was-there-before"),
+    ],
+)
+def test_a_node_of_anybody_s_is_not_what_a_failed_call_left_behind(
+    taken: set[str], named: tuple[str, ...], known: tuple[str, ...]
+) -> None:
+    failed = a_request(**{**FIELDS, "known_nodes": known})
+    other = a_request(id="r2", ended=True, names=named)
+    seen = facts([], [AWAY[0]])
+    step = advance_request(a_config(), failed, frozenset(taken), seen, [other])
+    assert step.request is None
+
+
+def test_a_call_that_succeeded_and_named_none_does_not_wait_for_others_to_name() -> None:
+    silent = a_request(id="r1", ended=True, count=1)
+    working = a_request(id="r2", converter=CONVERTER)
+    seen = facts([NEW], AWAY, running=frozenset([CONVERTER]))
+    step = advance_request(a_config(), silent, frozenset(), seen, [working])
+    assert list(step.joined) == ["a002"] and step.request is None

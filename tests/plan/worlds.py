@@ -32,6 +32,7 @@ from tests.builders import (
     a_lent_node,
     a_node,
 )
+from tests.plan.whole import check_converted
 from tests.site import WORKSHOP_QUEUES
 
 BIG = PodShape(request={"vcore": 100_000, "memory": 10**9, "pods": 1})
@@ -156,7 +157,7 @@ class World:
         return plan_returns(self.limits())
 
     def converted(self) -> Converted:
-        return plan_conversions(self.returned())
+        return check_converted(plan_conversions(self.returned()))
 
 
 def serving(**changes: Any) -> World:

@@ -1,0 +1,41 @@
+"""What holds of every verdict and every record, whatever the case: checked wherever a test asks for
+one."""
+
+from __future__ import annotations
+
+from dnm.model.config import Config
+from dnm.model.plan import NodeVerdict, QueueVerdict, Reason, Verdict
+from dnm.model.registry import LentNode, Phase
+from dnm.plan import phases
+from dnm.plan.conversions import Converted
+from dnm.plan.facts import Facts
+from dnm.plan.phases import NodeTransition
+
+
+def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+    """`phases.advance_node`, of which holds: the verdict is of this node and whole, a new phase
+    begins now, and what is failed says why, in the record as in the verdict."""
+    after = phases.advance_node(config, name, entry, facts)
+    assert after.verdict.node == name
+    _check_verdict(after.verdict)
+    if after.entry is not None and after.entry.phase is not entry.phase:
+        assert after.entry.since == facts.now
+    if after.entry is not None and after.entry.phase is Phase.FAILED:
+        assert after.verdict.verdict in (Verdict.FAILED, Verdict.WAIT, Verdict.KEEP)
+        if entry.phase is not Phase.FAILED:
+            assert after.verdict.verdict is Verdict.FAILED
+            assert name in after.entry.error and after.verdict.detail == after.entry.error
+    return after
+
+
+def check_converted(after: Converted) -> Converted:
+    """Every monitored queue has a verdict, which is its own and whole."""
+    for queue, verdict in after.verdicts.items():
+        assert verdict.queue == queue
+        _check_verdict(verdict)
+    return after
+
+
+def _check_verdict(verdict: NodeVerdict | QueueVerdict) -> None:
+    assert isinstance(verdict.verdict, Verdict) and isinstance(verdict.reason, Reason)
+    assert isinstance(verdict.detail, str) and "None" not in verdict.detail
