@@ -256,9 +256,6 @@ def main() -> None:
             if logger.handlers:  # set up by `run` alone; without any, stderr would have it twice
                 logger.error("error=%r", str(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("dnm: interrupted; the next run finds out what was under way", file=sys.stderr)
-        sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -400,6 +400,20 @@ def test_help_version_and_completion(site: Site) -> None:
     assert "COMPLETE" in site.command("--show-completion", "bash").stdout
 
 
+def test_a_ctrl_c_while_the_command_loads_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """The library that is loaded first sends it, as the terminal would."""
+    (tmp_path / "typer.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("dnm"), "status"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 130 and done.stderr.startswith("dnm: interrupted"), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_status_and_help_start_in_twice_the_time_of_their_libraries(tmp_path: Path) -> None:
     """Counted in modules, which does not depend on the machine: neither loads what is slow."""
     program = (
