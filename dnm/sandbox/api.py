@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dnm.sandbox import kinds
+from dnm.sandbox import kinds, node_restriction
 from dnm.sandbox.access import AccessRules, Attempt
 from dnm.sandbox.admission import Admission
 from dnm.sandbox.deletion import Deletion
@@ -52,7 +52,7 @@ class Api:
             return self._review(request)
         target = find_target(request.path)
         attempt = attempt_of(request, target)
-        self.access.require(attempt)
+        self._authorize(request, target, attempt)
         if attempt.verb in ("list", "get", "watch"):
             return self._read(request, target, attempt.verb)
         _require_json(request)
@@ -71,6 +71,23 @@ class Api:
                                                     request))  # fmt: skip
         entries = self.lists.selected(target.kind, target.namespace, request.query)
         return json_answer(self.deletion.delete_all(target.kind, entries, request))
+
+    def _authorize(self, request: Request, target: Target, attempt: Attempt) -> None:
+        node = node_restriction.node_of(request.headers)
+        if not node:
+            self.access.require(attempt)
+            return
+        node_restriction.authorize(node, attempt)
+        if attempt.verb not in ("list", "get", "watch"):
+            old = self.store.get(target.kind.plural, target.namespace, target.name)
+            changed = self._changed(request, target, old)
+            node_restriction.admit(self.store, node, attempt, changed, old)
+
+    def _changed(self, request: Request, target: Target, old: Object | None) -> Object | None:
+        """The object as a request would have it."""
+        if request.method == "PATCH" and old is not None:
+            return apply_patch(_content_type(request), document(target.kind, old), request.json())
+        return _object(request) if request.method in ("POST", "PUT") else None
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -115,9 +132,7 @@ class Api:
         if request.method == "PUT":
             changed = _object(request)
         else:
-            changed = apply_patch(
-                _content_type(request), document(kind, entry.data), request.json()
-            )
+            changed = self._changed(request, target, entry.data) or {}
         changed.setdefault("metadata", {}).setdefault("name", target.name)
         if kind.namespaced:
             changed["metadata"].setdefault("namespace", target.namespace)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from dnm.sandbox.http_values import Answer, Request, error_answer
+from dnm.sandbox.http_values import Answer, Request, error_answer, json_answer
 from dnm.sandbox.store import ApiError
 
 
@@ -18,15 +18,18 @@ class Fault(msgspec.Struct, kw_only=True):
 
     slow: answers after `seconds` (of real time). status: answers `code` and does nothing. cut:
     acts, and breaks off in the middle of the answer. lost: acts, and hangs up without an answer.
-    down: hangs up and does nothing. garbage: answers 200 with something that is not JSON. busy:
-    flow control refuses with 429, and each time wants twice the patience, up to 16 seconds.
+    down: hangs up and does nothing. garbage: acts, and answers 200 with `body`, which is a page of
+    HTML unless given. empty: answers a list without its items. trickle: sends a byte of the answer
+    every `seconds`. busy: flow control refuses with 429, and each time wants twice the patience, up
+    to 16 seconds.
     """
 
-    kind: Literal["slow", "status", "cut", "lost", "down", "garbage", "busy"]
+    kind: Literal["slow", "status", "cut", "lost", "down", "garbage", "empty", "trickle", "busy"]
     path: str = ""  # regular expression, searched in the path; empty: every path but /sandbox
     methods: tuple[str, ...] = ()  # HTTP methods; empty: all
     code: int = 500
     message: str = ""
+    body: str = "<html><body>502 Bad Gateway</body></html>"
     retry_after: int | None = None
     seconds: float = 1.0
     skip: int = 0  # so many matching requests pass first
@@ -52,6 +55,18 @@ class Fault(msgspec.Struct, kw_only=True):
             )
         message = self.message or f"injected fault {self.code}"
         return error_answer(ApiError(self.code, message, retry_after=self.retry_after))
+
+    def replaced(self, answer: Answer) -> Answer:
+        """Returns what of kind `garbage` or `empty` is sent in the place of the right answer."""
+        if self.kind == "garbage":
+            is_json = self.body[:1] in ("{", "[")
+            content_type = "application/json" if is_json else "text/html"
+            return Answer(body=self.body.encode(), content_type=content_type)
+        return json_answer({**msgspec.json.decode(answer.body), "items": []})
+
+    def replaces(self, answer: Answer) -> bool:
+        """Whether it does so with this answer: `empty` only with a list."""
+        return self.kind == "garbage" or (self.kind == "empty" and b'"items":[' in answer.body)
 
 
 class Faults:

@@ -27,7 +27,6 @@ _WHOLE_UP_TO = 2048  # bytes: Go's server sends what is longer in chunks, withou
 _PIECE = 65_536
 _PACKED_FROM = 128 * 1024  # bytes; k8s.io/apiserver, responsewriters/writers.go
 _LAST_CHUNK = b"0\r\n\r\n"
-_GARBAGE = b"<html><body>502 Bad Gateway</body></html>"
 
 
 class HttpServer:
@@ -136,11 +135,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         is_answered = fault is not None and fault.kind in ("status", "busy")
-        answer = fault.answer() if fault and is_answered else self._packed(self._answer(request))
+        answer = fault.answer() if fault and is_answered else self._answer(request, fault)
         self._write(answer, fault)
 
-    def _answer(self, request: Request) -> Answer:
-        return self.server.handle(request)
+    def _answer(self, request: Request, fault: Fault | None) -> Answer:
+        answer = self.server.handle(request)
+        if fault is not None and fault.replaces(answer):
+            answer = fault.replaced(answer)
+        return self._packed(answer)
 
     def _packed(self, answer: Answer) -> Answer:
         """Large answers are gzipped where that is asked for, as the API server does."""
@@ -155,8 +157,6 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.kind == "lost":
             self.close_connection = True
             return
-        if fault is not None and fault.kind == "garbage":
-            answer = Answer(body=_GARBAGE, content_type="text/html")
         if answer.stream is not None:
             self._write_stream(answer)
             return
@@ -171,7 +171,17 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.kind == "cut":
             self.close_connection = True
             body = body[: len(body) // 2]
+        if fault is not None and fault.kind == "trickle":
+            self._trickle(head, body, fault.seconds)
+            return
         self.wfile.write(head + body)
+
+    def _trickle(self, head: bytes, body: bytes, seconds: float) -> None:
+        """Until everything is sent, or the client has gone."""
+        self.wfile.write(head)
+        for at in range(len(body)):
+            time.sleep(seconds)
+            self.wfile.write(body[at : at + 1])
 
     def _write_stream(self, answer: Answer) -> None:
         self.wfile.write(self._head(answer, {"Transfer-Encoding": "chunked"}))

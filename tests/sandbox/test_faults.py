@@ -51,6 +51,7 @@ FAULTS = [
     pytest.param({"kind": "down"}, 0, "1", id="down, without effect"),
     pytest.param({"kind": "garbage"}, 200, "2", id="garbage, with effect"),
     pytest.param({"kind": "slow", "seconds": 0.05}, 200, "2", id="slow"),
+    pytest.param({"kind": "trickle", "seconds": 0.0001}, 200, "2", id="byte by byte"),
 ]
 
 
@@ -65,6 +66,19 @@ def test_a_fault_strikes_once_and_is_over(
     assert fault["kind"] != "slow" or time.monotonic() - begun >= 0.05
     assert fault["kind"] != "garbage" or body.startswith(b"<html>")
     assert send(site)[0] == 200
+
+
+def test_an_answer_that_parses_and_is_none(site: Sandbox) -> None:
+    site.fault("garbage", body='{"error": "no upstream"}', times=1)
+    assert json.loads(send(site)[2]) == {"error": "no upstream"}
+
+
+def test_an_empty_list_has_everything_but_its_items(site: Sandbox) -> None:
+    whole = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
+    site.fault("empty", times=2)
+    answered = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
+    assert whole["items"] and answered == {**whole, "items": []}
+    assert json.loads(send(site, "GET", PATH)[2])["kind"] == "ConfigMap"  # which is no list
 
 
 def test_a_429_says_when_to_come_back(site: Sandbox) -> None:
