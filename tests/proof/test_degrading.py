@@ -98,6 +98,79 @@ def test_an_api_that_fails_for_a_run(days: Days, fault: str, minute: int) -> Non
         story.play_on(world, days.good)
 
 
+# What parses and is no answer: of a proxy, a captive portal, a server that was asked for another.
+NO_ANSWERS: dict[str, str] = {
+    "nothing": "{}",
+    "a Status with 200": '{"kind":"Status","apiVersion":"v1","status":"Success","code":200}',
+    "no items": '{"kind":"%s","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":null}',
+    "no version": '{"kind":"%s","apiVersion":"v1","metadata":{},"items":[]}',
+    "another kind": '{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},'
+    '"items":[]}',
+}
+ASKED = {  # what a run reads, and the kind that it must be
+    "^/api/v1/pods$": "PodList",
+    "^/api/v1/nodes$": "NodeList",
+    "^/api/v1/nodes/": "Node",
+    "/configmaps/": "ConfigMap",
+    "^/ws/v1/(partition|validate-conf)": "x",  # the checksum is waited for: test_writer.py
+}
+
+
+@pytest.mark.parametrize("minute", PLAYED)
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_parses_and_is_no_answer(days: Days, asked: str, minute: int) -> None:
+    """To each question in its turn: no list means no call of the converter and no fence, and the
+    story goes on to its right end."""
+    for body in NO_ANSWERS.values():
+        world = days.at(minute)
+        before, cordoned = story.calls(world, "--set"), story.cordoned(world)
+        said = body % ASKED[asked] if "%s" in body else body
+        world.sandbox.fault("garbage", path=asked, body=said)
+        ended = world.run(constants=HURRY)
+        world.sandbox.faults.clear()
+        world.settle()
+        assert ended.code in (0, 1, 2), ended
+        if ASKED[asked].endswith("List"):
+            assert ended.code == 1 and story.calls(world, "--set") == before, ended
+            assert story.cordoned(world) <= cordoned
+        story.check_always(world)
+        world.tick(story.MINUTE)
+        story.play_on(world, days.good)
+
+
+@pytest.mark.parametrize("minute", PLAYED)
+def test_an_answer_that_trickles_ends_with_its_time(days: Days, minute: int) -> None:
+    world = days.at(minute)
+    before = story.calls(world, "--set")
+    world.sandbox.fault("trickle", path="^/(api|ws)/", seconds=0.1)
+    ended = world.run(constants=HURRY)
+    world.sandbox.faults.clear()
+    world.settle()
+    assert ended.code == 1 and story.calls(world, "--set") == before, ended
+    story.check_always(world)
+    world.tick(story.MINUTE)
+    story.play_on(world, days.good)
+
+
+@pytest.mark.parametrize("size", [0, 1_000, 100_000, 1_400_000])
+def test_a_tenant_s_pods_of_every_size(world: World, size: int) -> None:
+    """Eight of them, in a namespace that dnm monitors and in one that it does not: the run that
+    lends does it all the same."""
+    story.build(world)
+    main = {"name": "main", "image": "x", "args": ["x" * size]}
+    for namespace in ("dev", "elsewhere"):
+        world.sandbox.add_pods(4, namespace, name="large", spec={"containers": [main]})
+    ended = world.run()
+    world.settle()
+    assert ended.code == 0 and "action=convert" in ended.out, ended
+    for namespace in ("dev", "elsewhere"):
+        for pod in world.sandbox.objects("pods", namespace):
+            if pod["metadata"]["name"].startswith("large"):
+                world.sandbox.delete("pods", pod["metadata"]["name"], namespace)
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
 @pytest.mark.parametrize("minute", PLAYED)
 def test_an_api_that_is_down_for_an_hour(days: Days, minute: int) -> None:
     """Sixty runs: one line each, always the same, no action, and what is recorded stays."""

@@ -6,6 +6,7 @@ exactly as long as the test says.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -72,6 +73,43 @@ def test_a_power_cut_while_the_converter_works(world: World, direction: str) -> 
     assert bool(lost) == (direction == "k8s")
     for machine in lost:
         world.sandbox.batch.release(machine)  # the converter's own journal, at its next start
+    world.tick(story.MINUTE)
+    story.play_on(world)
+
+
+def descends_from(pid: int, above: int) -> bool:
+    """Whether a process is another one or below it."""
+    while pid > 1 and pid != above:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return False
+        pid = int(fields[1])
+    return pid == above
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_converter_s_whole_group_is_killed_and_its_run_goes_on(
+    world: World, direction: str
+) -> None:
+    """Keeper, converter and its children at once, as the kernel does where memory runs out for a
+    group: the run that listens ends, and what was claimed is the converter's own to mend."""
+    story.build(world)
+    until_converter(world, direction)
+    with world.gate(FINISH) as gate:
+        run = world.start()
+        gate.await_arrivals(CALLS[direction])
+        below = [pid for pid in world.warm.ask("descendants") if descends_from(pid, run.pid)]
+        for group in {os.getpgid(pid) for pid in below} - {os.getpgid(run.pid)}:
+            os.killpg(group, signal.SIGKILL)
+        ended = run.wait()
+    assert ended.code in (0, 1) and "Traceback" not in ended.err, ended
+    world.sandbox.conversion._operations.clear()
+    lost = [m for m in world.sandbox.batch.machines.values() if m.place == "leaving"]
+    assert bool(lost) == (direction == "k8s")
+    for machine in lost:
+        world.sandbox.batch.release(machine)  # the converter's own journal, at its next start
+    story.check_always(world)
     world.tick(story.MINUTE)
     story.play_on(world)
 
