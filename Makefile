@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: mutants help demo test lint audit real test-real bench bench-real bench-economy soak packages clean
+.PHONY: mutants help demo test lint audit real test-real bench bench-real bench-economy soak storm packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench-economy  four policies over six workloads of a week, measured"
 	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
+	@echo "make storm          the installed command under 1,000 runs of blows, in real time (minutes)"
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -67,6 +68,10 @@ mutants: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.proof.soak
+
+# Not in CI: minutes. STORM="--seed 7 --runs 200" plays other blows, or fewer.
+storm: $(STAMP)
+	$(BIN)/python -m tests.proof.storm $(STORM)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache

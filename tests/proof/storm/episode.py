@@ -1,0 +1,245 @@
+"""One episode: runs with blows, then calm, with demand and without. A process of its own; its last
+line of output is what came of it, as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from dnm.sandbox.timing import Timing
+from tests.proof.storm import blows_inside, processes
+from tests.proof.storm.blows import choose
+from tests.proof.storm.judge import judge_always, judge_books, judge_end, judge_run
+from tests.proof.storm.world import DEV, LAB, PERMANENT, SIZES, Ended, Strike, World
+
+STRUCK_SHARE = 0.35  # of the runs are struck by a signal
+CALM_RUNS = 90  # at most, to settle
+ADVICE_AFTER = 15  # quiet runs: then an administrator does what `dnm status` tells him
+STRANDED = "stranded"  # in `--without`: claims of dead converters are ended before the next run
+_PAUSE = 0.15  # seconds between two runs
+_CALM_PAUSE = 0.4
+
+
+class Broken(Exception):
+    """What must never be, and is."""
+
+
+class Episode:
+    """`number` and the seed say which blows fall; `without` names blows that are off."""
+
+    def __init__(self, world: World, seed: int, number: int, without: frozenset[str]) -> None:
+        self.world, self.seed, self.number, self.without = world, seed, number, without
+        self.counts: Counter[str] = Counter()
+        self.longest = 0.0
+
+    def play(self, runs: int) -> None:
+        for run in range(runs):
+            rng = random.Random(f"{self.seed}/{self.number}/{run}")
+            self.world.say(f"--- {run}")
+            self._prepare(rng)
+            for blow in choose(rng, self.without):
+                done = blow.strike(self.world, random.Random(rng.random()))
+                self.world.say(f"  {blow.name}: {done}")
+                self.counts[f"blow {blow.name}"] += 1
+            self._run(rng)
+            time.sleep(_PAUSE)
+        self.world.say("--- calm")
+        self._calm_down()
+        self._settle_with_demand()
+        self._settle()
+
+    def _prepare(self, rng: random.Random) -> None:
+        """What stays from the run before it: most faults end, and what is wrong is put right."""
+        world = self.world
+        share, seconds = rng.random(), rng.choice((0.1, 0.15, 0.4))
+        if share < 0.7:
+            world.sandbox.faults.clear()
+        if STRANDED in self.without:
+            self.counts["stranded claims released"] += world.release_stranded()
+        if share < 0.3:
+            with world.sandbox.lock:
+                world.sandbox.conversion.behaviours.clear()
+            world.sandbox.timing.convert = world.sandbox.timing.revert = seconds
+        if share < 0.5:
+            self._put_files_right()
+
+    def _put_files_right(self) -> None:
+        world = self.world
+        world.write(world.config, world.right_config)
+        if world.repair is not None:
+            world.repair()
+            world.repair = None
+
+    def _run(self, rng: random.Random) -> None:
+        strike = Strike.draw(rng)
+        together = rng.random() < 0.08
+        if rng.random() >= STRUCK_SHARE:
+            self._judge(self.world.run())
+            return
+        self.counts[f"strike {strike.what}"] += 1
+        self.world.say(f"  {strike}")
+        other = self.world.start("run") if together else None
+        self._judge(self.world.run(strike=strike))
+        if other is not None:
+            out, err = other.communicate(timeout=60)
+            self.counts["runs"] += 1
+            self._judge(Ended(("run",), other.returncode, 0.0, out.decode(errors="replace"),
+                              err.decode(errors="replace"), strike.has_struck))  # fmt: skip
+
+    def _judge(self, ended: Ended, is_calm: bool = False) -> None:
+        self.counts["runs"] += 1
+        self.counts[f"exit {ended.code}"] += 1
+        self.counts["calm runs"] += is_calm
+        self.longest = max(self.longest, ended.seconds)
+        problems = list(judge_run(ended))
+        for verb in self.world.verbs:
+            problems += judge_run(verb)
+            self.counts["verbs"] += 1
+        self.world.verbs.clear()
+        problems += judge_always(self.world)
+        if problems:
+            raise Broken("\n".join(problems))
+
+    # --- calm ------------------------------------------------------------------------------------
+
+    def _calm_down(self) -> None:
+        """Faults end, an administrator takes back what he did, and what nobody else can mend: a
+        kubelet's lie about itself, a converter that never comes back."""
+        world, sandbox = self.world, self.world.sandbox
+        sandbox.faults.clear()
+        with sandbox.lock:
+            sandbox.conversion.behaviours.clear()
+            sandbox.timing.convert = sandbox.timing.revert = Timing().convert + 0.1
+            for undo in world.undo:
+                undo()
+            for number in list(sandbox.batch.jobs):
+                sandbox.batch.finish_job(number)
+        self._put_files_right()
+        for name in world.node_names():
+            self._heal_kubelet(name)
+        world.uncordon_what_people_cordoned()
+        for pod in world.tenant_pods():
+            sandbox.delete("pods", pod["metadata"]["name"], pod["metadata"]["namespace"])
+        world.run("resume")
+        if world.registry.exists():
+            for name in json.loads(world.registry.read_text()).get("held", ()):
+                world.run("unhold", name)
+
+    def _end_claims(self) -> None:
+        """Of converters that died with their host: dnm names them, and a person ends them."""
+        world = self.world
+        if STRANDED not in self.without and (names := world.stranded()):
+            told = world.run().err + world.run("check").out + world.run("status").out
+            if unnamed := [name for name in names if name not in told]:
+                raise Broken(f"claims of {unnamed} are stranded, and nobody says so:\n{told}")
+        self.counts["stranded claims released"] += world.release_stranded()
+
+    def _heal_kubelet(self, name: str) -> None:
+        def change(node: Any) -> None:
+            cores, memory = SIZES.get(name[0], (8, 32))
+            amounts = {"cpu": str(cores), "memory": f"{memory}G", "pods": "110"}
+            node["status"]["allocatable"] = node["status"]["capacity"] = amounts
+            if name in PERMANENT:
+                notes = node["metadata"].get("annotations") or {}
+                for key in [key for key in notes if key.startswith(blows_inside.MARK)]:
+                    del notes[key]
+
+        world = self.world
+        world.sandbox.edit("nodes", name, change)
+        world.sandbox.set_ready(name, True)
+
+    def _settle_with_demand(self) -> None:
+        """A workshop begins that needs two nodes; the books are right once its pods run."""
+        world = self.world
+        world.wait_for_converters()
+        self._end_claims()
+        for name in ("a", "b", DEV, LAB):
+            self._judge(world.run("reset", name), is_calm=True)
+        names = world.sandbox.add_pods(
+            2, "dev", queue=DEV, cpu="100", memory="200G", name="workshop"
+        )
+
+        def is_served() -> bool:
+            pods = {pod["metadata"]["name"]: pod for pod in world.sandbox.objects("pods", "dev")}
+            return all(pods[name]["status"].get("phase") == "Running" for name in names)
+
+        self._run_until(is_served, "the pods of a workshop run")
+        self._run_until(lambda: not list(judge_books(world)), "the books are right",
+                        lambda: "\n".join(judge_books(world)))  # fmt: skip
+        world.sandbox.finish_pods(names, "dev")
+
+    def _settle(self) -> None:
+        world = self.world
+        self._run_until(lambda: not list(judge_end(world)), "everything is where it was",
+                        lambda: "\n".join(judge_end(world)))  # fmt: skip
+        world.wait_for_converters()
+        world.sandbox.requests.clear()
+        for _ in range(2):
+            self._judge(world.run(), is_calm=True)
+        if writes := world.sandbox.requests.writes():
+            raise Broken(f"a run at rest writes: {writes}")
+        if left := processes.descendants():
+            raise Broken(f"processes are left: {left}")
+
+    def _do_as_told(self) -> None:
+        """What needs a person says what to do, as a command between backquotes."""
+        told = " ".join(self.world.run("status").out.split())
+        for words in sorted(set(re.findall(r"`dnm (reset [^`]+|queues rebase [^`]+)`", told))):
+            self.counts["advice followed"] += 1
+            self._judge(self.world.run(*words.split()), is_calm=True)
+
+    def _run_until(self, is_so: Any, what: str, why: Any = lambda: "") -> None:
+        for number in range(1, CALM_RUNS + 1):
+            if is_so():
+                return
+            self._judge(self.world.run(), is_calm=True)
+            if number % ADVICE_AFTER == 0:
+                self._do_as_told()
+            time.sleep(_CALM_PAUSE)
+        raise Broken(f"after {CALM_RUNS} quiet runs it is not so that {what}:\n{why()}\n"
+                     f"{self.world.run('status').out}")  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.proof.storm.episode")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--number", type=int, default=0)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--without", default="")
+    parser.add_argument("--log", type=Path)
+    options = parser.parse_args()
+    processes.adopt_orphans()
+    without = frozenset(filter(None, options.without.split(",")))
+    directory = Path(tempfile.mkdtemp(prefix="dnm-storm-"))
+    directory.chmod(0o755)
+    world = World(directory)
+    episode = Episode(world, options.seed, options.number, without)
+    begun, broken = time.monotonic(), ""
+    try:
+        episode.play(options.runs)
+    except Broken as error:
+        broken = str(error)
+    except Exception:  # of the storm's own: told like any other
+        broken = traceback.format_exc()
+    finally:
+        if options.log is not None:
+            options.log.write_text("\n".join([*world.log, "", broken, ""]))
+        world.close()
+    print(json.dumps({
+        "number": options.number, "broken": broken, "counts": episode.counts,
+        "longest": round(episode.longest, 2), "seconds": round(time.monotonic() - begun, 1),
+    }))  # fmt: skip
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

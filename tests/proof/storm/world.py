@@ -1,0 +1,388 @@
+"""The world of one episode: a sandbox in real time, a site on it, and `dnm` started on that."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dnm.sandbox.cluster import Sandbox
+from dnm.sandbox.http_values import Answer, Request
+from dnm.sandbox.store import ApiError
+from dnm.sandbox.timing import Timing
+from tests.proof.storm import processes
+
+COMMAND = Path(sys.executable).with_name("dnm")
+BOUND = 45.0  # seconds that a run may take, whatever is done to it: see `SETTINGS`
+CAP, CAP_B, CAP_LAB = 5, 2, 3
+DEV, LAB = "root.site.dev", "root.site.lab"
+QUEUE_OF = {"dev": DEV, "lab": LAB}
+SIZES = {"a": (128, 256), "b": (64, 512)}  # cores, GB
+BASELINE = {DEV: {"max": (80, 320), "guaranteed": (8, 32)}, LAB: {"max": (40, 160)}}
+PERMANENT = ("k001", "k002")
+MOST_PODS = 60  # of tenants, at any time
+BROKEN = "a006"  # drained by an administrator, from the beginning to the end
+FENCED = "dynamic-node-manager/fenced"
+NOTE = "site.example/owner"
+QUEUES = """\
+# The queues of this site.
+partitions:
+  - name: default
+    queues:
+      - name: root
+        submitacl: "*"
+        queues:
+          - name: site
+            queues:
+              - name: lab
+                resources:
+                  max: {vcore: 40, memory: 160G}   # small
+              - name: dev
+                resources:
+                  guaranteed: {vcore: 8, memory: 32G}
+                  max:
+                    vcore: 80
+                    memory: 320G
+"""
+SETTINGS = {
+    "monitored_namespaces": "dev, lab", "instance_id": "storm", "node_type": "a",
+    "namespace_queue_paths": "queues.json", "state_dir": "state",
+    "max_converted_nodes": CAP, "max_conversions_per_run": 3, "max_reversions_per_run": 3,
+    "global_cooldown_seconds": 0, "pending_grace_seconds": 0, "reversion_idle_seconds": 1,
+    "check_interval_seconds": 1, "join_timeout_seconds": 4, "convert_timeout_seconds": 5,
+    "shutdown_grace_seconds": 1, "request_timeout_seconds": 0.6, "breaker_strikes": 3,
+}  # fmt: skip
+SECTIONS = f"""
+[namespace:lab]
+node_type = b, a
+max_nodes = {CAP_LAB}
+[node_type:a]
+[node_type:b]
+cpu = 64
+memory = 512G
+max_nodes = {CAP_B}
+"""
+
+
+class Ended(NamedTuple):
+    """How a command ended; `code` is minus the signal where one ended it."""
+
+    words: tuple[str, ...]
+    code: int
+    seconds: float
+    out: str
+    err: str
+    is_struck: bool  # by a signal of ours
+
+
+class World:
+    """`log` has a line for each blow and for each run, so that a failure can be read."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.log: list[str] = []
+        self.undo: list[Callable[[], Any]] = []  # what an administrator takes back in the end
+        self.queues = QUEUES
+        self.arrivals = 0  # requests since the last run began
+        self.trigger: tuple[int, Callable[[], None]] | None = None
+        self.doubled: list[str] = []  # converters that were at work on one node together
+        self.verbs: list[Ended] = []  # what a person's commands came to
+        self.repair: Callable[[], None] | None = None  # of the registry, once it is damaged
+        self.lied: set[str] = set()  # nodes whose kubelet said what is not so
+        self.unready: set[str] = set()
+        self._pods = 0
+        self._own: dict[int, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+        timing = Timing(convert=0.15, revert=0.15, join=0.05, ready=0.05, completing=0.3,
+                        toleration=30.0, taint=0.02, orphans=0.2, take_up=0.05)  # fmt: skip
+        self.sandbox = Sandbox(directory / "sandbox", manual=False, timing=timing)
+        self._build_cluster()
+        answer = self.sandbox.server.handle
+
+        def handle(request: Request) -> Answer:
+            self._note_arrival(request)
+            return answer(request)
+
+        self.sandbox.server.handle = handle
+        self.sandbox.start()
+        self._write_site()
+
+    # --- what there is at the beginning ------------------------------------------------------
+
+    def _build_cluster(self) -> None:
+        sandbox = self.sandbox
+        sandbox.set_queues(QUEUES)
+        sandbox.yunikorn.restart()
+        sandbox.edit(
+            "configmaps", "yunikorn-configs",
+            lambda item: item["metadata"].setdefault("annotations", {}).update({NOTE: "ops"}),
+            "yunikorn",
+        )  # fmt: skip
+        for name in PERMANENT:
+            sandbox.add_node(name, cpu="8", memory="32G")
+        for namespace in QUEUE_OF:
+            sandbox.add_namespace(namespace)
+        for kind, count in (("a", 6), ("b", 3)):
+            cores, memory = SIZES[kind]
+            sandbox.add_machine_type(kind, cpu=str(cores), memory=f"{memory}G")
+            sandbox.add_machines(count, kind)
+        sandbox.batch.drain(BROKEN, "bad fan")
+
+    def _write_site(self) -> None:
+        place = self.directory
+        (place / "state").mkdir(mode=0o755)
+        self.config = place / "dnm.ini"
+        values = {
+            **SETTINGS, "kubeconfig_path": self.sandbox.kubeconfig,
+            "node_convert_path": self.sandbox.node_convert_path,
+            "yunikorn_url": self.sandbox.url,
+        }  # fmt: skip
+        lines = "".join(f"{key} = {value}\n" for key, value in values.items())
+        self.right_config = f"[settings]\n{lines}{SECTIONS}"
+        self.write(self.config, self.right_config)
+        self.write(place / "queues.json", json.dumps(QUEUE_OF))
+
+    def write(self, path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o644)
+
+    @property
+    def registry(self) -> Path:
+        return self.directory / "state" / "converted_nodes.json"
+
+    def close(self) -> None:
+        processes.reboot()
+        self.sandbox.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def say(self, text: str) -> None:
+        self.log.append(text)
+
+    # --- looking, and doing what people do ---------------------------------------------------
+
+    def node_names(self) -> list[str]:
+        return [node["metadata"]["name"] for node in self.sandbox.objects("nodes")]
+
+    def pods_on(self, node: str) -> list[Any]:
+        """Unfinished ones."""
+        return [
+            pod for pod in self.sandbox.objects("pods")
+            if pod["spec"].get("nodeName") == node
+            and pod["status"].get("phase") not in ("Succeeded", "Failed")
+        ]  # fmt: skip
+
+    def tenant_pods(self) -> list[Any]:
+        return [
+            pod for pod in self.sandbox.objects("pods")
+            if pod["metadata"]["namespace"] in (*QUEUE_OF, "default")
+        ]  # fmt: skip
+
+    def add_pods(self, rng: random.Random, namespace: str, count: int, **details: Any) -> None:
+        """Under names of their own, in an application of their own; the server may refuse them, and
+        a tenant has a quota of objects."""
+        room = MOST_PODS - len(self.tenant_pods())
+        labels = {"yunikorn.apache.org/app-id": f"app-{self._pods}", **details.pop("labels", {})}
+        self._pods += 1
+        with suppress(ApiError):
+            self.sandbox.add_pods(
+                max(0, min(count, room)), namespace, queue=QUEUE_OF.get(namespace, ""),
+                name=f"p{self._pods}", labels=labels,
+                **{"cpu": "2", "memory": "4G", **details},
+            )  # fmt: skip
+
+    def set_unschedulable(self, node: str, is_on: bool) -> None:
+        def change(item: Any) -> None:
+            item["spec"]["unschedulable"] = True
+            if not is_on:
+                del item["spec"]["unschedulable"]
+
+        with suppress(ApiError):
+            self.sandbox.edit("nodes", node, change)
+
+    def uncordon_what_people_cordoned(self) -> None:
+        """And what is fenced stays: that is dnm's own."""
+        for node in self.sandbox.objects("nodes"):
+            notes = node["metadata"].get("annotations") or {}
+            if node["spec"].get("unschedulable") and not notes.get(FENCED):
+                self.set_unschedulable(node["metadata"]["name"], False)
+
+    def stranded(self) -> list[str]:
+        """Machines that were claimed by converters of which none is at work any more; and those
+        that are neither in Slurm nor in Kubernetes while the registry has nothing of them."""
+        at_work = [
+            process for process in processes.descendants() if {"--set", "k8s"} <= {*process.words}
+        ]
+        recorded = self.registry.read_text() if self.registry.exists() else ""
+        nodes = self.node_names()
+        with self.sandbox.lock:
+            conversion = self.sandbox.conversion
+            coming = {one.machine for one in conversion.joining._arrivals}
+            for operation in conversion._operations.values():
+                coming |= set(operation.machines) if operation.behaviour.detached else set()
+            away = {
+                machine.name: machine.place
+                for machine in self.sandbox.batch.machines.values()
+                if machine.name not in {*coming, *nodes}
+            }
+        lost = [
+            name
+            for name, place in away.items()
+            if place == "leaving"
+            or (place == "kubernetes" and name not in recorded and '"count"' not in recorded)
+        ]
+        return [] if at_work else sorted(lost)
+
+    def release_stranded(self) -> int:
+        """As a site's converter does with its own journal, or a person by hand."""
+        names = self.stranded()
+        with self.sandbox.lock:
+            for name in names:
+                self.sandbox.batch.release(self.sandbox.batch.machines[name])
+        if names:
+            self.say(f"  stranded claims are ended: {names}")
+        return len(names)
+
+    # --- requests ------------------------------------------------------------------------------
+
+    def _note_arrival(self, request: Request) -> None:
+        """Counts what runs ask, springs the trap that was set for one of these, and looks at who
+        else is at work where a converter begins."""
+        if request.path == "/sandbox/node-convert/begin":
+            self._look_for_twins(request)
+        with self._lock:
+            self.arrivals += 1
+            is_due = self.trigger is not None and self.arrivals == self.trigger[0]
+        if is_due and self.trigger is not None:
+            self.trigger[1]()
+
+    def _look_for_twins(self, request: Request) -> None:
+        arguments = json.loads(request.body)["arguments"]
+        if "batch" not in arguments:
+            return
+        node = arguments[arguments.index("--node-name") + 1]
+        at_work = [
+            process for process in processes.descendants()
+            if process.role == "converter" and {"batch", node} <= set(process.words)
+        ]  # fmt: skip
+        if len(at_work) > 1:
+            self.doubled.append(f"{len(at_work)} converters at work on {node}: {at_work}")
+
+    # --- dnm -------------------------------------------------------------------------------------
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """The installed command, in a process group of its own as cron would start it."""
+        child = subprocess.Popen(
+            [str(COMMAND), *words],
+            env={**os.environ, "DNM_CONFIG": str(self.config)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._own[child.pid] = child
+        return child
+
+    def run(self, *words: str, strike: Strike | None = None) -> Ended:
+        """One command from start to end; one that takes longer than its bound is killed, and that
+        is for the judge to see."""
+        with self._lock:
+            self.arrivals, self.trigger = 0, None
+        begun = time.monotonic()
+        child = self.start(*(words or ("run",)))
+        if strike is not None:
+            strike.arm(self, child)
+        try:
+            out, err = child.communicate(timeout=BOUND)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            out, err = child.communicate()
+        seconds = time.monotonic() - begun
+        if strike is not None:
+            strike.disarm(self)
+        self._own.pop(child.pid, None)
+        processes.bury_orphans(set(self._own))
+        ended = Ended(words or ("run",), child.returncode, seconds,
+                      out.decode(errors="replace"), err.decode(errors="replace"),
+                      strike is not None and strike.has_struck)  # fmt: skip
+        self.say(
+            f"{' '.join(ended.words)}: {ended.code} in {seconds:.2f} s, {self.arrivals} requests"
+            + "".join(f"\n      {line[:300]}" for line in (out + err).decode(
+                errors="replace").splitlines()[:12])
+        )  # fmt: skip
+        return ended
+
+    def wait_for_converters(self, seconds: float = 12.0) -> bool:
+        """Until none is at work; returns whether that was so in time."""
+        until = time.monotonic() + seconds
+        while processes.descendants():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+            processes.bury_orphans(set(self._own))
+        return True
+
+
+class Strike:
+    """A signal for one of dnm's processes while a run is at work: when the run asks the cluster for
+    the `at`-th time, or after so many seconds where it does not come to that."""
+
+    def __init__(self, what: str, at: int, seconds: float) -> None:
+        self.what, self.at, self.seconds = what, at, seconds
+        self.has_struck = False
+        self._timer: threading.Timer | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what} at request {self.at} or after {self.seconds:.2f} s"
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Strike:
+        what = rng.choice(
+            ["kill run", "kill run", "kill keeper", "kill converter", "kill hook", "kill group",
+             "reboot", "reboot", "term run", "int run", "kill run and group"]
+        )  # fmt: skip
+        by_request = rng.random() < 0.6
+        at, seconds = rng.randint(1, 24), rng.uniform(0.1, 1.2)
+        return cls(what, at if by_request else 10**9, 1.5 if by_request else seconds)
+
+    def arm(self, world: World, child: subprocess.Popen[bytes]) -> None:
+        self.child = child
+        world.trigger = (self.at, self.strike)
+        self._timer = threading.Timer(self.seconds, self.strike)
+        self._timer.start()
+
+    def disarm(self, world: World) -> None:
+        world.trigger = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+
+    def strike(self) -> None:
+        if self.has_struck:
+            return
+        self.has_struck = True
+        verb, _, whom = self.what.partition(" ")
+        if verb == "reboot":
+            processes.reboot()
+            return
+        if "run" in whom:
+            names = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
+            if self.child.poll() is None:
+                self.child.send_signal(names[verb])
+        below = processes.descendants()
+        for role in ("keeper", "converter", "hook"):
+            if role in whom:
+                processes.kill(process for process in below if process.role == role)
+        if "group" in whom:
+            for process in below:
+                if process.role in ("keeper", "converter"):
+                    processes.kill_group(process)
