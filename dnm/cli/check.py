@@ -35,7 +35,8 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Phase, Registry
 from dnm.model.trust import find_distrust
 from dnm.model.value import Unreadable
-from dnm.run.recorded import backoffs_in_force, read_last_run, warn_of_last_run
+from dnm.plan.brakes import backoffs_in_force
+from dnm.run.recorded import read_last_run, warn_of_last_run
 from dnm.run.registry import load_registry
 
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one

@@ -12,15 +12,9 @@ from dnm.cli.output import amounts, print_line, print_table
 from dnm.model.config import Config
 from dnm.model.printable import bold, count_of, duration
 from dnm.model.registry import LentNode, Registry
-from dnm.run.recorded import (
-    backoffs_in_force,
-    cooldown_left,
-    count_caps,
-    idle_time,
-    read_last_run,
-    time_to_return,
-    warn_of_last_run,
-)
+from dnm.plan.brakes import backoffs_in_force, cooldown_end, counted_as_lent
+from dnm.run.recorded import idle_time, read_last_run, time_to_return, warn_of_last_run
+from dnm.sizing.budget import count_caps
 
 
 def status_document(
@@ -86,9 +80,11 @@ def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> d
 
 
 def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
+    cooldown = (cooldown_end(config, registry, now) or now) - now
+    caps = count_caps(config, counted_as_lent(config, registry))
     return {
-        "cooldown_seconds": cooldown_left(config, registry, now).total_seconds(),
-        "caps": [msgspec.structs.asdict(cap) for cap in count_caps(config, registry)],
+        "cooldown_seconds": cooldown.total_seconds(),
+        "caps": [{"cap": one.cap, "lent": one.lent, "max": one.max} for one in caps],
         "backoffs": {
             name: msgspec.structs.asdict(backoff)
             for name, backoff in backoffs_in_force(registry, now).items()

@@ -11,35 +11,35 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-from dnm.model.cluster import BatchNode, Node
+from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.plan import Reason
-from dnm.model.registry import Registry
-from dnm.model.value import Unreadable
+from dnm.model.registry import Backoff, Registry
 from dnm.plan.facts import Facts
-from dnm.plan.known import Known
 from dnm.sizing.budget import ConversionBudget, count_left
 
 
 def conversion_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
     """What caps and the batch side leave. A batch side that can't be read bounds nothing here: then
-    no conversion is started at all (`why_not_convert`)."""
+    no conversion is started at all."""
     at_hand = {} if facts.batch is None else _at_hand(config, registry, facts.batch)
-    return count_left(config, counted_as_lent(config, registry, facts.nodes or {}, facts), at_hand)
+    return count_left(config, counted_as_lent(config, registry, facts), at_hand)
 
 
 def counted_as_lent(
-    config: Config, registry: Registry, nodes: Mapping[str, Node], facts: Facts | None = None
+    config: Config, registry: Registry, facts: Facts | None = None
 ) -> list[tuple[str, str]]:
     """Returns (node type, namespace) of every node that counts under the caps: the union of lent
-    nodes, nodes marked as ours where no fact contradicts the mark, and conversions under way."""
+    nodes, conversions under way and, where there are facts, nodes marked as ours where none of them
+    contradicts the mark."""
     lent = [(entry.node_type, entry.namespace) for entry in registry.nodes.values()]
-    lent += [
-        (node.mark.node_type, node.mark.namespace)
-        for name, node in nodes.items()
-        if node.mark and node.mark.instance == config.instance_id and name not in registry.nodes
-        if facts is None or facts.is_lent_by(name, config.instance_id) is not False
-    ]
+    if facts is not None:
+        lent += [
+            (node.mark.node_type, node.mark.namespace)
+            for name, node in (facts.nodes or {}).items()
+            if node.mark and node.mark.instance == config.instance_id and name not in registry.nodes
+            if facts.is_lent_by(name, config.instance_id) is not False
+        ]
     for request in registry.requests:
         lent += [(request.node_type, request.namespace)] * request.count
     return lent
@@ -64,14 +64,18 @@ def is_paused(registry: Registry, now: datetime) -> bool:
     return pause is not None and (pause.until is None or now < pause.until)
 
 
-def why_not_convert(known: Known, registry: Registry, node_type: str) -> tuple[Reason, str] | None:
-    """What holds every conversion of this type back now; None: nothing does."""
-    batch = known.snapshot.batch
-    if isinstance(batch, Unreadable):
-        return Reason.NO_BATCH_NODE, batch.error
-    if batch is None:
-        return Reason.BATCH_NOT_ASKED, "the next run asks"
-    return why_wait(known.config, registry, node_type, known.now)
+def cooldown_end(config: Config, registry: Registry, now: datetime) -> datetime | None:
+    """Returns when the pause after the last conversion is over; None: there is none now."""
+    last = registry.last_conversion
+    # A moment in the future was written by a host whose clock was wrong: it brakes nothing.
+    if last is None or not last <= now < last + config.global_cooldown:
+        return None
+    return last + config.global_cooldown
+
+
+def backoffs_in_force(registry: Registry, now: datetime) -> dict[str, Backoff]:
+    """Returns the back-offs, by node type, that hold conversions back now."""
+    return {name: backoff for name, backoff in registry.backoffs.items() if now < backoff.until}
 
 
 def why_wait(
@@ -81,13 +85,9 @@ def why_wait(
     if is_paused(registry, now):
         assert registry.pause is not None
         return Reason.PAUSED, registry.pause.reason
-    if registry.last_conversion is not None:
-        # A moment in the future was written by a host whose clock was wrong: it brakes nothing.
-        until = registry.last_conversion + config.global_cooldown
-        if registry.last_conversion <= now < until:
-            return Reason.COOLDOWN, f"until {until:%H:%M:%S} UTC"
-    backoff = registry.backoffs.get(node_type)
-    if backoff is not None and now < backoff.until:
+    if (until := cooldown_end(config, registry, now)) is not None:
+        return Reason.COOLDOWN, f"until {until:%H:%M:%S} UTC"
+    if (backoff := backoffs_in_force(registry, now).get(node_type)) is not None:
         detail = f"{backoff.failures} of type {node_type}, until {backoff.until:%H:%M:%S} UTC"
         error = f"{backoff.last_error}; " if backoff.last_error else ""
         return Reason.BACKOFF, f"{detail}; {error}`dnm reset {node_type}` ends it"

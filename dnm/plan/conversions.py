@@ -9,8 +9,8 @@ import msgspec
 
 from dnm.model.plan import QueueVerdict, Reason, Verdict
 from dnm.model.registry import Breaker, ConversionRequest, Registry
-from dnm.model.value import Value
-from dnm.plan.brakes import conversion_budget, why_not_convert
+from dnm.model.value import Unreadable, Value
+from dnm.plan.brakes import conversion_budget, why_wait
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
 from dnm.plan.known import Known
 from dnm.plan.limits import PlannedLimits
@@ -100,7 +100,7 @@ def _start_all(start: Converted, sizing: Sizing) -> Converted:
     known = start.known
     granted = sizing.granted()
     brakes = {
-        pool.node_type: why_not_convert(known, start.registry, pool.node_type) for pool in granted
+        pool.node_type: _why_not_convert(known, start.registry, pool.node_type) for pool in granted
     }
     so_far = start
     for pool, count in granted.items():
@@ -108,6 +108,16 @@ def _start_all(start: Converted, sizing: Sizing) -> Converted:
         obstacle = obstacle or _wait_for(pool.queue, brakes[pool.node_type])
         so_far = _wait_or_request(so_far, pool, count, obstacle)
     return so_far
+
+
+def _why_not_convert(known: Known, registry: Registry, node_type: str) -> tuple[Reason, str] | None:
+    """What holds every conversion of this type back now; None: nothing does."""
+    batch = known.snapshot.batch
+    if isinstance(batch, Unreadable):
+        return Reason.NO_BATCH_NODE, batch.error
+    if batch is None:
+        return Reason.BATCH_NOT_ASKED, "the next run asks"
+    return why_wait(known.config, registry, node_type, known.now)
 
 
 def _wait_or_request(

@@ -1,17 +1,15 @@
-"""What the state says by itself, without asking the cluster: when a run was last at work, and which
-brakes are on. `dnm status` shows it, `dnm check` judges it."""
+"""What the state says by itself, without asking the cluster: when a run was last at work, and how
+long nodes are idle. `dnm status` shows it, `dnm check` judges it."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from dnm.model.config import Config
 from dnm.model.printable import duration
-from dnm.model.registry import Backoff, LentNode, Phase, Registry
+from dnm.model.registry import LentNode, Phase
 from dnm.model.value import Value
-from dnm.plan.brakes import counted_as_lent
 
 
 class LastRun(Value):
@@ -26,14 +24,6 @@ class LastRun(Value):
         if self.began is None or self.ended is None or self.ended < self.began:
             return None
         return self.ended - self.began
-
-
-class CapCount(Value):
-    """How many nodes are lent or coming under a cap, and how many may be."""
-
-    cap: str
-    lent: int
-    max: int
 
 
 def read_last_run(config: Config) -> LastRun:
@@ -66,19 +56,6 @@ def warn_of_last_run(config: Config, run: LastRun, now: datetime) -> list[str]:
     return []
 
 
-def cooldown_left(config: Config, registry: Registry, now: datetime) -> timedelta:
-    """Returns how long conversions still pause after the last one; zero where they don't."""
-    last = registry.last_conversion
-    if last is None or last > now:  # later: of a wrong clock
-        return timedelta(0)
-    return max(timedelta(0), last + config.global_cooldown - now)
-
-
-def backoffs_in_force(registry: Registry, now: datetime) -> dict[str, Backoff]:
-    """Returns the back-offs, by node type, that hold conversions back now."""
-    return {name: backoff for name, backoff in registry.backoffs.items() if backoff.until > now}
-
-
 def idle_time(entry: LentNode, now: datetime) -> timedelta | None:
     """Returns for how long a node has been seen without pods that count; None: it has some."""
     return now - entry.idle_since if entry.idle_since else None
@@ -91,19 +68,3 @@ def time_to_return(config: Config, entry: LentNode, now: datetime) -> timedelta 
     if idle is None or policy is None or entry.phase is not Phase.SERVING:
         return None
     return max(timedelta(0), policy.reversion_idle - idle)
-
-
-def count_caps(config: Config, registry: Registry) -> list[CapCount]:
-    """Returns every cap that is set: of all nodes, of each type, of each namespace."""
-    lent = counted_as_lent(config, registry, {})
-    types = Counter(node_type for node_type, _ in lent)
-    namespaces = Counter(namespace for _, namespace in lent)
-    caps: list[tuple[str, int, int | None]] = [("all", len(lent), config.max_converted_nodes)]
-    caps += [
-        (f"type {one.name}", types[one.name], one.max_nodes) for one in config.node_types.values()
-    ]
-    caps += [
-        (f"namespace {one.name}", namespaces[one.name], one.max_nodes)
-        for one in config.namespaces.values()
-    ]
-    return [CapCount(cap=cap, lent=n, max=most) for cap, n, most in caps if most is not None]

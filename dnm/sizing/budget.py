@@ -63,20 +63,42 @@ def pool_of(entry: LentNode) -> NodePool:
     return NodePool(entry.queue, entry.namespace, entry.node_type)
 
 
+class CapCount(Value):
+    """How many nodes are lent or coming under a cap, and how many may be. `bound`: the words for it
+    in a verdict."""
+
+    cap: str
+    bound: str
+    lent: int
+    max: int
+
+
+def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount]:
+    """Counts the lent nodes, each as (node type, namespace), under every cap that is set: of all
+    nodes, of each type, of each namespace."""
+    caps: list[tuple[str, str, int | None]] = [("all", _IN_ALL, config.max_converted_nodes)]
+    caps += [
+        (f"type {one.name}", _of_type(one.name), one.max_nodes)
+        for one in config.node_types.values()
+    ]
+    caps += [
+        (f"namespace {one.name}", _of_namespace(one.name), one.max_nodes)
+        for one in config.namespaces.values()
+    ]
+    used = Counter(bound for pair in lent for bound in _bounds(*pair))
+    return [
+        CapCount(cap=cap, bound=bound, lent=used[bound], max=most)
+        for cap, bound, most in caps
+        if most is not None
+    ]
+
+
 def count_left(
     config: Config, lent: Iterable[tuple[str, str]], at_hand: Mapping[str, int]
 ) -> ConversionBudget:
     """Counts what the caps leave beside the lent nodes, each as (node type, namespace). `at_hand`:
     batch nodes that could be lent now, by node type; where it is not known there is no bound."""
-    caps: dict[str, int] = {_IN_ALL: config.max_converted_nodes}
-    for node_type in config.node_types.values():
-        if node_type.max_nodes is not None:
-            caps[_of_type(node_type.name)] = node_type.max_nodes
-    for policy in config.namespaces.values():
-        if policy.max_nodes is not None:
-            caps[_of_namespace(policy.name)] = policy.max_nodes
-    used = Counter(name for pair in lent for name in _bounds(*pair))
-    left = {name: max(0, cap - used[name]) for name, cap in caps.items()}
+    left = {cap.bound: max(0, cap.max - cap.lent) for cap in count_caps(config, lent)}
     left |= {_at_hand(node_type): count for node_type, count in at_hand.items()}
     return ConversionBudget(left=left)
 

@@ -93,7 +93,7 @@ def test_a_mark_for_a_namespace_that_is_not_monitored_is_said() -> None:
 
 
 def _counted(known: Facts) -> list[tuple[str, str]]:
-    return counted_as_lent(a_config(), Registry(), known.nodes or {}, known)
+    return counted_as_lent(a_config(), Registry(), known)
 
 
 # --- a mark that contradicts the record ------------------------------------------------------

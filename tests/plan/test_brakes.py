@@ -12,7 +12,15 @@ from dnm.model.cluster import Mark
 from dnm.model.config import NamespacePolicy, NodeType
 from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, Pause, Phase, Registry
-from dnm.plan.brakes import conversion_budget, is_paused, why_wait
+from dnm.plan.brakes import (
+    backoffs_in_force,
+    conversion_budget,
+    cooldown_end,
+    counted_as_lent,
+    is_paused,
+    why_wait,
+)
+from dnm.sizing.budget import count_caps
 from tests.builders import (
     NOW,
     QUEUE,
@@ -76,6 +84,19 @@ def test_caps_count_what_is_lent_marked_or_on_its_way(
     assert budget == dict(zip((ALL, OF_A, OF_DEV), left, strict=True))
 
 
+def test_without_facts_a_cap_counts_what_is_recorded() -> None:
+    registry = Registry(
+        nodes={"a001": a_lent_node(), "a002": a_lent_node(namespace="two")},
+        requests=(a_request(count=3),),
+    )
+    found = count_caps(CAPPED, counted_as_lent(CAPPED, registry))
+    assert [(cap.cap, cap.bound, cap.lent, cap.max) for cap in found] == [
+        ("all", ALL, 5, 9),
+        ("type a", OF_A, 5, 5),
+        ("namespace dev", OF_DEV, 4, 4),
+    ]
+
+
 @pytest.mark.parametrize("allow_preempt", [False, True])
 def test_batch_nodes_at_hand_are_those_that_the_converter_would_take(allow_preempt: bool) -> None:
     batch = [
@@ -108,6 +129,26 @@ def test_batch_nodes_at_hand_are_those_that_the_converter_would_take(allow_preem
 )
 def test_a_pause_ends_by_itself_or_by_a_person(pause: Pause | None, paused: bool) -> None:
     assert is_paused(Registry(pause=pause), NOW) is paused
+
+
+@pytest.mark.parametrize(
+    ("since", "left"),
+    [
+        pytest.param(10, 20, id="in-it"),
+        pytest.param(30, None, id="over"),
+        pytest.param(-60, None, id="a-wrong-clock"),
+    ],
+)
+def test_when_the_cooldown_ends(since: int, left: int | None) -> None:
+    registry = Registry(last_conversion=NOW - timedelta(seconds=since))
+    end = None if left is None else NOW + timedelta(seconds=left)
+    assert cooldown_end(a_config(), registry, NOW) == end
+    assert cooldown_end(a_config(), Registry(), NOW) is None
+
+
+def test_a_back_off_that_is_over_is_none() -> None:
+    over, on = _backoff(0)["a"], _backoff(60)["a"]
+    assert backoffs_in_force(Registry(backoffs={"a": over, "b": on}), NOW) == {"b": on}
 
 
 def _backoff(seconds: int, **changes: Any) -> dict[str, Backoff]:
