@@ -6,7 +6,12 @@ import os
 from pathlib import Path
 
 from dnm.http.access import Access
-from dnm.kube.kubeconfig import bearer_of_file, proxy_of_environment, read_kubeconfig
+from dnm.kube.kubeconfig import (
+    bearer_of_file,
+    no_proxy_of_environment,
+    proxy_of_environment,
+    read_kubeconfig,
+)
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.fault_points import fault_point
@@ -47,7 +52,7 @@ def _service_account() -> Access:
         authorization=lambda: bearer_of_file(token),
         ca_pem=(_SERVICE_ACCOUNT / "ca.crt").read_bytes(),
         proxy=proxy_of_environment("https"),
-        no_proxy=os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or "",
+        no_proxy=no_proxy_of_environment(),
     )
 
 

@@ -18,43 +18,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from dnm.kube.kubeconfig_fields import ExecSettings
 from dnm.model.errors import KubeError
 from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
 
-_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _LARGEST = 1 << 20  # bytes of its answer that are read
 _LARGEST_FILE = 1 << 26  # bytes that it may write into one file, its answer among them
 _EARLY = timedelta(minutes=2)  # before its end a token is asked for again
-
-
-class _Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    value: str = ""
-
-
-class ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The `exec` of a user, as the kubeconfig has it."""
-
-    command: str = ""
-    api_version: str = ""
-    args: list[str] | None = None
-    env: list[_Variable] | None = None
-    install_hint: str = ""
-    provide_cluster_info: bool = False
-    interactive_mode: Literal["", "Never", "IfAvailable", "Always"] = ""
-
-    def objection(self) -> str:
-        """Returns what client-go refuses of it, and what can't be done from cron; else nothing."""
-        if not self.command:
-            return "its exec plug-in has no command"
-        if self.api_version not in _VERSIONS:
-            return f"apiVersion of its exec plug-in is {self.api_version!r}: one of {_VERSIONS}"
-        if self.interactive_mode == "Always":
-            return "its exec plug-in wants a terminal (interactiveMode: Always); dnm has none"
-        if not self.interactive_mode and self.api_version == _VERSIONS[0]:
-            return "its exec plug-in has no interactiveMode: write Never or IfAvailable"
-        return ""
 
 
 class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,10 +1,5 @@
-"""Kubeconfigs, read as client-go reads them (tools/clientcmd: api/v1/types.go, loader.go for
-merging, validation.go): one reader for all forms, so that kubectl and dnm never differ.
-
-The rule: what client-go refuses is refused, and so is what is not understood. A text where a truth
-value belongs never means "do not verify", and a key that would make dnm somebody else is not passed
-over in silence.
-"""
+"""Kubeconfigs, read and merged as client-go does it (tools/clientcmd: loader.go): one reader for
+all forms, so that kubectl and dnm never differ."""
 
 from __future__ import annotations
 
@@ -15,57 +10,23 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
 from dnm.http.access import Access
-from dnm.kube.exec_plugin import ExecPlugin, ExecSettings, run_plugin
+from dnm.kube.kubeconfig_fields import (
+    Context,
+    ExecSettings,
+    KubeconfigCluster,
+    User,
+    object_to_cluster,
+    object_to_user,
+)
 from dnm.model.errors import KubeError
 from dnm.model.trust import read_trusted
 
 _LARGEST = 4 << 20  # bytes
 T = TypeVar("T")
-
-
-class _Strict(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"
-):
-    extensions: Any = None
-
-
-class _KubeconfigCluster(_Strict, frozen=True, kw_only=True):
-    server: str | None = None
-    tls_server_name: str | None = None
-    insecure_skip_tls_verify: bool | None = None
-    certificate_authority: str | None = None
-    certificate_authority_data: str | None = None
-    proxy_url: str | None = None
-    disable_compression: bool | None = None
-
-
-class _User(_Strict, frozen=True, kw_only=True):
-    client_certificate: str | None = None
-    client_certificate_data: str | None = None
-    client_key: str | None = None
-    client_key_data: str | None = None
-    token: str | None = None
-    token_file: str | None = msgspec.field(name="tokenFile", default=None)
-    username: str | None = None
-    password: str | None = None
-    exec_plugin: ExecSettings | None = msgspec.field(name="exec", default=None)
-    # Known, so that they are refused with a reason of their own.
-    as_user: Any = msgspec.field(name="as", default=None)
-    as_uid: Any = None
-    as_groups: Any = None
-    as_user_extra: Any = None
-    auth_provider: Any = None
-
-
-class _Context(_Strict, frozen=True, kw_only=True):
-    cluster: str = ""
-    user: str = ""
-    namespace: str | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -83,7 +44,8 @@ def read_kubeconfig(paths: Sequence[Path], timeout: timedelta) -> Access:
     """
     source = f"the kubeconfig {os.pathsep.join(map(str, paths))}"
     try:
-        return _access(_merge(paths), source, timeout)
+        access = _access(_merge(paths), source, timeout)
+        return access if _is_tls(access.server) else _without_tls(access)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise KubeError(
             f"can't use {source}: {' '.join(str(error).split())}: mend it until 'kubectl version' "
@@ -154,82 +116,52 @@ def _access(merged: Mapping[str, Any], source: str, timeout: timedelta) -> Acces
     current = merged["current-context"]
     if not current:
         raise ValueError("it has no current-context")
-    context = _convert(
-        _find(merged, "contexts", current, "the current-context"), _Context, f"context {current!r}"
-    )
-    cluster_entry = _find(
-        merged, "clusters", context.cluster, f"the cluster of context {current!r}"
-    )
-    cluster = _convert(cluster_entry, _KubeconfigCluster, f"cluster {context.cluster!r}")
-    user_entry = _Entry({}, Path("/"))
-    if context.user:
-        user_entry = _find(merged, "users", context.user, f"the user of context {current!r}")
-    user = _convert(user_entry, _User, f"user {context.user!r}")
-    objection = _object_to_cluster(cluster) or _object_to_user(user)
-    if objection:
+    found = _find(merged, "contexts", current, "the current-context")
+    context = _convert(found, Context, f"context {current!r}")
+    of_context = f"of context {current!r}"
+    cluster = _find(merged, "clusters", context.cluster, f"the cluster {of_context}")
+    access = _access_to(cluster, context.cluster, source)
+    if not context.user:
+        return access
+    user = _find(merged, "users", context.user, f"the user {of_context}")
+    fields = _convert(user, User, f"user {context.user!r}")
+    if objection := object_to_user(fields):
         raise ValueError(objection)
-    ca_pem = _pem(cluster_entry, "certificate-authority", cluster.certificate_authority_data)
-    is_tls = (cluster.server or "").startswith("https:")
-    access = Access(
-        server=(cluster.server or "").rstrip("/"),
+    access = msgspec.structs.replace(
+        access,
+        authorization=_authorization(fields, user.base),
+        cert_pem=_pem(user, "client-certificate", fields.client_certificate_data),
+        key_pem=_pem(user, "client-key", fields.client_key_data),
+    )
+    if fields.exec_plugin is None:
+        return access
+    return _with_plugin(access, (fields.exec_plugin, user.base), cluster.value, timeout)
+
+
+def _access_to(entry: _Entry, name: str, source: str) -> Access:
+    """The cluster's part: where it is, and how it is known."""
+    cluster = _convert(entry, KubeconfigCluster, f"cluster {name!r}")
+    if objection := object_to_cluster(cluster):
+        raise ValueError(objection)
+    server = (cluster.server or "").rstrip("/")
+    return Access(
+        server=server,
         source=source,
         authorization=lambda: "",
-        ca_pem=ca_pem if is_tls else b"",
-        cert_pem=_pem(user_entry, "client-certificate", user.client_certificate_data),
-        key_pem=_pem(user_entry, "client-key", user.client_key_data),
+        ca_pem=_pem(entry, "certificate-authority", cluster.certificate_authority_data),
         verify=not cluster.insecure_skip_tls_verify,
         server_name=cluster.tls_server_name or "",
-        proxy=cluster.proxy_url or proxy_of_environment("https" if is_tls else "http"),
-        no_proxy="" if cluster.proxy_url else _environment("NO_PROXY"),
+        proxy=cluster.proxy_url or proxy_of_environment("https" if _is_tls(server) else "http"),
+        no_proxy="" if cluster.proxy_url else no_proxy_of_environment(),
     )
-    if user.exec_plugin is not None:
-        plugin = ExecPlugin(
-            settings=user.exec_plugin,
-            base=user_entry.base,
-            cluster=cluster_entry.value,
-            ca_pem=ca_pem,
-            source=source,
-            timeout=timeout,
-        )
-        return _with_plugin(access, plugin)
-    access = msgspec.structs.replace(access, authorization=_authorization(user, user_entry.base))
-    return access if is_tls else msgspec.structs.replace(access, cert_pem=b"", key_pem=b"")
 
 
-def _object_to_cluster(cluster: _KubeconfigCluster) -> str:
-    """What client-go's validateClusterInfo, and its TLS configuration, refuse; empty: nothing."""
-    if not cluster.server:
-        return "its cluster has no server"
-    has_ca = cluster.certificate_authority or cluster.certificate_authority_data
-    if cluster.certificate_authority and cluster.certificate_authority_data:
-        return "certificate-authority and certificate-authority-data are both given: keep one"
-    if cluster.insecure_skip_tls_verify and has_ca:
-        return (
-            "insecure-skip-tls-verify is true and a certificate authority is given: take "
-            "insecure-skip-tls-verify away"
-        )
-    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in ("http", "https"):
-        return f"proxy-url = {cluster.proxy_url!r}: only http:// and https:// can be used"
-    return ""
+def _is_tls(server: str) -> bool:
+    return server.startswith("https:")
 
 
-def _object_to_user(user: _User) -> str:
-    """What client-go's validateAuthInfo refuses, and what dnm does not do; empty: nothing."""
-    impersonation = (user.as_user, user.as_uid, user.as_groups, user.as_user_extra)
-    if any(value is not None for value in impersonation):
-        return "it acts as somebody else (as, as-uid, as-groups): dnm acts as its own account only"
-    if user.auth_provider is not None:
-        return "it has an auth-provider, which kubectl gave up in 1.26: use an exec plug-in"
-    methods = [bool(user.token), bool(user.username or user.password)]
-    if sum(methods) > 1:
-        return "token and username are both given: keep one"
-    certificates = bool(user.client_certificate), bool(user.client_certificate_data)
-    keys = bool(user.client_key), bool(user.client_key_data)
-    if all(certificates) or (any(certificates) and all(keys)):
-        return "client-certificate or client-key is given as a file and as data: keep one"
-    if any(certificates) != any(keys):
-        return "client-certificate and client-key belong together, and only one is given"
-    return user.exec_plugin.objection() if user.exec_plugin is not None else ""
+def _without_tls(access: Access) -> Access:
+    return msgspec.structs.replace(access, ca_pem=b"", cert_pem=b"", key_pem=b"")
 
 
 def _pem(entry: _Entry, key: str, data: str | None) -> bytes:
@@ -243,7 +175,7 @@ def _pem(entry: _Entry, key: str, data: str | None) -> bytes:
     return (entry.base / path).read_bytes() if path else b""
 
 
-def _authorization(user: _User, base: Path) -> Callable[[], str]:
+def _authorization(user: User, base: Path) -> Callable[[], str]:
     """The value of the header; a tokenFile is read again each time, and the token stands in for it
     where it can't be read (client-go's NewBearerAuthWithRefreshRoundTripper)."""
     if user.token_file:
@@ -272,8 +204,25 @@ def bearer_of_file(path: Path, otherwise: str = "") -> str:
         raise KubeError(f"the token {path} can't be read: {error}") from error
 
 
-def _with_plugin(access: Access, plugin: ExecPlugin) -> Access:
-    """With what the plug-in gives now, and asks again for a token that expires."""
+def _with_plugin(
+    access: Access,
+    found: tuple[ExecSettings, Path],
+    cluster: Mapping[str, Any],
+    timeout: timedelta,
+) -> Access:
+    """With what the plug-in gives now, and asks again for a token that expires. `found`: its
+    settings, and the folder that its paths are relative to."""
+    from dnm.kube.exec_plugin import ExecPlugin, run_plugin  # few clusters have one
+
+    settings, base = found
+    plugin = ExecPlugin(
+        settings=settings,
+        base=base,
+        cluster=cluster,
+        ca_pem=access.ca_pem,
+        source=access.source,
+        timeout=timeout,
+    )
     first = run_plugin(plugin)
     known = [first]
 
@@ -293,6 +242,11 @@ def _with_plugin(access: Access, plugin: ExecPlugin) -> Access:
 def proxy_of_environment(scheme: str) -> str:
     """Returns the proxy for addresses of this scheme, as Go's http.ProxyFromEnvironment does."""
     return _environment(f"{scheme.upper()}_PROXY")
+
+
+def no_proxy_of_environment() -> str:
+    """Returns the hosts that are reached without a proxy, as Go reads them."""
+    return _environment("NO_PROXY")
 
 
 def _environment(name: str) -> str:

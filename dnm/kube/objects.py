@@ -101,20 +101,10 @@ class _ObjectKind(msgspec.Struct, frozen=True):
     kind: str
 
 
-_decode_config_map = msgspec.json.Decoder(_ConfigMap).decode
-_decode_claims = msgspec.json.Decoder(_ClaimPage).decode
-_decode_volumes = msgspec.json.Decoder(_VolumePage).decode
-_decode_deployment = msgspec.json.Decoder(_WholeDeployment).decode
-_decode_deployments = msgspec.json.Decoder(_DeploymentPage).decode
-_decode_review = msgspec.json.Decoder(_Review).decode
-_decode_kind = msgspec.json.Decoder(_ObjectKind).decode
-_decode_version = msgspec.json.Decoder(_Version).decode
-
-
 def check_kind(body: memoryview | bytes, *kinds: str) -> None:
     """Raises ValueError where the answer to a write is of no such kind: a proxy said it, and
     whether the write happened is not known; msgspec.MsgspecError where it is no object at all."""
-    kind = _decode_kind(body).kind
+    kind = msgspec.json.decode(body, type=_ObjectKind).kind
     if kind not in kinds:
         raise ValueError(f"it is no {kinds[-1]} but {kind[:60]!r}")
 
@@ -122,7 +112,7 @@ def check_kind(body: memoryview | bytes, *kinds: str) -> None:
 def read_config_map(body: memoryview | bytes, namespace: str, name: str) -> ConfigMap:
     """Returns the ConfigMap of that name. Raises msgspec.MsgspecError, as all functions here that
     read, and ValueError where the answer is another one, or of no version."""
-    found = _decode_config_map(body)
+    found = msgspec.json.decode(body, type=_ConfigMap)
     if (found.metadata.namespace, found.metadata.name) != (namespace, name):
         raise ValueError(f"it is ConfigMap {found.metadata.namespace}/{found.metadata.name}"[:200])
     if not found.metadata.resource_version:
@@ -166,7 +156,7 @@ class ClaimReader:
         self._affinities: dict[str, tuple[NodeSelectorTerm, ...]] = {}
 
     def add_claims(self, page: memoryview | bytes) -> None:
-        for claim in _decode_claims(page).items:
+        for claim in msgspec.json.decode(page, type=_ClaimPage).items:
             key = (claim.metadata.namespace, claim.metadata.name)
             if key in self._wanted:
                 self._claims[key] = claim
@@ -177,7 +167,7 @@ class ClaimReader:
 
     def add_volumes(self, page: memoryview | bytes) -> None:
         needed = {claim.spec.volume_name for claim in self._claims.values()}
-        for volume in _decode_volumes(page).items:
+        for volume in msgspec.json.decode(page, type=_VolumePage).items:
             if volume.metadata.name in needed:
                 raw = bytes(volume.spec.node_affinity)
                 self._affinities[volume.metadata.name] = read_volume_affinity(raw)
@@ -195,11 +185,11 @@ class ClaimReader:
 
 
 def read_deployment(body: memoryview | bytes) -> Deployment:
-    return _reduce(_decode_deployment(body))
+    return _reduce(msgspec.json.decode(body, type=_WholeDeployment))
 
 
 def read_deployments(page: memoryview | bytes) -> list[Deployment]:
-    return [_reduce(item) for item in _decode_deployments(page).items]
+    return [_reduce(item) for item in msgspec.json.decode(page, type=_DeploymentPage).items]
 
 
 def _reduce(item: _Deployment) -> Deployment:
@@ -215,9 +205,9 @@ def _reduce(item: _Deployment) -> Deployment:
 
 def read_review(body: memoryview | bytes) -> bool:
     """Whether a SelfSubjectAccessReview was answered with yes."""
-    return _decode_review(body).status.allowed
+    return msgspec.json.decode(body, type=_Review).status.allowed
 
 
 def read_version(body: memoryview | bytes) -> str:
     """The server's version, e.g. v1.33.1."""
-    return _decode_version(body).git_version
+    return msgspec.json.decode(body, type=_Version).git_version

@@ -1,0 +1,129 @@
+"""The fields of a kubeconfig, and what client-go refuses of them (tools/clientcmd: api/v1/types.go,
+validation.go).
+
+The rule: what client-go refuses is refused, and so is what is not understood. A text where a truth
+value belongs never means "do not verify", and a key that would make dnm somebody else is not passed
+over in silence.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+class _Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    value: str = ""
+
+
+class ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The `exec` of a user, as the kubeconfig has it."""
+
+    command: str = ""
+    api_version: str = ""
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: Literal["", "Never", "IfAvailable", "Always"] = ""
+
+    def objection(self) -> str:
+        """Returns what client-go refuses of it, and what can't be done from cron; else nothing."""
+        if not self.command:
+            return "its exec plug-in has no command"
+        if self.api_version not in _VERSIONS:
+            return f"apiVersion of its exec plug-in is {self.api_version!r}: one of {_VERSIONS}"
+        if self.interactive_mode == "Always":
+            return "its exec plug-in wants a terminal (interactiveMode: Always); dnm has none"
+        if not self.interactive_mode and self.api_version == _VERSIONS[0]:
+            return "its exec plug-in has no interactiveMode: write Never or IfAvailable"
+        return ""
+
+
+class _Strict(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"
+):
+    extensions: Any = None
+
+
+class KubeconfigCluster(_Strict, frozen=True, kw_only=True):
+    """A cluster, as the file has it."""
+
+    server: str | None = None
+    tls_server_name: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    proxy_url: str | None = None
+    disable_compression: bool | None = None
+
+
+class User(_Strict, frozen=True, kw_only=True):
+    """Who dnm is to the cluster, as the file has it."""
+
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    username: str | None = None
+    password: str | None = None
+    exec_plugin: ExecSettings | None = msgspec.field(name="exec", default=None)
+    # Known, so that they are refused with a reason of their own.
+    as_user: Any = msgspec.field(name="as", default=None)
+    as_uid: Any = None
+    as_groups: Any = None
+    as_user_extra: Any = None
+    auth_provider: Any = None
+
+
+class Context(_Strict, frozen=True, kw_only=True):
+    """Which of the users meets which of the clusters."""
+
+    cluster: str = ""
+    user: str = ""
+    namespace: str | None = None
+
+
+def object_to_cluster(cluster: KubeconfigCluster) -> str:
+    """Returns what client-go's validateClusterInfo, and its TLS configuration, refuse; empty:
+    nothing."""
+    if not cluster.server:
+        return "its cluster has no server"
+    has_ca = cluster.certificate_authority or cluster.certificate_authority_data
+    if cluster.certificate_authority and cluster.certificate_authority_data:
+        return "certificate-authority and certificate-authority-data are both given: keep one"
+    if cluster.insecure_skip_tls_verify and has_ca:
+        return (
+            "insecure-skip-tls-verify is true and a certificate authority is given: take "
+            "insecure-skip-tls-verify away"
+        )
+    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in ("http", "https"):
+        return f"proxy-url = {cluster.proxy_url!r}: only http:// and https:// can be used"
+    return ""
+
+
+def object_to_user(user: User) -> str:
+    """Returns what client-go's validateAuthInfo refuses, and what dnm does not do; empty:
+    nothing."""
+    impersonation = (user.as_user, user.as_uid, user.as_groups, user.as_user_extra)
+    if any(value is not None for value in impersonation):
+        return "it acts as somebody else (as, as-uid, as-groups): dnm acts as its own account only"
+    if user.auth_provider is not None:
+        return "it has an auth-provider, which kubectl gave up in 1.26: use an exec plug-in"
+    methods = [bool(user.token), bool(user.username or user.password)]
+    if sum(methods) > 1:
+        return "token and username are both given: keep one"
+    certificates = bool(user.client_certificate), bool(user.client_certificate_data)
+    keys = bool(user.client_key), bool(user.client_key_data)
+    if all(certificates) or (any(certificates) and all(keys)):
+        return "client-certificate or client-key is given as a file and as data: keep one"
+    if any(certificates) != any(keys):
+        return "client-certificate and client-key belong together, and only one is given"
+    return user.exec_plugin.objection() if user.exec_plugin is not None else ""
