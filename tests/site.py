@@ -15,8 +15,9 @@ from dnm.config.load import load_config
 from dnm.model.config import Config
 from dnm.model.plan import Pass
 from dnm.model.registry import Registry
+from dnm.run.planning import plan_pass
 from dnm.run.registry import load_registry
-from dnm.run.runner import plan_pass, run_pass
+from dnm.run.runner import run_pass
 from dnm.sandbox.cluster import Sandbox
 
 QUEUE = "root.anvil.services.dev"

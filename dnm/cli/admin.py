@@ -26,8 +26,9 @@ from dnm.queues.document import read_document
 from dnm.queues.rebase import rebase_document
 from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.run.planning import connect
 from dnm.run.registry import load_registry
-from dnm.run.runner import change_registry, connect, run_lock
+from dnm.run.runner import change_registry, run_lock
 from dnm.run.snapshot import take_snapshot
 
 V = TypeVar("V")

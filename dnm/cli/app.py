@@ -91,7 +91,7 @@ def plan(config_path: ConfigOption = None, output: OutputOption = Output.text) -
     config = load_named_config(config_path)
     from dnm.cli.output import print_json
     from dnm.cli.report import plan_document, print_plan
-    from dnm.run.runner import plan_pass
+    from dnm.run.planning import plan_pass
 
     result = plan_pass(config, os.environ)
     if output is Output.json:
@@ -115,7 +115,7 @@ def status(
 
     now = datetime.now(UTC)
     if live:
-        from dnm.run.runner import live_registry
+        from dnm.run.planning import live_registry
 
         registry, exit_code, errors = live_registry(config, os.environ)
     else:

@@ -38,8 +38,6 @@ from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import with_failure
 from dnm.plan.ended_calls import conversion_error, request_ended, return_ended, return_error
 from dnm.queues.edit import edit_source
-from dnm.queues.writer import apply_queue_edit
-from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.registry import save_registry
 
 log = logging.getLogger("dnm")
@@ -170,6 +168,9 @@ class Actuator:
                 self._start_return(name)
 
     def _set_queue_limits(self, action: SetQueueLimits) -> None:
+        from dnm.queues.writer import apply_queue_edit  # most runs edit nothing
+        from dnm.queues.yunikorn_rest import YunikornClient
+
         config = self.config
         wants = self._without_unmarked(action.wants)
         planned = action.edit if wants == action.wants else None

@@ -1,33 +1,27 @@
-"""The one pass: lock, registry, snapshot, plan, actions, record. Nothing else.
-
-`plan` is the same pass up to the plan; it takes no lock and writes nothing anywhere.
-"""
+"""The one pass: lock, plan, actions, record. Nothing else. `planning.py` is the part before the
+actions, which takes no lock and writes nothing anywhere."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import msgspec
 
-from dnm.converter.node_convert import NodeConvert
-from dnm.kube.client import KubeClient
 from dnm.model.config import Config
-from dnm.model.errors import ExitCode, KubeError, LockedError, RegistryError
+from dnm.model.errors import LockedError, RegistryError
 from dnm.model.fault_points import fault_point
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.trust import check_trust
-from dnm.model.value import Unreadable
-from dnm.plan.planner import make_plan
 from dnm.run import actuator, snapshot
 from dnm.run.actuator import Actuator, Clock
+from dnm.run.planning import connect, exit_code_of, make_pass_plan, wall_clock
 from dnm.run.registry import load_registry, save_registry
-from dnm.run.snapshot import nothing_readable, take_snapshot
 
 _LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside listening to its converters
 
@@ -44,11 +38,6 @@ class ConverterEdge(snapshot.ConverterReader, actuator.ConverterCaller, Protocol
 
 Edges: TypeAlias = tuple[KubeEdge, ConverterEdge]
 Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
-
-
-def connect(config: Config, environ: Mapping[str, str]) -> Edges:
-    """The cluster and the converter that the configuration names; raises KubeError."""
-    return KubeClient.connect(config), NodeConvert(config, environ)
 
 
 @contextmanager
@@ -85,57 +74,6 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
             lock.release()
 
 
-def wall_clock() -> datetime:
-    """The time, where nobody sets it."""
-    return datetime.now(UTC)
-
-
-def make_pass_plan(
-    config: Config, environ: Mapping[str, str], clock: Clock, connect: Connect = connect
-) -> tuple[Plan, Edges | None]:
-    """Everything up to the plan; writes nothing anywhere. No edges: the cluster is out of reach."""
-    taken_at = clock()
-    registry = load_registry(config, taken_at)
-    edges: Edges | None = None
-    try:
-        edges = connect(config, environ)
-        registry = _find_converters(registry, edges[1])
-        facts = take_snapshot(config, registry, *edges, taken_at)
-    except KubeError as error:
-        why = Unreadable(what="the Kubernetes API", error=str(error))
-        facts = nothing_readable(why, taken_at)
-    return make_plan(config, registry, facts), edges
-
-
-def _find_converters(registry: Registry, converter: ConverterEdge) -> Registry:
-    """A run that was killed just after it had started a converter could not record its process."""
-    requests = tuple(
-        msgspec.structs.replace(request, converter=converter.find(request.id))
-        if request.converter is None and not request.ended
-        else request
-        for request in registry.requests
-    )
-    return msgspec.structs.replace(registry, requests=requests)
-
-
-def plan_pass(config: Config, environ: Mapping[str, str], clock: Clock = wall_clock) -> Pass:
-    """`dnm plan` and `dnm run --dry-run`."""
-    plan, _ = make_pass_plan(config, environ, clock)
-    return Pass(plan=plan, exit_code=_exit_code(plan, None))
-
-
-def live_registry(
-    config: Config, environ: Mapping[str, str]
-) -> tuple[Registry, int, tuple[str, ...]]:
-    """`dnm status --live`: the record with the queues as they are now, the exit code and the errors
-    of a run now. What such a run would do is `dnm plan`'s to say."""
-    result = plan_pass(config, environ)
-    registry = load_registry(config, wall_clock())
-    seen = msgspec.structs.replace(registry.last_run, queues=dict(result.plan.seen))
-    registry = msgspec.structs.replace(registry, last_run=seen)
-    return registry, result.exit_code, result.plan.errors
-
-
 def run_pass(
     config: Config,
     environ: Mapping[str, str],
@@ -151,15 +89,9 @@ def run_pass(
         if edges is not None:
             outcome = Actuator(config, *edges, should_stop, clock).apply_plan(plan)
             edges[1].forget_output(outcome.registry.open_calls)
-        exit_code = _exit_code(plan, outcome)
+        exit_code = exit_code_of(plan, outcome)
         _record(config, plan, outcome, exit_code, clock())
         return Pass(plan=plan, exit_code=exit_code, outcome=outcome)
-
-
-def _exit_code(plan: Plan, outcome: Outcome | None) -> int:
-    if plan.needs_person:
-        return ExitCode.NEEDS_PERSON
-    return ExitCode.FAILED if plan.errors or (outcome and outcome.errors) else ExitCode.OK
 
 
 def _mark_begin(config: Config) -> None:

@@ -29,11 +29,11 @@ import typer.main
 
 from dnm.cli import app as cli
 from dnm.model import fault_points
-from dnm.run import runner
+from dnm.run import planning, runner
 
 _LOADED_LATE = (
     "dnm.run.actuator", "dnm.cli.check", "dnm.cli.report", "dnm.cli.status", "dnm.cli.logs",
-    "dnm.queues.yunikorn_rest",
+    "dnm.queues.writer", "dnm.queues.yunikorn_rest",
     "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers",
 )  # fmt: skip
 _PR_SET_CHILD_SUBREAPER = 36
@@ -174,8 +174,8 @@ def _set_up(job: dict[str, Any]) -> None:
     os.environ.update(job["environment"])
     if job["now"]:
         now = datetime.fromisoformat(job["now"])
-        for name in ("run_pass", "plan_pass"):
-            setattr(runner, name, partial(getattr(runner, name), clock=lambda: now))
+        for place, name in ((runner, "run_pass"), (planning, "plan_pass")):
+            setattr(place, name, partial(getattr(place, name), clock=lambda: now))
     for name, value in job["constants"].items():
         place, _, constant = name.rpartition(".")
         module = importlib.import_module(place)

@@ -21,7 +21,8 @@ from dnm.model.plan import Pass, SetQueueLimits
 from dnm.model.registry import Phase
 from dnm.queues.validation import validate
 from dnm.queues.yaml_nodes import compose
-from dnm.run.runner import Edges, KubeEdge, connect, run_pass
+from dnm.run.planning import connect
+from dnm.run.runner import Edges, KubeEdge, run_pass
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 

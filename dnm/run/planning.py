@@ -1,0 +1,91 @@
+"""A pass up to its plan: registry, snapshot, plan. Nothing here writes or acts: `dnm plan` is this
+much, and a run goes on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from dnm.converter.node_convert import NodeConvert
+from dnm.kube.client import KubeClient
+from dnm.model.config import Config
+from dnm.model.errors import ExitCode, KubeError
+from dnm.model.plan import Outcome, Pass, Plan
+from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
+from dnm.plan.planner import make_plan
+from dnm.run.registry import load_registry
+from dnm.run.snapshot import ConverterReader, KubeReader, nothing_readable, take_snapshot
+
+E = TypeVar("E", bound=tuple[KubeReader, ConverterReader])
+
+
+def connect(config: Config, environ: Mapping[str, str]) -> tuple[KubeClient, NodeConvert]:
+    """The cluster and the converter that the configuration names; raises KubeError."""
+    return KubeClient.connect(config), NodeConvert(config, environ)
+
+
+def wall_clock() -> datetime:
+    """The time, where nobody sets it."""
+    return datetime.now(UTC)
+
+
+def make_pass_plan(
+    config: Config,
+    environ: Mapping[str, str],
+    clock: Callable[[], datetime],
+    connect: Callable[[Config, Mapping[str, str]], E],
+) -> tuple[Plan, E | None]:
+    """Everything up to the plan; writes nothing anywhere. No edges: the cluster is out of reach."""
+    taken_at = clock()
+    registry = load_registry(config, taken_at)
+    edges: E | None = None
+    try:
+        edges = connect(config, environ)
+        registry = _find_converters(registry, edges[1])
+        facts = take_snapshot(config, registry, edges[0], edges[1], taken_at)
+    except KubeError as error:
+        why = Unreadable(what="the Kubernetes API", error=str(error))
+        facts = nothing_readable(why, taken_at)
+    return make_plan(config, registry, facts), edges
+
+
+def _find_converters(registry: Registry, converter: ConverterReader) -> Registry:
+    """A run that was killed just after it had started a converter could not record its process."""
+    requests = tuple(
+        msgspec.structs.replace(request, converter=converter.find(request.id))
+        if request.converter is None and not request.ended
+        else request
+        for request in registry.requests
+    )
+    return msgspec.structs.replace(registry, requests=requests)
+
+
+def plan_pass(
+    config: Config, environ: Mapping[str, str], clock: Callable[[], datetime] = wall_clock
+) -> Pass:
+    """`dnm plan` and `dnm run --dry-run`."""
+    plan, _ = make_pass_plan(config, environ, clock, connect)
+    return Pass(plan=plan, exit_code=exit_code_of(plan))
+
+
+def live_registry(
+    config: Config, environ: Mapping[str, str]
+) -> tuple[Registry, int, tuple[str, ...]]:
+    """`dnm status --live`: the record with the queues as they are now, the exit code and the errors
+    of a run now. What such a run would do is `dnm plan`'s to say."""
+    result = plan_pass(config, environ)
+    registry = load_registry(config, wall_clock())
+    seen = msgspec.structs.replace(registry.last_run, queues=dict(result.plan.seen))
+    registry = msgspec.structs.replace(registry, last_run=seen)
+    return registry, result.exit_code, result.plan.errors
+
+
+def exit_code_of(plan: Plan, outcome: Outcome | None = None) -> int:
+    """Returns what the process ends with, as the README lists it."""
+    if plan.needs_person:
+        return ExitCode.NEEDS_PERSON
+    return ExitCode.FAILED if plan.errors or (outcome and outcome.errors) else ExitCode.OK
