@@ -14,6 +14,7 @@ from dnm.model.config import Taint
 from dnm.model.quantity import QuantityError, kube_resources
 
 MARK_PREFIX = "dynamic-node-manager/"
+FENCED = f"{MARK_PREFIX}fenced"
 
 
 class _Annotations(
@@ -24,7 +25,7 @@ class _Annotations(
         "node_type": f"{MARK_PREFIX}node-type",
         "namespace": f"{MARK_PREFIX}namespace",
         "queue": f"{MARK_PREFIX}queue",
-        "fenced": f"{MARK_PREFIX}fenced",
+        "fenced": FENCED,
     },
 ):
     instance: str | None = None
@@ -80,6 +81,16 @@ class _WholeNode(_Node, frozen=True, kw_only=True):
 
 _decode_page = msgspec.json.Decoder(_NodePage).decode
 _decode_node = msgspec.json.Decoder(_WholeNode).decode
+
+
+def mark_annotations(mark: Mark) -> dict[str, str | None]:
+    """Returns the mark as annotations; the fence is another's to set."""
+    return {
+        f"{MARK_PREFIX}instance": mark.instance,
+        f"{MARK_PREFIX}node-type": mark.node_type,
+        f"{MARK_PREFIX}namespace": mark.namespace,
+        f"{MARK_PREFIX}queue": mark.queue,
+    }
 
 
 def read_node_page(page: memoryview | bytes) -> list[Node]:

@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dnm.converter.contract import convert_command, return_command
+from dnm.kube.nodes import FENCED, mark_annotations
 from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
@@ -42,7 +43,6 @@ from dnm.run.registry import save_registry
 
 log = logging.getLogger("dnm")
 
-PREFIX = "dynamic-node-manager/"
 _TRIES = 3
 _NEWS = (Reason.JOINED, Reason.RETURNED, Reason.GONE, Reason.DEMAND_RETURNED)
 V = TypeVar("V", bound=Value)
@@ -219,7 +219,7 @@ class Actuator:
 
     def _fence(self, name: str) -> None:
         entry = self.registry.nodes[name]
-        annotations = {**mark_annotations(entry.mark), PREFIX + "fenced": "true"}
+        annotations = {**mark_annotations(entry.mark), FENCED: "true"}
         is_open = self._patch(
             name, lambda node: not node.is_cordoned, cordon=True, annotations=annotations
         )
@@ -229,7 +229,7 @@ class Actuator:
             log.info("action=fence node=%s skipped='it is cordoned already'", name)
 
     def _unfence(self, name: str) -> None:
-        ours: Mapping[str, str | None] = {PREFIX + "fenced": None}
+        ours: Mapping[str, str | None] = {FENCED: None}
         if self._patch(name, lambda node: node.carries_fence, cordon=False, annotations=ours):
             self._done(f"action=unfence node={name}")
 
@@ -357,16 +357,6 @@ class Actuator:
 
 def _log_line(key: str, line: str) -> None:
     log.info("converter=%s line=%r", key, line)
-
-
-def mark_annotations(mark: Mark) -> dict[str, str | None]:
-    """The mark as annotations; the fence is another's to set."""
-    return {
-        PREFIX + "instance": mark.instance,
-        PREFIX + "node-type": mark.node_type,
-        PREFIX + "namespace": mark.namespace,
-        PREFIX + "queue": mark.queue,
-    }
 
 
 def _with_request(registry: Registry, request: ConversionRequest) -> Registry:

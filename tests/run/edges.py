@@ -12,7 +12,6 @@ from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodL
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
-from dnm.run.actuator import PREFIX
 from tests.plan.worlds import queue_map
 
 PROCESS = ConverterProcess(pid=77, start_ticks=5)
@@ -83,7 +82,7 @@ class Kube:
 def _marked(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark:
     fields: dict[str, Any] = msgspec.structs.asdict(mark) if mark else {}
     for key, value in annotations.items():
-        name = key.removeprefix(PREFIX).replace("-", "_")
+        name = key.removeprefix("dynamic-node-manager/").replace("-", "_")
         fields[name] = value == "true" if name == "fenced" else value
     return Mark(**fields)
 
