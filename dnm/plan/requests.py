@@ -36,26 +36,27 @@ def advance_request(
 
     A node is the request's if it did not exist before and either the converter named it or it has
     the type's name and carries the namespace's label. `taken` are nodes that are recorded already,
-    `others` the other open requests: what one of them has named is its own. While the converter is
+    `others` the other open requests, as `with_report` gives them: what one of them has named is its
+    own. While the converter is
     at work only what it has named is taken up: another host's look alike, and those that it is
     still to bring would then be more than were asked for.
     """
     if facts.nodes is None:
         return RequestTransition(request=request)
-    heard = _hear(request, facts)
-    transition = _adopt(config, heard, taken, facts, [_hear(other, facts) for other in others])
-    if heard.ended and not request.ended and heard.error:
+    reported = with_report(request, facts)
+    transition = _adopt(config, reported, taken, facts, others)
+    if reported.ended and not request.ended and reported.error:
         transition = msgspec.structs.replace(
             transition,
-            conversion_failed=heard.is_given_up,
-            note=conversion_error(heard.id, heard.error),
+            conversion_failed=reported.is_given_up,
+            note=conversion_error(reported.id, reported.error),
         )
     return transition
 
 
-def _hear(request: ConversionRequest, facts: Facts) -> ConversionRequest:
-    """With what its converter has named and how it ended: after the run that started it, or that
-    run was killed."""
+def with_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
+    """Returns the request with what its converter has named and how it ended, as it was found after
+    the run that had started it."""
     if request.ended:
         return request
     said = facts.ended.get(request.id, Ended())
@@ -176,15 +177,16 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Arriva
     has taken is no other's, and those that failed are asked last."""
     nodes = dict(registry.nodes)
     left, failures, errors = [], [], []
-    for request in sorted(registry.requests, key=lambda one: _hear(one, facts).is_given_up):
-        heard = _hear(request, facts)
-        others = [other for other in registry.requests if other.id != request.id]
+    reported = {request.id: with_report(request, facts) for request in registry.requests}
+    for request in sorted(registry.requests, key=lambda one: reported[one.id].is_given_up):
+        report = reported[request.id]
+        others = [other for other in reported.values() if other.id != request.id]
         after = advance_request(config, request, frozenset(nodes), facts, others)
         nodes |= after.joined
         if after.request is not None:
             left.append(after.request)
         if after.conversion_failed:
-            error = heard.error if heard.is_given_up else after.note
+            error = report.error if report.is_given_up else after.note
             failures.append(
                 ConversionResult(node_type=request.node_type, count=request.count, error=error)
             )
