@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import zlib
+from collections.abc import Callable
 
 import msgspec
 
@@ -58,6 +59,16 @@ class SourceDocument(Value):
         if found is None or not found.resource_version:
             return None
         return DocumentVersion(found.namespace, found.name, self.key, found.resource_version)
+
+
+def read_config_maps(
+    read: Callable[[str, str], ConfigMap | None], namespace: str, name: str
+) -> tuple[ConfigMap | None, ConfigMap | None]:
+    """Returns both ConfigMaps that the document is put together from, for `resolve_document`;
+    `read` takes a namespace and a name. The defaults are asked for also where the site's map has a
+    document: `service.policyGroup` may stand there and name another one."""
+    configs = read(namespace, name)
+    return configs, None if name == DEFAULTS_NAME else read(namespace, DEFAULTS_NAME)
 
 
 def resolve_document(

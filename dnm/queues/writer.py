@@ -16,7 +16,12 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, QueueError, YunikornError
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Value
-from dnm.queues.source import DEFAULTS_NAME, SourceDocument, resolve_document, with_document
+from dnm.queues.source import (
+    SourceDocument,
+    read_config_maps,
+    resolve_document,
+    with_document,
+)
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 
 _TRIES = 5  # against others who write at the same time
@@ -49,9 +54,8 @@ class QueueOutcome(Value):
 
 def read_source(kube: ConfigMaps, namespace: str, name: str) -> SourceDocument:
     """Returns the document in force. Raises KubeError, and QueueError for a broken gzip."""
-    configs = kube.read_config_map(namespace, name)
-    defaults = None if name == DEFAULTS_NAME else kube.read_config_map(namespace, DEFAULTS_NAME)
-    return resolve_document(configs, defaults, (namespace, name))
+    maps = read_config_maps(kube.read_config_map, namespace, name)
+    return resolve_document(*maps, (namespace, name))
 
 
 def apply_queue_edit(

@@ -19,7 +19,7 @@ SIZE = Size(nodes=30, pods=1500)
 PAGE = 500
 SELECTOR = "fieldSelector=status.phase!=Succeeded,status.phase!=Failed"
 LISTS = ["GET /TWIN/api/v1/nodes", "GET /TWIN/api/v1/pods"]
-CONFIG_MAP = "GET /TWIN/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
+CONFIG_MAPS = "GET /TWIN/api/v1/namespaces/yunikorn/configmaps/yunikorn-"
 UNWANTED = ("kubernetes", "urllib3", "requests", "oauthlib", "asyncio", "multiprocessing")
 
 
@@ -67,7 +67,7 @@ def pages(total: int) -> int:
         pytest.param("plan", "busy", id="a plan for pending pods"),
     ],
 )
-def test_one_list_of_each_kind_and_one_config_map(
+def test_one_list_of_each_kind_and_one_look_at_each_config_map(
     server: StaticServer, tmp_path: Path, verb: str, twin: str
 ) -> None:
     config = at(server, tmp_path, twin)
@@ -79,11 +79,11 @@ def test_one_list_of_each_kind_and_one_config_map(
         [
             f"{nodes}?limit={PAGE}",
             f"{pods}?{SELECTOR}&limit={PAGE}",
-            CONFIG_MAP.replace("TWIN", twin),
+            *(CONFIG_MAPS.replace("TWIN", twin) + name for name in ("configs", "defaults")),
         ]
     )
     unfinished = SIZE.pods - SIZE.pods * 18 // 100
-    assert len(requests) == pages(SIZE.nodes) + pages(unfinished) + 1
+    assert len(requests) == pages(SIZE.nodes) + pages(unfinished) + 2
 
 
 def test_no_byte_is_read_twice_and_none_of_finished_pods(
