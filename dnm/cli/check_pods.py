@@ -94,13 +94,14 @@ def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iter
     if not shapes:
         return
     what = f"{len(shapes)} pods have sidecars that YuniKorn before 1.9 counts twice"
-    if not isinstance(snapshot.yunikorn, YunikornView):
+    release = _release(snapshot)
+    if release is None:
         yield doubtful(
             "pods",
             f"{what}; dnm can't ask for the release, and counts them once",
             "set yunikorn_url; with an older YuniKorn such pods can wait for ever",
         )
-    elif any(shape.request == shape.request_before_1_9 for shape in shapes):
+    elif release < (1, 9):
         yield doubtful(
             "pods",
             f"{what}, and so does dnm beside this one: they take more of their queue than they use",
@@ -108,11 +109,17 @@ def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iter
         )
 
 
+def _release(snapshot: Snapshot) -> tuple[int, int] | None:
+    return snapshot.yunikorn.release if isinstance(snapshot.yunikorn, YunikornView) else None
+
+
 def _own_demand(
     config: Config, document: QueueDocument, snapshot: Snapshot, pods: PodList
 ) -> Demand:
-    """Without the scheduler's word, so that the two can be compared."""
-    facts = DemandFacts(now=snapshot.taken_at, claims=snapshot.claims)
+    """Without the scheduler's word on queues and sums, so that the two can be compared."""
+    release = _release(snapshot)
+    view = YunikornView(queue_of_pod={}, allocated={}, pending={}, release=release)
+    facts = DemandFacts(now=snapshot.taken_at, claims=snapshot.claims, yunikorn=view)
     demand: Demand = counting_young(gather_demand(pods.pods, config, document.limits, facts))
     return demand
 

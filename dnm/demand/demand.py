@@ -25,6 +25,7 @@ from dnm.demand.gangs import (
     largest_gangs,
 )
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted, with_siblings
+from dnm.demand.pod_request import as_counted
 from dnm.model.cluster import Claim, Pod, PodShape, QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.queue_path import is_under, known_lineage
@@ -89,6 +90,7 @@ def gather_demand(
     One pass learns where each application is (its first pod decides, or the scheduler says), one
     counts; the rest is over distinct shapes, so the time is that of two passes.
     """
+    pods = as_counted(pods, facts.yunikorn.release if facts.yunikorn else None)
     finder = _QueueFinder(pods, config, queues, facts.yunikorn)
     sums = _sum_bound(pods, finder)
     apps = [app for app in gang_apps(sums.gang_members) if not is_beyond_counting(app)]

@@ -6,13 +6,14 @@ releases 1.6 to 1.9. Called by `kube/pod_shapes.py` once for every distinct kind
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import replace
 
-from dnm.model.cluster import TaskGroup
+from dnm.model.cluster import Pod, PodShape, TaskGroup
 from dnm.model.quantity import QuantityError, kube_resources
 from dnm.model.value import Resources, Value
 
@@ -78,6 +79,23 @@ def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str,
         if name in ("vcore", "memory") or name.startswith("hugepages-"):
             total[name] = amount
     return _plus(total, kube_resources(pod.overhead))
+
+
+def as_counted(pods: Sequence[Pod], release: tuple[int, int] | None) -> Sequence[Pod]:
+    """Returns the pods with their requests as this release of YuniKorn sums them up; where it is
+    not known, as 1.9 does. Equal shapes stay one object."""
+    if release is None or release >= (1, 9):
+        return pods
+    shapes: dict[int, PodShape] = {}
+
+    def counted(pod: Pod) -> Pod:
+        before = pod.shape.request_before_1_9
+        if not before:
+            return pod
+        shape = shapes.get(id(pod.shape)) or replace(pod.shape, request=before)
+        return replace(pod, shape=shapes.setdefault(id(pod.shape), shape))
+
+    return [counted(pod) for pod in pods]
 
 
 def _container_request(container: ContainerRequest, pod: PodRequest) -> dict[str, int]:

@@ -210,7 +210,7 @@ class BatchNode(Value):
 class YunikornView(Value):
     """What the scheduler itself says: pod UID -> queue path; allocated and pending by path; and the
     UIDs of pods that wait for their user's or group's limit (`user_limited`), or until their queue
-    may run another application (`not_started`)."""
+    may run another application (`not_started`). `release`: e.g. (1, 8); None: it tells none."""
 
     queue_of_pod: Mapping[str, str]
     allocated: Mapping[str, Resources]
@@ -218,3 +218,4 @@ class YunikornView(Value):
     max: Mapping[str, Resources] = {}
     user_limited: frozenset[str] = frozenset()
     not_started: frozenset[str] = frozenset()
+    release: tuple[int, int] | None = None

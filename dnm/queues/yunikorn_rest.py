@@ -115,16 +115,6 @@ class YunikornClient:
             body = self._ask("GET", "/ws/v1/config")
         return self._decode(_decode_config, body, "config").checksum
 
-    def read_version(self) -> tuple[int, int]:
-        """The scheduler's release, e.g. (1, 8). Raises YunikornError where it tells none."""
-        with self._translated(), fault_point("yunikorn.read_version"):
-            body = self._ask("GET", "/ws/v1/clusters")
-        clusters = self._decode(_decode_clusters, body, "clusters")
-        for build in (build for cluster in clusters for build in cluster.builds):
-            if found := re.match(r"v?(\d{1,4})\.(\d{1,4})\b", build.version):
-                return int(found[1]), int(found[2])
-        raise YunikornError(f"YuniKorn at {self.url} does not tell its version")
-
     def read_view(self) -> YunikornView:
         """Returns use, waiting and limits of every queue, dynamic ones too, and where each pod
         is."""
@@ -152,7 +142,21 @@ class YunikornClient:
             allocated={queue.queuename.lower(): queue.allocated for queue in queues},
             pending={queue.queuename.lower(): queue.pending for queue in queues},
             max={queue.queuename.lower(): queue.max for queue in queues},
+            release=self._read_release(),
         )
+
+    def _read_release(self) -> tuple[int, int] | None:
+        """The scheduler's release, e.g. (1, 8); None: it does not tell."""
+        try:
+            with self._translated(), fault_point("yunikorn.read_version"):
+                body = self._ask("GET", "/ws/v1/clusters")
+            clusters = self._decode(_decode_clusters, body, "clusters")
+        except YunikornError:
+            return None
+        for build in (build for cluster in clusters for build in cluster.builds):
+            if found := re.match(r"v?(\d{1,4})\.(\d{1,4})\b", build.version):
+                return int(found[1]), int(found[2])
+        return None
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """The body of the answer; its deadline is that of the whole answer, however it drips in."""

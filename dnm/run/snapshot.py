@@ -6,11 +6,9 @@ depends on it: a conversion may be wanted, or a lent node is not simply serving.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
-
-from msgspec.structs import replace
 
 from dnm.model.cluster import (
     BatchNode,
@@ -19,7 +17,6 @@ from dnm.model.cluster import (
     Node,
     Pod,
     PodList,
-    PodShape,
     YunikornView,
 )
 from dnm.model.config import Config
@@ -28,8 +25,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.batch_side import needs_batch_side
-
-DEFAULTS_NAME = "yunikorn-defaults"
+from dnm.queues.source import read_config_maps
 
 
 class KubeReader(Protocol):
@@ -70,15 +66,14 @@ def take_snapshot(
     batch: Mapping[str, BatchNode] | Unreadable | None = None
     if needs_batch_side(config, registry, nodes, pods):
         batch = converter.list_nodes()
-    yunikorn = _read_yunikorn(config)
     return Snapshot(
         taken_at=taken_at,
-        pods=_as_counted(config, pods, yunikorn),
+        pods=pods,
         nodes=nodes,
         queue_maps=queue_maps,
         batch=batch,
         claims=_read_claims(kube, pods),
-        yunikorn=yunikorn,
+        yunikorn=_read_yunikorn(config),
         running_converters=running,
         ended={key: converter.read_end(key) for key in registry.open_calls},
     )
@@ -100,14 +95,9 @@ def _read_queue_maps(
 ) -> tuple[ConfigMap | None, ConfigMap | None] | Unreadable:
     namespace, name = config.yunikorn_cm_namespace, config.yunikorn_cm_name
     try:
-        configs = kube.read_config_map(namespace, name)
-        # YuniKorn falls back on its defaults only where the site's map has no document.
-        keys = () if configs is None else (*configs.data, *configs.binary_data)
-        has_document = any(key.endswith((".yaml", ".yaml.gz")) for key in keys)
-        defaults = None if has_document else kube.read_config_map(namespace, DEFAULTS_NAME)
+        return read_config_maps(kube.read_config_map, namespace, name)
     except KubeError as error:
         return Unreadable(what=f"ConfigMap {namespace}/{name}", error=str(error))
-    return configs, defaults
 
 
 def _read_claims(kube: KubeReader, pods: PodList | Unreadable) -> tuple[Claim, ...] | Unreadable:
@@ -126,31 +116,3 @@ def _read_yunikorn(config: Config) -> YunikornView | Unreadable | None:
         return YunikornClient(config.yunikorn_url).read_view()
     except YunikornError as error:
         return Unreadable(what=f"YuniKorn at {config.yunikorn_url}", error=str(error))
-
-
-def _as_counted(
-    config: Config, pods: PodList | Unreadable, yunikorn: YunikornView | Unreadable | None
-) -> PodList | Unreadable:
-    """The pods with their requests as this scheduler's release sums them up. It is only asked where
-    there are pods that releases differ about; where it can't be asked, they count as for 1.9."""
-    if isinstance(pods, Unreadable) or not isinstance(yunikorn, YunikornView):
-        return pods
-    if not any(pod.shape.request_before_1_9 for pod in pods.pods):
-        return pods
-    from dnm.queues.yunikorn_rest import YunikornClient
-
-    try:
-        is_before_1_9 = YunikornClient(config.yunikorn_url).read_version() < (1, 9)
-    except YunikornError:
-        return pods
-    return replace(pods, pods=tuple(_as_before_1_9(pods.pods))) if is_before_1_9 else pods
-
-
-def _as_before_1_9(pods: Sequence[Pod]) -> Iterator[Pod]:
-    """Equal shapes stay one object."""
-    shapes: dict[int, PodShape] = {}
-    for pod in pods:
-        if before := pod.shape.request_before_1_9:
-            known = shapes.get(id(pod.shape)) or replace(pod.shape, request=before)
-            pod = replace(pod, shape=shapes.setdefault(id(pod.shape), known))
-        yield pod

@@ -183,6 +183,22 @@ def test_a_sidecar_before_and_since_1_9(pod: PodRequest, before: int, now: int) 
     assert effective_request(pod)["vcore"] == now
 
 
+@pytest.mark.parametrize(
+    ("release", "cores"),
+    [(None, 1), ((1, 8), 2), ((1, 9), 1), ((1, 10), 1)],
+    ids=["not-told", "1.8", "1.9", "1.10"],
+)
+def test_pods_count_as_the_scheduler_s_release_counts_them(
+    release: tuple[int, int] | None, cores: int
+) -> None:
+    before = {"vcore": 2000, "pods": 1}
+    with_sidecar = pods(2, size(1, 1), shape={"request_before_1_9": before})
+    without = pods(1, size(1, 1), name="plain")
+    view = YunikornView(queue_of_pod={}, allocated={}, pending={}, release=release)
+    found = demand(with_sidecar + without, config(), tree(), yunikorn=view)
+    assert found.queues[DEV].pending["vcore"] == (2 * cores + 1) * 1000
+
+
 LABEL, ANNOTATION = "yunikorn.apache.org/queue", "yunikorn.apache.org/queue"
 APP = "yunikorn.apache.org/app-id"
 

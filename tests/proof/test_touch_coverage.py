@@ -51,7 +51,6 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "kube.delete_node": "node-convert: convert/test_slurm.py",
     "kube.dress_node": "node-convert: convert/test_slurm.py",
     "kube.evict": "node-convert: convert/test_slurm.py",
-    "yunikorn.read_version": "asked where pods have sidecars: queues/test_yunikorn_rest.py",
     "converter.signal": "a converter that hangs: test_degrading.py",
     "converter.cut_output": "a converter that babbles: test_degrading.py",
 }

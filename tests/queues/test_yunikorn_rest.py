@@ -52,6 +52,7 @@ def test_the_view() -> None:
     assert server.paths == [
         "GET /ws/v1/partition/default/queues",
         "GET /ws/v1/partition/default/applications/active",
+        "GET /ws/v1/clusters",
     ]
 
 
@@ -196,20 +197,23 @@ def test_the_sandbox_says_the_same(sandbox: Sandbox) -> None:
     assert json.dumps(view.max["root"])
 
 
+def _built(release: str) -> list[object]:
+    return [{"rmBuildInformation": [{"buildVersion": release}]}]
+
+
 @pytest.mark.parametrize(
     ("told", "release"),
-    [("1.8.0", (1, 8)), ("v1.9.0-rc1", (1, 9)), ("1.10.2", (1, 10))],
+    [
+        pytest.param(answer(_built("1.8.0")), (1, 8), id="1.8"),
+        pytest.param(answer(_built("v1.9.0-rc1")), (1, 9), id="v1.9"),
+        pytest.param(answer(_built("1.10.2")), (1, 10), id="1.10"),
+        pytest.param(answer([]), None, id="no cluster"),
+        pytest.param(answer([{}]), None, id="no build"),
+        pytest.param(answer(_built("latest")), None, id="no number"),
+        pytest.param(answer({}, "404 Not Found"), None, id="no such question"),
+    ],
 )
-def test_the_release_of_the_scheduler(told: str, release: tuple[int, int]) -> None:
-    clusters = [{"rmBuildInformation": [{"buildVersion": told}]}]
-    with ScriptedServer([answer(clusters)], closes=True) as server:
-        assert YunikornClient(server.url).read_version() == release
-
-
-@pytest.mark.parametrize("told", [[], [{}], [{"rmBuildInformation": [{"buildVersion": "latest"}]}]])
-def test_a_scheduler_that_does_not_tell_its_release(told: list[object]) -> None:
-    with (
-        ScriptedServer([answer(told)], closes=True) as server,
-        pytest.raises(YunikornError, match="does not tell its version"),
-    ):
-        YunikornClient(server.url).read_version()
+def test_the_release_of_the_scheduler(told: bytes, release: tuple[int, int] | None) -> None:
+    known = [answer({"queuename": "root"}), answer([])]
+    with ScriptedServer([*known, told], closes=True) as server:
+        assert YunikornClient(server.url).read_view().release == release

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dnm.model.cluster import BatchNode, Claim, ConfigMap, Node, Pod, PodList
 from dnm.model.errors import KubeError
 from dnm.model.plan import Snapshot
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
 from dnm.model.value import Unreadable
-from dnm.run.snapshot import DEFAULTS_NAME, nothing_readable, take_snapshot
+from dnm.queues.source import DEFAULTS_NAME, resolve_document
+from dnm.queues.writer import read_source
+from dnm.run.snapshot import nothing_readable, take_snapshot
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
 from tests.plan.worlds import pods, queue_map
 
@@ -46,6 +49,9 @@ class Cluster:
             raise found
         return found
 
+    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
+        raise AssertionError("a look writes nothing")
+
     def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable:
         self.asked.append(f"claims of {','.join(pod.name for pod in pods)}")
         return ()
@@ -77,9 +83,10 @@ def take(cluster: Cluster, registry: Registry | None = None) -> tuple[Snapshot, 
     return seen, [*cluster.asked, *batch.asked]
 
 
-def test_a_quiet_cluster_is_three_reads_and_no_question_to_slurm() -> None:
+def test_a_quiet_cluster_is_four_reads_and_no_question_to_slurm() -> None:
     seen, asked = take(Cluster(), Registry(nodes={"a001": a_lent_node()}))
-    assert asked == ["nodes", "pods dev", "yunikorn/yunikorn-configs"]
+    document = ["yunikorn/yunikorn-configs", "yunikorn/yunikorn-defaults"]
+    assert asked == ["nodes", "pods dev", *document]
     assert (seen.taken_at, seen.batch, seen.claims, seen.yunikorn) == (NOW, None, (), None)
 
 
@@ -111,30 +118,18 @@ def test_a_document_that_can_not_be_read_is_told_by_its_name() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("found", "asks_defaults"),
-    [
-        pytest.param(None, True, id="no-map"),
-        pytest.param(queue_map(), False, id="a-document"),
-        pytest.param(
-            ConfigMap(
-                namespace="yunikorn",
-                name="yunikorn-configs",
-                resource_version="1",
-                data={"log.level": "0"},
-            ),
-            True,
-            id="a-map-without-a-document",
-        ),
-    ],
-)
-def test_yunikorn_s_defaults_speak_where_the_site_has_no_document(
-    found: ConfigMap | None, asks_defaults: bool
-) -> None:
-    defaults = queue_map()
-    seen, asked = take(Cluster(maps={"yunikorn-configs": found, DEFAULTS_NAME: defaults}))
-    assert (f"yunikorn/{DEFAULTS_NAME}" in asked) is asks_defaults
-    assert seen.queue_maps == (found, defaults if asks_defaults else None)
+def test_the_snapshot_finds_the_document_that_the_writer_will_write() -> None:
+    """YuniKorn's defaults may name the key that counts, also where the site's map has another."""
+    configs = queue_map()
+    both = {"queues.yaml": "partitions: []", "ours.yaml": configs.data["queues.yaml"]}
+    configs = replace(configs, data=both)
+    defaults = replace(configs, name=DEFAULTS_NAME, data={"service.policyGroup": "ours"})
+    cluster = Cluster(maps={"yunikorn-configs": configs, DEFAULTS_NAME: defaults})
+    seen, _ = take(cluster)
+    assert not isinstance(seen.queue_maps, Unreadable)
+    found = resolve_document(*seen.queue_maps)
+    assert (found.key, found.text) == ("ours.yaml", both["ours.yaml"])
+    assert found == read_source(cluster, "yunikorn", "yunikorn-configs")
 
 
 def test_claims_are_read_of_pods_that_wait_with_one() -> None:
