@@ -45,7 +45,7 @@ class Killed(BaseException):
 
 class Weather:
     """What goes wrong in one run: at which call of an edge (`faults`), and at which passing of a
-    touch (`strikes`: kill, full, io). `failed` are the calls that got no answer."""
+    fault point (`strikes`: kill, full, io). `failed` are the calls that got no answer."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Weather:
         self.effects: list[str] = []
 
     def strike(self, point: str, when: str) -> None:
-        """For `touch.struck_by`."""
+        """For `fault_points.struck_by`."""
         what = self.strikes.get(self.passes)
         self.passes += 1
         if what == "kill":

@@ -174,7 +174,7 @@ class World:
         self.timing = Timing()
         self.sites: dict[str, Site] = {}
         self.gates: list[Gate] = []
-        self.log = directory / "touches"
+        self.log = directory / "fault-points"
         self.strays = directory / "strays"
         self.runs = 0
         self.sandbox = self._make_sandbox(0)

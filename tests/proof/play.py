@@ -199,8 +199,8 @@ class Play:
             if what == "other host":
                 for other in self.hosts:
                     if not other.is_running:
-                        with_no_touch = Weather()
-                        self._run(other, with_no_touch)
+                        unharmed = Weather()
+                        self._run(other, unharmed)
                 return
             actions: dict[str, Callable[[], None]] = {
                 "pods": lambda: self.add_pods(1, 0, 4),

@@ -1,11 +1,11 @@
 """Every fault point of a whole lend-and-return story, struck one at a time.
 
-The story is played once and each touch of the outside is written down. Then, for every touch of
+The story is played once and each fault point is written down. Then, for every fault point of
 every run: the world is put back to the beginning of that run, the run is killed (SIGKILL) there, or
-the touch is made to fail before or after it took effect; and the runs that follow must bring the
-story to its right end (`story.check_end`, all eight invariants). Where a strike leaves a world that
-is byte for byte one from which the end was reached before, it is not played again. Also: a run that
-hangs, the runs after a kill, and runs that are killed again and again.
+the call there is made to fail before or after it took effect; and the runs that follow must bring
+the story to its right end (`story.check_end`, all eight invariants). Where a strike leaves a world
+that is byte for byte one from which the end was reached before, it is not played again. Also: a run
+that hangs, the runs after a kill, and runs that are killed again and again.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Run(NamedTuple):
     """One run of the story as it goes without faults, or right after a kill."""
 
     before: Checkpoint
-    points: list[str]  # its touches in order
+    points: list[str]  # its fault points in order
     is_recovery: bool = False
 
 
 class Strike(NamedTuple):
     minute: int
-    number: int  # of the touch in the run, from 1
+    number: int  # of the fault point in the run, from 1
     point: str
     when: str
     what: str
@@ -56,7 +56,7 @@ class Strike(NamedTuple):
         return f"#{self.number}:{self.when}:{self.what}"
 
     def __str__(self) -> str:
-        return f"run {self.minute}, touch {self.number}: {self.point}:{self.when}:{self.what}"
+        return f"run {self.minute}, fault point {self.number}: {self.point}:{self.when}:{self.what}"
 
 
 class Book:
@@ -203,12 +203,12 @@ def hang(world: World, strike: Strike, book: Book) -> None:
 
 
 def strikes_of(runs: list[Run]) -> list[Strike]:
-    """Each touch of each run is the last thing that it did, and fails before it took effect; one
-    that changes something also fails after it did; each point hangs once.
+    """Each fault point of each run is the last thing that it did, and fails before it took effect;
+    one that changes something also fails after it did; each point hangs once.
 
-    Between two touches a run changes nothing (test_touch_coverage.py), so to be killed before a
-    touch is to be killed after the one before it: done literally for the first of a run, and for
-    each point where it is met first. Of the runs after a kill, only what is new in them fails.
+    Between two of them a run changes nothing (test_fault_point_coverage.py), so to be killed before
+    one is to be killed after the one before it: done literally for the first of a run, and for each
+    point where it is met first. Of the runs after a kill, only what is new in them fails.
     """
     strikes, met = [], set()
     for minute, run in enumerate(runs):
@@ -228,7 +228,7 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
     return strikes
 
 
-def test_the_story_ends_right_whichever_touch_is_struck(tmp_path: Path) -> None:
+def test_the_story_ends_right_whichever_call_is_struck(tmp_path: Path) -> None:
     book = Book()
     with workers(tmp_path) as free:
         world = free.get()
@@ -240,13 +240,13 @@ def test_the_story_ends_right_whichever_touch_is_struck(tmp_path: Path) -> None:
     assert book.counts["strikes"] == len(strikes)
     note_figures(
         "fault walk", points=len({strike.point for strike in strikes}),
-        touches=sum(len(run.points) for run in runs), **book.counts,
+        fault_points=sum(len(run.points) for run in runs), **book.counts,
     )  # fmt: skip
 
 
 def test_runs_that_are_killed_again_and_again_end_right(world: World) -> None:
-    """Each run is killed one touch later than the one before, until one survives; then from the
-    first touch again. Half a minute between them; after 250 of them nobody kills any more. The
+    """Each run is killed one fault point later than the one before, until one survives; then from
+    the first one again. Half a minute between them; after 250 of them nobody kills any more. The
     longest back-off, after so many conversions that never began, is an hour."""
     story.build(world)
     number = kills = 0

@@ -190,7 +190,7 @@ def _set_up(job: dict[str, Any]) -> None:
 
 
 def _audit(path: str) -> None:
-    """Writes down every effect that is made outside of any touch, and who made it."""
+    """Writes down every effect that is made outside of any fault point, and who made it."""
     strays = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     strays = fcntl.fcntl(strays, fcntl.F_DUPFD_CLOEXEC, 100)
 

@@ -1,10 +1,10 @@
-"""Nothing touches the outside without a fault point, and no fault point is left out of the proof.
+"""Nothing reaches the outside without a fault point, and no fault point is left out of the proof.
 
 Once by reading the source: every call that changes something outside (opens a file for writing,
 replaces, removes, syncs, starts or signals a process, talks to a server, takes a lock) must lie in
 a `with fault_point(...)`, or in a function that is only called within one. Once by listening: the
 interpreter itself reports what a run does (sys.addaudithook), and none of it may happen outside of
-a touch.
+a fault point.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "converter.cut_output": "a converter that babbles: test_degrading.py",
 }
 
-# Touches whose name is a parameter, by module: those of runner.py are walked by the story, those of
-# slurm.py by slurm/test_client.py.
+# Fault points whose name is a parameter, by module: those of runner.py are walked by the story,
+# those of slurm.py by slurm/test_client.py.
 PARAMETERS = {"run.runner", "slurm.client"}
-# Touches that may be taken away without another effect coming to light: reads, waiting for a
-# process's last words, and what is within another touch too (a sync, a stage's own steps).
+# Fault points that may be taken away without another effect coming to light: reads, waiting for a
+# process's last words, and what is within another fault point too (a sync, a stage's own steps).
 UNMISSED = (
     "config.read", "registry.read", "journal.read", "kube.load_access",
     "converter.end", "hook.end", "hook.let_go", "registry.fsync", "journal.fsync", "convert.",
@@ -98,7 +98,7 @@ class Function(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where a function is named or an effect is made, and the touches around it."""
+    """Where a function is named or an effect is made, and the fault points around it."""
 
     by: Function
     to: str
@@ -144,7 +144,7 @@ def _flags(call: ast.Call) -> set[str]:
 
 
 class Reader(ast.NodeVisitor):
-    """What one file names: functions, effects, touches, and by which words it calls its objects."""
+    """What one file names: functions, effects, fault points, and how it calls its objects."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -173,14 +173,14 @@ class Reader(ast.NodeVisitor):
             self.visit(item)
             entered = item.context_expr
             call = entered.body if isinstance(entered, ast.IfExp) else entered
-            if _is_touch(call):
+            if _is_fault_point(call):
                 self.within = (*self.within, _point_of(call))
         for statement in node.body:
             self.visit(statement)
         self.within = before
 
     def visit_Call(self, node: ast.Call) -> None:
-        if _is_touch(node):
+        if _is_fault_point(node):
             self.points.add(_point_of(node))
         elif effect := effect_of(node):
             self.effects.append(self._site(effect, node.lineno))
@@ -215,12 +215,12 @@ def _last_word(node: ast.AST) -> str:
     return "?"
 
 
-def _is_touch(node: ast.AST) -> bool:
+def _is_fault_point(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and _last_word(node.func) == "fault_point" and bool(node.args)
 
 
 def _point_of(node: ast.AST) -> str:
-    """The name of a touch; where it is a parameter, the name of that."""
+    """The name of a fault point; where it is a parameter, the name of that."""
     assert isinstance(node, ast.Call)
     match node.args[0]:
         case ast.Constant(value=name):
@@ -278,30 +278,31 @@ class Uses:
             or (site.on != "self" and (site.on in words or (not words and site.on)))
         ]
 
-    def is_touched(
+    def is_covered(
         self, site: Site, unseen: str, on_the_way: frozenset[Function] = frozenset()
     ) -> bool:
-        """Whether a touch other than `unseen` is around it, or around every use of its function."""
+        """Whether a fault point other than `unseen` is around it, or around every use of its
+        function."""
         if set(site.within) - {unseen} or site.by in on_the_way:
             return True
         sites = self.of(site.by)
         further = on_the_way | {site.by}
-        return bool(sites) and all(self.is_touched(use, unseen, further) for use in sites)
+        return bool(sites) and all(self.is_covered(use, unseen, further) for use in sites)
 
 
-def untouched(readers: list[Reader], *unseen: str) -> dict[str, set[Site]]:
-    """For each point: the effects that no touch is around, if that one were not there."""
+def uncovered(readers: list[Reader], *unseen: str) -> dict[str, set[Site]]:
+    """For each point: the effects that no fault point is around, if that one were not there."""
     uses = Uses(readers)
     effects = [effect for reader in readers for effect in reader.effects]
     return {
-        point: {effect for effect in effects if not uses.is_touched(effect, point)}
+        point: {effect for effect in effects if not uses.is_covered(effect, point)}
         for point in unseen or ("",)
     }
 
 
 def test_every_effect_in_the_source_has_a_fault_point() -> None:
     readers = read_package()
-    found = {(str(effect.by), effect.to): effect.line for effect in untouched(readers)[""]}
+    found = {(str(effect.by), effect.to): effect.line for effect in uncovered(readers)[""]}
     missing = [f"{by}, line {line}: {to}" for (by, to), line in found.items()]
     excused = [f"{by}, line {found[by, to]}: {to}" for by, to in found.keys() & EXCUSED.keys()]
     problems = sorted(set(missing) - set(excused))
@@ -311,10 +312,10 @@ def test_every_effect_in_the_source_has_a_fault_point() -> None:
     note_figures("fault points in the source", effects=effects, points=len(points_of(readers)))
 
 
-def test_a_touch_that_is_taken_away_is_missed() -> None:
-    """The reader of the source is not blind: without any one touch, it finds an effect more."""
+def test_a_fault_point_that_is_taken_away_is_missed() -> None:
+    """The reader of the source is not blind: without any one of them it finds an effect more."""
     readers = read_package()
-    found = untouched(readers, "", *points_of(readers))
+    found = uncovered(readers, "", *points_of(readers))
     unmissed = {point for point in points_of(readers) if found[point] == found[""]}
     assert unmissed == set(UNMISSED), unmissed ^ set(UNMISSED)
 
@@ -323,7 +324,7 @@ def test_a_touch_that_is_taken_away_is_missed() -> None:
     ("source", "is_found"),
     [
         pytest.param("def f():\n os.replace(a, b)", True, id="plain"),
-        pytest.param("def f():\n with @'x':\n  os.replace(a, b)", False, id="touched"),
+        pytest.param("def f():\n with @'x':\n  os.replace(a, b)", False, id="covered"),
         pytest.param("def f():\n with @'x', open(a, 'wb') as b: pass", False, id="one-with"),
         pytest.param("def f():\n with open(a, 'wb') as b, @'x': pass", True, id="too-late"),
         pytest.param("def f():\n with open(a) as b: pass", False, id="reading"),
@@ -354,7 +355,7 @@ def test_a_touch_that_is_taken_away_is_missed() -> None:
 def test_the_reader_of_the_source(source: str, is_found: bool) -> None:
     reader = Reader("m")
     reader.visit(ast.parse(re.sub("@('x')", r"fault_point(\1)", source)))
-    assert bool(untouched([reader])[""]) == is_found
+    assert bool(uncovered([reader])[""]) == is_found
 
 
 def test_every_point_is_walked_by_the_story_or_has_its_own_test(world: World) -> None:
@@ -381,7 +382,7 @@ def test_every_point_is_walked_by_the_story_or_has_its_own_test(world: World) ->
     assert excused == set(WALKED_ELSEWHERE), "an excuse that nobody needs any more"
 
 
-def test_no_run_does_anything_outside_of_a_touch(world: World) -> None:
+def test_no_run_does_anything_outside_of_a_fault_point(world: World) -> None:
     """The interpreter reports every file opened for writing, process, signal, connection, lock."""
     story.build(world)
     world.strays.touch()
