@@ -18,6 +18,8 @@ from dnm.model.registry import LentNode, Phase
 from dnm.model.value import Resources
 from dnm.sizing.budget import ConversionBudget
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
+from dnm.sizing.queue_sizing import Sizing
+from dnm.sizing.sizing import size_queues
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 GB = 10**9
@@ -34,6 +36,9 @@ def text(ago: float) -> str:
 
 def size(cores: float, gb: float, **more: int) -> dict[str, int]:
     return {"vcore": int(cores * 1000), "memory": int(gb * GB), **more}
+
+
+SMALL = size(4, 16)  # a pod of the workshop
 
 
 def config(**changes: Any) -> Config:
@@ -173,3 +178,15 @@ def demand(
 ) -> Demand:
     known = DemandFacts(now=NOW, claims=tuple(claims), **facts)
     return gather_demand(tuple(all_pods), conf, queues, known)
+
+
+def sizing_of(
+    some: Iterable[Pod],
+    nodes: NodeSupply | None = None,
+    limits: dict[str, QueueLimits] | None = None,
+    left: ConversionBudget | None = None,
+    **settings: Any,
+) -> Sizing:
+    """What the queues get for these pods; `settings` as of `config`."""
+    conf, queues = config(**settings), limits or tree()
+    return size_queues(conf, demand(some, conf, queues), queues, nodes or node_supply(), left)

@@ -27,6 +27,7 @@ from tests.scenes import (
     GB,
     GPU,
     NOW,
+    SMALL,
     bound,
     config,
     demand,
@@ -38,7 +39,6 @@ from tests.scenes import (
 )
 
 M = 10**6
-SMALL = size(4, 16)
 
 
 def container(name: str = "c", sidecar: bool = False, **requests: str) -> ContainerRequest:

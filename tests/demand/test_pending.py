@@ -8,9 +8,8 @@ import pytest
 
 from dnm.model.cluster import Pod
 from dnm.model.registry import StalledPods
-from tests.scenes import config, demand, pods, size, text, tree
+from tests.scenes import SMALL, config, demand, pods, text, tree
 
-SMALL = size(4, 16)
 STUCK = pods(3, SMALL, ago=500)
 CONFIG = config()
 FINGERPRINT = demand(STUCK, CONFIG, tree()).groups[0].fingerprint

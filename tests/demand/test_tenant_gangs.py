@@ -14,10 +14,21 @@ from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS, task_groups
 from dnm.model.cluster import Pod, TaskGroup
 from dnm.model.quantity import QuantityError, parse_kubernetes
 from dnm.sizing.allotment import MOST_NEW_NODES
-from dnm.sizing.sizing import size_queues
-from tests.scenes import DEV, bound, budget, config, demand, node, node_supply, pods, size, tree
+from tests.scenes import (
+    DEV,
+    SMALL,
+    bound,
+    budget,
+    config,
+    demand,
+    node,
+    node_supply,
+    pods,
+    size,
+    sizing_of,
+    tree,
+)
 
-SMALL = size(4, 16)
 ONE_A_NODE = {**size(100, 16), "pods": 1}
 
 
@@ -39,20 +50,16 @@ def test_a_hundred_thousand_members_are_one_number() -> None:
 
 def test_so_many_members_bring_no_more_nodes_than_are_counted() -> None:
     """Each of them needs a node of its own; without a budget too, as `dnm check` asks."""
-    conf, queues = config(), tree()
-    found = demand(first_pod(group(MOST_MEMBERS, **ONE_A_NODE)), conf, queues)
-    without = size_queues(conf, found, queues, node_supply())
-    assert sum(without.wanted().values()) == MOST_NEW_NODES
-    within = size_queues(conf, found, queues, node_supply(), budget(total=2))
-    assert sum(within.granted().values()) == 2
+    some = first_pod(group(MOST_MEMBERS, **ONE_A_NODE))
+    assert sum(sizing_of(some).wanted().values()) == MOST_NEW_NODES
+    assert sum(sizing_of(some, left=budget(total=2)).granted().values()) == 2
 
 
 def test_a_quota_that_lacks_millions_brings_no_more_nodes_than_are_counted() -> None:
     """There is room for all on one node, so only the limit asks for nodes."""
-    conf, queues = config(), tree(dev=size(1, 1))
-    found = demand(first_pod(group(MOST_MEMBERS, **size(100, 1))), conf, queues)
+    some = first_pod(group(MOST_MEMBERS, **size(100, 1)))
     room = node("k1", cores=10**9, gb=10**9, more={"pods": 10**9})
-    sizing = size_queues(conf, found, queues, node_supply([room]))
+    sizing = sizing_of(some, node_supply([room]), tree(dev=size(1, 1)))
     assert sizing.queues[DEV].no_room == 0
     assert sum(sizing.wanted().values()) == MOST_NEW_NODES
 

@@ -10,7 +10,7 @@ from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
 from dnm.model.plan import Plan, Reason, Snapshot, Verdict
 from dnm.model.registry import Registry
 from dnm.plan.planner import make_plan
-from tests.scenes import DEV, GPU, NOW, bound, config, entry, lent, node, pods, size
+from tests.scenes import DEV, GPU, NOW, SMALL, bound, config, entry, lent, node, pods
 
 QUEUES = """\
 partitions:
@@ -23,7 +23,6 @@ partitions:
               - name: dev
               - name: gpu
 """
-SMALL = size(4, 16)
 
 
 def plan(

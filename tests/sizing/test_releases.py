@@ -18,6 +18,7 @@ from dnm.sizing.sizing import counting_young, size_queues
 from tests.scenes import (
     DEV,
     NOW,
+    SMALL,
     bound,
     coming,
     config,
@@ -32,7 +33,6 @@ from tests.scenes import (
     tree,
 )
 
-SMALL = size(4, 16)
 NODE = size(128, 256)
 GOES, NEEDED, READY = Reason.IDLE_LONG_ENOUGH, Reason.NEEDED, Reason.KEPT_READY
 

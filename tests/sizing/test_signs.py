@@ -23,15 +23,14 @@ from dnm.model.config import NodeType
 from dnm.model.plan import Reason, Verdict
 from dnm.model.queue_path import known_lineage
 from dnm.model.registry import StalledPods
-from dnm.sizing.budget import ConversionBudget, NodePool, count_left
-from dnm.sizing.node_supply import NodeSupply
+from dnm.sizing.budget import NodePool, count_left
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
-from dnm.sizing.sizing import size_queues
 from tests.scenes import (
     DEV,
     GPU,
     NOW,
+    SMALL,
     TAINT,
     bound,
     budget,
@@ -45,24 +44,12 @@ from tests.scenes import (
     pods,
     policy,
     size,
+    sizing_of,
     tree,
 )
 
-SMALL = size(4, 16)
 CARD = "nvidia.com/gpu"
 TYPES = config().node_types
-
-
-def solve(
-    some: list[Any],
-    nodes: NodeSupply | None = None,
-    limits: dict[str, QueueLimits] | None = None,
-    left: ConversionBudget | None = None,
-    **settings: Any,
-) -> Sizing:
-    conf, queues = config(**settings), limits or tree()
-    found = demand(some, conf, queues)
-    return size_queues(conf, found, queues, nodes or node_supply(), left)
 
 
 def by_type(sizing: Sizing, queue: str = DEV) -> dict[str, int]:
@@ -73,13 +60,13 @@ def by_type(sizing: Sizing, queue: str = DEV) -> dict[str, int]:
 
 
 def test_a_pod_as_large_as_an_empty_node_is_helped_by_one() -> None:
-    assert by_type(solve(pods(1, size(128, 256)))) == {"a": 1}
-    assert by_type(solve(pods(1, size(128.001, 256)))) == {}
+    assert by_type(sizing_of(pods(1, size(128, 256)))) == {"a": 1}
+    assert by_type(sizing_of(pods(1, size(128.001, 256)))) == {}
 
 
 def test_a_node_to_come_runs_linux_where_there_is_no_node_to_tell() -> None:
     linux = {"node_selector": (("kubernetes.io/os", "linux"),)}
-    assert by_type(solve(pods(1, SMALL, shape=linux))) == {"a": 1}
+    assert by_type(sizing_of(pods(1, SMALL, shape=linux))) == {"a": 1}
 
 
 def test_a_node_without_its_cards_does_not_say_what_the_next_one_brings() -> None:
@@ -87,7 +74,7 @@ def test_a_node_without_its_cards_does_not_say_what_the_next_one_brings() -> Non
     bare = lent("g001", "gpu", more={CARD: 0})
     nodes = node_supply([bare], {"g001": entry("g001", namespace="gpu", queue=GPU)})
     some = pods(1, {**SMALL, CARD: 4}, namespace="gpu", app="g")
-    assert by_type(solve(some, nodes), GPU) == {"g": 1}
+    assert by_type(sizing_of(some, nodes), GPU) == {"g": 1}
 
 
 def test_what_a_type_does_not_have_it_does_not_bring() -> None:
@@ -95,7 +82,7 @@ def test_what_a_type_does_not_have_it_does_not_bring() -> None:
     open_to_all = {"tolerations": (Toleration(operator="Exists"),)}
     some = pods(1, SMALL, ago=900, shape=open_to_all)
     some += pods(1, {**SMALL, CARD: 1}, namespace="gpu", app="g", name="g", shape=open_to_all)
-    sizing = solve(some)
+    sizing = sizing_of(some)
     assert (by_type(sizing), by_type(sizing, GPU)) == ({"a": 1}, {"g": 1})
 
 
@@ -106,7 +93,7 @@ def test_nodes_of_a_pod_s_own_namespace_come_first() -> None:
     anything = {"tolerations": (Toleration(operator="Exists"),)}
     for namespace in both:
         some = pods(1, SMALL, namespace=namespace, shape=anything)
-        sizing = solve(some, namespaces=both, node_types=types)
+        sizing = sizing_of(some, namespaces=both, node_types=types)
         assert sizing.wanted() == {NodePool(DEV, namespace, "a"): 1}
 
 
@@ -115,7 +102,7 @@ def test_a_pod_that_names_its_node_uses_that_one_alone() -> None:
     name = Requirement(key="metadata.name", operator="In", values=("k2",))
     own = {"node_affinity": (NodeSelectorTerm(fields=(name,)),)}
     nodes = node_supply([node("k1"), node("k2", cores=4, gb=16)])
-    sizing = solve(pods(2, SMALL, shape=own), nodes)
+    sizing = sizing_of(pods(2, SMALL, shape=own), nodes)
     assert sum(sizing.fits().values()) == 1
     assert [one.count for one in sizing.queues[DEV].unschedulable] == [1]
 
@@ -125,14 +112,14 @@ def test_a_pod_beside_others_may_use_a_node_that_is_there() -> None:
     other = (Requirement(key="app", operator="In", values=("other",)),)
     beside = PodAffinityTerm(topology_key=HOSTNAME, anti=False, expressions=other)
     some = pods(1, SMALL, shape={"pod_affinity": (beside,)})
-    assert not solve(some, node_supply([node("k1")])).queues[DEV].unschedulable
-    assert solve(some).queues[DEV].unschedulable
+    assert not sizing_of(some, node_supply([node("k1")])).queues[DEV].unschedulable
+    assert sizing_of(some).queues[DEV].unschedulable
 
 
 def test_a_pending_pod_that_keeps_apart_does_not_stand_on_the_nodes_to_come() -> None:
     """Nodes on their way without a name are not the node of a pod without a node."""
     some = pods(2, SMALL, shape={"host_ports": (80,)})
-    sizing = solve(some, node_supply(incoming=coming(2)))
+    sizing = sizing_of(some, node_supply(incoming=coming(2)))
     assert by_type(sizing) == {} and sizing.verdicts[DEV].reason is Reason.ON_THE_WAY
 
 
@@ -141,9 +128,9 @@ def test_a_pending_pod_that_keeps_apart_does_not_stand_on_the_nodes_to_come() ->
 
 def test_a_limit_of_exactly_what_is_asked_is_enough() -> None:
     room = node_supply([node("k1")])
-    assert by_type(solve(pods(1, SMALL), room, tree(dev=SMALL))) == {}
+    assert by_type(sizing_of(pods(1, SMALL), room, tree(dev=SMALL))) == {}
     less = {**SMALL, "vcore": SMALL["vcore"] - 1}
-    assert by_type(solve(pods(1, SMALL), room, tree(dev=less))) == {"a": 1}
+    assert by_type(sizing_of(pods(1, SMALL), room, tree(dev=less))) == {"a": 1}
 
 
 def test_a_used_up_limit_that_no_node_raises_lets_nobody_in() -> None:
@@ -151,7 +138,7 @@ def test_a_used_up_limit_that_no_node_raises_lets_nobody_in() -> None:
     limits = tree(dev_team={"pods": 2})
     team = {"queue": "root.anvil.dev.team"}
     some = pods(3, SMALL, **team) + bound(2, SMALL, "k1", **team)
-    (left_out,) = solve(some, limits=limits).queues[DEV].unschedulable
+    (left_out,) = sizing_of(some, limits=limits).queues[DEV].unschedulable
     assert left_out.count == 3 and "root.anvil.dev.team" in left_out.why
 
 
@@ -159,7 +146,7 @@ def test_a_node_with_a_single_card_raises_a_limit_of_cards() -> None:
     one_card = NodeType(name="g", size={**size(64, 512), CARD: 1})
     some = pods(3, {**SMALL, CARD: 1}, namespace="gpu", app="g")
     room = node_supply([node("k1", more={CARD: 8})])
-    sizing = solve(some, room, tree(gpu={CARD: 1}), node_types={**TYPES, "g": one_card})
+    sizing = sizing_of(some, room, tree(gpu={CARD: 1}), node_types={**TYPES, "g": one_card})
     assert by_type(sizing, GPU) == {"g": 2}
 
 
@@ -168,7 +155,7 @@ def test_what_the_first_type_can_not_give_the_second_gives_and_no_more() -> None
     both = {"dev": policy("dev", DEV, "a", "g")}
     room = node_supply([node("k1", cores=999, gb=9999)])
     some = pods(70, size(4, 1))
-    sizing = solve(some, room, tree(dev=size(0.001, 9999)), budget(batch={"a": 1}),
+    sizing = sizing_of(some, room, tree(dev=size(0.001, 9999)), budget(batch={"a": 1}),
                    namespaces=both)  # fmt: skip
     granted = {pool.node_type: count for pool, count in sizing.granted().items()}
     assert granted == {"a": 1, "g": 3}
@@ -181,7 +168,7 @@ def test_a_limit_is_raised_with_nodes_that_help_the_pods_which_ask_for_it() -> N
     only_g = Requirement(key="kind", operator="DoesNotExist")
     shape = {"node_affinity": (NodeSelectorTerm(expressions=(only_g,)),)}
     room = node_supply([node("k1", cores=999, gb=9999)])
-    sizing = solve(pods(4, SMALL, shape=shape), room, tree(dev=size(1, 9999)), None,
+    sizing = sizing_of(pods(4, SMALL, shape=shape), room, tree(dev=size(1, 9999)), None,
                    namespaces=both, node_types={**TYPES, "a": tainted})  # fmt: skip
     assert by_type(sizing) == {"g": 1}
 
@@ -192,7 +179,7 @@ def test_a_limit_is_raised_with_nodes_that_help_the_pods_which_ask_for_it() -> N
 @pytest.mark.parametrize(("cap", "granted"), [(0, 0), (2, 2), (3, 3), (9, 3)])
 def test_min_nodes_ask_for_no_more_than_the_budget(cap: int, granted: int) -> None:
     policies = {"dev": policy("dev", DEV, "a", min_nodes=3)}
-    sizing = solve([], left=budget(total=cap), namespaces=policies)
+    sizing = sizing_of([], left=budget(total=cap), namespaces=policies)
     assert sum(sizing.wanted().values()) == 3 and sum(sizing.granted().values()) == granted
 
 
@@ -337,7 +324,7 @@ def test_the_way_up_starts_at_a_known_queue_and_leaves_root_out() -> None:
 def test_of_a_group_that_a_limit_lets_in_in_part_the_rest_is_named() -> None:
     limits = tree(dev_team={"pods": 3})
     team = {"queue": "root.anvil.dev.team"}
-    sizing = solve(pods(3, SMALL, **team) + bound(2, SMALL, "k1", **team), limits=limits)
+    sizing = sizing_of(pods(3, SMALL, **team) + bound(2, SMALL, "k1", **team), limits=limits)
     assert [one.count for one in sizing.queues[DEV].unschedulable] == [2]
     assert by_type(sizing) == {"a": 1}, "for the one that may"
 
@@ -346,7 +333,7 @@ def test_a_limit_near_its_mark_is_raised_by_a_type_that_brings_the_resource() ->
     """Nobody is pending, so any type would do, and the first one has no cards."""
     both = {"dev": policy("dev", DEV, "a", "g")}
     running = bound(1, {**SMALL, CARD: 4}, "k1")
-    sizing = solve(running, limits=tree(dev={CARD: 4}), namespaces=both, headroom=0.5)
+    sizing = sizing_of(running, limits=tree(dev={CARD: 4}), namespaces=both, headroom=0.5)
     assert by_type(sizing) == {"g": 1}
     assert sizing.verdicts[DEV].reason is Reason.NEARLY_FULL
 
@@ -357,16 +344,16 @@ def test_room_that_pods_without_quota_would_fill_is_left_to_others() -> None:
     some = pods(16, SMALL) + pods(15, SMALL, namespace="lab", name="l", app="l", ago=90)
     limits = tree(dev={"vcore": 4000}, lab={})
     left = budget(per_namespace={"dev": 0})
-    sizing = solve(some, node_supply([node("k1")]), limits, left, namespaces=both)
+    sizing = sizing_of(some, node_supply([node("k1")]), limits, left, namespaces=both)
     assert not sizing.queues["root.anvil.lab"].wanted
 
 
 def test_a_node_to_come_is_of_the_architecture_that_all_nodes_have() -> None:
     arm = {"node_selector": (("kubernetes.io/arch", "arm64"),)}
     full = node("k1", cores=1, gb=1, labels={"kubernetes.io/arch": "arm64"})
-    assert by_type(solve(pods(1, SMALL, shape=arm), node_supply([full]))) == {"a": 1}
+    assert by_type(sizing_of(pods(1, SMALL, shape=arm), node_supply([full]))) == {"a": 1}
     other = node("k2", cores=1, gb=1, labels={"kubernetes.io/arch": "amd64"})
-    assert by_type(solve(pods(1, SMALL, shape=arm), node_supply([full, other]))) == {}
+    assert by_type(sizing_of(pods(1, SMALL, shape=arm), node_supply([full, other]))) == {}
 
 
 # --- going back, and not ----------------------------------------------------------------------
@@ -411,7 +398,7 @@ def test_of_fenced_nodes_the_one_that_was_lent_first_serves_on() -> None:
 
 def test_a_verdict_names_its_queue_what_lacks_and_what_it_wants() -> None:
     some = pods(10, SMALL)
-    sizing = solve(some, node_supply([node("k1")]), tree(dev=size(8, 999)), budget(total=0))
+    sizing = sizing_of(some, node_supply([node("k1")]), tree(dev=size(8, 999)), budget(total=0))
     verdict = sizing.verdicts[DEV]
     assert (verdict.queue, verdict.reason) == (DEV, Reason.CAPPED)
     assert verdict.detail == (
@@ -421,7 +408,7 @@ def test_a_verdict_names_its_queue_what_lacks_and_what_it_wants() -> None:
 
 
 def test_pods_without_room_are_counted_though_a_limit_is_near_its_mark() -> None:
-    sizing = solve(pods(1, SMALL), limits=tree(dev=size(4, 16)), headroom=0.5)
+    sizing = sizing_of(pods(1, SMALL), limits=tree(dev=size(4, 16)), headroom=0.5)
     verdict = sizing.verdicts[DEV]
     assert (verdict.reason, verdict.detail) == (Reason.LACKS_ROOM, "1 pods; wants 1 of type a")
 
@@ -429,7 +416,7 @@ def test_pods_without_room_are_counted_though_a_limit_is_near_its_mark() -> None
 def test_each_type_has_its_own_reason_why_it_does_not_help() -> None:
     both = {"dev": policy("dev", DEV, "a", "g")}
     large = pods(1, size(100, 300))
-    (named,) = solve(large, namespaces=both).queues[DEV].unschedulable
+    (named,) = sizing_of(large, namespaces=both).queues[DEV].unschedulable
     assert named.why == (
         "asks for 300G memory, an empty node of type a has 256G memory; "
         "asks for 100 vcore, an empty node of type g has 64 vcore"
@@ -468,6 +455,6 @@ def test_what_a_queue_was_given_is_used_up_for_its_sibling() -> None:
     some = pods(1, SMALL, ago=900) + pods(1, size(2, 8), ago=800, name="q")
     some += pods(1, size(2, 8), namespace="lab", app="l", name="l", ago=90)
     limits = tree(anvil={"vcore": 6000}, lab={})
-    sizing = solve(some, node_supply([node("k1")]), limits, namespaces=lab)
+    sizing = sizing_of(some, node_supply([node("k1")]), limits, namespaces=lab)
     assert not sizing.queues[DEV].wanted
     assert sizing.verdicts["root.anvil.lab"].reason is Reason.LACKS_QUOTA

@@ -29,6 +29,7 @@ from tests.scenes import (
     DEV,
     GB,
     GPU,
+    SMALL,
     TAINT,
     TOLERATES_DEV,
     bound,
@@ -43,11 +44,11 @@ from tests.scenes import (
     pods,
     policy,
     size,
+    sizing_of,
     tree,
 )
 
 CONVERT, WAIT, KEEP = Verdict.CONVERT, Verdict.WAIT, Verdict.KEEP
-SMALL = size(4, 16)
 K1 = [node("k1", 64, 256)]
 ON_K1 = bound(16, SMALL, "k1", namespace="other", is_yunikorn=False)
 ROOMY = tree(dev=size(1000, 4000))
@@ -1219,9 +1220,10 @@ def shares(
         name: msgspec.structs.replace(kind, taints=(TAINT,))
         for name, kind in config().node_types.items()
     }
-    conf = config(namespaces=policies, node_types=kinds)
     queues = tree(**{"lab": {}, **limits})
-    sizing = size_queues(conf, demand(some, conf, queues), queues, node_supply(nodes), left)
+    sizing = sizing_of(
+        some, node_supply(nodes), queues, left, namespaces=policies, node_types=kinds
+    )
     return {
         queue.rpartition(".")[2]: (
             sum(answer.granted.values()),
@@ -1283,11 +1285,11 @@ def test_a_node_for_one_queue_raises_the_ancestor_for_its_siblings() -> None:
 
 def test_room_that_a_capped_queue_can_not_use_is_left_to_others() -> None:
     """Its pods lack quota and get none, so they take no free space from the other queue's."""
-    conf = config(namespaces={"dev": policy("dev", DEV, "a"), "lab": THREE["lab"]})
+    both = {"dev": policy("dev", DEV, "a"), "lab": THREE["lab"]}
     queues = tree(dev={"vcore": 1000}, lab={})
     some = pods(99, SMALL) + pods(16, SMALL, namespace="lab", name="l", app="l", ago=90)
     left = budget(per_namespace={"dev": 0})
-    sizing = size_queues(conf, demand(some, conf, queues), queues, node_supply(K1), left)
+    sizing = sizing_of(some, node_supply(K1), queues, left, namespaces=both)
     assert sizing.queues[DEV].wanted and not sizing.queues[DEV].granted
     assert not sizing.queues["root.anvil.lab"].granted
     assert sizing.verdicts[DEV].reason is Reason.CAPPED
@@ -1316,18 +1318,14 @@ def test_reasons_tell_quota_and_room_apart_for_one_scene() -> None:
 def test_a_monitored_queue_that_is_not_in_the_document_gets_nothing_and_a_reason() -> None:
     queues = tree()
     del queues[DEV]
-    conf = config()
-    sizing = size_queues(conf, demand(pods(1, SMALL), conf, queues), queues, node_supply())
+    sizing = sizing_of(pods(1, SMALL), limits=queues)
     assert sizing.verdicts[DEV].reason is Reason.QUEUE_UNREADABLE
     assert DEV in sizing.verdicts[DEV].detail and sizing.wanted() == {}
 
 
 def test_the_fingerprint_changes_with_the_pods_and_with_nothing_else() -> None:
-    conf, queues = config(), tree()
-
     def fingerprint(some: list[Any], nodes: list[Any]) -> str:
-        sizing = size_queues(conf, demand(some, conf, queues), queues, node_supply(nodes))
-        return sizing.queues[DEV].fingerprint
+        return sizing_of(some, node_supply(nodes)).queues[DEV].fingerprint
 
     here = fingerprint(pods(3, SMALL), K1)
     assert here == fingerprint(pods(3, SMALL), [])
