@@ -17,7 +17,7 @@ from dnm.model.cluster import Node
 from dnm.model.config import Config
 from dnm.model.value import Resources, Value
 from dnm.sizing.node_supply import ExpectedNode, NodeSupply, expected_nodes, takes_pods, traits_of
-from dnm.sizing.packing import Bin, Item, Vector
+from dnm.sizing.packing_problem import Bin, Item, Vector
 
 
 class NodeClasses:

@@ -26,13 +26,14 @@ from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.plan import NodeVerdict, Reason, Verdict
-from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.queue_path import is_under
 from dnm.model.registry import LentNode, StalledPods
 from dnm.model.value import Value
 from dnm.sizing.budget import ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import counting_young, size_queues
+from dnm.sizing.trial import Trial
 
 
 class Candidates(Value):
@@ -68,12 +69,12 @@ def choose_releases(
     `queues` and `node_supply` are as for size_queues: the limits count every node that is lent.
     """
     every = counting_young(demand)
-    with_all = _Trial(config, every, queues, node_supply, candidates.budget)
+    with_all = Trial(config, every, queues, node_supply, candidates.budget)
     stalled = _find_stalled(config, every, node_supply, candidates, with_all.base)
     trial = with_all
     if any(stalled.values()):
         patient = _leaving_out(every, stalled)
-        trial = _Trial(config, patient, queues, node_supply, candidates.budget)
+        trial = Trial(config, patient, queues, node_supply, candidates.budget)
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
     for rivals in _classes(demand, node_supply, candidates):
@@ -129,87 +130,6 @@ def recall(
             wanted[pool] = wanted.get(pool, 0) - 1
         verdicts[name] = NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
     return verdicts
-
-
-# --- would anything be missing without them ---------------------------------------------------
-
-
-class _Trial:
-    """Sizing as if some lent nodes had left; compared with sizing as it is."""
-
-    def __init__(
-        self,
-        config: Config,
-        demand: Demand,
-        queues: Mapping[str, QueueLimits],
-        node_supply: NodeSupply,
-        budget: ConversionBudget | None,
-    ) -> None:
-        self._config = config
-        self._demand = demand
-        self._queues = queues
-        self._node_supply = node_supply
-        self._budget = budget
-        self.base = size_queues(config, demand, queues, node_supply, budget)
-
-    def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
-        """Counts how many of `rivals`, taken in order, may go when `gone` go too; and what speaks
-        against one more. All or none is answered at once, the rest by halving."""
-        if not rivals:
-            return 0, ""
-        objection = self.objection([*gone, *rivals])
-        if not objection:
-            return len(rivals), ""
-        low, high = 0, len(rivals) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            against = self.objection([*gone, *rivals[:middle]])
-            if against:
-                objection, high = against, middle - 1
-            else:
-                low = middle
-        return low, objection
-
-    def queue_of(self, name: str) -> str:
-        """Returns the queue that a lent node serves."""
-        return self._node_supply.lent[name].queue
-
-    def objection(self, names: Sequence[str]) -> str:
-        """Says what would be wanted, or broken, if these nodes had left; empty if nothing."""
-        limits = self._limits_without(names)
-        for name in names:
-            for path in known_lineage(self._node_supply.lent[name].queue, limits):
-                gang = self._demand.queues[path].largest_gang if path in self._demand.queues else {}
-                for resource, limit in limits[path].max.items():
-                    if limit < gang.get(resource, 0) <= self._queues[path].max[resource]:
-                        return f"a gang application of {path} asks for more {resource} at once"
-        node_supply = msgspec.structs.replace(
-            self._node_supply,
-            lent={name: one for name, one in self._node_supply.lent.items() if name not in names},
-            leaving=self._node_supply.leaving | set(names),
-        )
-        own = [pool_of(self._node_supply.lent[name]) for name in names]
-        budget = self._budget.plus(own) if self._budget is not None else None
-        sizing = size_queues(self._config, self._demand, limits, node_supply, budget)
-        base = self.base
-        granted = {pool: count for pool, count in sizing.granted().items() if pool in own}
-        for after, before in ((sizing.wanted(), base.wanted()), (granted, base.granted())):
-            for pool, count in after.items():
-                if count > before.get(pool, 0):
-                    return sizing.verdicts[pool.queue].sentence
-        return ""
-
-    def _limits_without(self, names: Sequence[str]) -> dict[str, QueueLimits]:
-        limits = {path: dict(one.max) for path, one in self._queues.items()}
-        for name in names:
-            entry = self._node_supply.lent[name]
-            for path in known_lineage(entry.queue, self._queues):
-                for resource in limits[path].keys() - self._queues[path].fixed:
-                    limits[path][resource] -= entry.counted.get(resource, 0)
-        return {
-            path: msgspec.structs.replace(one, max=limits[path])
-            for path, one in self._queues.items()
-        }
 
 
 def _classes(demand: Demand, node_supply: NodeSupply, candidates: Candidates) -> list[list[str]]:
@@ -312,7 +232,7 @@ def _leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]
 
 
 def _to_remember(
-    stalled: Mapping[str, Mapping[str, StalledPods]], with_all: _Trial, go: Sequence[str]
+    stalled: Mapping[str, Mapping[str, StalledPods]], with_all: Trial, go: Sequence[str]
 ) -> dict[str, StalledPods]:
     """The entries without which the nodes would be wanted back at once; none, if nothing is."""
     if not any(stalled.values()) or not with_all.objection(go):
