@@ -77,8 +77,7 @@ def _marked_by_another(config: Config, name: str, entry: LentNode, facts: Facts)
         after = _becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {_clock(deadline)}")
     elif entry.phase is Phase.JOINING:
         error = f"{remark}: look at the Node's annotations, then `dnm reset {name}`"
-        failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
-        after = _becomes(name, failed, Verdict.FAILED, Reason.LATE, error)
+        after = _fails(name, entry, facts.now, Reason.LATE, error)
     else:
         after = _BY_PHASE[entry.phase](config, name, entry, facts)
     return msgspec.structs.replace(after, remark=f"{remark}: it changes nothing")
@@ -100,6 +99,12 @@ def _becomes(
     name: str, entry: LentNode | None, verdict: Verdict, reason: Reason, detail: str = ""
 ) -> NodeTransition:
     return NodeTransition(entry=entry, verdict=node_verdict(name, verdict, reason, detail))
+
+
+def _fails(name: str, entry: LentNode, now: datetime, reason: Reason, error: str) -> NodeTransition:
+    """`error` says what a person may do."""
+    failed = enter_phase(entry, Phase.FAILED, now, error=error)
+    return _becomes(name, failed, Verdict.FAILED, reason, error)
 
 
 def node_verdict(name: str, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:
@@ -203,8 +208,7 @@ def _left_kubernetes(name: str, entry: LentNode, facts: Facts) -> NodeTransition
         f"the Node of {name} is gone and Slurm {slurm}: make sure that kubeconfig_path still names "
         f"the cluster it was lent to, then return it by hand, or let dnm do it: `dnm reset {name}`"
     )
-    failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
-    return _becomes(name, failed, Verdict.FAILED, Reason.GONE, error)
+    return _fails(name, entry, facts.now, Reason.GONE, error)
 
 
 def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
@@ -237,8 +241,7 @@ def _unreturnable(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
         f"Slurm was asked and can't say whether it has {name}, so dnm can't give it back: do it by "
         f"hand, under the name that Slurm knows, then `dnm forget {name}`"
     )
-    failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
-    return _becomes(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
+    return _fails(name, entry, facts.now, Reason.GAVE_UP, error)
 
 
 def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
@@ -265,8 +268,7 @@ def _not_returned(config: Config, name: str, entry: LentNode, facts: Facts) -> N
             f"Slurm has {name} in service and Kubernetes still has its Node: drain it in Slurm or "
             f"`kubectl delete node {name}`, whichever is wrong"
         )
-        failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
-        return _becomes(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
+        return _fails(name, entry, facts.now, Reason.GAVE_UP, error)
     pods = facts.work_on(name) if node is not None else 0
     if pods is None:
         return _becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
@@ -294,16 +296,14 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
             f"{name} was given back, and Slurm has it drained since: see `sinfo -R -n {name}`. It "
             f"is forgotten once it is resumed; `dnm reset {name}` gives it back once more"
         )
-        failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
-        return _becomes(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
+        return _fails(name, entry, facts.now, Reason.GAVE_UP, error)
     if entry.attempts >= MAX_ATTEMPTS:
         why = entry.error or "it did not end"
         error = (
             f"{name} was not back in Slurm after {entry.attempts} tries ({why}); look at it, then "
             f"`dnm reset {name}` to try again, or `dnm forget {name}` once it is back"
         )
-        failed = enter_phase(entry, Phase.FAILED, facts.now, error=error)
-        return _becomes(name, failed, Verdict.FAILED, Reason.GAVE_UP, error)
+        return _fails(name, entry, facts.now, Reason.GAVE_UP, error)
     after = _becomes(name, entry, Verdict.REVERT, Reason.RETRY, entry.error)
     return msgspec.structs.replace(after, wants_return=True)
 
