@@ -13,6 +13,7 @@ from dnm.model.errors import ExitCode, QueueError, YunikornError
 from dnm.model.printable import columns, printable, terminal_width
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit
+from dnm.model.queue_path import known_lineage
 from dnm.model.value import Resources
 from dnm.queues.decode import RuleViolation
 from dnm.queues.document import QueueDocument, read_document
@@ -190,12 +191,10 @@ def headroom(
     """What a queue may still use of each resource that it or a queue above it limits; root's size
     is the cluster's and not among them."""
     room: dict[str, int] = {}
-    current: str | None = path
-    while current is not None:
-        for resource, amount in queues[current].max.items():
-            rest = max(amount - used.get(current, {}).get(resource, 0), 0)
+    for above in known_lineage(path, queues):
+        for resource, amount in queues[above].max.items():
+            rest = max(amount - used.get(above, {}).get(resource, 0), 0)
             room[resource] = min(rest, room.get(resource, rest))
-        current = queues[current].parent
     return room
 
 
@@ -231,30 +230,18 @@ def rebase_queues(
     makes of them. `change` is `rebase` with the nodes that serve when it is called. Asked
     before the lock is taken, for runs to go on meanwhile; and again only if that changed a limit.
     """
-    shown: list[str] = []
-
-    def ask(source: SourceDocument) -> QueueEdit:
-        nonlocal shown
-        edit = change(source)
-        if edit.refusal:
-            raise QueueError(edit.refusal)
-        lines = _rebase_lines(edit)
-        if edit.is_changed and lines != shown:
-            shown = lines
-            print("\n".join(lines))
-            if not is_sure("Is that what the limits should be?"):
-                raise _DeclinedError
-        return edit
-
+    asked = _Question(is_sure)
     try:
-        if not ask(read_source(kube, *place)).is_changed:
+        if not asked.confirm(change(read_source(kube, *place))).is_changed:
             print(
                 "these limits stand as dnm knows them, and the ledger says what they contain "
                 "(`dnm queues show`): nothing was written"
             )
             return ExitCode.OK
         with lock:
-            outcome = apply_queue_edit(kube, place, ask, yunikorn)
+            outcome = apply_queue_edit(
+                kube, place, lambda source: asked.confirm(change(source)), yunikorn
+            )
     except _DeclinedError:
         print("nothing was written")
         return ExitCode.OK
@@ -266,6 +253,26 @@ def rebase_queues(
 
 class _DeclinedError(Exception):
     """The person said no."""
+
+
+class _Question:
+    """Shows what an edit makes of the limits and asks a person, once for each answer there is."""
+
+    def __init__(self, is_sure: Callable[[str], bool]) -> None:
+        self._is_sure = is_sure
+        self._shown: list[str] = []
+
+    def confirm(self, edit: QueueEdit) -> QueueEdit:
+        """Returns the edit; raises _DeclinedError, and QueueError where it is refused."""
+        if edit.refusal:
+            raise QueueError(edit.refusal)
+        lines = _rebase_lines(edit)
+        if edit.is_changed and lines != self._shown:
+            self._shown = lines
+            print("\n".join(lines))
+            if not self._is_sure("Is that what the limits should be?"):
+                raise _DeclinedError
+        return edit
 
 
 def _rebase_lines(edit: QueueEdit) -> list[str]:
