@@ -88,7 +88,7 @@ def main() -> int:
     counts, broken, longest = play_storm(
         options.seed, options.runs, options.at_once, options.without
     )
-    for kind in ("exit", "strike", "blow"):
+    for kind in ("exit", "action", "strike", "blow"):
         words = [f"{name.partition(' ')[2]} {count}" for name, count in sorted(counts.items())
                  if name.startswith(kind)]  # fmt: skip
         print(f"{kind}: {', '.join(words)}")

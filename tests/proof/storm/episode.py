@@ -99,6 +99,7 @@ class Episode:
         self.counts["runs"] += 1
         self.counts[f"exit {ended.code}"] += 1
         self.counts["calm runs"] += is_calm
+        self.counts.update(f"action {word}" for word in re.findall(r"action=(\S+)", ended.out))
         self.longest = max(self.longest, ended.seconds)
         problems = list(judge_run(ended))
         for verb in self.world.verbs:

@@ -54,6 +54,11 @@ partitions:
                     vcore: 80
                     memory: 320G
 """
+CONVERTER = """\
+#!/bin/sh
+[ "$1" = --list ] || {place}/hook || exit 1
+exec {real} "$@"
+"""
 SETTINGS = {
     "monitored_namespaces": "dev, lab", "instance_id": "storm", "node_type": "a",
     "namespace_queue_paths": "queues.json", "state_dir": "state",
@@ -144,7 +149,7 @@ class World:
         self.config = place / "dnm.ini"
         values = {
             **SETTINGS, "kubeconfig_path": self.sandbox.kubeconfig,
-            "node_convert_path": self.sandbox.node_convert_path,
+            "node_convert_path": self._write_converter(),
             "yunikorn_url": self.sandbox.url,
         }  # fmt: skip
         lines = "".join(f"{key} = {value}\n" for key, value in values.items())
@@ -152,9 +157,16 @@ class World:
         self.write(self.config, self.right_config)
         self.write(place / "queues.json", json.dumps(QUEUE_OF))
 
-    def write(self, path: Path, text: str) -> None:
+    def _write_converter(self) -> Path:
+        """The sandbox's, behind a hook of the site: a process more that can be killed."""
+        place, real = self.directory, self.sandbox.node_convert_path
+        self.write(place / "hook", "#!/bin/sh\nsleep 0.1\n", 0o755)
+        self.write(place / "node-convert", CONVERTER.format(place=place, real=real), 0o755)
+        return place / "node-convert"
+
+    def write(self, path: Path, text: str, mode: int = 0o644) -> None:
         path.write_text(text)
-        path.chmod(0o644)
+        path.chmod(mode)
 
     @property
     def registry(self) -> Path:
