@@ -17,7 +17,7 @@ GANG = "yunikorn.apache.org/task-groups"
 # --- tenants -----------------------------------------------------------------------------------
 
 
-@blow(14)
+@blow(20)
 def pods_come(world: World, rng: random.Random) -> str:
     """Of a usual size; some end by themselves."""
     namespace, count = rng.choice(("dev", "dev", "lab")), rng.choice((1, 2, 4, 8))

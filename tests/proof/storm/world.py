@@ -363,7 +363,7 @@ class Strike:
              "reboot", "reboot", "term run", "int run", "kill run and group"]
         )  # fmt: skip
         by_request = rng.random() < 0.6
-        at, seconds = rng.randint(1, 24), rng.uniform(0.1, 1.2)
+        at, seconds = rng.randint(1, rng.choice((5, 24))), rng.uniform(0.1, 1.2)
         return cls(what, at if by_request else 10**9, 1.5 if by_request else seconds)
 
     def arm(self, world: World, child: subprocess.Popen[bytes]) -> None:
