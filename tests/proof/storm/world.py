@@ -234,6 +234,8 @@ class World:
         at_work = [
             process for process in processes.descendants() if {"--set", "k8s"} <= {*process.words}
         ]
+        if self.repair is not None:  # what the registry has of them can't be read
+            return []
         recorded = self.registry.read_text() if self.registry.exists() else ""
         nodes = self.node_names()
         with self.sandbox.lock:
