@@ -119,13 +119,25 @@ def test_status_asks_nobody_and_loads_no_client(server: StaticServer, tmp_path: 
     server.take_served()
     loaded = modules_after(tmp_path, "status", "--config", str(config))
     assert server.take_served().requests == []
-    assert not {"kubernetes", "dnm.kube", "http.client", "ssl"} & loaded
+    assert not {"kubernetes", "dnm.kube", "http.client", "ssl", "yaml", "dnm.queues"} & loaded
 
 
-def test_a_run_loads_nothing_that_it_does_not_use(server: StaticServer, tmp_path: Path) -> None:
-    config = at(server, tmp_path, "quiet")
-    loaded = modules_after(tmp_path, "run", "--config", str(config))
-    assert not set(UNWANTED) & loaded
+WHERE_NAMED = ("dnm.kube.exec_plugin", "dnm.queues.yunikorn_rest")  # by the site's configuration
+
+
+@pytest.mark.parametrize(
+    ("verb", "twin", "unused"),
+    [
+        pytest.param("run", "quiet", ("dnm.queues.writer",), id="a run that edits nothing"),
+        pytest.param("plan", "busy", ("dnm.run.actuator", "dnm.queues.writer"), id="a plan"),
+    ],
+)
+def test_nothing_is_loaded_that_is_not_used(
+    server: StaticServer, tmp_path: Path, verb: str, twin: str, unused: tuple[str, ...]
+) -> None:
+    config = at(server, tmp_path, twin)
+    loaded = modules_after(tmp_path, verb, "--config", str(config))
+    assert not {*UNWANTED, *WHERE_NAMED, *unused} & loaded
 
 
 def modules_after(home: Path, *arguments: str) -> set[str]:
