@@ -22,6 +22,7 @@ from pathlib import Path
 
 from dnm.convert.settings import Settings
 from dnm.converter.processes import process_of
+from dnm.converter.signals import end_by_signals
 from dnm.model.errors import ConverterError
 from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable, without_secrets
@@ -171,15 +172,12 @@ class HookCall:
 
 def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
     """Ends a hook and its children: TERM, and KILL ten seconds later."""
-    for sent, patience in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
-        with fault_point("hook.signal"):
-            try:
-                os.killpg(leader, sent)
-            except ProcessLookupError:
-                return
-        deadline = time.monotonic() + patience
-        while not has_ended() and time.monotonic() < deadline:
-            time.sleep(0.05)
+
+    def send(sent: signal.Signals) -> None:
+        with fault_point("hook.signal"), suppress(ProcessLookupError):
+            os.killpg(leader, sent)
+
+    end_by_signals(send, has_ended)
 
 
 def outlive(process: ConverterProcess, patience: timedelta, say: Callable[[str], None]) -> None:

@@ -36,8 +36,7 @@ class NodeConvert:
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         """Those whose keeper or whose converter has not ended."""
         wanted = frozenset(processes)
-        started = [started_at(self.directory / key) for key in self._keys()]
-        alive = {one.keeper for one in started if one.is_alive}
+        alive = {one.keeper for one in self._started() if one.is_alive}
         return still_running(wanted) | (wanted & alive)
 
     def find(self, key: str) -> ConverterProcess | None:
@@ -53,8 +52,7 @@ class NodeConvert:
     def end(self, process: ConverterProcess) -> bool:
         """TERM for one of an earlier run and its children, KILL some seconds later; whether it has
         ended."""
-        started = [started_at(self.directory / key) for key in self._keys()]
-        known = (one for one in started if one.keeper == process)
+        known = (one for one in self._started() if one.keeper == process)
         return end_started(next(known, Started(keeper=process)))
 
     def listen(
@@ -85,6 +83,10 @@ class NodeConvert:
             output.read_new(partial(on_line, key), is_last=has_ended)
             if [tail.at for tail in output.tails] != before:
                 output.save_position()
+
+    def _started(self) -> list[Started]:
+        """What was started under each key, as it is written down now."""
+        return [started_at(self.directory / key) for key in self._keys()]
 
     def _keys(self) -> list[str]:
         try:

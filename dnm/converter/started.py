@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,12 +15,10 @@ import msgspec
 
 from dnm.converter.output import file_of, read_or_empty
 from dnm.converter.processes import process_of
+from dnm.converter.signals import end_by_signals
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import ConverterProcess
 from dnm.model.value import Value
-
-TERM_GRACE = 10.0  # seconds from TERM to KILL
-_LOOK_EVERY = 0.05  # seconds
 
 
 class Started(Value):
@@ -53,14 +50,13 @@ def _is_alive(process: ConverterProcess | None) -> bool:
 def end_started(started: Started) -> bool:
     """TERM for both and their children, KILL some seconds later; returns whether they have ended.
     One that can't be ended is left: the next run sees that it is still at work."""
-    for sent in (signal.SIGTERM, signal.SIGKILL):
-        give_up = time.monotonic() + TERM_GRACE
+
+    def send(sent: signal.Signals) -> None:
         if started.is_alive:
             with suppress(OSError), fault_point("converter.signal"):
                 _signal(started, sent)
-        while started.is_alive and time.monotonic() < give_up:
-            time.sleep(_LOOK_EVERY)
-    return not started.is_alive
+
+    return end_by_signals(send, lambda: not started.is_alive)
 
 
 def _signal(started: Started, sent: signal.Signals) -> None:
