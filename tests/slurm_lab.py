@@ -120,9 +120,9 @@ class SlurmSite:
             "min_idle_seconds": 0,
             "verify_seconds": 0.5,
             "poll_seconds": 0.2,
-            "boot_timeout_seconds": 30,
-            "return_timeout_seconds": 30,
-            "slurm_patience_seconds": 30,
+            "boot_timeout_seconds": 120,
+            "return_timeout_seconds": 120,
+            "slurm_patience_seconds": 120,
             "reach_timeout_seconds": 5,
             **settings,
         }
@@ -153,7 +153,7 @@ class SlurmSite:
         )
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """node-convert as the real command; a minute is more than any of these takes."""
+        """node-convert as the real command."""
         process = self.start(*arguments, **environment)
         return finished(process)
 
@@ -207,7 +207,7 @@ class SlurmSite:
 
 
 def finished(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    stdout, stderr = process.communicate(timeout=90)
+    stdout, stderr = process.communicate(timeout=300)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 

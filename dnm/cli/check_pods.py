@@ -16,7 +16,11 @@ from dnm.model.plan import Snapshot
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.value import Resources, Unreadable
-from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
+from dnm.queues.advice import (
+    warn_of_gangs,
+    warn_of_quota_preemption,
+    warn_of_uncounted_limits,
+)
 from dnm.queues.document import QueueDocument
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import counting_young, size_queues
@@ -72,7 +76,7 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
 
 
 def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Iterator[Finding]:
-    """What a lowered limit could do to pods."""
+    """What a lowered limit could do to pods, and which limits dnm can't count."""
     gangs = {
         path: queue.largest_gang for path, queue in own.queues.items() if path in config.queues
     }
@@ -82,6 +86,9 @@ def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Ite
     )
     for warning in warnings:
         yield doubtful("queue document", warning)
+    if not config.yunikorn_url:
+        for warning in warn_of_uncounted_limits(document.tree, config.queues):
+            yield doubtful("queue document", warning, "set yunikorn_url")
 
 
 def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iterator[Finding]:

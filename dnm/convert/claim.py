@@ -9,20 +9,21 @@ Undone is only what carries our mark, and only by looking first.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
 from dnm.convert.conversion import NodeConversion, NotClaimed
 from dnm.convert.select import is_own_reservation
 from dnm.convert.settings import Settings
 from dnm.model.errors import SlurmError
+from dnm.model.fault_points import fault_point
 from dnm.slurm.client import SlurmOutcomeUnknown, SlurmRefused
 from dnm.slurm.text import Reservation, SlurmNode
 
 RESERVING = (
     "reserving"  # key of the journal's facts: the name of the reservation we set out to make
 )
-_SHARED = "_shared_reservation"  # the name of a lock; no node's name begins with an underscore
 _WHILE_TAKEN = frozenset(("DRAIN", "RESERVED"))
 _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has been stopped
 
@@ -244,20 +245,56 @@ def clear_marks(conversion: NodeConversion) -> None:
 
 def release(conversion: NodeConversion) -> None:
     """Takes the node out of our reservation and out of the predecessor's shared one. Of several
-    conversions here one after the other takes that apart: each looks anew what is left of it."""
+    conversions, here or on other hosts, one after the other takes that apart: each looks anew what
+    is left of it."""
     if all(len(one.nodes) == 1 for one in own_reservations(conversion)):
         return _release(conversion)
+    with _our_turn(conversion):
+        _release(conversion)
+
+
+def _turn(conversion: NodeConversion) -> str:
+    """The name of a reservation that only whoever's turn it is has; no node's name has a `_`."""
+    return f"{conversion.settings.res_name}_turn"
+
+
+def _has_turn(conversion: NodeConversion) -> bool:
+    name, node = _turn(conversion), conversion.node
+    found = conversion.slurm.read_reservations()
+    return any(one.name == name and one.nodes == (node,) for one in found)
+
+
+@contextmanager
+def _our_turn(conversion: NodeConversion) -> Iterator[None]:
+    """Slurm gives a reservation's name once, whoever asks for it. It ends by itself, should we."""
+    name = _turn(conversion)
     deadline = time.monotonic() + conversion.settings.slurm_patience_seconds.total_seconds()
-    while True:
-        with conversion.book.store.lock(_SHARED) as is_our_turn:
-            if is_our_turn:
-                return _release(conversion)
+    while not _takes_turn(conversion, name):
         if time.monotonic() > deadline:
             raise SlurmError(
                 f"another conversion is still taking the shared reservation of {conversion.node} "
-                "apart: repeat"
+                f"apart (reservation {name}): repeat"
             )
         conversion.wait(conversion.settings.poll_seconds)
+    try:
+        with fault_point("convert.turn"):
+            yield
+    finally:
+        with suppress(SlurmError):  # it is over in a minute
+            if _has_turn(conversion):
+                conversion.slurm.delete_reservation(name)
+
+
+def _takes_turn(conversion: NodeConversion, name: str) -> bool:
+    try:
+        conversion.slurm.take_turn(name, conversion.node)
+    except SlurmRefused as error:
+        if "Duplicate" not in error.answer:
+            raise
+        return False
+    except SlurmOutcomeUnknown:  # if it was made for us, it is over in a minute
+        return False
+    return True
 
 
 def _release(conversion: NodeConversion) -> None:
@@ -317,4 +354,6 @@ def _split(conversion: NodeConversion, shared: Reservation) -> None:
             f"somebody added to the reservation {shared.name} meanwhile: stop the script that uses "
             "it, then repeat"
         )
+    if not _has_turn(conversion):
+        raise SlurmError(f"taking the reservation {shared.name} apart took too long: repeat")
     _delete(conversion, shared.name)

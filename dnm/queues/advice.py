@@ -67,6 +67,27 @@ def warn_of_gangs(tree: DocumentTree, largest: Mapping[str, Resources]) -> tuple
     return tuple(warnings)
 
 
+def warn_of_uncounted_limits(tree: DocumentTree, queues: Iterable[str]) -> tuple[str, ...]:
+    """Names the queues whose pods can wait for a limit that only the scheduler counts: of users,
+    groups or applications."""
+    partition = tree.partition
+    if partition is None:
+        return ()
+    warnings = []
+    for path in queues:
+        for above in (*lineage(path), "root"):
+            queue = tree.written.get(above)
+            limits = () if queue is None else (queue.limits, queue.maxapplications)
+            if any(limits) or (above == "root" and partition.limits):
+                warnings.append(
+                    f"{path}: {above} limits users, groups or applications, which dnm does not "
+                    "consider without yunikorn_url: for pods that only such a limit holds back a "
+                    "node is lent once, in vain"
+                )
+                break
+    return tuple(warnings)
+
+
 def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
     """Lists what YuniKorn accepts and then does something surprising with, in the order of
     lines."""

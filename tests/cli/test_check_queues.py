@@ -45,3 +45,27 @@ def test_quota_preemption_is_warned_of(site: CheckedSite) -> None:
     )
     site.sandbox.set_queues(text)
     assert any("quota preemption is on" in finding.text for finding in site.bad())
+
+
+LIMITS = "- {limit: all, users: ['*'], maxresources: {vcore: 8}}"
+LIMITED = {
+    "users of the queue": ("- name: dev\n", f"- name: dev\n            limits: [{LIMITS[2:]}]\n"),
+    "applications": ("- name: dev\n", "- name: dev\n            maxapplications: 2\n"),
+    "users of root": ("- name: root\n", f"- name: root\n        limits: [{LIMITS[2:]}]\n"),
+    "of the partition": ("- name: default\n", f"- name: default\n    limits: [{LIMITS[2:]}]\n"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_limits_that_only_the_scheduler_counts_are_named(site: CheckedSite, name: str) -> None:
+    """Without yunikorn_url; with it their pods are known."""
+    before, after = LIMITED[name]
+    site.sandbox.set_queues(QUEUES.replace(before, after, 1))
+    shown = [finding for finding in site.findings() if "does not consider" in finding.text]
+    assert [one.remedy for one in shown] == ["set yunikorn_url"], site.findings()
+    ask_the_scheduler(site)
+    assert not [finding for finding in site.findings() if "does not consider" in finding.text]
+
+
+def test_without_such_limits_nothing_is_said_of_them(site: CheckedSite) -> None:
+    assert not [finding for finding in site.findings() if "does not consider" in finding.text]

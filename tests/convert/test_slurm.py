@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -298,6 +299,37 @@ def test_all_nodes_of_the_shared_reservation_return_at_once(site: SlurmSite) -> 
     assert [answer.returncode for answer in answers] == [0] * 6, [one.stderr for one in answers]
     site.assert_in_service(*nodes)
     assert not site.lab.client.read_reservations()
+
+
+def test_two_hosts_take_the_shared_reservation_apart(site: SlurmSite, tmp_path: Path) -> None:
+    """Each has a state directory of its own: only Slurm keeps them apart."""
+    other = SlurmSite(site.lab, site.sandbox, tmp_path / "other")
+    nodes = NODES[:6]
+    lend_as_the_script_before(site, nodes)
+    processes = [
+        made.start("--set", "batch", "--node-name", node)
+        for node, made in zip(nodes, [site, other] * 3, strict=True)
+    ]
+    answers = [finished(process) for process in processes]
+    assert [answer.returncode for answer in answers] == [0] * 6, [one.stderr for one in answers]
+    site.assert_in_service(*nodes)
+    assert not site.lab.client.read_reservations()
+
+
+def test_a_turn_that_nobody_ends_is_over_after_its_minute(site: SlurmSite, tmp_path: Path) -> None:
+    """Whoever took the shared reservation apart was killed."""
+    lab = site.lab
+    lend_as_the_script_before(site, ("a001", "a002"))
+    other = SlurmSite(lab, site.sandbox, tmp_path / "other", slurm_patience_seconds=240)
+    arguments = ("--set", "batch", "--node-name")
+    killed = site.run(*arguments, "a001", DNM_FAULT="convert.turn:before:kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert any(one.name == "k8s_turn" for one in lab.client.read_reservations())
+    for made, node in ((other, "a002"), (site, "a001")):
+        answer = made.run(*arguments, node)
+        assert answer.returncode == 0, answer.stderr
+    site.assert_in_service("a001", "a002")
+    assert not lab.client.read_reservations()
 
 
 def test_the_shared_reservation_of_the_script_before_is_emptied_node_by_node(

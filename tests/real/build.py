@@ -54,6 +54,7 @@ def program(name: str, version: str = "") -> Path:
 
 def build() -> None:
     """Builds what is missing, with progress on stderr. Raises BuildError."""
+    check_assets()
     cache().mkdir(parents=True, exist_ok=True)
     with FileLock(cache() / ".lock"):
         for leftover in cache().glob(".building-*"):
@@ -76,6 +77,21 @@ def build() -> None:
                     done += 1
                     build_program(module, one, Path(directory), environment, f"{done}/{total}")
         tell(f"{total} programs built in {time.monotonic() - began:.0f} s, in {cache()}")
+
+
+def check_assets() -> None:
+    """Raises BuildError where envtest's directory is named and is none."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if not assets:
+        return
+    missing = [name for name in ASSETS[:2] if not os.access(Path(assets) / name, os.X_OK)]
+    if missing:
+        raise BuildError(f"KUBEBUILDER_ASSETS={assets} has no {' and no '.join(missing)}: unset it")
+    tell(f"KUBEBUILDER_ASSETS={assets}: its {', '.join(taken_from(Path(assets)))} are taken")
+
+
+def taken_from(assets: Path) -> list[str]:
+    return [name for name in ASSETS if (assets / name).exists()]
 
 
 def is_built(one: Program) -> bool:

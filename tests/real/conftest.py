@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,21 +19,39 @@ if INSIDE not in os.environ:  # `make test` and others; `python -m tests.real te
     collect_ignore_glob = ["test_*.py"]
 
 
+TOLD = pytest.StashKey[list[str]]()
+
+
 @pytest.fixture(scope="session")
-def started_rig() -> Iterator[Rig]:
+def started_rig(pytestconfig: pytest.Config) -> Iterator[Rig]:
     """A rig that does not start ends the session, with what its program said."""
     rig = Rig(run_directory())
     try:
         rig.start()
         make_account(rig)
-        print("\nservers:", rig.versions())
     except RigError as error:
         rig.stop()
         pytest.exit(f"the rig did not start: {error}", returncode=3)
     try:
         yield rig
+        pytestconfig.stash[TOLD] = [rig.told_versions(), rig.told_memory()]
     finally:
         rig.stop()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What the servers said of themselves."""
+    for line in config.stash.get(TOLD, []):
+        terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """No story is skipped without anybody's notice."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    is_ours = all("tests/real" in argument for argument in session.config.args)
+    if is_ours and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

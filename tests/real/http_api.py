@@ -58,7 +58,7 @@ class Api:
             self.url + path, data=content, method=method, headers={"Content-Type": kind, **headers}
         )
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self.context) as answer:
+            with urllib.request.urlopen(request, timeout=90, context=self.context) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             raise ApiError(error.code, error.read().decode(errors="replace")) from None

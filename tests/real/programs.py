@@ -10,10 +10,35 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 PATIENCE = 120.0  # seconds; a quiet machine takes ten for all of them
+LOOK_EVERY = 2.0
 
 
 class RigError(Exception):
     """The rig did not start, or one of its programs died; the message holds what it said."""
+
+
+class Patience:
+    """How long to wait for something that must come: until nothing that `look` sees has changed for
+    `seconds`, and ten times as long in all. A busy machine is slow; it does not stand still."""
+
+    def __init__(self, seconds: float, look: Callable[[], object]) -> None:
+        self.seconds = seconds
+        self.look = look
+        self.seen: object = None
+        self.changed = self.began = self.looked = time.monotonic()
+
+    def is_over(self) -> bool:
+        now = time.monotonic()
+        if now < self.looked + LOOK_EVERY:
+            return False
+        try:
+            seen = self.look()
+        except Exception:  # what is looked at may be what is waited for
+            seen = self.seen
+        self.looked = time.monotonic()
+        if seen != self.seen:
+            self.seen, self.changed = seen, self.looked
+        return now > min(self.changed + self.seconds, self.began + 10 * self.seconds)
 
 
 def end_of(log: Path, lines: int = 25) -> str:
@@ -46,17 +71,15 @@ class Server:
 
     def wait_ready(self) -> None:
         assert self.process is not None
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE, lambda: self.log.stat().st_size)
         while not self.is_ready():
             if self.process.poll() is not None:
                 raise RigError(
                     f"{self.name} ended with {self.process.returncode}. It said:\n"
                     f"{end_of(self.log)}"
                 )
-            if time.monotonic() > deadline:
-                raise RigError(
-                    f"{self.name} is not ready after {PATIENCE:.0f} s. It said:\n{end_of(self.log)}"
-                )
+            if patience.is_over():
+                raise RigError(f"{self.name} does not get ready. It said:\n{end_of(self.log)}")
             time.sleep(0.05)
 
     @property

@@ -10,14 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from tests.real.build import program
-from tests.real.http_api import Api, ApiError, Json
+from tests.real.cluster import QUEUES, Cluster
+from tests.real.http_api import Api
 from tests.real.keys import make_keys
 from tests.real.namespaces import OWN_ADDRESS
 from tests.real.programs import RigError, Server
@@ -25,24 +24,19 @@ from tests.real.versions import YUNIKORNS
 
 PORT = 6443
 ETCD = "http://127.0.0.1:2379"
-REST = "http://127.0.0.1:9080"  # YuniKorn's port is fixed
 HOST_ADDRESSES = ("10.77.1.1", "10.77.2.1")
-QUEUES = (Path(__file__).parent / "queues.yaml").read_text()
-NAMESPACES = ("yunikorn", "dev", "notebook")
-SERVERS_OWN = ("default", "yunikorn")
-CPU, MEMORY = 64, "256Gi"
 
 
-class Rig:
-    """Starts in `with`; `api` is its administrator, `rest` YuniKorn's own service."""
+class Rig(Cluster):
+    """Starts in `with`."""
 
     def __init__(self, directory: Path, yunikorn: str = YUNIKORNS[0]) -> None:
+        super().__init__()
         self.directory = directory
         self.keys = directory / "keys"
         self.servers: dict[str, Server] = {}
         self.yunikorn_version = yunikorn
-        self.rest = Api(REST)
-        self.api: Api = Api("")
+        self.met: dict[str, list[str]] = {}  # program -> versions that it said it is
 
     # --- start and end ---------------------------------------------------------------------------
 
@@ -82,6 +76,7 @@ class Rig:
             self.add_node(f"k{number}")
         self.servers["yunikorn"].start()
         self.wait_for(lambda: self.ready_nodes() >= {"k1", "k2"}, "k1 and k2 are Ready")
+        self.note_versions(self.versions())
 
     def stop(self) -> None:
         for server in reversed(self.servers.values()):
@@ -108,6 +103,7 @@ class Rig:
         self.yunikorn_version = version
         self.add_yunikorn()
         self.servers["yunikorn"].start()
+        self.note_versions(self.versions())
 
     # --- the programs ----------------------------------------------------------------------------
 
@@ -184,101 +180,7 @@ class Rig:
             raise RigError(f"{script}\n  exit code {answer.returncode}: {answer.stderr}")
         return answer.stdout
 
-    # --- what is in it ---------------------------------------------------------------------------
-
-    def wait_for(self, is_so: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
-        """Raises RigError when it has not come true, or a program has died meanwhile."""
-        deadline = time.monotonic() + seconds
-        while not is_so():
-            if time.monotonic() > deadline:
-                raise RigError(f"not after {seconds:.0f} s: {what}")
-            time.sleep(0.1)
-
-    def make_namespaces(self) -> None:
-        for name in NAMESPACES:
-            self.create("/api/v1/namespaces", {"metadata": {"name": name}})
-
-    def create(self, path: str, body: Json) -> Any:
-        """The object; one that is there already stays as it is."""
-        try:
-            return self.api.post(path, body)
-        except ApiError as error:
-            if error.reason != "AlreadyExists":
-                raise
-        return self.api.get(f"{path}/{body['metadata']['name']}")
-
-    def add_node(self, name: str, cpu: int = CPU, memory: str = MEMORY, **labels: str) -> None:
-        """A Node as a kubelet registers it; kwok makes it Ready and keeps its Lease."""
-        amounts = {"cpu": str(cpu), "memory": memory, "pods": "250"}
-        self.create(
-            "/api/v1/nodes",
-            {
-                "metadata": {
-                    "name": name,
-                    "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
-                    | {key.replace("__", "/"): value for key, value in labels.items()},
-                },
-                "status": {"allocatable": amounts, "capacity": amounts},
-            },
-        )
-
-    def ready_nodes(self) -> set[str]:
-        return {
-            node["metadata"]["name"]
-            for node in self.api.get("/api/v1/nodes")["items"]
-            for condition in node["status"].get("conditions", ())
-            if condition["type"] == "Ready" and condition["status"] == "True"
-        }
-
-    def nodes(self) -> set[str]:
-        return {node["metadata"]["name"] for node in self.api.get("/api/v1/nodes")["items"]}
-
-    def pods(self, namespace: str) -> list[Json]:
-        return list(self.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"])
-
-    def running(self, namespace: str) -> int:
-        return sum(1 for pod in self.pods(namespace) if pod["status"].get("phase") == "Running")
-
-    # --- YuniKorn --------------------------------------------------------------------------------
-
-    config_map = "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
-
-    def mend_queues(self) -> None:
-        """The ConfigMap as it was at the start; one that is so is not written."""
-        found, wanted = self.api.get(self.config_map), self.queues_map(QUEUES)
-        is_same = found["data"] == wanted["data"] and not found.get("immutable")
-        if not is_same or self.has_ledger():
-            self.write_queues(QUEUES)
-
-    def queues_map(self, text: str) -> Json:
-        return {
-            "metadata": {"name": "yunikorn-configs", "labels": {"app": "yunikorn"}},
-            "data": {"service.schedulingInterval": "1s", "queues.yaml": text},
-        }
-
-    def write_queues(self, text: str) -> None:
-        """Replaces the ConfigMap as a whole, its annotations too; also an immutable one."""
-        body = self.queues_map(text)
-        try:
-            self.api.put(self.config_map, body)
-        except ApiError as error:
-            if error.code not in (404, 422):
-                raise
-            self.api.delete(self.config_map)
-            self.api.post(self.config_map.rpartition("/")[0], body)
-
-    def queues_text(self) -> str:
-        return str(self.api.get(self.config_map)["data"]["queues.yaml"])
-
-    def queue(self, path: str) -> Json:
-        """The scheduler's own account of a queue; {} where it has none of that name."""
-        found: list[Json] = [self.rest.get("/ws/v1/partition/default/queues")]
-        while found:
-            queue = found.pop()
-            if queue["queuename"] == path:
-                return queue
-            found += queue.get("children") or []
-        return {}
+    # --- what it tells of itself -------------------------------------------------------------
 
     def versions(self) -> dict[str, str]:
         """What each server says of itself."""
@@ -289,7 +191,24 @@ class Rig:
             "YuniKorn": built["buildVersion"],
         }
 
-    # --- between two tests -----------------------------------------------------------------------
+    def note_versions(self, found: dict[str, str]) -> None:
+        for name, version in found.items():
+            if version not in self.met.setdefault(name, []):
+                self.met[name].append(version)
+
+    def told_versions(self) -> str:
+        """One line of all that were met."""
+        return "servers: " + ", ".join(
+            f"{name} {' and '.join(versions)}" for name, versions in self.met.items()
+        )
+
+    def told_memory(self) -> str:
+        """One line of what the servers use now."""
+        used = {one.name: one.resident_mb() for one in self.servers.values() if one.is_up}
+        parts = ", ".join(f"{name} {megabytes}" for name, megabytes in used.items())
+        return f"memory: {sum(used.values())} MB ({parts})"
+
+    # --- between two tests -----------------------------------------------------------------
 
     def reset(self) -> None:
         """Puts everything back as it was after the start, whatever a test has left."""
@@ -306,73 +225,3 @@ class Rig:
             self.mend_node(name)
         self.mend_queues()
         self.wait_for(self.is_empty, "YuniKorn counts nothing after everything was removed", 90)
-
-    def remove_guards(self) -> None:
-        """What may be in the way of removing: webhooks, policies, flow schemas of a test."""
-        for path in (
-            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
-            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-        ):
-            self.api.ask("DELETE", path)
-        flows = "/apis/flowcontrol.apiserver.k8s.io/v1"
-        self.api.delete(f"{flows}/flowschemas/rig")
-        self.api.delete(f"{flows}/prioritylevelconfigurations/rig")
-
-    def namespaces(self) -> list[str]:
-        """All but those that belong to the servers."""
-        found = self.api.get("/api/v1/namespaces")["items"]
-        names = [namespace["metadata"]["name"] for namespace in found]
-        return [one for one in names if one not in SERVERS_OWN and not one.startswith("kube-")]
-
-    def remove_work(self) -> None:
-        for namespace in self.namespaces():
-            for kind in (
-                f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
-                f"/apis/apps/v1/namespaces/{namespace}/deployments",
-                f"/apis/apps/v1/namespaces/{namespace}/replicasets",
-                f"/apis/apps/v1/namespaces/{namespace}/daemonsets",
-                f"/apis/batch/v1/namespaces/{namespace}/jobs",
-            ):
-                self.api.ask("DELETE", kind + "?propagationPolicy=Background")
-            self.remove_pods(namespace)
-        for pod in self.api.get("/api/v1/pods")["items"]:
-            metadata = pod["metadata"]
-            raise RigError(f"pod {metadata['namespace']}/{metadata['name']} is not of a test")
-
-    def remove_pods(self, namespace: str) -> None:
-        path = f"/api/v1/namespaces/{namespace}/pods"
-        deadline = time.monotonic() + 30
-        while pods := self.pods(namespace):
-            for pod in pods:
-                if pod["metadata"].get("finalizers"):
-                    name = pod["metadata"]["name"]
-                    self.api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}})
-            self.api.ask("DELETE", path, {"gracePeriodSeconds": 0, "kind": "DeleteOptions",
-                                          "apiVersion": "v1"})  # fmt: skip
-            if time.monotonic() > deadline:
-                raise RigError(f"namespace {namespace} still has {len(pods)} pods")
-
-    def mend_node(self, name: str) -> None:
-        """Uncordoned, without taints and annotations of a test, of its size."""
-        self.add_node(name)
-        amounts = {"cpu": str(CPU), "memory": MEMORY, "pods": "250"}
-        self.api.patch(
-            f"/api/v1/nodes/{name}",
-            {"spec": {"unschedulable": None, "taints": None}, "metadata": {"annotations": None}},
-        )
-        self.api.patch(
-            f"/api/v1/nodes/{name}/status", {"status": {"allocatable": amounts}}, "strategic"
-        )
-
-    def has_ledger(self) -> bool:
-        return bool(self.api.get(self.config_map)["metadata"].get("annotations"))
-
-    def is_empty(self) -> bool:
-        root = self.queue("root")
-        capacity = root.get("maxResource", {})
-        return (
-            not any((root.get("allocatedResource") or {}).values())
-            and not any((root.get("pendingResource") or {}).values())
-            and capacity.get("vcore") == 2 * CPU * 1000
-        )

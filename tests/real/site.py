@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.real.cluster import REST
 from tests.real.converter import Machines, write_converter
 from tests.real.http_api import Json
-from tests.real.rig import REST, Rig
+from tests.real.rig import Rig
 
 QUEUE_MAP = {"dev": "root.research.services.dev", "notebook": "root.research.services.notebook"}
 Answer = subprocess.CompletedProcess[str]
@@ -65,15 +66,16 @@ class Site:
         del environment["KUBECONFIG"]
         return environment
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*self.command, *arguments], env=self.environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.directory,
+            [*self.command, *arguments], env={**self.environment, **variables},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=self.directory,
         )  # fmt: skip
 
-    def dnm(self, *arguments: str, code: int | None = 0) -> Answer:
+    def dnm(self, *arguments: str, code: int | None = 0, **variables: str) -> Answer:
         """The answer of one command; fails where its exit code is not `code` (None: any)."""
-        process = self.start(*arguments)
+        process = self.start(*arguments, **variables)
         stdout, stderr = process.communicate(timeout=180)
         answer = Answer(process.args, process.returncode, stdout, stderr)
         said = f"dnm {' '.join(arguments)}: exit code {process.returncode}\n{stdout}{stderr}"
@@ -85,12 +87,13 @@ class Site:
         return json.loads(self.dnm(*arguments, "-o", "json", code=code).stdout)
 
     def run_until(self, is_so: Callable[[], Any], what: str, seconds: float = 90.0) -> list[Answer]:
-        """Runs as the timer would, but every second, until something is so."""
-        deadline, runs = time.monotonic() + seconds, []
+        """Runs as the timer would, but every second, until something is so. Fails when nothing has
+        moved for so long."""
+        patience, runs = self.rig.patience(seconds), []
         while not is_so():
             runs.append(self.dnm("run"))
             said = "".join(f"{run.stdout}{run.stderr}" for run in runs[-3:])
-            assert time.monotonic() < deadline, f"not after {seconds} s: {what}\n{said}"
+            assert not patience.is_over(), f"nothing moved for {seconds} s: {what}\n{said}"
             time.sleep(0.5)
         return runs
 

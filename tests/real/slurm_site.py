@@ -34,10 +34,10 @@ hooks_dir = {hooks}
 min_idle_seconds = 0
 verify_seconds = 0.5
 poll_seconds = 0.2
-reach_timeout_seconds = 5
-boot_timeout_seconds = 30
-return_timeout_seconds = 30
-slurm_patience_seconds = 30
+reach_timeout_seconds = 20
+boot_timeout_seconds = 120
+return_timeout_seconds = 120
+slurm_patience_seconds = 120
 {more}
 """
 
@@ -72,8 +72,13 @@ class SlurmSite(Site):
         """The shipped `node-convert`, as an administrator calls it."""
         return subprocess.run(
             ["node-convert", *arguments], env=self.environment, cwd=self.directory,
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=300,
         )  # fmt: skip
+
+    @property
+    def hook_calls(self) -> list[str]:
+        log = self.hooks / "hooks.log"
+        return log.read_text().splitlines() if log.exists() else []
 
     def has_given_back(self) -> bool:
         return not self.lent

@@ -7,14 +7,19 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
-from tests.real.rig import QUEUES, Rig
+from tests.real.rig import Rig
 
 DEV = "root.research.services.dev"
 
 
 def scheduler_gone(rig: Rig) -> None:
     rig.servers["yunikorn"].stop(signal.SIGKILL)
+
+
+def scheduler_hangs(rig: Rig) -> None:
+    rig.servers["yunikorn"].send(signal.SIGSTOP)
 
 
 def api_gone(rig: Rig) -> None:
@@ -41,6 +46,7 @@ def no_document(rig: Rig) -> None:
 # what is broken -> the check that fails, and words of its text or remedy
 UNWELL: dict[str, tuple[Callable[[Rig], None], str, str]] = {
     "the scheduler is gone": (scheduler_gone, "YuniKorn", "does not answer"),
+    "the scheduler hangs": (scheduler_hangs, "YuniKorn", "does not answer"),
     "the API server is gone": (api_gone, "Kubernetes", "is it up?"),
     "the API server hangs": (api_hangs, "Kubernetes", "request_timeout_seconds"),
     "a child above its parent": (child_above_its_parent, "queue document", "max vcore 1000 is"),
@@ -52,13 +58,14 @@ UNWELL: dict[str, tuple[Callable[[Rig], None], str, str]] = {
 @pytest.mark.parametrize("name", UNWELL)
 def test_what_is_wrong_is_named(rig: Rig, make_site: MakeSite, name: str) -> None:
     break_it, check, words = UNWELL[name]
-    site = make_site(request_timeout_seconds=2)
+    site = make_site(request_timeout_seconds=5)
     site.dnm("run")
     break_it(rig)
     try:
         answer = site.json("check", code=1)
     finally:
-        rig.servers["kube-apiserver"].send_if_up(signal.SIGCONT)
+        for server in rig.servers.values():
+            server.send_if_up(signal.SIGCONT)
     assert not answer["ok"]
     failed = [one for one in answer["checks"] if one["result"] == "failed"]
     told = [one for one in failed if one["check"] == check and words in f"{one}"]

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.real.account import KUBECONFIG
+from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.http_api import ApiError
 from tests.real.proxy import Seen, proxied
-from tests.real.rig import QUEUES, Rig
+from tests.real.rig import Rig
 from tests.real.site import Site, pod
 
 DEV = "root.research.services.dev"

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
 from tests.real.pod_kinds import gang
-from tests.real.rig import QUEUES, Rig
+from tests.real.rig import Rig
 from tests.real.site import Site, pod
 from tests.real.versions import YUNIKORNS
 
@@ -81,9 +82,7 @@ def test_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> N
 def test_a_user_limit_is_no_want_of_nodes(either_rig: Rig, make_site: MakeSite) -> None:
     """16 vcore for each user, and ten pods of 5 vcore of one of them: three run, and no node would
     let a fourth run, although the queue's 48 are too few for all."""
-    make(either_rig, "notebook", [pod(f"n{one}", NOTEBOOK, "5", "1Gi") for one in range(10)])
-    wanted = {"Running": 3, "Pending": 7}
-    either_rig.wait_for(rests_at(either_rig, "notebook", wanted), "three pods run")
+    user_limit(either_rig)
     site = make_site()
     assert_no_node_is_lent(site)
     assert "held back by a user or group limit" in says(site, NOTEBOOK)
@@ -91,21 +90,50 @@ def test_a_user_limit_is_no_want_of_nodes(either_rig: Rig, make_site: MakeSite) 
 
 def test_more_applications_than_the_queue_may_run(either_rig: Rig, make_site: MakeSite) -> None:
     """maxapplications 1: the second application waits, and a node would not help it."""
-    either_rig.write_queues(
-        QUEUES.replace(
-            "                  - name: dev            # workshops\n",
-            "                  - name: dev            # workshops\n"
-            "                    maxapplications: 1\n",
-        )
-    )
-    either_rig.wait_for(lambda: either_rig.queue(DEV).get("maxRunningApps") == 1, "it is in force")
-    make(either_rig, "dev", [pod(f"d{one}", DEV, "60", "8Gi") for one in range(2)])
-    wanted = {"Running": 1, "Pending": 1}
-    either_rig.wait_for(rests_at(either_rig, "dev", wanted), "one pod runs")
+    application_limit(either_rig)
     site = make_site()
     assert_no_node_is_lent(site)
     said = says(site, DEV)
     assert "maxapplications" in said
+
+
+def user_limit(rig: Rig) -> None:
+    make(rig, "notebook", [pod(f"n{one}", NOTEBOOK, "5", "1Gi") for one in range(10)])
+    rig.wait_for(rests_at(rig, "notebook", {"Running": 3, "Pending": 7}), "three pods run")
+
+
+def application_limit(rig: Rig) -> None:
+    line = "                  - name: dev            # workshops\n"
+    rig.write_queues(QUEUES.replace(line, f"{line}                    maxapplications: 1\n"))
+    rig.wait_for(lambda: rig.queue(DEV).get("maxRunningApps") == 1, "it is in force")
+    make(rig, "dev", [pod(f"d{one}", DEV, "60", "8Gi") for one in range(2)])
+    rig.wait_for(rests_at(rig, "dev", {"Running": 1, "Pending": 1}), "one pod runs")
+
+
+LIMITS = {"user": (user_limit, NOTEBOOK), "application": (application_limit, DEV)}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_without_the_schedulers_word_a_limit_costs_one_node_once(
+    rig: Rig, make_site: MakeSite, name: str
+) -> None:
+    """`dnm check` names the limit; the node goes back unused, and no other is lent."""
+    limit, queue = LIMITS[name]
+    limit(rig)
+    document = rig.queues_text()
+    site = make_site(yunikorn_url=None)
+    checks = [one for one in site.json("check")["checks"] if "does not consider" in one["text"]]
+    assert any(queue in one["text"] and one["remedy"] == "set yunikorn_url" for one in checks)
+
+    def has_been_in_vain() -> bool:
+        return any("--set batch" in call for call in site.calls) and site.has_given_back()
+
+    site.run_until(has_been_in_vain, "the node has come and gone")
+    for _ in range(6):
+        site.dnm("run")
+    assert sum("--set k8s" in call for call in site.calls) == 1, site.calls
+    assert "waiting for something else" in says(site, queue)
+    assert rig.queues_text() == document
 
 
 def test_a_quota_of_zero(either_rig: Rig, make_site: MakeSite) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import time
 
+from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
-from tests.real.rig import QUEUES, Rig
+from tests.real.rig import Rig
 from tests.real.site import pod
 
 DEV = "root.research.services.dev"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from dnm.convert.lab import SlurmLab
 from tests.real.account import KUBECONFIG
+from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
-from tests.real.rig import QUEUES, Rig
+from tests.real.rig import Rig
 from tests.real.site import pod
 from tests.real.slurm_site import SlurmSite
 from tests.slurm_lab import is_running, put_back, the_lab
@@ -30,14 +32,14 @@ def lab() -> Iterator[SlurmLab]:
 
 @pytest.fixture
 def site(rig: Rig, lab: SlurmLab, tmp_path: Path) -> SlurmSite:
-    return SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, more="drain_timeout_seconds = 4")
+    return SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, more="drain_timeout_seconds = 8")
 
 
 def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
     lab = site.lab
-    print("Slurm:", lab.run("scontrol", "--version"))
+    rig.note_versions({"Slurm": lab.release})
     job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=nobody")
-    lab.wait_for(lambda: is_running(lab, job), 10)
+    lab.wait_for(lambda: is_running(lab, job), 60)
     for number in range(75):
         rig.api.post("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
     site.run_until(lambda: rig.running("dev") == 75, "every pod of the workshop runs", 120)
@@ -67,25 +69,17 @@ def lent(rig: Rig, site: SlurmSite) -> Iterator[str]:
     assert again.returncode == 0, again.stderr
 
 
-def owned(rig: Rig, node: str, name: str, **more: object) -> Json:
-    """A pod of a ReplicaSet on that node, so that eviction loses nothing."""
+def owned(rig: Rig, node: str, name: str, kind: str = "replicasets") -> Json:
+    """A pod of a controller on that node, so that eviction loses nothing."""
     manifest = pod(name, DEV, "1", "1Gi", nodeSelector={"kubernetes.io/hostname": node})
-    manifest["metadata"]["labels"] |= {"app": name, "tier": "any"}
-    path = "/apis/apps/v1/namespaces/dev/replicasets"
-    rig.api.post(
-        path,
-        {
-            "metadata": {"name": name},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {
-                    "metadata": {"labels": manifest["metadata"]["labels"], **more},
-                    "spec": manifest["spec"],
-                },
-            },
-        },
-    )
+    labels = manifest["metadata"]["labels"] | {"app": name, "tier": "any"}
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": name}},
+        "template": {"metadata": {"labels": labels}, "spec": manifest["spec"]},
+    }
+    path = f"/apis/apps/v1/namespaces/dev/{kind}"
+    rig.api.post(path, {"metadata": {"name": name}, "spec": spec})
     rig.wait_for(lambda: rig.running("dev") == 1, f"the pod of {name} runs")
     return rig.pods("dev")[0]
 
@@ -128,19 +122,14 @@ def test_two_budgets_for_one_pod_are_a_no_with_their_own_sentence(
 def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
-    import signal
-
-    found = owned(rig, lent, "slow")
-    path = f"/api/v1/namespaces/dev/pods/{found['metadata']['name']}"
-    rig.api.delete("/apis/apps/v1/namespaces/dev/replicasets/slow?propagationPolicy=Orphan")
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "slow", "controller": True,
-             "uid": found["metadata"]["ownerReferences"][0]["uid"]}  # fmt: skip
+    """Of a StatefulSet, which makes it again only when it is gone."""
+    name = owned(rig, lent, "slow", "statefulsets")["metadata"]["name"]
+    path = f"/api/v1/namespaces/dev/pods/{name}"
     rig.servers["kwok"].send(signal.SIGSTOP)
     try:
-        change = {"finalizers": ["example.org/backup"], "ownerReferences": [owner]}
-        rig.api.patch(path, {"metadata": change})
+        rig.api.patch(path, {"metadata": {"finalizers": ["example.org/backup"]}})
         answer = site.convert("--set", "batch", "--node-name", lent)
-        assert answer.returncode == 1 and found["metadata"]["name"] in answer.stderr, answer
+        assert answer.returncode == 1 and name in answer.stderr, answer
         assert rig.api.get(path)["metadata"]["deletionTimestamp"]
         assert lent in rig.nodes()
         # Its finalizer goes while the next call waits.
@@ -151,6 +140,19 @@ def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
         assert answer.returncode == 0 and lent not in rig.nodes(), answer.stderr
     finally:
         rig.servers["kwok"].send(signal.SIGCONT)
+
+
+def test_a_pod_that_never_ends_holds_the_node(rig: Rig, site: SlurmSite, lent: str) -> None:
+    """It was evicted, and its kubelet does not end it: it is named, and the node is not reset."""
+    name = owned(rig, lent, "stuck")["metadata"]["name"]
+    rig.servers["kwok"].send(signal.SIGSTOP)
+    try:
+        answer = site.convert("--set", "batch", "--node-name", lent)
+    finally:
+        rig.servers["kwok"].send(signal.SIGCONT)
+    assert answer.returncode == 1 and name in answer.stderr, answer
+    assert lent in rig.nodes()
+    assert not [call for call in site.hook_calls if call.startswith("reset")]
 
 
 def test_an_unhealthy_pod_goes_although_its_budget_is_exhausted(

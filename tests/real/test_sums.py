@@ -9,11 +9,12 @@ from functools import partial
 
 import pytest
 
+from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
 from tests.real.namespaces import REPOSITORY
 from tests.real.pod_kinds import GIB, KINDS, Kind, make_runtime_class
-from tests.real.rig import QUEUES, Rig
+from tests.real.rig import Rig
 from tests.real.site import Site
 from tests.real.versions import YUNIKORNS
 
@@ -128,3 +129,7 @@ def test_dnm_counts_what_the_scheduler_counts(
     assert wrong == ([] if is_asked or not version.startswith("1.8") else SIDECARS)
     found = {name: (shown(sums["used"]), shown(sums["pending"])) for name, sums in theirs.items()}
     assert found == documented(version)
+    told = [one["remedy"] for one in site.json("check", code=None)["checks"]]
+    remedy = "set yunikorn_url" if not is_asked else "upgrade YuniKorn to 1.9"
+    is_needed = not is_asked or version.startswith("1.8")
+    assert any(one.startswith(remedy) for one in told) == is_needed, told

@@ -7,16 +7,30 @@ more hold 64: four it is.
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import pytest
 
+from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
-from tests.real.rig import QUEUES, Rig
+from tests.real.rig import Rig
 from tests.real.site import pod
 from tests.real.versions import YUNIKORNS
 
 DEV = "root.research.services.dev"
 PEOPLE = 75
 LEAST = 4
+
+
+def checksum(rig: Rig) -> str:
+    """YuniKorn's own, of the document that it has in force."""
+    answer = json.loads(rig.rest.ask("GET", "/ws/v1/config", Accept="application/json"))
+    return str(answer["Checksum"])
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest().upper()
 
 
 @pytest.mark.parametrize("yunikorn", YUNIKORNS)
@@ -33,9 +47,11 @@ def test_a_workshop_gets_four_nodes_and_gives_them_back(
         "vcore": (100 + LEAST * 128) * 1000,
         "memory": (400 + LEAST * 256) * 2**30,
     }
+    rig.wait_for(lambda: checksum(rig) == sha256(rig.queues_text()), "the document is in force")
     rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
     site.run_until(site.has_given_back, "every node is back")
     assert rig.queues_text() == QUEUES
+    rig.wait_for(lambda: checksum(rig) == sha256(QUEUES), "the document is in force")
     assert rig.nodes() == {"k1", "k2"}
     assert not rig.has_ledger()
     assert rig.queue(DEV)["maxResource"] == {"vcore": 100_000, "memory": 400 * 2**30}

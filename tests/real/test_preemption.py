@@ -1,0 +1,115 @@
+"""YuniKorn preempts pods for another queue's guarantee: one node is lent, and nothing goes round.
+
+Two full-time nodes of 64 cores are full of 32 pods of `dev`, which has no guarantee. Two pods of 4
+cores come to `notebook`, which is guaranteed 8: after half a minute YuniKorn ends two pods of `dev`
+for them, whose ReplicaSet makes them again.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.real.cluster import QUEUES
+from tests.real.conftest import MakeSite
+from tests.real.http_api import Json
+from tests.real.rig import Rig
+from tests.real.site import Site, pod
+from tests.real.versions import YUNIKORNS
+
+DEV = "root.research.services.dev"
+NOTEBOOK = "root.research.services.notebook"
+FILLING, COMING = 32, 2
+WIDER = QUEUES.replace("vcore: 100\n", "vcore: 128\n")
+
+
+@pytest.fixture(params=YUNIKORNS)
+def full_rig(request: pytest.FixtureRequest, rig: Rig) -> Rig:
+    """Both nodes full of the pods of a ReplicaSet in `dev`."""
+    rig.use_yunikorn(request.param)
+    rig.write_queues(WIDER)
+    wanted = {"vcore": 128_000, "memory": 400 * 2**30}
+    rig.wait_for(lambda: rig.queue(DEV).get("maxResource") == wanted, "the document is in force")
+    replicas(rig, FILLING)
+    rig.wait_for(lambda: rig.running("dev") == FILLING, "the nodes are full")
+    return rig
+
+
+def replicas(rig: Rig, count: int) -> None:
+    manifest = pod("fill", DEV, "4", "4Gi", labels={"app": "fill"})
+    template = {"metadata": {"labels": manifest["metadata"]["labels"]}, "spec": manifest["spec"]}
+    spec = {
+        "replicas": count, "selector": {"matchLabels": {"app": "fill"}}, "template": template,
+    }  # fmt: skip
+    path = "/apis/apps/v1/namespaces/dev/replicasets"
+    rig.api.post(path, {"metadata": {"name": "fill"}, "spec": spec})
+
+
+def come(rig: Rig) -> None:
+    for number in range(COMING):
+        manifest = pod(f"n{number}", NOTEBOOK, "4", "4Gi")
+        rig.api.post("/api/v1/namespaces/notebook/pods", manifest)
+
+
+def preempted(rig: Rig) -> list[Json]:
+    """YuniKorn's own word: its event on each pod that it ended for another."""
+    events = rig.api.get("/api/v1/namespaces/dev/events")["items"]
+    return [one for one in events if "preempt" in f"{one['reason']} {one.get('message')}".lower()]
+
+
+def conversions(site: Site) -> int:
+    return sum("--set k8s" in call for call in site.calls)
+
+
+def all_run(rig: Rig) -> bool:
+    return rig.running("dev") == FILLING and rig.running("notebook") == COMING
+
+
+def assert_at_rest(rig: Rig, site: Site) -> None:
+    """For longer than YuniKorn takes to preempt: no pod is ended, no node is lent or returned."""
+    uids = {one["metadata"]["uid"] for one in rig.pods("dev") + rig.pods("notebook")}
+    until = time.monotonic() + 45
+    while time.monotonic() < until:
+        site.dnm("run")
+        time.sleep(1)
+    assert {one["metadata"]["uid"] for one in rig.pods("dev") + rig.pods("notebook")} == uids
+    assert conversions(site) == 1 and len(site.lent) == 1
+
+
+def end(rig: Rig, site: Site) -> None:
+    rig.remove_work()
+    site.run_until(site.has_given_back, "the node is back")
+    assert rig.queues_text() == WIDER
+    assert conversions(site) == 1
+
+
+def test_pods_that_were_preempted_get_one_node(full_rig: Rig, make_site: MakeSite) -> None:
+    """What is pending by then is dev's: quota it has, room it lacks."""
+    come(full_rig)
+    full_rig.wait_for(lambda: full_rig.running("notebook") == COMING, "YuniKorn preempts", 120)
+    assert full_rig.running("dev") == FILLING - COMING
+    print(full_rig.versions()["YuniKorn"], [one.get("message") for one in preempted(full_rig)])
+    site = make_site()
+    full_rig.wait_for(lambda: len(full_rig.pods("dev")) == FILLING, "they are made again")
+    said = site.dnm("plan").stdout
+    assert f"queue {DEV}: convert" in said and "no node has room for them: 2 pods" in said, said
+    site.run_until(lambda: all_run(full_rig), "every pod runs")
+    assert_at_rest(full_rig, site)
+    end(full_rig, site)
+
+
+def test_pods_that_are_preempted_while_a_node_joins_get_no_second_one(
+    full_rig: Rig, make_site: MakeSite
+) -> None:
+    """The node was asked for by notebook, whose pods have got dev's room before it came."""
+    site = make_site(check_interval_seconds=4)
+    site.seconds(60)
+    come(full_rig)
+    site.dnm("run")
+    assert conversions(site) == 1
+    site.run_until(lambda: full_rig.running("notebook") == COMING, "YuniKorn preempts", 120)
+    site.run_until(lambda: all_run(full_rig), "every pod runs", 120)
+    site.seconds(0)
+    assert_at_rest(full_rig, site)
+    end(full_rig, site)
