@@ -65,7 +65,7 @@ class Server:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=self.environment,
+                env=self.environment, start_new_session=True,  # Ctrl-C is for the rig
             )  # fmt: skip
         self.wait_ready()
 
