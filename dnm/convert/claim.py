@@ -17,7 +17,6 @@ from dnm.convert.conversion import NodeConversion, NotClaimed
 from dnm.convert.select import is_own_reservation
 from dnm.convert.settings import Settings
 from dnm.model.errors import SlurmError
-from dnm.model.fault_points import fault_point
 from dnm.slurm.client import SlurmOutcomeUnknown, SlurmRefused
 from dnm.slurm.text import Reservation, SlurmNode
 
@@ -277,8 +276,7 @@ def _our_turn(conversion: NodeConversion) -> Iterator[None]:
             )
         conversion.wait(conversion.settings.poll_seconds)
     try:
-        with fault_point("convert.turn"):
-            yield
+        yield
     finally:
         with suppress(SlurmError):  # it is over in a minute
             if _has_turn(conversion):

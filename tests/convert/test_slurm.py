@@ -322,7 +322,7 @@ def test_a_turn_that_nobody_ends_is_over_after_its_minute(site: SlurmSite, tmp_p
     lend_as_the_script_before(site, ("a001", "a002"))
     other = SlurmSite(lab, site.sandbox, tmp_path / "other", slurm_patience_seconds=240)
     arguments = ("--set", "batch", "--node-name")
-    killed = site.run(*arguments, "a001", DNM_FAULT="convert.turn:before:kill")
+    killed = site.run(*arguments, "a001", DNM_FAULT="slurm.update_reservation:before:kill")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert any(one.name == "k8s_turn" for one in lab.client.read_reservations())
     for made, node in ((other, "a002"), (site, "a001")):
