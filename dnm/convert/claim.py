@@ -9,13 +9,13 @@ Undone is only what carries our mark, and only by looking first.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from dnm.convert.conversion import NodeConversion, NotClaimed
 from dnm.convert.select import is_own_reservation
 from dnm.convert.settings import Settings
+from dnm.convert.turn import has_turn, our_turn
 from dnm.model.errors import SlurmError
 from dnm.slurm.client import SlurmOutcomeUnknown, SlurmRefused
 from dnm.slurm.text import Reservation, SlurmNode
@@ -248,51 +248,8 @@ def release(conversion: NodeConversion) -> None:
     is left of it."""
     if all(len(one.nodes) == 1 for one in own_reservations(conversion)):
         return _release(conversion)
-    with _our_turn(conversion):
+    with our_turn(conversion):
         _release(conversion)
-
-
-def _turn(conversion: NodeConversion) -> str:
-    """The name of a reservation that only whoever's turn it is has; no node's name has a `_`."""
-    return f"{conversion.settings.res_name}_turn"
-
-
-def _has_turn(conversion: NodeConversion) -> bool:
-    name, node = _turn(conversion), conversion.node
-    found = conversion.slurm.read_reservations()
-    return any(one.name == name and one.nodes == (node,) for one in found)
-
-
-@contextmanager
-def _our_turn(conversion: NodeConversion) -> Iterator[None]:
-    """Slurm gives a reservation's name once, whoever asks for it. It ends by itself, should we."""
-    name = _turn(conversion)
-    deadline = time.monotonic() + conversion.settings.slurm_patience_seconds.total_seconds()
-    while not _takes_turn(conversion, name):
-        if time.monotonic() > deadline:
-            raise SlurmError(
-                f"another conversion is still taking the shared reservation of {conversion.node} "
-                f"apart (reservation {name}): repeat"
-            )
-        conversion.wait(conversion.settings.poll_seconds)
-    try:
-        yield
-    finally:
-        with suppress(SlurmError):  # it is over in a minute
-            if _has_turn(conversion):
-                conversion.slurm.delete_reservation(name)
-
-
-def _takes_turn(conversion: NodeConversion, name: str) -> bool:
-    try:
-        conversion.slurm.take_turn(name, conversion.node)
-    except SlurmRefused as error:
-        if "Duplicate" not in error.answer:
-            raise
-        return False
-    except SlurmOutcomeUnknown:  # if it was made for us, it is over in a minute
-        return False
-    return True
 
 
 def _release(conversion: NodeConversion) -> None:
@@ -352,6 +309,6 @@ def _split(conversion: NodeConversion, shared: Reservation) -> None:
             f"somebody added to the reservation {shared.name} meanwhile: stop the script that uses "
             "it, then repeat"
         )
-    if not _has_turn(conversion):
+    if not has_turn(conversion):
         raise SlurmError(f"taking the reservation {shared.name} apart took too long: repeat")
     _delete(conversion, shared.name)
