@@ -42,6 +42,7 @@ def the_lab(programs: Path | None = None) -> SlurmLab:
     """Started at the first use and stopped at the end of the process; one for each Slurm."""
     directory = Path(tempfile.mkdtemp(prefix="dnm-slurm-"))
     lab = SlurmLab(directory, NODES, programs=programs)
+    lab.patience = 5
     atexit.register(end_with_us(directory))
     lab.start()
     return lab
@@ -77,7 +78,8 @@ def put_back(lab: SlurmLab) -> None:
     if jobs := sorted({job.id for job in lab.client.read_jobs()}):
         lab.run("scancel", *jobs)
     for reservation in lab.client.read_reservations():
-        lab.run("scontrol", "delete", f"ReservationName={reservation.name}")
+        with suppress(SlurmError):  # its time may just have run out
+            lab.run("scontrol", "delete", f"ReservationName={reservation.name}")
     for node in lab.read_nodes():
         if not lab.has_slurmd(node.name):
             lab.start_slurmd(node.name)

@@ -97,6 +97,7 @@ class SlurmLab:
         self.nodes = tuple(nodes)
         self.more = more  # further lines of slurm.conf
         self.programs = programs
+        self.patience = 1  # so many times as long is waited for everything
 
     @property
     def environ(self) -> dict[str, str]:
@@ -243,7 +244,7 @@ class SlurmLab:
             return
         with suppress(ProcessLookupError):
             os.kill(pid, sent)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 10 * self.patience
         while self._process(name) is not None:
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
@@ -278,7 +279,7 @@ class SlurmLab:
 
     def wait_for(self, is_so: Callable[[], bool], seconds: float) -> None:
         """Raises SlurmError with the end of slurmctld's log when it does not come true."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * self.patience
         while not is_so():
             if time.monotonic() > deadline:
                 raise SlurmError(f"the lab did not get there in {seconds} s:\n{self._log_end()}")

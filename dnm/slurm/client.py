@@ -30,7 +30,7 @@ from dnm.slurm.text import (
 )
 
 COMMAND_TIMEOUT = timedelta(seconds=30)
-PING_TIMEOUT = timedelta(seconds=5)
+PING_TIMEOUT = timedelta(seconds=10)
 _SEARCH_PATH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin:/sbin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # What Slurm's library (22.05, 24.11 and 26.05) and the kernel's sockets say of a lost connection.
@@ -214,14 +214,14 @@ class SlurmClient:
         if answer.returncode:
             sentence = _sentence_of(answer)
             message = f"'{' '.join(command[:6])}' failed: {sentence}; nothing is done"
-            raise SlurmError(message) if _AWAY.search(sentence) else SlurmRefused(message, sentence)
+            raise SlurmError(message) if _is_away(answer) else SlurmRefused(message, sentence)
         return answer.stdout
 
     def _change(self, point: str, command: Sequence[str]) -> None:
         answer = self._run(point, command, self.timeout)
         if answer.returncode:
             sentence = _sentence_of(answer)
-            if _AWAY.search(sentence):
+            if _is_away(answer):
                 raise SlurmOutcomeUnknown(f"'{' '.join(command)}': {sentence}")
             raise SlurmRefused(f"'{' '.join(command)}' was refused: {sentence}", sentence)
 
@@ -253,6 +253,12 @@ class SlurmClient:
             ) from error
         except OSError as error:
             raise SlurmError(f"{program} can't be run ({error.strerror})") from error
+
+
+def _is_away(answer: subprocess.CompletedProcess[str]) -> bool:
+    """Returns whether the controller went away during the command. Some clients are then ended by
+    SIGPIPE, without a word (26.05)."""
+    return answer.returncode < 0 or bool(_AWAY.search(_sentence_of(answer)))
 
 
 def _sentence_of(answer: subprocess.CompletedProcess[str]) -> str:
