@@ -1,6 +1,6 @@
 #!/bin/sh
-# Debian's packages that the tests use: a real Slurm and munge, debootstrap for a newer one, kubectl
-# and shellcheck.
+# Debian's packages that the tests use: a real Slurm and munge, debootstrap for a newer one, kubectl,
+# shellcheck, and Prometheus' promtool.
 # Installed where they are missing and this is root; otherwise the command to run is shown.
 set -eu
 missing=""
@@ -16,6 +16,7 @@ need shellcheck shellcheck
 need curl curl
 need openssl openssl
 need ip iproute2
+need promtool prometheus
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "make test needs:$missing" >&2

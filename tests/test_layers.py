@@ -79,9 +79,15 @@ HOUSE: dict[str, Rule] = {
     "demand": _rule("model", EVERYTHING),
     "sizing": _rule("model demand", EVERYTHING),
     "plan": _rule(f"model demand sizing {PURE_QUEUES}", EVERYTHING),
-    "run": _rule("model config kube converter queues demand sizing plan", SCREEN | TEXT),
+    "record": _rule(
+        "model",
+        EVERYTHING,
+        history_file=frozenset({"os", "pathlib"}),
+        textfile=frozenset({"os", "pathlib"}),
+    ),
+    "run": _rule("model config kube converter queues demand sizing plan record", SCREEN | TEXT),
     "cli": _rule(
-        "model config kube converter queues demand sizing plan run convert.settings "
+        "model config kube converter queues demand sizing plan record run convert.settings "
         "demo.workshop demo.slurm_workshop sandbox.commands",
         frozenset(),
     ),
@@ -158,6 +164,7 @@ PLANTED = [
     pytest.param("plan", "from dnm.queues.yunikorn_rest import YunikornClient", id="plan-rest"),
     pytest.param("plan", "from dnm.slurm import text", id="plan-slurm"),
     pytest.param("plan", "import configparser", id="plan-ini"),
+    pytest.param("record", "from dnm.plan import planner", id="record-plan"),
     pytest.param("run", "from dnm.cli import report", id="run-cli"),
     pytest.param("run", "import rich", id="run-screen"),
     pytest.param("cli", "from dnm.sandbox.store import Store", id="cli-sandbox"),

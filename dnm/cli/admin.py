@@ -4,16 +4,20 @@ which it waits, and says what it did; the next run acts on it."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 
+from dnm.cli.logs import log_deed
+from dnm.cli.person import a_deed
 from dnm.cli.queue_verbs import rebase_queues
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
+from dnm.model.history import Deed
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Pause, Phase, Registry
 from dnm.model.value import Resources
@@ -28,7 +32,7 @@ from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.planning import connect
 from dnm.run.registry import load_registry
-from dnm.run.runner import change_registry, run_lock
+from dnm.run.runner import change_registry, note_deed, run_lock
 from dnm.run.snapshot import take_snapshot
 
 V = TypeVar("V")
@@ -38,8 +42,11 @@ def _say_wait() -> None:
     print("a run is at work: waits for it to end, Ctrl-C gives up", file=sys.stderr, flush=True)
 
 
-def _change(config: Config, change: Callable[[Registry], Registry]) -> bool:
-    return change_registry(config, change, _say_wait)
+def _change(config: Config, change: Callable[[Registry], Registry], deed: Deed) -> bool:
+    changed = change_registry(config, change, _say_wait, deed)
+    if changed:
+        log_deed(deed, config.instance_id)
+    return changed
 
 
 class NotKnownError(DnmError):
@@ -53,38 +60,40 @@ def pause(config: Config, length: timedelta | None, reason: str) -> str:
     now = datetime.now(UTC)
     until = now + length if length else None
     paused = Pause(since=now, until=until, reason=reason)
-    _change(config, lambda registry: _with(registry, pause=paused))
+    deed = a_deed("pause", reason=reason, until=until.isoformat() if until else "")
+    _change(config, lambda registry: _with(registry, pause=paused), deed)
     return f"paused {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
 
 
-def resume(config: Config) -> str:
+def resume(config: Config, reason: str = "") -> str:
     """Takes the pause off."""
-    changed = _change(config, lambda registry: _with(registry, pause=None))
+    deed = a_deed("resume", reason=reason)
+    changed = _change(config, lambda registry: _with(registry, pause=None), deed)
     return "conversions and reversions go on" if changed else "dnm was not paused"
 
 
-def hold(config: Config, node: str) -> str:
+def hold(config: Config, node: str, reason: str = "") -> str:
     """Keeps a lent node from going back, however idle it is."""
 
     def change(registry: Registry) -> Registry:
         _known(registry, node)
         return _with(registry, held=tuple(sorted({*registry.held, node})))
 
-    changed = _change(config, change)
+    changed = _change(config, change, a_deed("hold", node, reason))
     return f"{node} is held until `dnm unhold {node}`" if changed else f"{node} was held already"
 
 
-def unhold(config: Config, node: str) -> str:
+def unhold(config: Config, node: str, reason: str = "") -> str:
     """Lets a held node go back when it is idle."""
 
     def change(registry: Registry) -> Registry:
         return _with(registry, held=tuple(name for name in registry.held if name != node))
 
-    changed = _change(config, change)
+    changed = _change(config, change, a_deed("unhold", node, reason))
     return f"{node} is not held any more" if changed else f"{node} was not held"
 
 
-def reset(config: Config, name: str) -> str:
+def reset(config: Config, name: str, reason: str = "") -> str:
     """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
     to give it back again."""
     answer = ""
@@ -110,7 +119,8 @@ def reset(config: Config, name: str) -> str:
             f"{name!r} is no lent node, monitored queue or node type; known are {', '.join(known)}"
         )
 
-    _change(config, change)
+    meant = name.lower() if name.lower() in config.queues else name
+    _change(config, change, a_deed("reset", meant, reason))
     return answer
 
 
@@ -127,7 +137,7 @@ def _returning_again(registry: Registry, name: str) -> Registry:
     return _with(registry, nodes={**registry.nodes, name: again})
 
 
-def forget(config: Config, node: str, is_sure: Callable[[str], bool]) -> str:
+def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: str = "") -> str:
     """Takes a node out of the registry, which a person has found to be back in Slurm."""
 
     def change(registry: Registry) -> Registry:
@@ -141,7 +151,7 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool]) -> str:
         "the next run records it again.)"
     ):
         return f"{node} stays as it is"
-    _change(config, change)
+    _change(config, change, a_deed("forget", node, reason))
     return f"{node} is forgotten; the next run takes its part out of the queue"
 
 
@@ -169,8 +179,12 @@ def rebase(
     queues: Sequence[str],
     forgotten: str,
     is_sure: Callable[[str], bool],
+    reason: str = "",
 ) -> int:
     """Writes down, under the lock, what a person says of the limits, with the nodes that serve."""
+    deed = a_deed(
+        "rebase", ", ".join(queues), reason, reading=reading, forgotten_instance=forgotten
+    )
     kube, place, yunikorn = queue_edges(config)
     chosen = Reading(reading) if reading else None
     paths = [queue.lower() for queue in queues]
@@ -181,7 +195,16 @@ def rebase(
         wants = queue_wants(config, registry, nodes)
         return rebase_document(read_document(source), wants, chosen, paths, forgotten)
 
-    return rebase_queues(kube, place, change, is_sure, run_lock(config, _say_wait), yunikorn)
+    return rebase_queues(kube, place, change, is_sure, _locked_and_told(config, deed), yunikorn)
+
+
+@contextmanager
+def _locked_and_told(config: Config, deed: Deed) -> Iterator[None]:
+    """The lock, for a deed that changes more than the registry: told before it is done."""
+    with run_lock(config, _say_wait):
+        note_deed(config, deed)
+        log_deed(deed, config.instance_id)
+        yield
 
 
 def _known(registry: Registry, node: str) -> None:

@@ -16,8 +16,11 @@ from dnm.cli.load_app import load_app
 from dnm.cli.options import (
     ConfigOption,
     ConsoleOption,
+    HistoryOutput,
     Output,
     OutputOption,
+    ReasonOption,
+    StatusOutput,
     load_named_config,
 )
 from dnm.cli.queues_app import queues_app
@@ -68,7 +71,7 @@ def run(
     if dry_run:
         plan(config_path, output)
     config = load_named_config(config_path)
-    from dnm.cli.logs import StopSignals, log_findings, set_up_logging
+    from dnm.cli.logs import StopSignals, log_findings, log_told, set_up_logging
 
     set_up_logging(log_console or config.log_console or bool(os.environ.get("DNM_LOG_CONSOLE")))
     signals = StopSignals()
@@ -77,7 +80,8 @@ def run(
     from dnm.run.runner import run_pass
 
     result = run_pass(config, os.environ, lambda: signals.came)
-    log_findings(result.plan)
+    log_told(result.outcome.told if result.outcome else ())
+    log_findings(result)
     if output is Output.json:
         print_json(run_document(result))
     else:
@@ -104,7 +108,9 @@ def plan(config_path: ConfigOption = None, output: OutputOption = Output.text) -
 @app.command()
 def status(
     config_path: ConfigOption = None,
-    output: OutputOption = Output.text,
+    output: Annotated[
+        StatusOutput, typer.Option("--output", "-o", help="text, json or prometheus.")
+    ] = StatusOutput.text,
     live: Annotated[bool, typer.Option("--live", help="Ask the cluster too.")] = False,
 ) -> None:
     """Show lent nodes, queues, brakes and the last run."""
@@ -120,8 +126,13 @@ def status(
         registry, exit_code, errors = live_registry(config, os.environ)
     else:
         registry, exit_code, errors = load_registry(config, now), int(ExitCode.OK), ()
+    if output is StatusOutput.prometheus:
+        from dnm.run.publish import metrics_text, recorded_times
+
+        sys.stdout.write(metrics_text(config, registry, now, recorded_times(config, registry)))
+        raise typer.Exit(exit_code)
     document = status_document(config, registry, now, errors)
-    if output is Output.json:
+    if output is StatusOutput.json:
         print_json(document)
     else:
         print_status(document, now)
@@ -165,7 +176,7 @@ def pause(
     minutes: Annotated[
         float | None, typer.Option("--for", help="Minutes; else until resumed.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Shown by status.")] = "",
+    reason: Annotated[str, typer.Option(help="Shown by status; kept in the history.")] = "",
 ) -> None:
     """Stop conversions and reversions for a while."""
     from dnm.cli import admin
@@ -177,31 +188,31 @@ def pause(
 
 
 @app.command()
-def resume(config_path: ConfigOption = None) -> None:
+def resume(config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
     """End the pause."""
     from dnm.cli import admin
 
-    print(admin.resume(load_named_config(config_path)))
+    print(admin.resume(load_named_config(config_path), reason))
 
 
 @app.command()
-def hold(node: str, config_path: ConfigOption = None) -> None:
+def hold(node: str, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
     """Keep a lent node, however idle it is."""
     from dnm.cli import admin
 
-    print(admin.hold(load_named_config(config_path), node))
+    print(admin.hold(load_named_config(config_path), node, reason))
 
 
 @app.command()
-def unhold(node: str, config_path: ConfigOption = None) -> None:
+def unhold(node: str, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
     """Let a held node go back again."""
     from dnm.cli import admin
 
-    print(admin.unhold(load_named_config(config_path), node))
+    print(admin.unhold(load_named_config(config_path), node, reason))
 
 
 @app.command()
-def reset(name: str, config_path: ConfigOption = None) -> None:
+def reset(name: str, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
     """Reset a breaker, a back-off or a failed node.
 
     NAME is a queue (closes its breaker), a node type (ends its back-off), or a failed node (tries
@@ -209,7 +220,7 @@ def reset(name: str, config_path: ConfigOption = None) -> None:
     """
     from dnm.cli import admin
 
-    print(admin.reset(load_named_config(config_path), name))
+    print(admin.reset(load_named_config(config_path), name, reason))
 
 
 @app.command()
@@ -217,13 +228,47 @@ def forget(
     node: str,
     config_path: ConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    reason: ReasonOption = "",
 ) -> None:
     """Drop a node that a person has returned to Slurm."""
     from dnm.cli import admin
 
-    print(
-        admin.forget(load_named_config(config_path), node, lambda text: yes or typer.confirm(text))
+    config = load_named_config(config_path)
+    print(admin.forget(config, node, lambda text: yes or typer.confirm(text), reason))
+
+
+@app.command()
+def history(
+    about: Annotated[
+        str, typer.Argument(help="A node, a queue, a node type or a request; none: all.")
+    ] = "",
+    since: Annotated[str, typer.Option(help="90m, 36h, 7d, or a time in UTC.")] = "7d",
+    until: Annotated[str, typer.Option(help="The same.")] = "",
+    kind: Annotated[str, typer.Option(help="Only these, by commas: node, queue, verb, ….")] = "",
+    config_path: ConfigOption = None,
+    output: Annotated[
+        HistoryOutput, typer.Option("--output", "-o", help="text, json or csv.")
+    ] = HistoryOutput.text,
+) -> None:
+    """Show what happened, and why; newest last."""
+    from dnm.cli.history import show_history
+
+    raise typer.Exit(
+        show_history(load_named_config(config_path), about, (since, until), kind, output.value)
     )
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(help="A lent node, a queue, or NAMESPACE/POD.")],
+    config_path: ConfigOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Say what is decided of a node, a queue or a pod, why, and what would change it."""
+    from dnm.cli.explain import explain_name
+
+    config = load_named_config(config_path)
+    raise typer.Exit(explain_name(config, os.environ, name, output is Output.json))
 
 
 @app.command("demo")

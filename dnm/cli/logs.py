@@ -7,10 +7,15 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dnm.model.plan import Plan
+from dnm.record.log_lines import log_line
 
-IDENT = "dynamic-node-manager"
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dnm.model.history import Deed, HistoryLine
+    from dnm.model.plan import Pass
+
+IDENT = f"dynamic-node-manager[{os.getpid()}]"
 _SYSLOG = "/dev/log"
 
 
@@ -35,14 +40,37 @@ def set_up_logging(to_console: bool) -> None:
         logger.addHandler(logging.NullHandler())
 
 
-def log_findings(plan: Plan) -> None:
-    """Logs what was found, beside what was done: nobody searches the mail of cron."""
+def log_findings(result: Pass) -> None:
+    """Logs what was found, beside what was done: nobody searches the mail of cron. Errors of
+    actions are logged as they come; one that lasts is not logged in every run."""
     import logging
 
-    for note in plan.notes:
+    for note in result.plan.news:
         logging.getLogger("dnm").info("note=%r", note)
-    for error in plan.errors:
-        logging.getLogger("dnm").error("error=%r", error)
+    outcome = result.outcome
+    for error in outcome.said if outcome else result.plan.errors:
+        if outcome is None or error not in outcome.errors:
+            logging.getLogger("dnm").error("error=%r", error)
+
+
+def log_told(told: Iterable[HistoryLine]) -> None:
+    """Logs what has happened, a line each, as the history tells it."""
+    import logging
+
+    for line in told:
+        if text := log_line(line):
+            logging.getLogger("dnm").info("%s", text)
+
+
+def log_deed(deed: Deed, instance: str) -> None:
+    """Logs a person's verb as runs log their actions."""
+    import logging
+
+    set_up_logging(to_console=False)
+    logging.getLogger("dnm").info(
+        "action=%s object=%s who=%r host=%r reason=%r instance=%s",
+        deed.verb, deed.object or "-", deed.who, deed.host, deed.reason, instance,
+    )  # fmt: skip
 
 
 class StopSignals:

@@ -20,11 +20,28 @@ class Output(StrEnum):
     json = "json"
 
 
+class StatusOutput(StrEnum):
+    """How `dnm status` prints."""
+
+    text = "text"
+    json = "json"
+    prometheus = "prometheus"
+
+
+class HistoryOutput(StrEnum):
+    """How `dnm history` prints."""
+
+    text = "text"
+    json = "json"
+    csv = "csv"
+
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="The ini file; else $DNM_CONFIG, else the one in /etc."),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text or json.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
 ConsoleOption = Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")]
 
 

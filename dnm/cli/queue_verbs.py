@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dnm.cli.output import amounts, print_json
-from dnm.model.cluster import QueueLimits
 from dnm.model.errors import ExitCode, QueueError, YunikornError
 from dnm.model.printable import columns, printable, terminal_width
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.queue_path import known_lineage
 from dnm.model.value import Resources
+from dnm.plan.decisions import headroom
 from dnm.queues.decode import RuleViolation
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.files import Judgement, judge_file, judge_text
@@ -183,19 +182,6 @@ def _queue_rows(
                 if path in section.queues
             },
         }
-
-
-def headroom(
-    queues: Mapping[str, QueueLimits], used: Mapping[str, Resources], path: str
-) -> dict[str, int]:
-    """What a queue may still use of each resource that it or a queue above it limits; root's size
-    is the cluster's and not among them."""
-    room: dict[str, int] = {}
-    for above in known_lineage(path, queues):
-        for resource, amount in queues[above].max.items():
-            rest = max(amount - used.get(above, {}).get(resource, 0), 0)
-            room[resource] = min(rest, room.get(resource, rest))
-    return room
 
 
 def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[list[str]]:

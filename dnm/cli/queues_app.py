@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from dnm.cli.options import ConfigOption, Output, OutputOption, load_named_config, sub_app
+from dnm.cli.options import (
+    ConfigOption,
+    Output,
+    OutputOption,
+    ReasonOption,
+    load_named_config,
+    sub_app,
+)
 
 queues_app = sub_app("Look at, check and mend the queue document.")
 
@@ -60,6 +67,7 @@ def queues_rebase(
     ] = "",
     config_path: ConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    reason: ReasonOption = "",
 ) -> None:
     """Answer dnm's question about limits that it can't explain; shows first what comes of it.
 
@@ -74,6 +82,11 @@ def queues_rebase(
     config = load_named_config(config_path)
     raise typer.Exit(
         admin.rebase(
-            config, reading, queue or [], forget_instance, lambda text: yes or typer.confirm(text)
+            config,
+            reading,
+            queue or [],
+            forget_instance,
+            lambda text: yes or typer.confirm(text),
+            reason,
         )
     )

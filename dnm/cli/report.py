@@ -118,18 +118,21 @@ def run_document(result: Pass) -> dict[str, Any]:
 
 
 def print_run(result: Pass) -> None:
-    """Prints a line per action and a summary; nothing when nothing changed and nobody watches. Of a
-    run that could do nothing it prints the errors: a line a minute while the cluster is away."""
+    """Prints a line per action and a summary; nothing when nothing changed and nobody watches. Of
+    errors it prints those that are news, or all of them where somebody watches."""
     outcome = result.outcome
     actions = outcome.actions if outcome else ()
     errors = [*result.plan.errors, *(outcome.errors if outcome else ())]
-    if not (actions or errors or sys.stdout.isatty()):
+    shown, notes = errors, result.plan.notes
+    if outcome is not None and not sys.stdout.isatty():
+        shown, notes = list(outcome.said), result.plan.news
+    if not (actions or shown or sys.stdout.isatty()):
         return
     for line in actions:
         print(printable(line))
-    for note in result.plan.notes:
+    for note in notes:
         print(f"note: {printable(note)}")
-    for error in errors:
+    for error in shown:
         print(f"error: {printable(error)}", file=sys.stderr)
     if actions or sys.stdout.isatty():
         registry = outcome.registry if outcome else result.plan.registry

@@ -68,6 +68,8 @@ SETTINGS: Keys = {
     "breaker_strikes": ("breaker_strikes", values.whole_number(1, 1_000)),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
     "yunikorn_url": ("yunikorn_url", values.url),
+    "metrics_file": ("metrics_file", path_text),
+    "history_days": ("history_keep", values.days(0, 36_500)),
 }
 
 # [namespace:NAME] -> NamespacePolicy
@@ -137,6 +139,7 @@ MAY_BE_EMPTY: Mapping[str, Any] = dict.fromkeys(
         "slurm_reservation_name",
         "allowed_queue_prefixes",
         "yunikorn_url",
+        "metrics_file",
     )
 )
 NODE_CONVERT_MAY_BE_EMPTY: Mapping[str, Any] = {

@@ -64,6 +64,15 @@ def seconds(least: float, most: int) -> Callable[[str], timedelta]:
     return parse
 
 
+def days(least: int, most: int) -> Callable[[str], timedelta]:
+    """A parser of durations in whole days."""
+
+    def parse(text: str) -> timedelta:
+        return timedelta(days=whole_number(least, most)(text))
+
+    return parse
+
+
 def share(text: str) -> float:
     """More than 0, at most 1."""
     if not re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text) or not text:

@@ -24,7 +24,7 @@ from dnm.model.value import Resources, Unreadable, Value
 Volumes: TypeAlias = tuple[tuple[NodeSelectorTerm, ...], ...]
 """Node affinities of bound volumes, all of which must hold."""
 
-_SAMPLE = 3  # names kept of a group
+_SAMPLE = 10  # names kept of a group
 
 
 def text_time(instant: datetime) -> str:

@@ -101,6 +101,8 @@ class Config(Value):
     instance_id: str = "prod"
     allowed_queue_prefixes: tuple[str, ...] = ()  # lower case; empty: every queue
     slurm_reservation_name: str = ""
+    metrics_file: Path | None = None
+    history_keep: timedelta = timedelta(days=400)  # zero: no history
 
     @property
     def lock_path(self) -> Path:

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, PodList, YunikornView
+from dnm.model.history import Decision, HistoryLine
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, QueueStatus, Registry
 from dnm.model.value import Unreadable, Value
@@ -165,19 +166,25 @@ class Plan(Value):
     nodes: tuple[NodeVerdict, ...] = ()
     queues: tuple[QueueVerdict, ...] = ()
     notes: tuple[str, ...] = ()  # reported, not failed: a re-applied manifest, a floor
+    news: tuple[str, ...] = ()  # those of the notes that the last run did not have
     errors: tuple[str, ...] = ()  # reads that failed, questions that wait for a person
     status: dict[str, QueueStatus] = {}  # by monitored queue, as the run leaves it
     seen: dict[str, QueueStatus] = {}  # as it is before that
+    decisions: dict[str, Decision] = {}  # by monitored queue: the numbers behind its verdict
     diff: str = ""  # of the queue document, unified
     needs_person: bool = False
+    run: str = ""  # which run this is: when it looked
 
 
 class Outcome(Value):
-    """What the actuator did, a line each, and what it could not do."""
+    """What the actuator did, a line each, and what it could not do; `told`: the lines of history
+    that the run has written; `said`: what of all errors is news."""
 
     registry: Registry
     actions: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    told: tuple[HistoryLine, ...] = ()
+    said: tuple[str, ...] = ()
 
 
 class Pass(Value):

@@ -8,6 +8,7 @@ from enum import Enum
 import msgspec
 
 from dnm.model.cluster import Mark
+from dnm.model.history import Memory
 from dnm.model.value import Value
 
 
@@ -120,6 +121,7 @@ class QueueStatus(Value):
     verdict: str
     reason: str
     is_judged: bool = True  # False: no run could tell yet what of the limit is lent
+    code: str = ""  # of the reason
 
 
 class RunRecord(Value):
@@ -130,10 +132,12 @@ class RunRecord(Value):
     acted_at: datetime | None = None
     actions: tuple[str, ...] = ()  # of the last run that did something, at `acted_at`
     errors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     queues: dict[str, QueueStatus] = {}
     nodes: dict[str, str] = {}  # lent node -> sentence
     pods_seen: int = 0  # unfinished ones, rounded down to a power of ten; below 1,000: 0
     pods_doubted_since: datetime | None = None  # an empty list after `pods_seen`
+    succeeded_at: datetime | None = None  # when a run last did, before those that failed since
 
 
 class Registry(Value):
@@ -150,6 +154,7 @@ class Registry(Value):
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
     last_run: RunRecord = RunRecord()
+    memory: Memory = Memory()
 
     def nodes_of(self, instance: str, *phases: Phase) -> dict[str, LentNode]:
         """The nodes of an instance that are in one of these phases, sorted by name."""

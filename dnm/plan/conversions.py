@@ -22,13 +22,15 @@ from dnm.sizing.sizing import size_queues
 
 
 class Converted(Value):
-    """`verdicts` by monitored queue. `requests`: the new ones, which `registry` holds already."""
+    """`verdicts` by monitored queue. `requests`: the new ones, which `registry` holds already.
+    `sizing` None: nothing is known of any queue."""
 
     returned: Returned
     registry: Registry
     verdicts: Mapping[str, QueueVerdict]
     requests: tuple[ConversionRequest, ...] = ()
     errors: tuple[str, ...] = ()
+    sizing: Sizing | None = None
 
     @property
     def known(self) -> Known:
@@ -64,6 +66,7 @@ def plan_conversions(returned: Returned) -> Converted:
             for queue, one in obstacles.items()
             if one is not None and queue not in limits.limits
         ),
+        sizing=sizing,
     )
     return _start_all(start, sizing)
 

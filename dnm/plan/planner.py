@@ -21,12 +21,14 @@ from __future__ import annotations
 import msgspec
 
 from dnm.model.config import Config
+from dnm.model.history import run_name
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import advance
 from dnm.plan.conversions import Converted, plan_conversions
+from dnm.plan.decisions import list_decisions
 from dnm.plan.fences import plan_fences
 from dnm.plan.known import gather_known
 from dnm.plan.limits import plan_limits
@@ -37,13 +39,18 @@ from dnm.plan.status import queue_statuses, seen_statuses
 
 def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
     """What the facts make of the record, what the queues need, and the actions that follow."""
+    return fold_plan(decide(config, registry, snapshot))
+
+
+def decide(config: Config, registry: Registry, snapshot: Snapshot) -> Converted:
+    """The same, with all that it was decided from."""
     known = gather_known(config, registry, snapshot)
     advanced = advance(known)
     standing = judge_limits(advanced)
     fenced = plan_fences(standing)
     limits = plan_limits(fenced)
     returned = plan_returns(limits)
-    return fold_plan(plan_conversions(returned))
+    return plan_conversions(returned)
 
 
 def fold_plan(converted: Converted) -> Plan:
@@ -60,17 +67,20 @@ def fold_plan(converted: Converted) -> Plan:
         question,
     )
     status = queue_statuses(converted)
+    notes = (*advanced.notes, *(limits.edit.notes if limits.edit else ()))
     return Plan(
-        registry=_remembering(converted.registry, status),
+        registry=_remembering(converted.registry, status, notes),
         actions=tuple(list_actions(converted)),
         nodes=tuple(returned.verdicts[name] for name in sorted(returned.verdicts)),
         queues=tuple(converted.verdicts[queue] for queue in sorted(converted.verdicts)),
-        notes=(*advanced.notes, *(limits.edit.notes if limits.edit else ())),
+        notes=notes,
         errors=tuple(dict.fromkeys(filter(None, errors))),
         status=status,
         seen=seen_statuses(known),
+        decisions=list_decisions(converted, status),
         diff=limits.diff,
         needs_person=bool(question),
+        run=run_name(known.now),
     )
 
 
@@ -86,11 +96,13 @@ def _unread(snapshot: Snapshot) -> list[str]:
     return lines
 
 
-def _remembering(registry: Registry, status: dict[str, QueueStatus]) -> Registry:
+def _remembering(
+    registry: Registry, status: dict[str, QueueStatus], notes: tuple[str, ...]
+) -> Registry:
     """The record as it is saved before the first action. It remembers the queues from then on, so
     that a first run that is killed leaves a baseline behind."""
     return msgspec.structs.replace(
         registry,
         held=tuple(name for name in registry.held if name in registry.nodes),
-        last_run=msgspec.structs.replace(registry.last_run, queues=dict(status)),
+        last_run=msgspec.structs.replace(registry.last_run, queues=dict(status), notes=notes),
     )

@@ -26,6 +26,7 @@ def queue_statuses(converted: Converted) -> dict[str, QueueStatus]:
         statuses[queue] = msgspec.structs.replace(
             status,
             verdict=verdict.verdict.value if verdict else "",
+            code=verdict.reason.name if verdict else "",
             reason="; ".join(filter(None, [verdict.sentence if verdict else "", held or ""])),
         )
     return statuses
@@ -60,5 +61,6 @@ def _status(
         pending_pods=demand.pending_pods if demand else 0,
         verdict=last.verdict if last else "",
         reason=last.reason if last else "",
+        code=last.code if last else "",
         is_judged=numbers is not None or (last is not None and last.is_judged),
     )

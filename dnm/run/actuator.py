@@ -27,7 +27,6 @@ from dnm.model.plan import (
     MarkNode,
     Outcome,
     Plan,
-    Reason,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
@@ -39,12 +38,13 @@ from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import with_failure
 from dnm.plan.ended_calls import conversion_error, request_ended, return_ended, return_error
 from dnm.queues.edit import edit_source
+from dnm.record.tell import tell_change, tell_limits
+from dnm.record.transitions import Cause
 from dnm.run.registry import save_registry
 
 log = logging.getLogger("dnm")
 
 _TRIES = 3
-_NEWS = (Reason.JOINED, Reason.RETURNED, Reason.GONE, Reason.DEMAND_RETURNED)
 V = TypeVar("V", bound=Value)
 Clock: TypeAlias = Callable[[], datetime]
 
@@ -98,6 +98,7 @@ class Actuator:
         self.should_stop = should_stop
         self.clock = clock
         self.registry = Registry()
+        self.run = ""
         self.actions: list[str] = []
         self.errors: list[str] = []
         self.unmarked: set[str] = set()
@@ -106,11 +107,9 @@ class Actuator:
     def apply_plan(self, plan: Plan) -> Outcome:
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
         that could not be written down."""
-        self._save(plan.registry)
+        self.run = plan.run
+        self._replace_registry(plan.registry)  # tells already what the plan changes
         self.converter.read_earlier_output(_log_line)
-        for verdict in plan.nodes:
-            if verdict.reason in _NEWS:
-                log.info("node=%s %s=%r", verdict.node, verdict.verdict.value, verdict.sentence)
         for action in plan.actions:
             if self.should_stop():
                 self.errors.append("ended by a signal: the next run goes on from here")
@@ -139,6 +138,15 @@ class Actuator:
                 self._save(_replace(self.registry, requests=requests))
 
     def _save(self, registry: Registry) -> None:
+        """Every change from the plan on, told as it is saved."""
+        if registry != self.registry:
+            registry = tell_change(self.registry, registry, self._cause())
+        self._replace_registry(registry)
+
+    def _cause(self) -> Cause:
+        return Cause(now=self.clock(), run=self.run, instance=self.config.instance_id)
+
+    def _replace_registry(self, registry: Registry) -> None:
         save_registry(self.config.converted_nodes_path, registry)
         self.registry = registry
 
@@ -190,6 +198,9 @@ class Actuator:
                 self._done("action=write-ledger")
         for note in outcome.notes:
             log.info("note=%r", note)
+        if outcome.is_written:
+            told = tell_limits(self.registry, outcome.edit.changes, self._cause())
+            self._replace_registry(told)
 
     def _without_unmarked(self, wants: QueueWants) -> QueueWants:
         """A Node that could not be marked may be another's: it counts for no queue yet."""

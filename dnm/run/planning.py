@@ -13,10 +13,14 @@ from dnm.converter.node_convert import NodeConvert
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
-from dnm.model.plan import Outcome, Pass, Plan
+from dnm.model.history import run_name
+from dnm.model.plan import Outcome, Pass, Plan, Snapshot
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.planner import make_plan
+from dnm.plan.conversions import Converted
+from dnm.plan.planner import decide, make_plan
+from dnm.record.tell import tell_plan
+from dnm.record.transitions import Cause
 from dnm.run.registry import load_registry
 from dnm.run.snapshot import ConverterReader, KubeReader, nothing_readable, take_snapshot
 
@@ -39,7 +43,24 @@ def make_pass_plan(
     clock: Callable[[], datetime],
     connect: Callable[[Config, Mapping[str, str]], E],
 ) -> tuple[Plan, E | None]:
-    """Everything up to the plan; writes nothing anywhere. No edges: the cluster is out of reach."""
+    """Everything up to the plan, whose registry tells what it changes; writes nothing anywhere. No
+    edges: the cluster is out of reach."""
+    registry, facts, edges = _look(config, environ, clock, connect)
+    return _telling(config, registry, make_plan(config, registry, facts), facts), edges
+
+
+def decide_now(config: Config, environ: Mapping[str, str]) -> Converted:
+    """For `dnm explain`: what a run would decide now, with all that it decides it from."""
+    registry, facts, _ = _look(config, environ, wall_clock, connect)
+    return decide(config, registry, facts)
+
+
+def _look(
+    config: Config,
+    environ: Mapping[str, str],
+    clock: Callable[[], datetime],
+    connect: Callable[[Config, Mapping[str, str]], E],
+) -> tuple[Registry, Snapshot, E | None]:
     taken_at = clock()
     registry = load_registry(config, taken_at)
     edges: E | None = None
@@ -50,7 +71,22 @@ def make_pass_plan(
     except KubeError as error:
         why = Unreadable(what="the Kubernetes API", error=str(error))
         facts = nothing_readable(why, taken_at)
-    return make_plan(config, registry, facts), edges
+    return registry, facts, edges
+
+
+def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) -> Plan:
+    cause = Cause(
+        now=facts.taken_at,
+        run=run_name(facts.taken_at),
+        instance=config.instance_id,
+        nodes={verdict.node: verdict for verdict in plan.nodes},
+        decisions=plan.decisions,
+        notes=plan.notes,
+        errors=plan.errors,
+    )
+    known = registry.last_run.notes
+    plan = msgspec.structs.replace(plan, news=tuple(n for n in plan.notes if n not in known))
+    return tell_plan(registry, plan, cause, not isinstance(facts.queue_maps, Unreadable))
 
 
 def _find_converters(registry: Registry, converter: ConverterReader) -> Registry:

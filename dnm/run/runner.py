@@ -4,7 +4,7 @@ actions, which takes no lock and writes nothing anywhere."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,14 +13,22 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.errors import LockedError, RegistryError
+from dnm.model.errors import DnmError, LockedError, RegistryError
 from dnm.model.fault_points import fault_point
+from dnm.model.history import Deed, run_name
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.trust import check_trust
+from dnm.record.history_file import History
+from dnm.record.lasting import judge_errors
+from dnm.record.metrics import RunTimes
+from dnm.record.tell import tell_change, tell_deed, without_told
+from dnm.record.transitions import Cause
 from dnm.run import actuator, snapshot
 from dnm.run.actuator import Actuator, Clock
 from dnm.run.planning import connect, exit_code_of, make_pass_plan, wall_clock
+from dnm.run.publish import publish_failure, publish_run
+from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry, save_registry
 
 _LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside listening to its converters
@@ -83,15 +91,70 @@ def run_pass(
 ) -> Pass:
     """`dnm run`: the whole pass under the lock."""
     with run_lock(config):
-        _mark_begin(config)
-        plan, edges = make_pass_plan(config, environ, clock, connect)
-        outcome = Outcome(registry=plan.registry)
-        if edges is not None:
-            outcome = Actuator(config, *edges, should_stop, clock).apply_plan(plan)
-            edges[1].forget_output(outcome.registry.open_calls)
-        exit_code = exit_code_of(plan, outcome)
-        _record(config, plan, outcome, exit_code, clock())
-        return Pass(plan=plan, exit_code=exit_code, outcome=outcome)
+        began = clock()
+        try:
+            result, times = _locked_pass(config, environ, should_stop, clock, connect)
+        except DnmError as error:
+            publish_failure(config, error.exit_code, began)
+            raise
+        if result.outcome is not None:
+            publish_run(config, result.outcome.registry, times)
+        return result
+
+
+def _locked_pass(
+    config: Config,
+    environ: Mapping[str, str],
+    should_stop: Callable[[], bool],
+    clock: Clock,
+    connect: Connect,
+) -> tuple[Pass, RunTimes]:
+    ended_before = read_last_run(config).ended
+    _mark_begin(config)
+    moments = [clock()]
+    plan, edges = make_pass_plan(config, environ, clock, connect)
+    moments.append(clock())
+    outcome = Outcome(registry=plan.registry)
+    if edges is not None:
+        outcome = Actuator(config, *edges, should_stop, clock).apply_plan(plan)
+        edges[1].forget_output(outcome.registry.open_calls)
+    moments.append(clock())
+    outcome = _write_history(config, outcome, clock())
+    exit_code = exit_code_of(plan, outcome)
+    outcome = _record(config, plan, outcome, exit_code, (clock(), ended_before))
+    moments.append(clock())
+    return Pass(plan=plan, exit_code=exit_code, outcome=outcome), _run_times(outcome, moments)
+
+
+def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
+    """Of a run that looked and planned, acted, and recorded at these moments."""
+    parts = zip(("plan", "act", "record"), moments, moments[1:], strict=False)
+    run = outcome.registry.last_run
+    return RunTimes(
+        began=moments[0],
+        ended=moments[-1],
+        succeeded=moments[-1] if run.exit_code == 0 else run.succeeded_at,
+        parts={part: (end - begin).total_seconds() for part, begin, end in parts},
+    )
+
+
+def _write_history(config: Config, outcome: Outcome, now: datetime) -> Outcome:
+    """Writes what the registry tells; what can't be written is told again by the next run."""
+    untold = outcome.registry.memory.untold
+    try:
+        written = _history(config).append(untold, now)
+    except OSError as error:
+        trouble = (
+            f"the history {_history(config).path} can't be written ({error.strerror or error}): "
+            f"{len(untold)} lines wait; free space or mend the permissions of its directory"
+        )
+        return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
+    registry = without_told(outcome.registry, untold)
+    return msgspec.structs.replace(outcome, registry=registry, told=written)
+
+
+def _history(config: Config) -> History:
+    return History(config.converted_nodes_path, config.history_keep)
 
 
 def _mark_begin(config: Config) -> None:
@@ -111,40 +174,76 @@ def _set_time(point: str, path: Path, seconds: float | None = None) -> None:
 
 
 def _record(
-    config: Config, plan: Plan, outcome: Outcome, exit_code: int, ended_at: datetime
-) -> None:
-    """Saves what the run saw and did; where nothing changed only the file's time is new."""
+    config: Config,
+    plan: Plan,
+    outcome: Outcome,
+    exit_code: int,
+    ended: tuple[datetime, datetime | None],
+) -> Outcome:
+    """Saves what the run saw and did; where nothing changed only the file's time is new. `ended`:
+    when this run did, and the one before."""
     before = outcome.registry.last_run
+    failed_since = before.succeeded_at if before.exit_code else ended[1]
     record = RunRecord(
         exit_code=exit_code,
-        acted_at=ended_at if outcome.actions else before.acted_at,
+        acted_at=ended[0] if outcome.actions else before.acted_at,
         actions=outcome.actions or before.actions,
         errors=(*plan.errors, *outcome.errors),
+        notes=plan.notes,
         queues=dict(plan.status),
         nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
         pods_seen=before.pods_seen,
         pods_doubted_since=before.pods_doubted_since,
+        succeeded_at=failed_since if exit_code else None,
     )
-    registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record)
+    memory = outcome.registry.memory
+    errors = judge_errors(memory.lasting, record.errors, ended[0], config.check_interval)
+    memory = msgspec.structs.replace(memory, lasting=errors.lasting)
+    registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record, memory=memory)
     if not save_registry(config.converted_nodes_path, registry):
         _set_time("registry.time", config.converted_nodes_path)
+    return msgspec.structs.replace(outcome, registry=registry, said=errors.said)
 
 
 def change_registry(
     config: Config,
     change: Callable[[Registry], Registry],
     on_wait: Callable[[], None] | None = None,
+    deed: Deed | None = None,
 ) -> bool:
     """For the verbs of a person: changes the registry under the lock (`on_wait` as of run_lock) and
-    says whether it did. The file's time stays that of the end of the last run."""
-    path = config.converted_nodes_path
+    says whether it did; `deed` is what the history tells of it. The file's time stays that of the
+    end of the last run."""
     with run_lock(config, on_wait):
-        registry = load_registry(config, wall_clock())
+        now = wall_clock()
+        registry = load_registry(config, now)
         changed = change(registry)
         if changed == registry:
             return False
-        before = os.stat(path).st_mtime if path.exists() else None
-        is_saved = save_registry(path, changed)
-        if before is not None:
-            _set_time("registry.time", path, before)
-        return is_saved
+        if deed is None:
+            changed = tell_change(registry, changed, _cause_at(config, now))
+        else:
+            changed = tell_deed(registry, changed, deed, _cause_at(config, now))
+        return _save_told(config, changed, now)
+
+
+def note_deed(config: Config, deed: Deed) -> None:
+    """Tells of a verb that changes something else than the registry; the lock is held."""
+    now = wall_clock()
+    registry = load_registry(config, now)
+    _save_told(config, tell_deed(registry, registry, deed, _cause_at(config, now)), now)
+
+
+def _cause_at(config: Config, now: datetime) -> Cause:
+    return Cause(now=now, run=run_name(now), instance=config.instance_id)
+
+
+def _save_told(config: Config, registry: Registry, now: datetime) -> bool:
+    path = config.converted_nodes_path
+    before = os.stat(path).st_mtime if path.exists() else None
+    is_saved = save_registry(path, registry)
+    with suppress(OSError):  # the registry tells it until a run can write it
+        _history(config).append(registry.memory.untold, now)
+    if before is not None:
+        _set_time("registry.time", path, before)
+    return is_saved

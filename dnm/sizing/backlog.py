@@ -98,7 +98,7 @@ def _sort_out(
     schedulable: list[Schedulable] = []
     unschedulable: list[tuple[PendingGroup, str]] = []
     for group in groups:
-        reasons = [_why_no_help(group, expected) for expected in options]
+        reasons = [why_no_help(group, expected) for expected in options]
         useful = [number for number, why in enumerate(reasons) if not why]
         useful.sort(key=lambda number: options[number].pool.namespace != group.namespace)
         if useful:
@@ -109,7 +109,7 @@ def _sort_out(
     return tuple(schedulable), tuple(unschedulable)
 
 
-def _why_no_help(group: PendingGroup, expected: ExpectedNode) -> str:
+def why_no_help(group: PendingGroup, expected: ExpectedNode) -> str:
     """Says why an empty node of a type would not take one of the pods; empty if it would."""
     node_type = expected.pool.node_type
     refused = why_unfit(group.shape, group.volumes, expected.traits)

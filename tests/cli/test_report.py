@@ -97,9 +97,22 @@ def test_a_run_that_did_nothing_prints_nothing(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("", "")
 
 
+def test_an_error_that_lasts_is_not_mailed_in_every_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    registry = Registry()
+    plan = Plan(registry=registry, errors=("the API is away",), notes=("a floor",))
+    lasts = Pass(plan=plan, exit_code=1, outcome=Outcome(registry=registry))
+    print_run(lasts)
+    assert capsys.readouterr() == ("", "")
+    over = Outcome(registry=registry, said=("over, after 3 h 0 min: the API is away",))
+    print_run(Pass(plan=Plan(registry=registry), exit_code=0, outcome=over))
+    assert capsys.readouterr().err == "error: over, after 3 h 0 min: the API is away\n"
+
+
 def test_a_run_counts_its_actions_errors_and_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     registry = Registry(nodes={"a001": a_lent_node()}, requests=(a_request(count=3),))
-    outcome = Outcome(registry=registry, actions=("did it",), errors=("late",))
+    outcome = Outcome(registry=registry, actions=("did it",), errors=("late",), said=("late",))
     result = Pass(plan=Plan(registry=registry), exit_code=1, outcome=outcome)
     print_run(result)
     shown = capsys.readouterr()

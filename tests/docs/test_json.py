@@ -81,6 +81,7 @@ def shortened(value: Any) -> Any:
         return [shortened(one) for one in (value[-1:] if value and _is_object(value) else value)]
     if isinstance(value, str):
         value = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "2026-03-02T12:00:00Z", value)
+        value = re.sub(r"\d{8}T\d{6}\.\d+Z", "20260302T120000.000000Z", value)
         return re.sub(r"\d{8}T\d{12,}-1", "20260302T120000000000-1", value)
     return value
 

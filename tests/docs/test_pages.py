@@ -20,6 +20,7 @@ from dnm.demand.pending import NotCounted
 from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.plan import Reason
+from dnm.record.metrics import TABLE as METRICS
 from dnm.sandbox.client import ask
 from dnm.sandbox.cluster import Sandbox
 from tests.docs.pages import PAGES, ROOT, all_names, names_in, quoted, rows, section, without_code
@@ -174,7 +175,7 @@ def test_signposts_and_walks_are_there() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_key_and_name_of_the_code_exists(page: str) -> None:
     """`words_like_this` are keys of the ini or names of the code, `KEY = value` a key."""
-    known = KEYS | all_names() | json_keys()
+    known = KEYS | all_names() | json_keys() | {name for name, *_ in METRICS}
     for code in quoted(PAGES[page]):
         key, equals, _ = code.partition(" = ")
         if re.fullmatch(r"[a-z]+[a-z0-9]*(_[a-z0-9]+)+", key):
@@ -223,7 +224,7 @@ def test_the_stages_of_node_convert_are_told_in_order() -> None:
 
 def test_every_invariant_that_the_machine_asks_for_is_a_promise() -> None:
     promised = re.findall(r"^\| \*\*(.*?)\.\*\*", PAGES["docs/promises.md"], flags=re.M)
-    assert len(promised) == 8
+    assert len(promised) == 9
     for rule in RULES:
         told = {re.sub(r"\W+", "_", name.lower()) for name in promised}
         assert rule.__name__.removesuffix("s") in told, rule.__name__

@@ -301,7 +301,7 @@ class World:
 
     def digest(self) -> bytes:
         """Equal for worlds that go on alike. Left out is what no run reads: numbers of processes,
-        temporary paths, what the last run said of itself, the content of spare copies."""
+        temporary paths, what the last run said of itself, the history, what spare copies hold."""
         point = self.checkpoint()
         parts = [str(point.now).encode(), point.store, point.batch, point.arrivals]
         for name, content in sorted(point.files.items()):
@@ -311,11 +311,12 @@ class World:
 
 
 def _read_by_runs(name: str, content: bytes) -> bytes:
-    if name.endswith((".new", ".previous")):
+    if name.endswith((".new", ".previous", ".jsonl")):
         return b""
     if not name.endswith("converted_nodes.json"):
         return _PROCESS.sub(b"", content)
     document = json.loads(content)
+    document.pop("memory", None)
     for word in ("exit_code", "acted_at", "actions", "errors", "nodes"):
         document.get("last_run", {}).pop(word, None)
     return _PROCESS.sub(b"", json.dumps(document, indent=1).encode())

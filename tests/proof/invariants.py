@@ -12,6 +12,7 @@ from dnm.model.registry import Phase, Registry
 from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
+from tests.proof.told import check_told
 from tests.proof.world import World, lineage, read_limits
 
 if TYPE_CHECKING:
@@ -162,7 +163,17 @@ def exits(play: Play) -> Iterator[str]:
     yield from ()
 
 
-RULES = (cap, capacity, one_owner, unknown_means_no, ours_only, write_then_do, exits)
+def history(play: Play) -> Iterator[str]:
+    """What stands in a registry was told, line by line, whatever was struck."""
+    for host, _ in readable(play):
+        if not host.has_old_registry:
+            try:
+                check_told(host.path)
+            except AssertionError as error:
+                yield f"{host.instance}: {error}"
+
+
+RULES = (history, cap, capacity, one_owner, unknown_means_no, ours_only, write_then_do, exits)
 
 
 def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:

@@ -51,6 +51,9 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "kube.delete_node": "node-convert: convert/test_slurm.py",
     "kube.dress_node": "node-convert: convert/test_slurm.py",
     "kube.evict": "node-convert: convert/test_slurm.py",
+    "history.rotate": "once a month: record/test_history_file.py",
+    "metrics.": "where metrics_file is set: record/test_metrics.py",
+    "history.drop": "once in history_days: record/test_history_file.py",
     "converter.signal": "a converter that hangs: test_degrading.py",
     "converter.cut_output": "a converter that babbles: test_degrading.py",
 }
@@ -63,6 +66,7 @@ PARAMETERS = {"run.runner", "slurm.client"}
 UNMISSED = (
     "config.read", "registry.read", "journal.read", "kube.load_access",
     "converter.end", "hook.end", "hook.let_go", "registry.fsync", "journal.fsync", "convert.",
+    "history.fsync", "history.rotate", "history.drop", "metrics.rename",
 )  # fmt: skip
 
 _OS = frozenset((

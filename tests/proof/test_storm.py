@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tests.proof.harness import note_figures
-from tests.proof.storm.__main__ import OFF, Storm
+from tests.proof.storm.__main__ import play_storm
 
 SEED, RUNS = 4, 30
 
 
 def test_a_short_storm_breaks_nothing() -> None:
-    storm = Storm(SEED, OFF)
-    storm.play(RUNS, at_once=2, episode_runs=RUNS // 2)
-    assert not storm.broken, "\n\n".join(storm.broken)
-    assert storm.counts["runs"] > RUNS
-    blows = sum(count for name, count in storm.counts.items() if name.startswith("blow "))
-    note_figures(f"storm, seed {SEED}", runs=storm.counts["runs"], blows=blows)
+    counts, broken, _ = play_storm(SEED, RUNS, at_once=2, episode_runs=RUNS // 2)
+    assert not broken, "\n\n".join(broken)
+    assert counts["runs"] > RUNS
+    note_figures(f"storm, seed {SEED}", runs=counts["runs"], blows=sum(
+        count for name, count in counts.items() if name.startswith("blow ")
+    ))  # fmt: skip

@@ -6,13 +6,12 @@ import argparse
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,69 +41,39 @@ def play_episode(seed: int, number: int, runs: int, without: str, logs: Path) ->
     return result
 
 
-class Storm:
-    """What has come of the episodes so far."""
-
-    def __init__(self, seed: int, without: str) -> None:
-        self.seed, self.without = seed, without
-        self.logs = Path(tempfile.mkdtemp(prefix="dnm-storm-logs-"))
-        self.counts: Counter[str] = Counter()
-        self.broken: list[str] = []
-        self.longest, self.begun = 0.0, time.monotonic()
-
-    def play(self, runs: int, at_once: int, episode_runs: int = EPISODE_RUNS) -> None:
-        """Ends early on Ctrl-C; what was played until then counts."""
-        sizes = [min(episode_runs, runs - first) for first in range(0, runs, episode_runs)]
-        pool = ThreadPoolExecutor(at_once)
+def play_storm(
+    seed: int, runs: int, at_once: int, without: str = OFF, episode_runs: int = EPISODE_RUNS
+) -> tuple[Counter[str], list[str], float]:
+    """Counts, what broke, and the longest run in seconds."""
+    logs = Path(tempfile.mkdtemp(prefix="dnm-storm-logs-"))
+    counts: Counter[str] = Counter()
+    broken: list[str] = []
+    longest, begun = 0.0, time.monotonic()
+    sizes = [min(episode_runs, runs - first) for first in range(0, runs, episode_runs)]
+    with ThreadPoolExecutor(at_once) as pool:
         asked = [
-            pool.submit(play_episode, self.seed, number, size, self.without, self.logs)
+            pool.submit(play_episode, seed, number, size, without, logs)
             for number, size in enumerate(sizes)
         ]
-        try:
-            for done, one in enumerate(as_completed(asked), start=1):
-                self._take_up(one.result())
-                self._show(done, len(sizes))
-        except KeyboardInterrupt:
-            self.counts["interrupted"] += 1
-        finally:
-            pool.shutdown(cancel_futures=True)
-        if not self.broken:
-            shutil.rmtree(self.logs, ignore_errors=True)
-
-    def _take_up(self, result: dict[str, Any]) -> None:
-        self.counts.update(result["counts"])
-        self.counts["episodes"] += 1
-        self.longest = max(self.longest, result["longest"])
-        if result["broken"]:
-            number = result["number"]
-            log = self.logs / f"{self.seed}-{number}.log"
-            self.broken.append(
-                f"seed {self.seed}, episode {number}, log {log}:\n{result['broken']}"
-            )
-
-    def _show(self, done: int, episodes: int) -> None:
-        is_terminal = sys.stderr.isatty()
-        print(
-            f"{chr(13) if is_terminal else ''}{done} of {episodes} episodes, "
-            f"{self.counts['runs']} runs, {len(self.broken)} broken, "
-            f"{time.monotonic() - self.begun:.0f} s",
-            end="" if is_terminal and done < episodes else "\n", file=sys.stderr, flush=True,
-        )  # fmt: skip
-
-    def print_figures(self) -> None:
-        counts = self.counts
-        for kind in ("exit", "action", "strike", "blow"):
-            words = [f"{name.partition(' ')[2]} {count}" for name, count in sorted(counts.items())
-                     if name.startswith(f"{kind} ")]  # fmt: skip
-            print(f"{kind}: {', '.join(words)}")
-        print(
-            f"{counts['runs']} runs, {counts['calm runs']} of them calm, {counts['verbs']} verbs, "
-            f"in {counts['episodes']} episodes, advice followed {counts['advice followed']} times, "
-            f"the longest run {self.longest} s, {time.monotonic() - self.begun:.0f} s in all"
-            f"{', interrupted' if counts['interrupted'] else ''}"
-        )
-        for text in self.broken:
-            print(f"\nBROKEN: {text}")
+        for done, one in enumerate(asked, start=1):
+            result = one.result()
+            counts.update(result["counts"])
+            longest = max(longest, result["longest"])
+            if result["broken"]:
+                number = result["number"]
+                broken.append(f"seed {seed}, episode {number}, log {logs}/{seed}-{number}.log:\n"
+                              f"{result['broken']}")  # fmt: skip
+            if sys.stderr.isatty():
+                print(
+                    f"\r{done} of {len(sizes)} episodes, {counts['runs']} runs, "
+                    f"{len(broken)} broken, {time.monotonic() - begun:.0f} s",
+                    end="", file=sys.stderr, flush=True,
+                )  # fmt: skip
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    if not broken:
+        logs.rmdir()
+    return counts, broken, longest
 
 
 def main() -> int:
@@ -115,10 +84,22 @@ def main() -> int:
     parser.add_argument("--without", default=OFF, help="names of blows, with commas between them")
     options = parser.parse_args()
     print(f"storm of {options.runs} runs, --seed {options.seed}", flush=True)
-    storm = Storm(options.seed, options.without)
-    storm.play(options.runs, options.at_once)
-    storm.print_figures()
-    return 1 if storm.broken or not storm.counts["episodes"] else 0
+    begun = time.monotonic()
+    counts, broken, longest = play_storm(
+        options.seed, options.runs, options.at_once, options.without
+    )
+    for kind in ("exit", "action", "strike", "blow"):
+        words = [f"{name.partition(' ')[2]} {count}" for name, count in sorted(counts.items())
+                 if name.startswith(kind)]  # fmt: skip
+        print(f"{kind}: {', '.join(words)}")
+    print(
+        f"{counts['runs']} runs, {counts['calm runs']} of them calm, {counts['verbs']} verbs, "
+        f"advice followed {counts['advice followed']} times, the longest run {longest} s, "
+        f"{time.monotonic() - begun:.0f} s in all"
+    )
+    for text in broken:
+        print(f"\nBROKEN: {text}")
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":

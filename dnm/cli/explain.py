@@ -1,0 +1,165 @@
+"""`dnm explain`: one node, queue or pod as a run would see it now, and its last transitions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dnm.cli.history import QuestionError, describe_line, select_lines
+from dnm.cli.output import amounts, print_json, print_line
+from dnm.model.config import Config
+from dnm.model.errors import ExitCode
+from dnm.model.history import Decision
+from dnm.model.plan import Plan, Reason, Verdict
+from dnm.model.printable import bold, terminal_width
+from dnm.plan.conversions import Converted
+from dnm.plan.explain import PodExplanation, explain_pod
+from dnm.plan.planner import fold_plan
+from dnm.run.planning import decide_now, wall_clock
+
+_LAST = 5  # transitions shown
+_LOOK_BACK = timedelta(days=400)
+
+# What a person, or time, can change of a verdict. What is not here needs nothing.
+_WHAT_CHANGES_IT = {
+    Reason.CAPPED: "a node that goes back, or a higher cap in the configuration",
+    Reason.NO_BATCH_NODE: "a batch node that falls idle; `dnm nodes` says why none can be lent",
+    Reason.COOLDOWN: "time: global_cooldown_seconds after the last conversion",
+    Reason.BACKOFF: "time, or `dnm reset TYPE` once the reason is mended",
+    Reason.BREAKER: "other pods, or `dnm reset QUEUE` once the reason is mended",
+    Reason.PAUSED: "`dnm resume`",
+    Reason.QUEUE_UNREADABLE: "a queue document that can be used; `dnm queues check`",
+    Reason.DEMAND_UNREADABLE: "an API server that can be read; `dnm check`",
+    Reason.OTHERS_FIRST: "a higher priority of its namespace, or more nodes that can be lent",
+    Reason.NOTHING_HELPS: "pods that ask for what a node type has; `dnm check` names them",
+    Reason.TOO_YOUNG: "time: pending_grace_seconds",
+    Reason.HELD: "`dnm unhold NODE`",
+    Reason.HELD_BY_ADMIN: "`kubectl uncordon NODE`",
+    Reason.KEPT_READY: "a lower min_nodes of its namespace",
+    Reason.IDLE: "pods that land on it, or time: reversion_idle_seconds",
+    Reason.IN_USE: "its pods ending",
+    Reason.NEEDED: "pending pods that end, or that get room elsewhere",
+    Reason.BUDGET: "the next run: max_reversions_per_run",
+    Reason.LATE: "a look at the node, then `dnm reset NODE`",
+    Reason.GAVE_UP: "a person: what the error says, then `dnm reset NODE` or `dnm forget NODE`",
+}
+
+
+def explain_name(config: Config, environ: Mapping[str, str], name: str, as_json: bool) -> int:
+    """Looks at the cluster as a run does, and writes nothing; returns the exit code."""
+    now = wall_clock()
+    decided = decide_now(config, environ)
+    plan = fold_plan(decided)
+    document = _explain(decided, plan, name)
+    about = document.get("queue", "") if "/" in name else name
+    found = select_lines(config, about, now - _LOOK_BACK, None, frozenset()) if about else ()
+    lines = deque(found, maxlen=_LAST)
+    if as_json:
+        history = [msgspec.to_builtins(line) for line in lines]
+        print_json({"schema": "dnm.explain/1", "name": name, **document, "history": history})
+    else:
+        _print(document, name)
+        print(bold("Last transitions"))
+        for line in lines:
+            for text in describe_line(line, terminal_width() - 2):
+                print(f"  {text}")
+        if not lines:
+            print("  none is recorded")
+    for error in plan.errors:
+        print_line(f"error: {error}") if not as_json else None
+    return ExitCode.FAILED if plan.errors else ExitCode.OK
+
+
+def _explain(decided: Converted, plan: Plan, name: str) -> dict[str, Any]:
+    nodes = {verdict.node: verdict for verdict in plan.nodes}
+    queues = {verdict.queue: verdict for verdict in plan.queues}
+    if "/" in name:
+        namespace, _, pod = name.partition("/")
+        return _pod(explain_pod(decided, namespace, pod), plan)
+    if name in nodes:
+        verdict = nodes[name]
+        entry = plan.registry.nodes.get(name) or decided.known.registry.nodes.get(name)
+        found = {"kind": "node", **_verdict(verdict.verdict, verdict.reason, verdict.sentence)}
+        if entry is not None:
+            since: datetime = entry.since
+            found |= {"phase": entry.phase.value, "since": since, "queue": entry.queue,
+                      "node_type": entry.node_type}  # fmt: skip
+        return found
+    if name.lower() in queues:
+        return {"kind": "queue", **_queue(plan, name.lower())}
+    known = ", ".join([*sorted(nodes), *sorted(queues)])
+    raise QuestionError(
+        f"{name!r} is no lent node and no monitored queue; known are {known}. A pod is "
+        "NAMESPACE/POD; `dnm nodes` has the batch nodes, `dnm history {name}` the past"
+    )
+
+
+def _verdict(verdict: Verdict, reason: Reason, sentence: str) -> dict[str, Any]:
+    return {
+        "verdict": verdict.value,
+        "code": reason.name,
+        "reason": sentence,
+        "changed_by": _WHAT_CHANGES_IT.get(reason, ""),
+    }
+
+
+def _queue(plan: Plan, queue: str) -> dict[str, Any]:
+    verdict = next(one for one in plan.queues if one.queue == queue)
+    decision = plan.decisions.get(queue, Decision())
+    return {
+        "queue": queue,
+        **_verdict(verdict.verdict, verdict.reason, verdict.sentence),
+        "numbers": msgspec.to_builtins(decision),
+    }
+
+
+def _pod(explained: PodExplanation, plan: Plan) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "kind": "pod",
+        "node": explained.node,
+        "obstacles": list(explained.obstacles),
+        "helped_by": list(explained.helped_by),
+    }
+    return {**found, **(_queue(plan, explained.queue) if explained.queue else {})}
+
+
+def _print(document: Mapping[str, Any], name: str) -> None:
+    for text in _sentences(document, name):
+        print_line(text)
+
+
+def _sentences(document: Mapping[str, Any], name: str) -> Iterator[str]:
+    if document["kind"] == "pod":
+        if document["node"]:
+            yield f"pod {name} is on node {document['node']}"
+            return
+        yield f"pod {name} is pending"
+        yield from (f"  {obstacle}" for obstacle in document["obstacles"])
+        if document["helped_by"]:
+            yield f"  an empty node of type {' or '.join(document['helped_by'])} would take it"
+    if "phase" in document:
+        yield f"node {name} is {document['phase']} since {document['since']:%Y-%m-%d %H:%M:%S} UTC"
+    if "verdict" in document:
+        about = f"queue {document['queue']}" if document["kind"] != "node" else "decided now"
+        yield f"{about}: {document['verdict']}: {document['reason']}"
+        if document["changed_by"]:
+            yield f"  what would change that: {document['changed_by']}"
+    yield from _number_lines(document.get("numbers", {}))
+
+
+def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
+    if numbers.get("pending_pods"):
+        yield f"  pending: {numbers['pending_pods']} pods, {amounts(numbers.get('pending', {}))}"
+    for key in ("used", "limit", "headroom"):
+        if numbers.get(key):
+            yield f"  {key}: {amounts(numbers[key])}"
+    for key in ("wanted", "granted"):
+        if numbers.get(key):
+            nodes = ", ".join(f"{count} of type {name}" for name, count in numbers[key].items())
+            yield f"  {key}: {nodes}"
+    if numbers.get("pods"):
+        yield f"  pods that lack something: {', '.join(numbers['pods'])}"

@@ -1,0 +1,162 @@
+"""`dnm history`: the lines of the record that were asked for, for people, machines and sheets."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from dnm.cli.output import amounts
+from dnm.model.config import Config
+from dnm.model.errors import DnmError, ExitCode
+from dnm.model.history import HistoryLine
+from dnm.model.printable import duration, printable, terminal_width, wrapped
+from dnm.record.history_file import History
+
+KINDS = ("node", "request", "queue", "limit", "breaker", "backoff", "pause", "verb")
+_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_COLUMNS = tuple(HistoryLine.__struct_fields__)
+
+
+class QuestionError(DnmError):
+    """What was asked for can't be understood."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
+def parse_moment(text: str, now: datetime, option: str) -> datetime:
+    """Returns the moment so long ago (90m, 36h, 7d), or that day or time in UTC."""
+    if match := re.fullmatch(r"([0-9]{1,6})\s*([smhdw])", text):
+        return now - timedelta(seconds=int(match[1]) * _SPANS[match[2]])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise QuestionError(
+            f"{option} {text!r} is no time: write 90m, 36h, 7d, 2026-11-21 or 2026-11-21T14:03"
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def select_lines(
+    config: Config, about: str, since: datetime, until: datetime | None, kinds: frozenset[str]
+) -> Iterator[HistoryLine]:
+    """Yields the lines about a node, queue, type, request or verb; raises DnmError where the
+    history can't be read."""
+    history = History(config.converted_nodes_path, config.history_keep)
+    names = {about, about.lower()}
+    try:
+        for line in history.read(since):
+            if until is not None and line.time > until:
+                continue
+            if kinds and line.kind not in kinds:
+                continue
+            of = {line.object, line.queue, line.node_type, str(line.numbers.get("request", ""))}
+            if not about or names & of:
+                yield line
+    except OSError as error:
+        raise QuestionError(
+            f"the history {history.path} can't be read ({error.strerror or error}): mend its "
+            "permissions, or ask as the user who runs dnm"
+        ) from error
+
+
+def show_history(config: Config, about: str, span: tuple[str, str], kind: str, output: str) -> int:
+    """Prints them, newest last; returns the exit code."""
+    now = datetime.now(UTC)
+    since = parse_moment(span[0], now, "--since")
+    until = parse_moment(span[1], now, "--until") if span[1] else None
+    kinds = frozenset(one.strip() for one in kind.split(",") if one.strip())
+    if unknown := kinds - set(KINDS):
+        raise QuestionError(
+            f"--kind {', '.join(sorted(unknown))} is not known; there are {', '.join(KINDS)}"
+        )
+    lines = select_lines(config, about, since, until, kinds)
+    if output == "json":
+        for line in lines:
+            sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+    elif output == "csv":
+        _write_csv(lines)
+    else:
+        _print_lines(config, lines, about, span[0])
+    return ExitCode.OK
+
+
+def _write_csv(lines: Iterator[HistoryLine]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for line in lines:
+        plain = msgspec.to_builtins(msgspec.structs.asdict(line))
+        plain["numbers"] = json.dumps(plain["numbers"], sort_keys=True) if plain["numbers"] else ""
+        writer.writerow([_cell(plain[column]) for column in _COLUMNS])
+
+
+def _cell(value: object) -> str:
+    """As text; one that a sheet would take for a formula is quoted."""
+    text = printable(str(value))
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
+def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since: str) -> None:
+    is_empty = True
+    for line in lines:
+        is_empty = False
+        for text in describe_line(line, terminal_width()):
+            print(text)
+    if is_empty and not config.history_keep:
+        print("history_days = 0: no history is kept")
+    elif is_empty:
+        print(f"nothing is recorded{f' of {about}' if about else ''} since {since}; --since 400d")
+
+
+def describe_line(line: HistoryLine, width: int) -> list[str]:
+    """Returns a line for people: when, what, which, from and to; below it the reason and the
+    numbers."""
+    arrow = f"{line.before or '-'} -> {line.after}" if line.after else ""
+    if line.kind == "limit" and line.event == "changed":
+        arrow = f"{line.before} -> {line.after}"
+    if line.kind == "queue":
+        arrow = f"was {line.before}" if line.before else ""
+    who = f"by {line.who} on {line.host}" if line.who else ""
+    what = line.kind if line.kind not in ("node", "queue") else ""
+    head = " ".join(
+        filter(None, [f"{line.time:%Y-%m-%d %H:%M:%S}", what, line.object, line.event, who])
+    )
+    if arrow:
+        head += f"  ({arrow})"
+    detail = "; ".join(filter(None, [line.reason, *_numbers(line)]))
+    return [*wrapped(head, width), *(wrapped(detail, width, "    ") if detail else [])]
+
+
+def _numbers(line: HistoryLine) -> Iterator[str]:
+    """The numbers of a decision in words."""
+    numbers = line.numbers
+    if "count" in numbers:
+        yield f"{numbers['count']} asked for"
+    if "missing" in numbers:
+        yield f"{numbers['missing']} did not come"
+    if "counted" in numbers:
+        yield f"counts {amounts(numbers['counted'])}"
+    if "request" in numbers:
+        yield f"request {numbers['request']}"
+    for key, word in (("idle_seconds", "idle for"), ("lent_seconds", "was lent for")):
+        if key in numbers:
+            yield f"{word} {duration(timedelta(seconds=numbers[key]))}"
+    if "pending_pods" in numbers:
+        yield f"{numbers['pending_pods']} pods pending ({amounts(numbers.get('pending', {}))})"
+    for key in ("used", "limit", "headroom"):
+        if numbers.get(key):
+            yield f"{key} {amounts(numbers[key])}"
+    for key in ("wanted", "granted"):
+        if numbers.get(key):
+            nodes = ", ".join(f"{count} of type {name}" for name, count in numbers[key].items())
+            yield f"{key} {nodes}"
+    if numbers.get("pods"):
+        yield f"pods {', '.join(numbers['pods'])}"
+    for key in ("failures", "until", "strikes", "reading", "forgotten_instance"):
+        if numbers.get(key):
+            yield f"{key.replace('_', ' ')} {numbers[key]}"

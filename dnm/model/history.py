@@ -1,0 +1,132 @@
+"""What is remembered of the past: a line of history for each transition, and what the record keeps
+in the registry until those lines are written and for the totals that metrics count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dnm.model.value import Value
+
+SCHEMA = 1
+
+
+def run_name(began: datetime) -> str:
+    """Returns the name of the run, or of the verb, that began then."""
+    return f"{began:%Y%m%dT%H%M%S.%fZ}"
+
+
+class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
+    """One transition or one verb of a person. `number` counts the lines of a registry, so that no
+    two are equal. `before` and `after` are phases of a node, verdicts of a queue, amounts of a
+    limit. `numbers` are those that the decision was made on."""
+
+    schema: int
+    number: int
+    time: datetime
+    run: str
+    instance: str
+    kind: str  # node | request | queue | limit | breaker | backoff | pause | verb
+    event: str
+    object: str
+    before: str = ""
+    after: str = ""
+    code: str = ""  # of the reason
+    reason: str = ""
+    node_type: str = ""
+    namespace: str = ""
+    queue: str = ""
+    who: str = ""
+    host: str = ""
+    numbers: Mapping[str, Any] = {}
+
+
+class Decision(Value, omit_defaults=True):
+    """The numbers behind a queue's verdict. `headroom`: what it may still use up to the root.
+    `wanted`, `granted`: nodes by type, packing's answer. `pods`: some that lack room or quota."""
+
+    pending_pods: int = 0
+    pending: Mapping[str, int] = {}
+    used: Mapping[str, int] = {}
+    limit: Mapping[str, int] = {}
+    headroom: Mapping[str, int] = {}
+    wanted: Mapping[str, int] = {}
+    granted: Mapping[str, int] = {}
+    no_room: int = 0
+    no_quota: int = 0
+    pods: tuple[str, ...] = ()
+
+
+class Deed(Value):
+    """What a person did with a verb: to which object, who, on which host, and the reason given."""
+
+    verb: str
+    object: str = ""
+    who: str = ""
+    host: str = ""
+    reason: str = ""
+    numbers: Mapping[str, Any] = {}
+
+
+class Asked(Value):
+    """Why and when nodes were asked for, kept until they have come."""
+
+    since: datetime
+    code: str = ""
+    reason: str = ""
+
+
+class Lent(Value):
+    """Since when a node is lent, and when it was asked for."""
+
+    since: datetime
+    asked_at: datetime | None = None
+
+
+class Durations(Value):
+    """A histogram of seconds: how many took at most so long, by the bounds of `BOUNDS`."""
+
+    counts: tuple[int, ...] = ()
+    total: float = 0.0
+    number: int = 0
+
+
+BOUNDS = (60, 120, 300, 600, 900, 1800, 3600, 7200)
+"""Seconds from asking for a node to its serving."""
+
+
+class Totals(Value):
+    """Counted since the registry began: by node type and result; node-seconds of nodes that have
+    gone back, by queue and type; how long conversions took, by type."""
+
+    conversions: dict[str, dict[str, int]] = {}
+    reversions: dict[str, dict[str, int]] = {}
+    lent_seconds: dict[str, dict[str, float]] = {}
+    conversion_seconds: dict[str, Durations] = {}
+
+
+class LastingError(Value):
+    """Since when an error is there, and when it was said last."""
+
+    since: datetime
+    said: datetime
+
+
+class Memory(Value):
+    """What the record keeps in the registry, saved with the change it tells of.
+
+    `untold`: lines that may not stand in the history yet. `intended`: lines that are true once the
+    queue document says so, which the next run finds out. `last_number`: of the last line.
+    """
+
+    last_number: int = 0
+    untold: tuple[HistoryLine, ...] = ()
+    intended: tuple[HistoryLine, ...] = ()
+    asked: dict[str, Asked] = {}  # by request
+    lent: dict[str, Lent] = {}  # by node
+    lasting: dict[str, LastingError] = {}  # errors, by their sentence
+    is_paused: bool = False  # a pause was in force when the record was last told
+    totals: Totals = msgspec.field(default_factory=Totals)

@@ -1,0 +1,151 @@
+"""The history on disk: `history.jsonl` beside the registry, a line of JSON a transition.
+
+Appended to by one write and a sync, under the lock of the registry; read without it. A last line
+without its end was torn by a crash: readers pass over it, the next writer cuts it off and writes it
+again, since the registry still tells it. What has grown old or too much is kept as
+`history-TIME.jsonl`, by the time at which it ended, and dropped in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from dnm.model.fault_points import fault_point
+from dnm.model.history import HistoryLine
+
+LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
+MOST = 256 * 1024 * 1024  # bytes of all files
+LONGEST_LINE = 64 * 1024
+_TAIL = 64 * 1024
+_OLD = re.compile(r"history-(\d{8}T\d{6}Z)\.jsonl")
+_TIME = "%Y%m%dT%H%M%SZ"
+
+_encode = msgspec.json.Encoder(order="deterministic").encode  # equal lines are equal bytes
+_decode = msgspec.json.Decoder(HistoryLine).decode
+
+
+class History:
+    """The history beside one registry. `keep`: how long its lines are kept; zero: it has none.
+    `largest`, `most`: bytes of one file, and of all."""
+
+    def __init__(
+        self, registry_path: Path, keep: timedelta, largest: int = LARGEST, most: int = MOST
+    ) -> None:
+        self.directory = registry_path.parent
+        self.path = self.directory / "history.jsonl"
+        self.keep, self.largest, self.most = keep, largest, most
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def append(self, lines: Sequence[HistoryLine], now: datetime) -> tuple[HistoryLine, ...]:
+        """Writes those that don't stand there yet and returns them. Raises OSError; all that was
+        to be written is then to be given again."""
+        encoded = {_encode(line): line for line in lines}
+        if not encoded or not self.keep:
+            return ()
+        with fault_point("history.append"):
+            tail = self._mend(sum(map(len, encoded)) + len(encoded) + _TAIL)
+            missing = {text: line for text, line in encoded.items() if text not in tail}
+            if missing:
+                self._rotate(now)
+                self._write(b"".join(text + b"\n" for text in missing))
+        return tuple(missing.values())
+
+    def _mend(self, length: int) -> frozenset[bytes]:
+        """The last whole lines, after what a crash has torn was cut off."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return frozenset()
+        with open(descriptor, "r+b") as file:
+            size = os.fstat(descriptor).st_size
+            file.seek(max(size - length, 0))
+            tail = file.read()
+            whole = tail[: tail.rfind(b"\n") + 1]
+            if len(whole) < len(tail):
+                os.ftruncate(descriptor, size - len(tail) + len(whole))
+        return frozenset(whole.split(b"\n"))
+
+    def _write(self, content: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self.path, flags, 0o644)
+        try:
+            written = os.write(descriptor, content)
+            if written < len(content):
+                raise OSError(f"only {written} of {len(content)} bytes could be written")
+            with fault_point("history.fsync"):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _rotate(self, now: datetime) -> None:
+        """Puts a file that is large or a month old aside, and drops what is past its time."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return
+        began = self._first_time() or now
+        if found.st_size < self.largest and now - began < timedelta(days=31):
+            return
+        aside = self.directory / f"history-{now:{_TIME}}.jsonl"
+        if aside.exists():  # it was put aside in this very second
+            return
+        with fault_point("history.rotate"):
+            os.replace(self.path, aside)
+        old = self._old_files()
+        total = sum(path.stat().st_size for _, path in old)
+        for ended, path in old:
+            if now - ended > self.keep or total > self.most:
+                total -= path.stat().st_size
+                with fault_point("history.drop"):
+                    path.unlink()
+
+    def _first_time(self) -> datetime | None:
+        return next((line.time for line in _lines_of(self.path)), None)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _old_files(self) -> list[tuple[datetime, Path]]:
+        """Those put aside, the oldest first, each with the time at which it ended."""
+        found = []
+        for name in os.listdir(self.directory):
+            if match := _OLD.fullmatch(name):
+                ended = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
+                found.append((ended, self.directory / name))
+        return sorted(found)
+
+    def read(self, since: datetime | None = None) -> Iterator[HistoryLine]:
+        """Yields the lines from `since` on, the oldest first; one that can't be read is passed
+        over. Raises OSError. May be called while another writes."""
+        old = [path for ended, path in self._old_files() if since is None or ended >= since]
+        for path in (*old, self.path):
+            for line in _lines_of(path):
+                if since is None or line.time >= since:
+                    yield line
+
+
+def _lines_of(path: Path) -> Iterator[HistoryLine]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return  # none yet, or put aside meanwhile
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is no regular file")
+        while text := file.readline(LONGEST_LINE):
+            if text.endswith(b"\n"):
+                yield from _decoded(text)
+
+
+def _decoded(text: bytes) -> Iterable[HistoryLine]:
+    try:
+        return (_decode(text),)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ()

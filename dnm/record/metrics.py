@@ -1,0 +1,262 @@
+"""The metrics of dnm: what each is called, means, and is now. Pure.
+
+The rule: everything is a function of the registry and the configuration, so that a run and
+`dnm status` say the same. No label is a node's name: what is counted stays bounded. Amounts are in
+base units: cores, bytes, seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+
+from dnm.model.config import Config
+from dnm.model.history import Memory
+from dnm.model.registry import Phase, QueueStatus, Registry
+from dnm.model.value import Resources, Value
+from dnm.record.exposition import Family, MetricType, Sample, histogram_samples
+from dnm.record.transitions import is_in_force
+
+GAUGE, COUNTER, HISTOGRAM = MetricType.GAUGE, MetricType.COUNTER, MetricType.HISTOGRAM
+
+
+class RunTimes(Value):
+    """When the last run began and ended, when the last one succeeded, and how long its parts took
+    (known to the run itself alone)."""
+
+    began: datetime | None = None
+    ended: datetime | None = None
+    succeeded: datetime | None = None
+    parts: Mapping[str, float] = {}
+
+
+class CapUse(Value):
+    """A cap: of what (`all`, `type a`, `namespace dev`), how many count under it, how many may."""
+
+    scope: str
+    lent: int
+    max: int
+
+
+class Facts(Value):
+    """What metrics are made of."""
+
+    config: Config
+    registry: Registry
+    now: datetime
+    times: RunTimes
+    caps: tuple[CapUse, ...] = ()
+    version: str = ""
+
+
+Samples = Iterator[Sample]
+
+
+def _of_queues(facts: Facts, amounts: Callable[[QueueStatus], Resources]) -> Samples:
+    """What a queue limits it has none of is 0, and not absent."""
+    for queue, status in sorted(facts.registry.last_run.queues.items()):
+        for resource, amount in sorted(
+            {**dict.fromkeys(status.limit, 0), **amounts(status)}.items()
+        ):
+            yield Sample(
+                value=amount / 1000 if resource == "vcore" else amount,
+                labels={"queue": queue, "resource": resource},
+            )
+
+
+def _moment(moment: datetime | None) -> Samples:
+    if moment is not None:
+        yield Sample(value=moment.timestamp())
+
+
+def _duration(facts: Facts) -> Samples:
+    began, ended = facts.times.began, facts.times.ended
+    if began is not None and ended is not None and ended >= began:
+        yield Sample(value=(ended - began).total_seconds())
+
+
+def _parts(facts: Facts) -> Samples:
+    for part, seconds in facts.times.parts.items():
+        yield Sample(value=seconds, labels={"part": part})
+
+
+def _nodes(facts: Facts) -> Samples:
+    """Every phase of every type, zero too, so that an alert has something to look at."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for entry in facts.registry.nodes.values():
+        found[entry.phase.value, entry.node_type, entry.queue] += 1
+    for request in facts.registry.requests:
+        if not request.is_given_up:
+            found["requested", request.node_type, request.queue] += request.count
+    for policy in facts.config.namespaces.values():
+        for node_type in policy.node_types:
+            for phase in ("requested", *(phase.value for phase in Phase)):
+                found.setdefault((phase, node_type, policy.queue), 0)
+    for (phase, node_type, queue), count in sorted(found.items()):
+        labels = {"phase": phase, "type": node_type, "queue": queue}
+        yield Sample(value=count, labels=labels)
+
+
+def _oldest(facts: Facts) -> Samples:
+    """Since when the oldest node of each phase is in it."""
+    oldest: dict[str, datetime] = {}
+    for entry in facts.registry.nodes.values():
+        phase = entry.phase.value
+        oldest[phase] = min(entry.since, oldest.get(phase, entry.since))
+    for request in facts.registry.requests:
+        oldest["requested"] = min(request.since, oldest.get("requested", request.since))
+    for phase, since in sorted(oldest.items()):
+        age = max((facts.now - since).total_seconds(), 0.0)
+        yield Sample(value=age, labels={"phase": phase})
+
+
+def _deadlines(facts: Facts) -> Samples:
+    """How long a node may stay in a phase that passes."""
+    config = facts.config
+    deadline = {
+        "requested": config.convert_timeout + config.join_timeout,
+        "joining": config.join_timeout,
+        "releasing": config.join_timeout,
+        "returning": config.convert_timeout + config.join_timeout,
+    }
+    for phase, span in deadline.items():
+        yield Sample(value=span.total_seconds(), labels={"phase": phase})
+
+
+def _verdicts(facts: Facts) -> Samples:
+    for queue, status in sorted(facts.registry.last_run.queues.items()):
+        if status.verdict:
+            labels = {"queue": queue, "verdict": status.verdict, "reason": status.code}
+            yield Sample(value=1, labels=labels)
+
+
+def _pending_pods(facts: Facts) -> Samples:
+    for queue, status in sorted(facts.registry.last_run.queues.items()):
+        yield Sample(value=status.pending_pods, labels={"queue": queue})
+
+
+def _caps(facts: Facts, number: Callable[[CapUse], int]) -> Samples:
+    for cap in facts.caps:
+        yield Sample(value=number(cap), labels={"scope": cap.scope})
+
+
+def _results(counts: Mapping[str, Mapping[str, int]], names: tuple[str, ...]) -> Samples:
+    for node_type, results in sorted(counts.items()):
+        for result in names:
+            labels = {"type": node_type, "result": result}
+            yield Sample(value=results.get(result, 0), labels=labels)
+
+
+def _with_zeros(facts: Facts, counts: Mapping[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    return {**{name: {} for name in facts.config.node_types}, **counts}
+
+
+def _lent_seconds(facts: Facts) -> Samples:
+    """Of nodes that have gone back, and of those that are lent, until now."""
+    memory: Memory = facts.registry.memory
+    seconds = {
+        (queue, node_type): spent
+        for queue, types in memory.totals.lent_seconds.items()
+        for node_type, spent in types.items()
+    }
+    for name, entry in facts.registry.nodes.items():
+        lent = memory.lent.get(name)
+        key = (entry.queue, entry.node_type)
+        spent = max((facts.now - lent.since).total_seconds(), 0.0) if lent else 0.0
+        seconds[key] = seconds.get(key, 0.0) + spent
+    for (queue, node_type), spent in sorted(seconds.items()):
+        yield Sample(value=spent, labels={"queue": queue, "type": node_type})
+
+
+def _durations(facts: Facts) -> Samples:
+    for node_type, durations in sorted(facts.registry.memory.totals.conversion_seconds.items()):
+        yield from histogram_samples(durations, {"type": node_type})
+
+
+def _breakers(facts: Facts) -> Samples:
+    for queue in facts.config.queues:
+        breaker = facts.registry.breakers.get(queue)
+        is_open = breaker is not None and breaker.tripped_at is not None
+        yield Sample(value=int(is_open), labels={"queue": queue})
+
+
+def _backoffs(facts: Facts) -> Samples:
+    for name in sorted(facts.config.node_types):
+        backoff = facts.registry.backoffs.get(name)
+        left = (backoff.until - facts.now).total_seconds() if backoff else 0.0
+        yield Sample(value=max(left, 0.0), labels={"type": name})
+
+
+def _paused(facts: Facts) -> Samples:
+    yield Sample(value=int(is_in_force(facts.registry.pause, facts.now)))
+
+
+def _paused_since(facts: Facts) -> Samples:
+    pause = facts.registry.pause
+    if pause is not None and is_in_force(pause, facts.now):
+        yield from _moment(pause.since)
+
+
+_Make = Callable[[Facts], Samples]
+
+TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
+    ("dnm_build_info", GAUGE, "The release of dnm, as a label.",
+     lambda facts: iter([Sample(value=1, labels={"version": facts.version})])),
+    ("dnm_last_run_timestamp_seconds", GAUGE, "When the last run began.",
+     lambda facts: _moment(facts.times.began)),
+    ("dnm_last_success_timestamp_seconds", GAUGE, "When the last run with exit code 0 ended.",
+     lambda facts: _moment(facts.times.succeeded)),
+    ("dnm_last_run_duration_seconds", GAUGE, "How long the last run took.", _duration),
+    ("dnm_last_run_part_seconds", GAUGE,
+     "How long each part of the last run took; in the file alone.", _parts),
+    ("dnm_last_run_exit_code", GAUGE, "What the last run exited with.",
+     lambda facts: iter([Sample(value=facts.registry.last_run.exit_code)])),
+    ("dnm_nodes", GAUGE, "Lent nodes by phase; requested: asked for and not come yet.", _nodes),
+    ("dnm_phase_oldest_seconds", GAUGE, "For how long the oldest node of a phase is in it.",
+     _oldest),
+    ("dnm_phase_deadline_seconds", GAUGE, "How long a node may stay in a phase that passes.",
+     _deadlines),
+    ("dnm_cap_nodes", GAUGE, "How many nodes a cap allows.",
+     lambda facts: _caps(facts, lambda cap: cap.max)),
+    ("dnm_cap_used_nodes", GAUGE, "How many nodes are lent or coming under a cap.",
+     lambda facts: _caps(facts, lambda cap: cap.lent)),
+    ("dnm_queue_limit", GAUGE, "A queue's limit, in cores, bytes or pieces.",
+     lambda facts: _of_queues(facts, lambda status: status.limit)),
+    ("dnm_queue_baseline", GAUGE, "The limit without what dnm added.",
+     lambda facts: _of_queues(facts, lambda status: status.baseline)),
+    ("dnm_queue_lent", GAUGE, "What dnm added to the limit.",
+     lambda facts: _of_queues(facts, lambda status: status.lent)),
+    ("dnm_queue_used", GAUGE, "What the queue's bound pods ask for.",
+     lambda facts: _of_queues(facts, lambda status: status.used)),
+    ("dnm_queue_pending", GAUGE, "What its pending pods ask for, of those that count.",
+     lambda facts: _of_queues(facts, lambda status: status.pending)),
+    ("dnm_queue_pending_pods", GAUGE, "Its pending pods that count.", _pending_pods),
+    ("dnm_queue_verdict_info", GAUGE, "What the last run decided for a queue, and why.", _verdicts),
+    ("dnm_conversions_total", COUNTER, "Nodes that were asked for, by how it went.",
+     lambda facts: _results(_with_zeros(facts, facts.registry.memory.totals.conversions),
+                            ("joined", "failed"))),
+    ("dnm_reversions_total", COUNTER, "Returns of nodes, by how they went.",
+     lambda facts: _results(_with_zeros(facts, facts.registry.memory.totals.reversions),
+                            ("returned", "failed"))),
+    ("dnm_conversion_duration_seconds", HISTOGRAM, "From asking for a node to its serving.",
+     _durations),
+    ("dnm_node_seconds_lent_total", COUNTER, "Time for which nodes were lent.", _lent_seconds),
+    ("dnm_breaker_open", GAUGE, "1 while the breaker of a queue is open.", _breakers),
+    ("dnm_backoff_seconds", GAUGE, "For how long a node type still backs off.", _backoffs),
+    ("dnm_paused", GAUGE, "1 while dnm is paused.", _paused),
+    ("dnm_paused_since_timestamp_seconds", GAUGE, "Since when, while it is.", _paused_since),
+    ("dnm_history_untold_lines", GAUGE, "Lines that wait to be written to the history.",
+     lambda facts: iter([Sample(value=len(facts.registry.memory.untold))])),
+)  # fmt: skip
+
+
+def make_families(facts: Facts) -> Iterator[Family]:
+    """Yields every metric as it is now."""
+    for name, type_, meaning, make in TABLE:
+        samples = tuple(
+            Sample(value=one.value, suffix=one.suffix,
+                   labels={"instance_id": facts.config.instance_id, **one.labels})
+            for one in make(facts)
+        )  # fmt: skip
+        yield Family(name=name, type=type_, help=meaning, samples=samples)

@@ -1,0 +1,128 @@
+"""A registry that tells what has become of it. Pure.
+
+The invariant: **whatever registry is saved carries, in `memory.untold`, a line for every difference
+from the last one whose lines stand in the history.** Change and line are saved by one rename, so a
+kill loses neither; a line is written to the history before it leaves `untold`, so it may be written
+twice, and the writer knows it again by its bytes, since every line has a number of its own.
+
+A change of limits happens in the cluster and not in the registry. Its lines are `intended` until
+the write is known to have happened. Of those that a run left behind, the next run tells: what it
+would have to do again was not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from dnm.model.history import SCHEMA, Deed, HistoryLine, Memory
+from dnm.model.plan import Plan, SetQueueLimits
+from dnm.model.queue_edit import LimitChange
+from dnm.model.registry import Registry
+from dnm.record.totals import remember
+from dnm.record.transitions import Cause, list_transitions
+
+MOST_UNTOLD = 2_000  # lines, where the history can't be written; the oldest go first
+
+
+def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_read: bool) -> Plan:
+    """Returns the plan with a registry that tells what it changes, and what it intends to."""
+    changes = _planned_changes(plan)
+    done = _settled(before.memory.intended, changes) if is_document_read else ()
+    lines = list_transitions(before, plan.registry, cause)
+    memory = _with_lines(remember(before, plan.registry, lines, cause.now), (*done, *lines))
+    intended = _limit_lines(changes, cause) if is_document_read else before.memory.intended
+    memory = msgspec.structs.replace(memory, intended=tuple(intended))
+    return msgspec.structs.replace(plan, registry=_replace_memory(plan.registry, memory))
+
+
+def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:
+    """Returns `after` with the lines of what has changed in it."""
+    lines = list_transitions(before, after, cause)
+    return _replace_memory(after, _with_lines(remember(before, after, lines, cause.now), lines))
+
+
+def tell_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
+    """Returns the registry once these changes of the queue document are known to be written."""
+    memory = _with_lines(registry.memory, _limit_lines(changes, cause))
+    return _replace_memory(registry, msgspec.structs.replace(memory, intended=()))
+
+
+def tell_deed(before: Registry, after: Registry, deed: Deed, cause: Cause) -> Registry:
+    """Returns `after` with the one line of what a person has done."""
+    name = deed.object
+    old, new = before.nodes.get(name), after.nodes.get(name)
+    line = cause.line(
+        "verb", deed.verb, name, who=deed.who, host=deed.host, reason=deed.reason,
+        before=old.phase.value if old else "", after=new.phase.value if new else "",
+        numbers=deed.numbers,
+    )  # fmt: skip
+    lines = list_transitions(before, after, cause)
+    memory = remember(before, after, lines, cause.now)
+    return _replace_memory(after, _with_lines(memory, [line]))
+
+
+def without_told(registry: Registry, told: Iterable[HistoryLine]) -> Registry:
+    """Returns the registry once these lines stand in the history."""
+    numbers = {line.number for line in told}
+    if not numbers:
+        return registry
+    left = tuple(line for line in registry.memory.untold if line.number not in numbers)
+    return _replace_memory(registry, msgspec.structs.replace(registry.memory, untold=left))
+
+
+def _replace_memory(registry: Registry, memory: Memory) -> Registry:
+    replaced: Registry = msgspec.structs.replace(registry, memory=memory)
+    return replaced
+
+
+def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
+    numbered = tuple(
+        msgspec.structs.replace(line, schema=SCHEMA, number=number)
+        for number, line in enumerate(lines, start=memory.last_number + 1)
+    )
+    return msgspec.structs.replace(
+        memory,
+        last_number=memory.last_number + len(numbered),
+        untold=(*memory.untold, *numbered)[-MOST_UNTOLD:],
+    )
+
+
+# --- limits ----------------------------------------------------------------------------------
+
+
+def _planned_changes(plan: Plan) -> tuple[LimitChange, ...]:
+    return tuple(
+        change
+        for action in plan.actions
+        if isinstance(action, SetQueueLimits)
+        for change in action.edit.changes
+    )
+
+
+def _limit_lines(changes: Sequence[LimitChange], cause: Cause) -> list[HistoryLine]:
+    """A line a queue, with all its numbers before and after."""
+    return [
+        cause.line(
+            "limit", "changed", queue, queue=queue, before=_text(of_queue, "before"),
+            after=_text(of_queue, "after"), reason="its baseline and what serves it now",
+        )
+        for queue, of_queue in _by_queue(changes).items()
+    ]  # fmt: skip
+
+
+def _by_queue(changes: Sequence[LimitChange]) -> dict[str, list[LimitChange]]:
+    queues = sorted({change.queue for change in changes})
+    return {queue: [one for one in changes if one.queue == queue] for queue in queues}
+
+
+def _text(changes: Sequence[LimitChange], side: str) -> str:
+    return ", ".join(f"{one.kind} {one.resource} {getattr(one, side)}" for one in changes)
+
+
+def _settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:
+    """Those that a run left behind and that happened: they don't have to be done again from where
+    they began."""
+    again = {(queue, _text(changes, "before")) for queue, changes in _by_queue(planned).items()}
+    return [line for line in intended if (line.object, line.before) not in again]

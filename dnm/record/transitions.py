@@ -1,0 +1,280 @@
+"""What the difference of two registries means, a line each. Pure.
+
+The rule: nothing is told by the code that does a thing. Whatever a run or a person has changed is
+the difference of what was recorded before and after, and its reason is the plan's verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from dnm.model.history import SCHEMA, Decision, HistoryLine
+from dnm.model.plan import NodeVerdict, Reason
+from dnm.model.registry import ConversionRequest, LentNode, Pause, Phase, Registry
+from dnm.model.value import Value
+
+ADOPTED = "node={} carries our mark and is recorded again"  # what a plan notes of such a node
+
+
+class Cause(Value):
+    """When and by whom the registry was changed, and what the plan of that run says of it."""
+
+    now: datetime
+    run: str
+    instance: str
+    nodes: Mapping[str, NodeVerdict] = {}
+    decisions: Mapping[str, Decision] = {}
+    notes: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+    def line(self, kind: str, event: str, object: str, **fields: object) -> HistoryLine:
+        """A line without its number."""
+        line = HistoryLine(
+            schema=SCHEMA,
+            number=0,
+            time=self.now,
+            run=self.run,
+            instance=self.instance,
+            kind=kind,
+            event=event,
+            object=object,
+        )
+        return msgspec.structs.replace(line, **fields)
+
+    def numbers(self, queue: str) -> dict[str, object]:
+        """Those of the decision on a queue, as plain values."""
+        decision = self.decisions.get(queue)
+        plain: dict[str, object] = {}
+        if decision is not None:
+            plain = msgspec.json.decode(msgspec.json.encode(decision))  # lists, as on disk
+        return plain
+
+
+def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
+    """Returns a line for each transition, requests and nodes first; without numbers yet."""
+    return [
+        *_requests(before, after, cause),
+        *_nodes(before, after, cause),
+        *_queues(before, after, cause),
+        *_brakes(before, after, cause),
+        *_found(before, after, cause),
+    ]
+
+
+# --- requests --------------------------------------------------------------------------------
+
+
+def _requests(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
+    old = {request.id: request for request in before.requests}
+    new = {request.id: request for request in after.requests}
+    for request in after.requests:
+        if request.id not in old:
+            status = after.last_run.queues.get(request.queue)
+            yield _of_request(
+                cause, "requested", request, reason=status.reason if status else "",
+                code=status.code if status else "",
+                numbers={"count": request.count, **cause.numbers(request.queue)},
+            )  # fmt: skip
+        elif request.error and not old[request.id].error:
+            numbers: dict[str, object] = {"missing": request.count}
+            yield _of_request(cause, "failed", request, reason=request.error, numbers=numbers)
+    for request in before.requests:
+        missing = request.count - count_arrivals(before, after, request)
+        if request.id not in new and missing > 0 and not request.is_given_up:
+            why = next((e for e in cause.errors if f"request={request.id} " in e), request.error)
+            reason = why or "its converter was not called: the run ended before"
+            yield _of_request(
+                cause, "given-up", request, reason=reason, numbers={"missing": missing}
+            )
+
+
+def _of_request(
+    cause: Cause, event: str, request: ConversionRequest, **fields: object
+) -> HistoryLine:
+    return cause.line(
+        "request", event, request.id, node_type=request.node_type, namespace=request.namespace,
+        queue=request.queue, **fields,
+    )  # fmt: skip
+
+
+def count_arrivals(before: Registry, after: Registry, request: ConversionRequest) -> int:
+    """How many nodes that are new in `after` may have come of the request: of its type and
+    namespace, and not those by which other requests of these have shrunk."""
+    pool = (request.node_type, request.namespace)
+    arrived = sum(
+        (entry.node_type, entry.namespace) == pool
+        for name, entry in after.nodes.items()
+        if name not in before.nodes
+    )
+    left = {one.id: one.count for one in after.requests}
+    others = sum(
+        one.count - left[one.id]
+        for one in before.requests
+        if one.id in left and one.id != request.id and (one.node_type, one.namespace) == pool
+    )
+    return max(arrived - others, 0)
+
+
+# --- nodes -----------------------------------------------------------------------------------
+
+
+def _nodes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
+    for name in sorted(before.nodes.keys() | after.nodes.keys()):
+        old, new = before.nodes.get(name), after.nodes.get(name)
+        if old is None and new is not None:
+            yield _arrival(before, name, new, cause)
+            old = msgspec.structs.replace(new, phase=Phase.JOINING, error="")
+        if old is not None and new is None:
+            yield _departure(after, name, old, cause)
+        elif old is not None and new is not None:
+            yield from _change(name, old, new, cause)
+
+
+def _of_node(cause: Cause, event: str, name: str, entry: LentNode, **fields: object) -> HistoryLine:
+    verdict = cause.nodes.get(name)
+    said: dict[str, object] = {}
+    if verdict is not None:
+        said = {"code": verdict.reason.name, "reason": verdict.sentence}
+    return cause.line(
+        "node", event, name, node_type=entry.node_type, namespace=entry.namespace,
+        queue=entry.queue, **{**said, **fields},
+    )  # fmt: skip
+
+
+def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> HistoryLine:
+    """Lent for what its request was made for; or found with our mark and taken up again."""
+    fields: dict[str, object] = {"after": Phase.JOINING.value}
+    if any(note.startswith(ADOPTED.format(name)) for note in cause.notes):
+        return _of_node(cause, "adopted", name, entry, **fields)
+    request = request_of(before, name, entry)
+    asked = before.memory.asked.get(request.id) if request else None
+    if request is not None:
+        fields["numbers"] = {"request": request.id}
+    if asked is not None:
+        fields |= {"code": asked.code, "reason": asked.reason}
+    return _of_node(cause, "lent", name, entry, **fields)
+
+
+def request_of(before: Registry, name: str, entry: LentNode) -> ConversionRequest | None:
+    """The request that the node came of: that which names it, else the oldest of its kind."""
+    alike = [
+        request
+        for request in before.requests
+        if (request.node_type, request.namespace) == (entry.node_type, entry.namespace)
+    ]
+    return next((one for one in alike if name in one.names), alike[0] if alike else None)
+
+
+def _departure(after: Registry, name: str, entry: LentNode, cause: Cause) -> HistoryLine:
+    verdict = cause.nodes.get(name)
+    is_returned = verdict is not None and verdict.reason is Reason.RETURNED
+    lent = after.memory.lent.get(name)
+    numbers = {"lent_seconds": round((cause.now - lent.since).total_seconds())} if lent else {}
+    return _of_node(
+        cause, "returned" if is_returned else "forgotten", name, entry,
+        before=entry.phase.value, numbers=numbers,
+    )  # fmt: skip
+
+
+def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[HistoryLine]:
+    if old.phase is not new.phase:
+        fields: dict[str, object] = {"before": old.phase.value, "after": new.phase.value}
+        if new.phase is Phase.FAILED:
+            fields["reason"] = new.error
+        yield _of_node(
+            cause, _event(old.phase, new.phase), name, new, **fields,
+            numbers=_numbers(old, new, cause),
+        )  # fmt: skip
+    elif new.error and new.error != old.error:
+        event = "return-failed" if new.phase is Phase.RETURNING else "failed-again"
+        yield _of_node(cause, event, name, new, before=old.phase.value, after=new.phase.value,
+                       code="", reason=new.error)  # fmt: skip
+
+
+def _event(old: Phase, new: Phase) -> str:
+    if new is Phase.SERVING:
+        return "unfenced" if old is Phase.RELEASING else "joined"
+    return {
+        Phase.JOINING: "joining",
+        Phase.RELEASING: "fenced",
+        Phase.RETURNING: "returning",
+        Phase.FAILED: "failed",
+    }[new]
+
+
+def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:
+    if new.phase is Phase.SERVING and old.phase is Phase.JOINING:
+        return {"counted": dict(new.counted)}
+    if new.phase is Phase.RELEASING:
+        idle = old.idle_since
+        seconds = {"idle_seconds": round((cause.now - idle).total_seconds())} if idle else {}
+        return {**seconds, **cause.numbers(new.queue)}
+    if new.phase is Phase.SERVING:
+        return cause.numbers(new.queue)
+    return {}
+
+
+# --- queues ----------------------------------------------------------------------------------
+
+
+def _queues(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
+    """One whose verdict has changed, by its word or by the kind of its reason."""
+    for queue, new in sorted(after.last_run.queues.items()):
+        old = before.last_run.queues.get(queue)
+        if new.verdict and (old is None or (old.verdict, old.code) != (new.verdict, new.code)):
+            yield cause.line(
+                "queue", new.verdict, queue, queue=queue, code=new.code, reason=new.reason,
+                before=f"{old.verdict} {old.code}".strip() if old else "",
+                after=f"{new.verdict} {new.code}".strip(), numbers=cause.numbers(queue),
+            )  # fmt: skip
+
+
+def _brakes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
+    for queue in sorted(before.breakers.keys() | after.breakers.keys()):
+        old, new = before.breakers.get(queue), after.breakers.get(queue)
+        was_open = old is not None and old.tripped_at is not None
+        if new is not None and new.tripped_at is not None and not was_open:
+            yield cause.line(
+                "breaker", "opened", queue, queue=queue, before="closed", after="open",
+                reason=Reason.BREAKER.value, code=Reason.BREAKER.name,
+                numbers={"strikes": new.strikes, "trips": new.trips},
+            )  # fmt: skip
+        elif was_open and (new is None or new.tripped_at is None):
+            yield cause.line("breaker", "closed", queue, queue=queue, before="open", after="closed")
+    for name in sorted(before.backoffs.keys() | after.backoffs.keys()):
+        failed, fails = before.backoffs.get(name), after.backoffs.get(name)
+        if fails is not None and (failed is None or failed.failures != fails.failures):
+            numbers = {"failures": fails.failures, "until": fails.until.isoformat(),
+                       "ask_at_most": fails.ask_at_most}  # fmt: skip
+            yield cause.line("backoff", "begun", name, node_type=name, numbers=numbers,
+                             code=Reason.BACKOFF.name, reason=fails.last_error)  # fmt: skip
+        elif failed is not None and fails is None:
+            yield cause.line("backoff", "over", name, node_type=name)
+    yield from _pauses(before, after, cause)
+
+
+def is_in_force(pause: Pause | None, now: datetime) -> bool:
+    """Whether a pause holds now."""
+    return pause is not None and (pause.until is None or now < pause.until)
+
+
+def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
+    is_paused = is_in_force(after.pause, cause.now)
+    if is_paused and not before.memory.is_paused and after.pause is not None:
+        yield cause.line("pause", "begun", "dnm", reason=after.pause.reason)
+    elif not is_paused and before.memory.is_paused:
+        yield cause.line("pause", "over", "dnm")
+
+
+def _found(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
+    """What others did to the limits, as the queue document's notes tell it, once."""
+    told = set(before.last_run.notes)
+    for note in cause.notes:
+        queue, colon, rest = note.partition(": ")
+        if note in told or not colon or not queue.startswith("root"):
+            continue
+        event = "re-applied" if rest.startswith("back at its baseline") else "found-changed"
+        yield cause.line("limit", event, queue, queue=queue, reason=rest)

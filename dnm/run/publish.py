@@ -1,0 +1,81 @@
+"""Puts the metrics of a run where a monitor reads them. What can't be written is logged and stops
+nothing: an alert sees that the file is old."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from dnm.model.config import Config
+from dnm.model.registry import Registry, RunRecord
+from dnm.plan.brakes import counted_as_lent
+from dnm.record.exposition import Family, format_families
+from dnm.record.metrics import CapUse, Facts, RunTimes, make_families
+from dnm.record.textfile import read_textfile, write_textfile
+from dnm.run.recorded import read_last_run
+from dnm.sizing.budget import count_caps
+
+log = logging.getLogger("dnm")
+
+# Of a run that could not read its registry: all that is known.
+_OF_A_RUN = ("dnm_build_info", "dnm_last_run_timestamp_seconds", "dnm_last_run_exit_code",
+             "dnm_last_success_timestamp_seconds")  # fmt: skip
+_SUCCESS = re.compile(r"^dnm_last_success_timestamp_seconds(?:\{[^}]*\})? ([0-9.]+)$", re.MULTILINE)
+
+
+def metrics_text(config: Config, registry: Registry, now: datetime, times: RunTimes) -> str:
+    """Returns all metrics as they are now."""
+    return format_families(make_families(_facts(config, registry, now, times)))
+
+
+def recorded_times(config: Config, registry: Registry) -> RunTimes:
+    """Returns when the last run began, ended and succeeded, as files and record say."""
+    last, run = read_last_run(config), registry.last_run
+    succeeded = last.ended if run.exit_code == 0 else run.succeeded_at
+    return RunTimes(began=last.began, ended=last.ended, succeeded=succeeded)
+
+
+def publish_run(config: Config, registry: Registry, times: RunTimes) -> None:
+    """Writes the metrics of a run that has ended."""
+    if config.metrics_file is not None and times.ended is not None:
+        _write(config, make_families(_facts(config, registry, times.ended, times)))
+
+
+def publish_failure(config: Config, exit_code: int, began: datetime) -> None:
+    """Writes those of a run that could not begin: when it was, and when one last succeeded."""
+    if config.metrics_file is None:
+        return
+    found = _SUCCESS.search(read_textfile(config.metrics_file))
+    succeeded = datetime.fromtimestamp(float(found[1]), UTC) if found else None
+    registry = Registry(last_run=RunRecord(exit_code=exit_code))
+    times = RunTimes(began=began, succeeded=succeeded)
+    families = make_families(_facts(config, registry, began, times))
+    _write(config, (family for family in families if family.name in _OF_A_RUN))
+
+
+def _facts(config: Config, registry: Registry, now: datetime, times: RunTimes) -> Facts:
+    from importlib.metadata import version
+
+    caps = count_caps(config, counted_as_lent(config, registry))
+    return Facts(
+        config=config,
+        registry=registry,
+        now=now,
+        times=times,
+        caps=tuple(CapUse(scope=cap.cap, lent=cap.lent, max=cap.max) for cap in caps),
+        version=version("dnm"),
+    )
+
+
+def _write(config: Config, families: Iterable[Family]) -> None:
+    assert config.metrics_file is not None
+    try:
+        write_textfile(config.metrics_file, format_families(families))
+    except OSError as error:
+        log.error(
+            "error=%r",
+            f"the metrics file {config.metrics_file} can't be written "
+            f"({error.strerror or error}): mend its directory, or unset metrics_file",
+        )

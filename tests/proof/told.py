@@ -1,0 +1,54 @@
+"""The history tells the registry: every phase that stands there was come to by lines that join.
+
+Read past dnm: lines of JSON on disk, and those that the registry still keeps. Together they are
+numbered without a gap; on disk none stands twice; from line to line each node goes on where it was,
+and ends where the registry has it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def lines_on_disk(directory: Path) -> list[dict[str, Any]]:
+    """All of them; a torn last line is none."""
+    texts = []
+    for path in [*sorted(directory.glob("history-*.jsonl")), directory / "history.jsonl"]:
+        if path.exists():
+            texts += path.read_bytes().split(b"\n")[:-1]
+    return [json.loads(text) for text in texts]
+
+
+def check_told(registry_path: Path) -> list[dict[str, Any]]:
+    """Returns all lines, in order, once they are found to explain the registry."""
+    written = lines_on_disk(registry_path.parent)
+    numbers = [line["number"] for line in written]
+    assert numbers == sorted(set(numbers)), f"twice, or out of order: {numbers}"
+    registry = json.loads(registry_path.read_bytes()) if registry_path.exists() else {}
+    memory = registry.get("memory", {"untold": [], "last_number": 0})
+    lines = {line["number"]: line for line in [*written, *memory["untold"]]}
+    assert sorted(lines) == list(range(1, memory["last_number"] + 1)), "a line is lost"
+    told = [lines[number] for number in sorted(lines)]
+    _check_nodes(told, registry.get("nodes", {}))
+    open_now = {q for q, one in registry.get("breakers", {}).items() if one["tripped_at"]}
+    assert _standing(told, "breaker", "opened") == open_now
+    assert _standing(told, "backoff", "begun") == set(registry.get("backoffs", {}))
+    return told
+
+
+def _check_nodes(told: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
+    phases: dict[str, str] = {}
+    for line in told:
+        name, before, after = line["object"], line.get("before", ""), line.get("after", "")
+        if line["kind"] == "node" or (line["kind"] == "verb" and (before or after)):
+            assert phases.get(name, "") == before, (phases.get(name, ""), line)
+            phases[name] = after
+    left = {name: phase for name, phase in phases.items() if phase}
+    assert left == {name: entry["phase"] for name, entry in nodes.items()}
+
+
+def _standing(told: list[dict[str, Any]], kind: str, begun: str) -> set[str]:
+    last = {line["object"]: line["event"] for line in told if line["kind"] == kind}
+    return {name for name, event in last.items() if event == begun}

@@ -1,0 +1,157 @@
+"""The file of history: whole lines, each once, whatever has happened to the one before."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dnm.model.fault_points import struck_by
+from dnm.model.history import SCHEMA, HistoryLine
+from dnm.record.history_file import History
+from tests.builders import NOW
+
+DAY = timedelta(days=1)
+
+
+def line(number: int, at: int = 0, **fields: str) -> HistoryLine:
+    return HistoryLine(
+        schema=SCHEMA, number=number, time=NOW + timedelta(minutes=at), run="r", instance="prod",
+        kind="node", event="joined", object=f"a{number:03}", **fields,
+    )  # fmt: skip
+
+
+def history(directory: Path, keep: timedelta = 400 * DAY) -> History:
+    return History(directory / "converted_nodes.json", keep)
+
+
+def numbers(of: History) -> list[int]:
+    return [one.number for one in of.read()]
+
+
+def test_lines_come_back_in_their_order(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    assert kept.append([line(1), line(2)], NOW) == (line(1), line(2))
+    kept.append([line(3, reason="ünicode\nand a line")], NOW)
+    assert list(kept.read()) == [line(1), line(2), line(3, reason="ünicode\nand a line")]
+    assert kept.path.read_bytes().count(b"\n") == 3
+    assert kept.path.stat().st_mode & 0o777 == 0o644
+
+
+def test_what_stands_there_is_not_written_again(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    kept.append([line(1), line(2)], NOW)
+    assert kept.append([line(1), line(2), line(3)], NOW) == (line(3),)
+    assert kept.append([line(2), line(3)], NOW) == ()
+    assert numbers(kept) == [1, 2, 3]
+
+
+def test_a_line_that_came_back_from_the_registry_is_known_again(tmp_path: Path) -> None:
+    """Its numbers stand there in another order."""
+    kept = history(tmp_path)
+    first = msgspec.structs.replace(line(1), numbers={"used": {"vcore": 1, "a": 2}, "limit": {}})
+    again = msgspec.structs.replace(line(1), numbers={"limit": {}, "used": {"a": 2, "vcore": 1}})
+    kept.append([first], NOW)
+    assert kept.append([again], NOW) == ()
+
+
+@pytest.mark.parametrize("torn", range(1, 60, 7))
+def test_a_torn_last_line_is_passed_over_and_mended(tmp_path: Path, torn: int) -> None:
+    kept = history(tmp_path)
+    kept.append([line(1), line(2)], NOW)
+    os.truncate(kept.path, kept.path.stat().st_size - torn)
+    assert numbers(kept) == [1]
+    kept.append([line(2), line(3)], NOW)
+    assert numbers(kept) == [1, 2, 3]
+
+
+def test_a_line_of_garbage_hides_no_other(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    kept.append([line(1)], NOW)
+    with open(kept.path, "ab") as file:
+        file.write(b"\xff\x00 not json\n{}\n" + b"x" * 100_000 + b"\n")
+    kept.append([line(2)], NOW)
+    assert numbers(kept) == [1, 2]
+
+
+def test_what_could_not_be_written_is_told_again(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+
+    def strike(point: str, when: str) -> None:
+        if (point, when) == ("history.fsync", "before"):
+            raise OSError(28, "No space left on device")
+
+    with struck_by(strike), pytest.raises(OSError, match="No space"):
+        kept.append([line(1)], NOW)
+    kept.append([line(1), line(2)], NOW)
+    assert numbers(kept) == [1, 2]
+
+
+def test_a_month_is_put_aside_and_what_is_too_old_is_dropped(tmp_path: Path) -> None:
+    kept = history(tmp_path, keep=100 * DAY)
+    for month in range(6):
+        kept.append([line(month + 1, at=month * 32 * 24 * 60)], NOW + month * 32 * DAY)
+    assert numbers(kept) == [2, 3, 4, 5, 6], "the first ended more than 100 days ago"
+    assert len(list(tmp_path.glob("history-*.jsonl"))) == 4
+
+
+def test_all_files_together_are_bounded(tmp_path: Path) -> None:
+    kept = History(tmp_path / "converted_nodes.json", 400 * DAY, largest=1_000, most=5_000)
+    for number in range(1, 201):
+        kept.append([line(number)], NOW + timedelta(seconds=number))
+    found = numbers(kept)
+    assert found[-1] == 200 and found == list(range(found[0], 201))
+    assert sum(path.stat().st_size for path in tmp_path.glob("history*")) < 7_000
+
+
+@pytest.mark.parametrize("point", ["history.append", "history.rotate", "history.fsync"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_between_rotating_and_writing_loses_nothing(
+    tmp_path: Path, point: str, when: str
+) -> None:
+    kept = history(tmp_path)
+    kept.append([line(1)], NOW)
+
+    class KilledError(BaseException):
+        """As SIGKILL does, nothing goes on."""
+
+    def strike(passed: str, at: str) -> None:
+        if (passed, at) == (point, when):
+            raise KilledError
+
+    later = NOW + 40 * DAY
+    with struck_by(strike), pytest.raises(KilledError):
+        kept.append([line(2)], later)
+    kept.append([line(2), line(3)], later)
+    assert numbers(kept) == [1, 2, 3]
+
+
+def test_only_what_was_asked_for_is_read(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    kept.append([line(1)], NOW)
+    kept.append([line(2, at=40 * 24 * 60)], NOW + 40 * DAY)
+    [old] = tmp_path.glob("history-*.jsonl")
+    old.chmod(0)
+    old.write_bytes(b"") if os.getuid() else None
+    assert [one.number for one in kept.read(NOW + 41 * DAY - 2 * DAY)] == [2]
+
+
+def test_a_link_or_a_pipe_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    (tmp_path / "elsewhere").write_text("")
+    kept.path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError):
+        kept.append([line(1)], NOW)
+    kept.path.unlink()
+    os.mkfifo(kept.path)
+    with pytest.raises(OSError, match="no regular file"):
+        list(kept.read())
+
+
+def test_without_days_nothing_is_kept(tmp_path: Path) -> None:
+    kept = history(tmp_path, keep=0 * DAY)
+    assert kept.append([line(1)], NOW) == ()
+    assert not kept.path.exists()

@@ -1,0 +1,68 @@
+"""An error that lasts is said once, after an hour, daily, and when it is over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from dnm.model.history import LastingError
+from dnm.record.lasting import judge_errors
+from tests.builders import NOW
+
+MINUTE = timedelta(minutes=1)
+AWAY = "can't list the nodes: no route to 10.0.0.1"
+
+
+def said_at(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
+    """What is said in which minute; `errors` from that minute on."""
+    known: dict[str, LastingError] = {}
+    now, found = [], []
+    for minute in range(until):
+        now = errors.get(minute, now)
+        news = judge_errors(known, now, NOW + minute * MINUTE, MINUTE)
+        known = news.lasting
+        found += [(minute, text) for text in news.said]
+    return found
+
+
+def test_two_days_of_an_api_that_is_away() -> None:
+    assert said_at({0: [AWAY], 3000: []}, 3100) == [
+        (0, AWAY),
+        (60, f"{AWAY} (for 60 min now)"),
+        (1500, f"{AWAY} (for 25 h 0 min now)"),
+        (2940, f"{AWAY} (for 2 d 1 h now)"),
+        (3000, f"over, after 2 d 2 h: {AWAY}"),
+    ]
+
+
+def test_one_that_was_there_once_is_not_over() -> None:
+    assert said_at({0: [AWAY], 1: []}, 5) == [(0, AWAY)]
+
+
+def test_another_one_is_said_at_once() -> None:
+    other = "a018 did not join"
+    assert said_at({0: [AWAY], 5: [AWAY, other]}, 8) == [(0, AWAY), (5, other)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ("it timed out after 3.2 s", "it timed out after 4 s", True),
+        ("since 2026-11-21 14:03:59 UTC", "since 2026-11-22 09:00:00 UTC", True),
+        ("request=20261121T140300123456-1 failed", "request=20261121T150300123456-2 failed", True),
+        ("node a017 is late", "node a018 is late", False),
+        ("queue root.dev has 80", "queue root.dev has 90", False),
+    ],
+)
+def test_what_ticks_does_not_make_another_error(first: str, second: str, is_same: bool) -> None:
+    said = said_at({0: [first], 1: [second]}, 2)
+    assert len(said) == (1 if is_same else 2)
+
+
+def test_nothing_is_remembered_anew_while_it_lasts() -> None:
+    """So that a run that finds nothing else to write writes nothing."""
+    first = judge_errors({}, [AWAY], NOW, MINUTE)
+    for minute in range(1, 60):
+        again = judge_errors(first.lasting, [AWAY], NOW + minute * MINUTE, MINUTE)
+        assert again.lasting == first.lasting and again.said == ()

@@ -1,0 +1,345 @@
+"""The metrics: what Prometheus itself makes of them, of a whole run, of a failed one, of a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from dnm.model.fault_points import struck_by
+from dnm.model.history import Durations
+from dnm.model.registry import Breaker, Pause, QueueStatus, Registry, RunRecord
+from dnm.record.exposition import Family, MetricType, Sample, format_families, histogram_samples
+from dnm.record.metrics import TABLE, Facts, RunTimes, make_families
+from dnm.record.textfile import write_textfile
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
+from tests.site import WORKSHOP_QUEUES, Site
+
+ROOT = Path(__file__).parents[2]
+
+
+def parse(text: str) -> dict[str, Metric]:
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def values(text: str, name: str) -> dict[tuple[str, ...], float]:
+    """By the values of the labels, without the instance's."""
+    found: dict[tuple[str, ...], float] = {}
+    for family in parse(text).values():
+        for sample in family.samples:
+            if sample.name == name:
+                labels = tuple(v for k, v in sample.labels.items() if k != "instance_id")
+                found[labels] = sample.value
+    return found
+
+
+def promtool(*words: str, given: str = "") -> str:
+    done = subprocess.run(
+        ["promtool", *words], input=given, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+# --- the text ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ['a"b', "a\\b", "a\nb", "ü €", "", "{},="])
+def test_any_text_may_be_a_label(label: str) -> None:
+    family = Family(
+        name="x", type=MetricType.GAUGE, help="a\\b\nc",
+        samples=(Sample(value=1, labels={"l": label}),),
+    )  # fmt: skip
+    [found] = parse(format_families([family])).values()
+    assert (found.samples[0].labels, found.documentation) == ({"l": label}, "a\\b\nc")
+
+
+@pytest.mark.parametrize("value", [0, 1, 2**53, 1_800_000_000.123456, 0.1, 256 * 10**9])
+def test_numbers_come_back(value: float) -> None:
+    family = Family(name="x", type=MetricType.GAUGE, help="x", samples=(Sample(value=value),))
+    assert parse(format_families([family]))["x"].samples[0].value == value
+
+
+def test_a_histogram_is_one_to_prometheus() -> None:
+    durations = Durations(counts=(0, 1, 2, 2, 2, 2, 2, 2), total=300.5, number=3)
+    samples = tuple(histogram_samples(durations, {"type": "a"}))
+    family = Family(name="x_seconds", type=MetricType.HISTOGRAM, help="x.", samples=samples)
+    text = format_families([family])
+    promtool("check", "metrics", given=text)
+    assert values(text, "x_seconds_bucket")["a", "300"] == 2
+    assert values(text, "x_seconds_bucket")["a", "+Inf"] == 3
+
+
+# --- what they say ----------------------------------------------------------------------------
+
+
+def text_of(registry: Registry, **config: Any) -> str:
+    facts = Facts(
+        config=a_config(**config), registry=registry, now=NOW,
+        times=RunTimes(began=NOW, ended=NOW + timedelta(seconds=2), succeeded=NOW), version="9",
+    )  # fmt: skip
+    return format_families(make_families(facts))
+
+
+def test_nodes_are_counted_by_phase_and_zero_is_zero() -> None:
+    registry = Registry(
+        nodes={"a001": a_lent_node(), "a002": a_lent_node()}, requests=(a_request(count=3),)
+    )
+    found = values(text_of(registry), "dnm_nodes")
+    assert found["serving", "a", QUEUE] == 2
+    assert found["requested", "a", QUEUE] == 3
+    assert found["failed", "a", QUEUE] == 0
+    assert "a001" not in text_of(registry), "no label is a node's name"
+
+
+def test_a_queue_in_base_units() -> None:
+    status = QueueStatus(
+        limit={"vcore": 80_500, "memory": 10**9}, baseline={}, lent={}, used={"vcore": 500},
+        pending={}, pending_pods=7, verdict="wait", reason="x", code="CAPPED",
+    )  # fmt: skip
+    text = text_of(Registry(last_run=RunRecord(queues={QUEUE: status})))
+    assert values(text, "dnm_queue_limit") == {(QUEUE, "memory"): 10**9, (QUEUE, "vcore"): 80.5}
+    assert values(text, "dnm_queue_used") == {(QUEUE, "memory"): 0, (QUEUE, "vcore"): 0.5}
+    assert values(text, "dnm_queue_verdict_info") == {(QUEUE, "wait", "CAPPED"): 1}
+    assert values(text, "dnm_queue_pending_pods") == {(QUEUE,): 7}
+
+
+def test_brakes() -> None:
+    registry = Registry(
+        breakers={QUEUE: Breaker(tripped_at=NOW)}, pause=Pause(since=NOW - timedelta(hours=1))
+    )
+    text = text_of(registry)
+    assert values(text, "dnm_breaker_open") == {(QUEUE,): 1}
+    assert values(text, "dnm_paused") == {(): 1}
+    over = Registry(pause=Pause(since=NOW - timedelta(hours=2), until=NOW - timedelta(hours=1)))
+    assert values(text_of(over), "dnm_paused") == {(): 0}
+    assert "dnm_paused_since" not in text_of(over)
+
+
+# --- of a whole run ---------------------------------------------------------------------------
+
+
+class Ran:
+    """A site that has lent two nodes, got one back, and writes its metrics."""
+
+    def __init__(self, directory: Path) -> None:
+        self.sandbox = Sandbox(directory / "sandbox").start()
+        self.sandbox.set_queues(WORKSHOP_QUEUES)
+        self.sandbox.yunikorn.restart()
+        self.sandbox.add_namespace("dev")
+        self.sandbox.add_machines(4)
+        self.file = directory / "dnm.prom"
+        self.site = Site(
+            self.sandbox, directory / "site", metrics_file=self.file, max_converted_nodes=2
+        )
+        pods = self.sandbox.add_pods(60, "dev", queue=QUEUE, cpu="4", memory="16G")
+        self.run(4)
+        self.sandbox.finish_pods(pods[20:], "dev")
+        self.run(6)
+
+    def run(self, times: int) -> None:
+        for _ in range(times):
+            self.sandbox.tick(60)
+            self.site.run()
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    made = Ran(tmp_path_factory.mktemp("ran"))
+    yield made
+    made.sandbox.stop()
+
+
+def test_prometheus_takes_them(ran: Ran) -> None:
+    assert promtool("check", "metrics", given=ran.file.read_text()) == ""
+    assert re.search(r" \d+ \d+$", ran.file.read_text(), re.M) is None, "no timestamps"
+
+
+def test_they_say_what_happened(ran: Ran) -> None:
+    text = ran.file.read_text()
+    assert values(text, "dnm_conversions_total") == {("a", "joined"): 2, ("a", "failed"): 0}
+    assert values(text, "dnm_last_run_exit_code") == {(): 0}
+    assert values(text, "dnm_node_seconds_lent_total")[QUEUE, "a"] >= 9 * 60
+    assert values(text, "dnm_conversion_duration_seconds_count") == {("a",): 2}
+    assert set(values(text, "dnm_last_run_part_seconds")) == {("plan",), ("act",), ("record",)}
+
+
+def test_status_prints_the_same_but_for_the_parts_of_the_run(ran: Ran) -> None:
+    done = ran.site.command("status", "-o", "prometheus")
+    assert done.returncode == 0, done.stderr
+    moving = r"dnm_(last_|node_seconds|phase_oldest|backoff)"
+    plain = [line for line in done.stdout.splitlines() if not re.search(moving, line)]
+    assert plain == [
+        line for line in ran.file.read_text().splitlines() if not re.search(moving, line)
+    ]
+    names = set(parse(ran.file.read_text())) - set(parse(done.stdout))
+    assert names == {"dnm_last_run_part_seconds"}
+
+
+def test_others_may_read_the_file_whatever_the_umask_is(ran: Ran) -> None:
+    before = os.umask(0o077)
+    try:
+        ran.run(1)
+    finally:
+        os.umask(before)
+    assert ran.file.stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in ran.file.parent.glob("dnm.prom*")] == ["dnm.prom"]
+
+
+def test_a_run_that_could_not_begin_says_so_and_when_one_last_succeeded(ran: Ran) -> None:
+    path, whole = ran.site.config.converted_nodes_path, ran.file.read_text()
+    content = path.read_bytes()
+    path.write_bytes(b"not json")
+    try:
+        done = ran.site.command("run")
+        assert done.returncode == 2
+        text = ran.file.read_text()
+    finally:
+        path.write_bytes(content)
+    assert promtool("check", "metrics", given=text) == ""
+    assert values(text, "dnm_last_run_exit_code") == {(): 2}
+    success = "dnm_last_success_timestamp_seconds"
+    assert values(text, success) == values(whole, success) != {}
+    assert values(text, "dnm_nodes") == {}, "what is not known is not said"
+    ran.run(1)
+
+
+def test_a_run_that_failed_keeps_the_time_of_the_last_success(ran: Ran) -> None:
+    success = "dnm_last_success_timestamp_seconds"
+    ended = ran.site.config.converted_nodes_path.stat().st_mtime
+    for _ in range(2):
+        ran.sandbox.fault("status", path="nodes", code=500, times=20)
+        ran.run(1)
+        text = ran.file.read_text()
+        assert values(text, "dnm_last_run_exit_code") == {(): 1}
+        assert values(text, success)[()] == pytest.approx(ended, abs=1)
+    ran.sandbox.faults.clear()
+    ran.run(1)
+    assert values(ran.file.read_text(), success)[()] > ended
+
+
+@pytest.mark.parametrize("point", ["metrics.write", "metrics.rename"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_leaves_a_whole_file(tmp_path: Path, point: str, when: str) -> None:
+    path = tmp_path / "dnm.prom"
+    write_textfile(path, "dnm_old 1\n")
+
+    class KilledError(BaseException):
+        """As SIGKILL does, nothing goes on."""
+
+    def strike(passed: str, at: str) -> None:
+        if (passed, at) == (point, when):
+            raise KilledError
+
+    with struck_by(strike), pytest.raises(KilledError):
+        write_textfile(path, "dnm_new 1\n")
+    assert path.read_text() in ("dnm_old 1\n", "dnm_new 1\n")
+    assert all(not one.name.endswith(".prom") for one in tmp_path.iterdir() if one != path)
+    write_textfile(path, "dnm_new 1\n")
+    assert path.read_text() == "dnm_new 1\n"
+
+
+def test_a_file_that_can_not_be_written_stops_nothing(ran: Ran) -> None:
+    done = ran.site.command("run", "--log-console", DNM_FAULT="metrics.write:before:full")
+    assert done.returncode == 0
+    assert "the metrics file" in done.stderr and "No space left" in done.stderr
+
+
+# --- the page, the rules, the dashboard -------------------------------------------------------
+
+
+def test_the_page_has_them_all() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(dnm_\w+)` \| (\w+) \| (.*) \|$", page, flags=re.M)
+    assert rows == [(name, type_.value, meaning) for name, type_, meaning, _ in TABLE]
+
+
+def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
+    rules = ROOT / "etc" / "prometheus" / "dnm.rules.yaml"
+    promtool("check", "rules", str(rules))
+    shutil.copy(rules, tmp_path / "dnm.rules.yaml")
+    tests = (Path(__file__).parent / "rules_test.yaml").read_text()
+    (tmp_path / "test.yaml").write_text(tests.replace("RULES", "dnm.rules.yaml"))
+    promtool("test", "rules", str(tmp_path / "test.yaml"))
+    alerts = set(re.findall(r"alert: (\w+)", rules.read_text()))
+    assert {name for name in alerts if tests.count(f"alertname: {name}") >= 3} == alerts
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "etc" / "grafana" / "dnm.json").read_text())
+    return found
+
+
+def test_the_dashboard_is_one_that_imports() -> None:
+    board = dashboard()
+    assert board["id"] is None and board["schemaVersion"] == 39 and len(board["uid"]) <= 40
+    variables = {one["name"]: one for one in board["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert "__inputs" not in board
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(ids) == len(set(ids))
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        assert panel["type"] in ("timeseries", "stat", "table", "state-timeline")
+        assert panel["datasource"]["uid"] == "${datasource}"
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken and at["x"] + at["w"] <= 24, panel["title"]
+        taken |= cells
+
+
+def test_every_expression_of_dashboard_and_rules_gives_data_of_a_real_run(
+    ran: Ran, tmp_path: Path
+) -> None:
+    board = dashboard()
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    expressions = [re.sub(r"\$\w+", ".*", one) for one in expressions]
+    series = []
+    for family in parse(ran.file.read_text()).values():
+        for sample in family.samples:
+            labels = ",".join(f"{k}={json.dumps(v)}" for k, v in sample.labels.items())
+            step = 1 if family.type in ("counter", "histogram") else 0
+            line = {"series": f"{sample.name}{{{labels}}}", "values": f"{sample.value}+{step}x120"}
+            series.append(line)
+    asked = [{"expr": one, "eval_time": "110m", "exp_samples": []} for one in expressions]
+    document = {
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": asked}],
+    }
+    (tmp_path / "ask.yaml").write_text(json.dumps(document))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(tmp_path / "ask.yaml")],
+        text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    without = [one for one in expressions if f"expr: {json.dumps(one)}" not in said]
+    assert not without, f"no data: {without}\n{said[:2000]}"
+
+
+def test_metrics_named_by_rules_and_dashboard_exist() -> None:
+    known = {name for name, *_ in TABLE}
+    texts = [
+        (ROOT / "etc" / "grafana" / "dnm.json").read_text(),
+        (ROOT / "etc" / "prometheus" / "dnm.rules.yaml").read_text(),
+    ]
+    named = {
+        re.sub(r"_(bucket|sum|count)$", "", name)
+        for text in texts
+        for name in re.findall(r"\bdnm_[a-z_]+", text)
+    }
+    assert named <= known

@@ -1,0 +1,155 @@
+"""What an administrator asks on the morning after: a day on the sandbox in virtual time, and the
+real command's answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.sandbox.cluster import Sandbox
+from tests.proof.told import check_told, lines_on_disk
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+EVERY = timedelta(minutes=10)
+
+
+class Day:
+    """A site after its day: a conversion that failed, a workshop, a limit edited by hand, an
+    evening at which everything went back."""
+
+    def __init__(self, directory: Path) -> None:
+        self.sandbox = Sandbox(directory / "sandbox").start()
+        sandbox = self.sandbox
+        sandbox.set_queues(WORKSHOP_QUEUES)
+        sandbox.yunikorn.restart()
+        sandbox.add_namespace("dev")
+        sandbox.add_node("k01", cpu="64", memory="128G")
+        sandbox.add_machines(6)
+        self.site = Site(
+            sandbox, directory / "site", max_converted_nodes=2, check_interval_seconds=600,
+            reversion_idle_seconds=1200, join_timeout_seconds=1200,
+        )  # fmt: skip
+        self.run(3)
+        sandbox.behave(direction="k8s", exit_code=3, act=False)
+        self.pods = sandbox.add_pods(60, "dev", queue=QUEUE, cpu="4", memory="16G", name="session")
+        self.run(12)
+        self.lent = self.site.lent()
+        self.site.command("hold", self.lent[0], "--reason", "lecture at noon", SUDO_USER="erin")
+        self.run(6)
+        text = sandbox.queues_text()
+        sandbox.set_queues(text.replace("832G", "900G"))
+        self.run(6)
+        sandbox.finish_pods(self.pods, "dev")
+        self.run(12)
+        self.site.command("unhold", self.lent[0], SUDO_USER="frank")
+        self.site.command("pause", "--for", "60", "--reason", "firmware", SUDO_USER="frank")
+        self.site.command("resume", SUDO_USER="frank")
+        self.run(105)
+
+    def run(self, times: int) -> None:
+        for _ in range(times):
+            self.sandbox.tick(EVERY.total_seconds())
+            self.site.run()
+
+    def ask(self, *words: str) -> str:
+        done = self.site.command("history", *words, "--since", "400d", COLUMNS="200")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
+    made = Day(tmp_path_factory.mktemp("day"))
+    yield made
+    made.sandbox.stop()
+
+
+def test_the_day_was_one(day: Day) -> None:
+    assert len(day.lent) == 2 and day.site.registry.nodes == {}
+    told = check_told(day.site.config.converted_nodes_path)
+    assert len(told) < 60, "one line a transition, never one a run"
+
+
+def test_who_took_the_node_and_why(day: Day) -> None:
+    answer = day.ask(day.lent[0])
+    [lent] = [part for part in answer.split("\n20") if f"{day.lent[0]} lent" in part]
+    assert "its pods need more quota" in lent and "request 20" in lent
+
+
+def test_for_which_pods(day: Day) -> None:
+    answer = day.ask(QUEUE, "--kind", "request")
+    assert "dev/session" in answer and "52 pods pending" in answer and "wanted" in answer
+
+
+def test_why_did_it_go_back_and_how_long_was_it_lent(day: Day) -> None:
+    answer = day.ask(day.lent[1], "--kind", "node")
+    assert "has been idle long enough" in answer and "idle for 20 min" in answer
+    assert "returned" in answer and "was lent for" in answer
+
+
+def test_what_went_wrong_in_the_morning(day: Day) -> None:
+    answer = day.ask("a")
+    assert "exit code 3" in answer and "backoff a begun" in answer and "backoff a over" in answer
+
+
+def test_who_kept_it_over_noon_and_from_when_to_when(day: Day) -> None:
+    answer = day.ask(day.lent[0], "--kind", "verb")
+    assert f"verb {day.lent[0]} hold by erin on " in answer and "lecture at noon" in answer
+    assert f"verb {day.lent[0]} unhold by frank" in answer
+
+
+def test_who_paused_dnm_and_until_when(day: Day) -> None:
+    answer = day.ask("--kind", "verb")
+    assert "pause by frank" in answer and "firmware; until 20" in answer
+    assert answer.index("pause by frank") < answer.index("resume by frank")
+
+
+def test_what_did_the_limit_become_and_when(day: Day) -> None:
+    answer = day.ask(QUEUE, "--kind", "limit")
+    assert "max vcore 80 -> " in answer.replace("max memory 320G, ", "")
+    assert "back" not in answer.splitlines()[0]
+
+
+def test_who_else_changed_it(day: Day) -> None:
+    assert "found-changed" in day.ask("--kind", "limit")
+
+
+def test_why_did_no_third_node_come(day: Day) -> None:
+    answer = day.ask(QUEUE, "--kind", "queue")
+    assert "CAPPED" in answer and "max_converted_nodes" in answer
+
+
+def test_all_of_it_for_a_sheet_and_for_a_program(day: Day) -> None:
+    rows = list(csv.DictReader(io.StringIO(day.ask("-o", "csv"))))
+    lines = [json.loads(text) for text in day.ask("-o", "json").splitlines()]
+    on_disk = lines_on_disk(day.site.config.state_dir)
+    assert [row["number"] for row in rows] == [str(line["number"]) for line in on_disk]
+    assert lines == on_disk
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["--since", "yesterday"], "is no time: write 90m"),
+        (["--kind", "nodes"], "--kind nodes is not known; there are node, request"),
+    ],
+)
+def test_a_question_that_is_not_understood(day: Day, words: list[str], answer: str) -> None:
+    done = day.site.command("history", *words)
+    assert done.returncode == 2 and answer in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_reading_needs_no_lock_and_no_rights_to_write(day: Day) -> None:
+    path = day.site.config.state_dir / "history.jsonl"
+    mode = os.stat(path).st_mode
+    path.chmod(0o444)
+    assert day.ask(day.lent[0])
+    path.chmod(mode)

@@ -1,0 +1,274 @@
+"""Each transition is one line with its reason, and what did not change is none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dnm.model.history import Decision, Deed, HistoryLine
+from dnm.model.plan import NodeVerdict, Plan, Reason, SetQueueLimits, Verdict
+from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
+from dnm.model.registry import Backoff, Breaker, Pause, Phase, QueueStatus, Registry, RunRecord
+from dnm.record.tell import MOST_UNTOLD, tell_change, tell_deed, tell_limits, tell_plan
+from dnm.record.transitions import Cause
+from tests.builders import NOW, QUEUE, a_lent_node, a_request
+
+MINUTE = timedelta(minutes=1)
+
+
+def cause(minute: int = 0, **changes: Any) -> Cause:
+    return Cause(**{"now": NOW + minute * MINUTE, "run": "r1", "instance": "prod", **changes})
+
+
+def said(reason: Reason, node: str = "a001", verdict: Verdict = Verdict.KEEP) -> dict[str, Any]:
+    one = NodeVerdict(node=node, verdict=verdict, reason=reason, detail="so it is")
+    return {"nodes": {node: one}}
+
+
+def status(code: str, verdict: str = "wait") -> QueueStatus:
+    return QueueStatus(
+        limit={}, baseline={}, lent={}, used={}, pending={}, pending_pods=3, verdict=verdict,
+        reason=f"since {code}", code=code,
+    )  # fmt: skip
+
+
+def seen(code: str, verdict: str = "wait") -> Registry:
+    return Registry(last_run=RunRecord(queues={QUEUE: status(code, verdict)}))
+
+
+def brief(line: HistoryLine) -> str:
+    arrow = f" {line.before}>{line.after}" if line.before or line.after else ""
+    return f"{line.kind} {line.event} {line.object}{arrow} {line.code}".strip()
+
+
+def lines(before: Registry, after: Registry, why: Cause | None = None) -> list[str]:
+    told = tell_change(before, after, why or cause()).memory.untold
+    return [brief(line) for line in told]
+
+
+NODE = a_lent_node
+EMPTY = Registry()
+
+
+def nodes(**entries: Any) -> Registry:
+    return Registry(nodes=entries)
+
+
+CASES = [
+    pytest.param(EMPTY, EMPTY, {}, [], id="nothing"),
+    pytest.param(
+        Registry(requests=(a_request(),)), nodes(a001=NODE(Phase.JOINING)), {},
+        ["node lent a001 >joining"], id="lent",
+    ),
+    pytest.param(
+        Registry(requests=(a_request(),)), nodes(a001=NODE(Phase.SERVING)), said(Reason.JOINED),
+        ["node lent a001 >joining JOINED", "node joined a001 joining>serving JOINED"],
+        id="lent-and-joined-at-once",
+    ),
+    pytest.param(
+        EMPTY, nodes(a001=NODE(Phase.JOINING)),
+        {"notes": ("node=a001 carries our mark and is recorded again",)},
+        ["node adopted a001 >joining"], id="adopted",
+    ),
+    pytest.param(
+        nodes(a001=NODE(Phase.JOINING)), nodes(a001=NODE()), said(Reason.JOINED),
+        ["node joined a001 joining>serving JOINED"], id="joined",
+    ),
+    pytest.param(
+        nodes(a001=NODE()), nodes(a001=NODE(Phase.RELEASING)), said(Reason.IDLE_LONG_ENOUGH),
+        ["node fenced a001 serving>releasing IDLE_LONG_ENOUGH"], id="fenced",
+    ),
+    pytest.param(
+        nodes(a001=NODE(Phase.RELEASING)), nodes(a001=NODE()), said(Reason.DEMAND_RETURNED),
+        ["node unfenced a001 releasing>serving DEMAND_RETURNED"], id="un-fenced",
+    ),
+    pytest.param(
+        nodes(a001=NODE(Phase.RELEASING)), nodes(a001=NODE(Phase.RETURNING)),
+        said(Reason.RETURNING), ["node returning a001 releasing>returning RETURNING"],
+        id="returning",
+    ),
+    pytest.param(
+        nodes(a001=NODE(Phase.RETURNING)), EMPTY, said(Reason.RETURNED),
+        ["node returned a001 returning> RETURNED"], id="returned",
+    ),
+    pytest.param(
+        nodes(a001=NODE()), EMPTY, said(Reason.GONE), ["node forgotten a001 serving> GONE"],
+        id="gone",
+    ),
+    pytest.param(
+        nodes(a001=NODE(Phase.RETURNING)), nodes(a001=NODE(Phase.RETURNING, error="exit 3")), {},
+        ["node return-failed a001 returning>returning"], id="a-return-that-failed",
+    ),
+    pytest.param(
+        nodes(a001=NODE(Phase.JOINING)), nodes(a001=NODE(Phase.FAILED, error="late")),
+        said(Reason.LATE), ["node failed a001 joining>failed LATE"], id="failed",
+    ),
+    pytest.param(
+        EMPTY, Registry(requests=(a_request(),)), {}, ["request requested r1"], id="requested",
+    ),
+    pytest.param(
+        Registry(requests=(a_request(),)), Registry(requests=(a_request(error="exit 1"),)), {},
+        ["request failed r1"], id="a-converter-that-failed",
+    ),
+    pytest.param(
+        Registry(requests=(a_request(count=2),)), nodes(a001=NODE(Phase.JOINING)), {},
+        ["request given-up r1", "node lent a001 >joining"], id="one-of-two-came",
+    ),
+    pytest.param(
+        Registry(requests=(a_request(is_given_up=True, error="exit 1"),)), EMPTY, {}, [],
+        id="what-failed-is-not-told-again",
+    ),
+    pytest.param(
+        seen("ENOUGH", "keep"), seen("CAPPED"), {},
+        [f"queue wait {QUEUE} keep ENOUGH>wait CAPPED CAPPED"], id="a-cap-in-effect",
+    ),
+    pytest.param(seen("CAPPED"), seen("CAPPED"), {}, [], id="a-cap-still-in-effect"),
+    pytest.param(
+        EMPTY, Registry(breakers={QUEUE: Breaker(strikes=3, tripped_at=NOW, trips=1)}), {},
+        [f"breaker opened {QUEUE} closed>open BREAKER"], id="a-breaker-opens",
+    ),
+    pytest.param(
+        Registry(breakers={QUEUE: Breaker(strikes=3, tripped_at=NOW)}),
+        Registry(breakers={QUEUE: Breaker(strikes=2)}), {},
+        [f"breaker closed {QUEUE} open>closed"], id="a-breaker-closes",
+    ),
+    pytest.param(
+        EMPTY, Registry(breakers={QUEUE: Breaker(strikes=1)}), {}, [], id="a-strike-is-no-trip",
+    ),
+    pytest.param(
+        EMPTY, Registry(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)}), {},
+        ["backoff begun a BACKOFF"], id="a-back-off-begins",
+    ),
+    pytest.param(
+        Registry(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)}), EMPTY, {},
+        ["backoff over a"], id="a-back-off-is-over",
+    ),
+    pytest.param(
+        EMPTY, Registry(pause=Pause(since=NOW, reason="maintenance")), {}, ["pause begun dnm"],
+        id="a-pause",
+    ),
+    pytest.param(
+        EMPTY, EMPTY, {"notes": (f"{QUEUE}: back at its baseline (max vcore), as after",)},
+        [f"limit re-applied {QUEUE}"], id="re-applied",
+    ),
+    pytest.param(
+        EMPTY, EMPTY, {"notes": (f"{QUEUE}: max vcore was changed to 99, which is",)},
+        [f"limit found-changed {QUEUE}"], id="found-changed",
+    ),
+    pytest.param(
+        Registry(last_run=RunRecord(notes=(f"{QUEUE}: max vcore was changed to 99",))), EMPTY,
+        {"notes": (f"{QUEUE}: max vcore was changed to 99",)}, [], id="found-once",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "why", "expected"), CASES)
+def test_what_a_difference_tells(
+    before: Registry, after: Registry, why: dict[str, Any], expected: list[str]
+) -> None:
+    assert lines(before, after, cause(**why)) == expected
+    told = tell_change(before, after, cause(**why))
+    again = tell_change(told, told, cause(1))
+    assert again == told, "told once"
+
+
+def test_a_pause_is_over_when_its_time_is_up_or_a_clock_says_so() -> None:
+    pause = Pause(since=NOW, until=NOW + 5 * MINUTE)
+    paused = tell_change(EMPTY, Registry(pause=pause), cause())
+    assert lines(paused, paused, cause(4))[1:] == []
+    assert lines(paused, paused, cause(6))[1:] == ["pause over dnm"]
+
+
+def test_the_numbers_of_the_decision_and_why_a_node_was_lent() -> None:
+    decision = Decision(pending_pods=3, used={"vcore": 1}, wanted={"a": 2}, pods=("dev/p1",))
+    before = seen("LACKS_QUOTA", "convert")
+    asked = tell_change(
+        before, replace(before, requests=(a_request(),)), cause(decisions={QUEUE: decision})
+    )
+    [request] = asked.memory.untold
+    assert request.reason == "since LACKS_QUOTA" and request.code == "LACKS_QUOTA"
+    assert request.numbers["pending_pods"] == 3 and request.numbers["pods"] == ["dev/p1"]
+    came = replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)})
+    lent = tell_change(asked, came, cause(2)).memory.untold[-1]
+    assert (lent.reason, lent.numbers) == ("since LACKS_QUOTA", {"request": "r1"})
+
+
+def test_what_is_counted() -> None:
+    asked = tell_change(EMPTY, Registry(requests=(a_request(),)), cause())
+    lent = tell_change(
+        asked, replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)}), cause(3)
+    )
+    serving = tell_change(lent, replace(lent, nodes={"a001": NODE()}), cause(4))
+    back = tell_change(serving, replace(serving, nodes={}), cause(64, **said(Reason.RETURNED)))
+    totals = back.memory.totals
+    assert totals.conversions == {"a": {"joined": 1}}
+    assert totals.reversions == {"a": {"returned": 1}}
+    assert totals.lent_seconds == {QUEUE: {"a": 61 * 60.0}}
+    durations = totals.conversion_seconds["a"]
+    assert (durations.number, durations.total) == (1, 240.0)
+    assert durations.counts == (0, 0, 1, 1, 1, 1, 1, 1)
+    assert (back.memory.lent, back.memory.asked) == ({}, {})
+    assert back.memory.untold[-1].numbers == {"lent_seconds": 61 * 60}
+
+
+def test_a_person_s_verb_is_one_line_with_who_and_why() -> None:
+    before = nodes(a001=NODE(Phase.FAILED, error="late"))
+    deed = Deed(verb="reset", object="a001", who="erin", host="mgmt1", reason="cable replaced")
+    after = tell_deed(before, nodes(a001=NODE(Phase.RETURNING)), deed, cause())
+    [line] = after.memory.untold
+    assert brief(line) == "verb reset a001 failed>returning"
+    assert (line.who, line.host, line.reason) == ("erin", "mgmt1", "cable replaced")
+
+
+def test_lines_that_can_not_be_written_are_bounded() -> None:
+    registry = EMPTY
+    for number in range(MOST_UNTOLD + 50):
+        other = seen("A" if number % 2 else "B")
+        registry = tell_change(registry, replace(other, memory=registry.memory), cause())
+    assert len(registry.memory.untold) == MOST_UNTOLD
+    assert registry.memory.untold[-1].number == MOST_UNTOLD + 50
+
+
+# --- limits: true once the document says so ---------------------------------------------------
+
+
+def change(before: str, after: str) -> LimitChange:
+    return LimitChange(queue=QUEUE, kind="max", resource="vcore", before=before, after=after)
+
+
+def plan_with(*changes: LimitChange, registry: Registry = EMPTY) -> Plan:
+    edit = QueueEdit(text="", ledger="", changes=changes)
+    action = SetQueueLimits(wants=QueueWants(instance_id="prod"), edit=edit)
+    return Plan(registry=registry, actions=(action,) if changes else ())
+
+
+def test_a_limit_that_was_written_is_told_once() -> None:
+    intended = tell_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
+    assert intended.memory.untold == ()
+    written = tell_limits(intended, [change("80", "208")], cause())
+    [line] = written.memory.untold
+    assert (line.before, line.after) == ("max vcore 80", "max vcore 208")
+    assert written.memory.intended == ()
+
+
+@pytest.mark.parametrize(
+    ("planned_next", "is_read", "expected"),
+    [
+        pytest.param((), True, ["max vcore 208"], id="it-was-written"),
+        pytest.param((change("80", "208"),), True, [], id="it-was-not"),
+        pytest.param((change("208", "336"),), True, ["max vcore 208"], id="and-the-next-begins"),
+        pytest.param((), False, [], id="not-known-yet"),
+    ],
+)
+def test_the_next_run_finds_out_whether_a_killed_one_wrote(
+    planned_next: tuple[LimitChange, ...], is_read: bool, expected: list[str]
+) -> None:
+    left = tell_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
+    after = tell_plan(left, plan_with(*planned_next, registry=left), cause(1), is_read).registry
+    assert [line.after for line in after.memory.untold] == expected
+    if not is_read:
+        late = tell_plan(after, plan_with(registry=after), cause(2), True).registry
+        assert [line.after for line in late.memory.untold] == ["max vcore 208"]
