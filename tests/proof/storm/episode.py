@@ -40,6 +40,7 @@ class Episode:
         self.world, self.seed, self.number, self.without = world, seed, number, without
         self.counts: Counter[str] = Counter()
         self.longest = 0.0
+        self.told = ""  # what the last run said
 
     def play(self, runs: int) -> None:
         for run in range(runs):
@@ -71,6 +72,14 @@ class Episode:
             world.sandbox.timing.convert = world.sandbox.timing.revert = seconds
         if share < 0.5:
             self._put_files_right()
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """A registry that was lost or is an older one is another to dnm: a person says whose turn
+        it is, as he is told."""
+        if "`dnm takeover`" in self.told:
+            self.counts["advice followed"] += 1
+            self.world.verbs.append(self.world.run("takeover", "--yes"))
 
     def _put_files_right(self) -> None:
         world = self.world
@@ -96,6 +105,7 @@ class Episode:
                               err.decode(errors="replace"), strike.has_struck))  # fmt: skip
 
     def _judge(self, ended: Ended, is_calm: bool = False) -> None:
+        self.told = " ".join((ended.out + ended.err).split())
         self.counts["runs"] += 1
         self.counts[f"exit {ended.code}"] += 1
         self.counts["calm runs"] += is_calm
@@ -198,6 +208,7 @@ class Episode:
             if is_so():
                 return
             self._judge(self.world.run(), is_calm=True)
+            self._take_over()
             if number % ADVICE_AFTER == 0:
                 self._do_as_told()
             time.sleep(_CALM_PAUSE)
