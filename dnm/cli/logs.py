@@ -45,9 +45,9 @@ def log_findings(result: Pass) -> None:
     actions are logged as they come; one that lasts is not logged in every run."""
     import logging
 
-    for note in result.plan.news:
-        logging.getLogger("dnm").info("note=%r", note)
     outcome = result.outcome
+    for note in (*result.plan.news, *(outcome.over if outcome else ())):
+        logging.getLogger("dnm").info("note=%r", note)
     for error in outcome.said if outcome else result.plan.errors:
         if outcome is None or error not in outcome.errors:
             logging.getLogger("dnm").error("error=%r", error)

@@ -126,11 +126,12 @@ def print_run(result: Pass) -> None:
     shown, notes = errors, result.plan.notes
     if outcome is not None and not sys.stdout.isatty():
         shown, notes = list(outcome.said), result.plan.news
-    if not (actions or shown or sys.stdout.isatty()):
+    over = outcome.over if outcome else ()
+    if not (actions or shown or over or sys.stdout.isatty()):
         return
     for line in actions:
         print(printable(line))
-    for note in notes:
+    for note in (*notes, *over):
         print(f"note: {printable(note)}")
     for error in shown:
         print(f"error: {printable(error)}", file=sys.stderr)

@@ -178,13 +178,15 @@ class Plan(Value):
 
 class Outcome(Value):
     """What the actuator did, a line each, and what it could not do; `told`: the lines of history
-    that the run has written; `said`: what of all errors is news."""
+    that the run has written; `said`: what of all errors is news, `over`: which
+    of them are no more."""
 
     registry: Registry
     actions: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     told: tuple[HistoryLine, ...] = ()
     said: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
 
 
 class Pass(Value):

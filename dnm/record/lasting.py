@@ -25,10 +25,11 @@ _TICKING = re.compile(
 
 
 class ErrorNews(Value):
-    """`said`: what is to be said now. `lasting`: what is remembered, by the sentence without what
-    ticks in it."""
+    """`said`: the errors that are to be said now; `over`: those that are no more. `lasting`: what
+    is remembered, by the sentence without what ticks in it."""
 
     said: tuple[str, ...]
+    over: tuple[str, ...]
     lasting: dict[str, LastingError]
 
 
@@ -50,10 +51,12 @@ def judge_errors(
             said.append(f"{error} (for {duration(now - before.since)} now)")
         else:
             lasting[key] = before
-    for key, before in known.items():
-        if key not in lasting and now - before.since >= 2 * interval:
-            said.append(f"over, after {duration(now - before.since)}: {key}")
-    return ErrorNews(said=tuple(said), lasting=lasting)
+    over = tuple(
+        f"over, after {duration(now - before.since)}: {key}"
+        for key, before in known.items()
+        if key not in lasting and now - before.since >= 2 * interval
+    )
+    return ErrorNews(said=tuple(said), over=over, lasting=lasting)
 
 
 def is_due(lasting: LastingError, now: datetime) -> bool:

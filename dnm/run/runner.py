@@ -202,7 +202,7 @@ def _record(
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record, memory=memory)
     if not save_registry(config.converted_nodes_path, registry):
         _set_time("registry.time", config.converted_nodes_path)
-    return msgspec.structs.replace(outcome, registry=registry, said=errors.said)
+    return msgspec.structs.replace(outcome, registry=registry, said=errors.said, over=errors.over)
 
 
 def change_registry(

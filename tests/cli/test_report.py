@@ -105,9 +105,9 @@ def test_an_error_that_lasts_is_not_mailed_in_every_run(
     lasts = Pass(plan=plan, exit_code=1, outcome=Outcome(registry=registry))
     print_run(lasts)
     assert capsys.readouterr() == ("", "")
-    over = Outcome(registry=registry, said=("over, after 3 h 0 min: the API is away",))
+    over = Outcome(registry=registry, over=("over, after 3 h 0 min: the API is away",))
     print_run(Pass(plan=Plan(registry=registry), exit_code=0, outcome=over))
-    assert capsys.readouterr().err == "error: over, after 3 h 0 min: the API is away\n"
+    assert capsys.readouterr() == ("note: over, after 3 h 0 min: the API is away\n", "")
 
 
 def test_a_run_counts_its_actions_errors_and_nodes(capsys: pytest.CaptureFixture[str]) -> None:

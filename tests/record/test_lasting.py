@@ -22,7 +22,7 @@ def said_at(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
         now = errors.get(minute, now)
         news = judge_errors(known, now, NOW + minute * MINUTE, MINUTE)
         known = news.lasting
-        found += [(minute, text) for text in news.said]
+        found += [(minute, text) for text in (*news.said, *news.over)]
     return found
 
 
