@@ -42,7 +42,9 @@ def judge_run(ended: Ended) -> Iterator[str]:
             yield f"`dnm {what}` left a traceback: {text[-1500:]}"
         if re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", text):
             yield f"`dnm {what}` printed what is not printable: {text!r:.300}"
-    if ended.code in (1, 2) and not (ended.out + ended.err).strip():
+    # An error of a run that lasts is said once an hour at first, then daily.
+    is_silent = not (ended.out + ended.err).strip()
+    if ended.code in (1, 2) and ended.words != ("run",) and is_silent:
         yield f"`dnm {what}` ended with {ended.code} and said nothing"
 
 
