@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tests.proof.storm import processes
-from tests.proof.storm.world import DEV, LAB, PERMANENT, SETTINGS, World
+from tests.proof.storm.world import BROKEN, DEV, LAB, PERMANENT, SETTINGS, World
 
 Strikes = Callable[[World, random.Random], str]
 
@@ -141,16 +141,16 @@ def list_lies(world: World, rng: random.Random) -> str:
 
 @blow(2)
 def drain_machine(world: World, rng: random.Random) -> str:
-    name = pick(rng, sorted(world.sandbox.batch.machines))
+    name = pick(rng, sorted(set(world.sandbox.batch.machines) - {BROKEN}))
     with world.sandbox.lock:
         world.sandbox.batch.drain(name, "look at it")
-    world.undo.append(lambda: world.sandbox.batch.resume(name) if name != "a006" else None)
+    world.undo.append(lambda: world.sandbox.batch.resume(name))
     return str(name)
 
 
 @blow(2)
 def resume_machine(world: World, rng: random.Random) -> str:
-    name = pick(rng, sorted(set(world.sandbox.batch.machines) - {"a006"}))
+    name = pick(rng, sorted(set(world.sandbox.batch.machines) - {BROKEN}))
     with world.sandbox.lock:
         world.sandbox.batch.resume(name)
     return str(name)

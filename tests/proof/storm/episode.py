@@ -198,10 +198,16 @@ class Episode:
 
     def _do_as_told(self) -> None:
         """What needs a person says what to do, as a command between backquotes."""
-        told = " ".join(self.world.run("status").out.split())
-        for words in sorted(set(re.findall(r"`dnm (reset [^`]+|queues rebase [^`]+)`", told))):
+        world = self.world
+        told = " ".join(world.run("status").out.split())
+        for words in sorted(set(re.findall(r"`dnm (reset [^`]+)`", told))):
             self.counts["advice followed"] += 1
-            self._judge(self.world.run(*words.split()), is_calm=True)
+            self._judge(world.run(*words.split()), is_calm=True)
+        if "`dnm queues rebase" in told:  # whoever has the site's own document can say what is what
+            self.counts["advice followed"] += 1
+            world.sandbox.set_queues(world.queues)
+            answer = world.run("queues", "rebase", "--as", "baseline", "--yes")
+            self._judge(answer, is_calm=True)
 
     def _run_until(self, is_so: Any, what: str, why: Any = lambda: "") -> None:
         for number in range(1, CALM_RUNS + 1):
