@@ -94,7 +94,7 @@ def _explain(decided: Converted, plan: Plan, name: str) -> dict[str, Any]:
     known = ", ".join([*sorted(nodes), *sorted(queues)])
     raise QuestionError(
         f"{name!r} is no lent node and no monitored queue; known are {known}. A pod is "
-        "NAMESPACE/POD; `dnm nodes` has the batch nodes, `dnm history {name}` the past"
+        f"NAMESPACE/POD; `dnm nodes` has the batch nodes, `dnm history {name}` the past"
     )
 
 

@@ -108,6 +108,7 @@ def test_a_pod_that_runs(scene: Scene) -> None:
 def test_what_is_not_known_names_what_is(scene: Scene) -> None:
     done = scene.site.command("explain", "a999")
     assert done.returncode == 2 and QUEUE in done.stderr and "NAMESPACE/POD" in done.stderr
+    assert "`dnm history a999`" in done.stderr
 
 
 def test_it_writes_nothing(scene: Scene) -> None:
