@@ -141,10 +141,14 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: st
     """Takes a node out of the registry, which a person has found to be back in Slurm."""
 
     def change(registry: Registry) -> Registry:
-        _known(registry, node)
-        return _with(registry, nodes=_without(registry.nodes, node))
+        _known_or_claimed(registry, node)
+        return _with(
+            registry,
+            nodes=_without(registry.nodes, node),
+            claimed=_without(registry.claimed, node),
+        )
 
-    _known(load_registry(config, datetime.now(UTC)), node)
+    _known_or_claimed(load_registry(config, datetime.now(UTC)), node)
     if not is_sure(
         f"{node} leaves the registry: dnm will not return it any more, and its queue shrinks. "
         "Is it back in Slurm and gone from Kubernetes? (While its Node is there with dnm's mark, "
@@ -205,6 +209,11 @@ def _locked_and_told(config: Config, deed: Deed) -> Iterator[None]:
         note_deed(config, deed)
         log_deed(deed, config.instance_id)
         yield
+
+
+def _known_or_claimed(registry: Registry, node: str) -> None:
+    if node not in registry.claimed:
+        _known(registry, node)
 
 
 def _known(registry: Registry, node: str) -> None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 
+from dnm.cli.check_claims import check_claims
 from dnm.cli.findings import (
     CheckResult,
     Finding,
@@ -86,7 +87,7 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
         yield from all_wrong("registry", error)
     yield from guarded("syslog", lambda: check_syslog(config))
     yield from guarded("converter", lambda: check_converter(config, environ))
-    yield from guarded("batch nodes", lambda: check_batch_nodes(config, environ))
+    yield from guarded("batch nodes", lambda: check_batch_nodes(config, registry, environ))
     from dnm.cli.check_cluster import check_cluster  # its imports are most of the time it takes
 
     yield from guarded("Kubernetes", lambda: check_cluster(config, registry, environ))
@@ -215,8 +216,10 @@ def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Find
         yield fine("converter", f"its section [node_convert] in {config.path} is right")
 
 
-def check_batch_nodes(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether `--list` answers, and what could be lent now of each type."""
+def check_batch_nodes(
+    config: Config, registry: Registry, environ: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Whether `--list` answers, what could be lent now of each type, and what is claimed."""
     if not config.node_convert_path.exists():
         yield skipped("batch nodes", "they need the converter")
         return
@@ -232,6 +235,7 @@ def check_batch_nodes(config: Config, environ: Mapping[str, str]) -> Iterator[Fi
         yield _judge_supply(
             name, [node for node in listed.values() if config.type_of(node.name) == name]
         )
+    yield from check_claims(config, registry, listed)
 
 
 def _judge_supply(name: str, nodes: list[BatchNode]) -> Finding:

@@ -148,7 +148,11 @@ def print_batch_nodes(config: Config, listed: Iterable[BatchNode], as_json: bool
     """Prints what `dnm nodes` found, those that may be lent first; as JSON schema dnm.nodes/1."""
     nodes = sorted(listed, key=lambda node: (node.verdict, node.name))
     if as_json:
-        print_json({"schema": "dnm.nodes/1", "nodes": [msgspec.to_builtins(n) for n in nodes]})
+        documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in nodes]
+        for document in documents:
+            if not document.pop("tells_claim"):
+                del document["claim"]
+        print_json({"schema": "dnm.nodes/1", "nodes": documents})
         return
     header = ["node", "type", "state", "verdict", "reason"]
     rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]

@@ -38,6 +38,16 @@ def status_document(
             }
             for request in registry.requests
         ],
+        "claimed": [
+            {
+                "node": name,
+                "node_type": one.node_type,
+                "namespace": one.namespace,
+                "since": one.since,
+                "reason": registry.last_run.nodes.get(name, one.why),
+            }
+            for name, one in sorted(registry.claimed.items())
+        ],
         "queues": [
             {"queue": queue, **msgspec.to_builtins(status)}
             for queue, status in sorted(run.queues.items())
@@ -120,7 +130,8 @@ def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What went wrong with a node or a request, in full: the table has no room for it."""
     nodes = [(node["node"], node["error"]) for node in document["nodes"] if node["error"]]
     requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
-    return nodes + requests
+    claimed = [(one["node"], one["reason"]) for one in document["claimed"]]
+    return nodes + requests + claimed
 
 
 def _ago(seconds: float | None) -> str:
@@ -146,6 +157,11 @@ def _node_table(document: Mapping[str, Any], now: datetime) -> tuple[list[str], 
         [f"{request['missing']} coming", request["node_type"], request["namespace"],
          request["queue"], "requested", duration(now - request["since"]), "", ""]
         for request in document["requests"]
+    ]  # fmt: skip
+    rows += [
+        [one["node"], one["node_type"], one["namespace"], "", "claimed",
+         duration(now - one["since"]) if one["since"] else "", "", ""]
+        for one in document["claimed"]
     ]  # fmt: skip
     return header, rows
 

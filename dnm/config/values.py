@@ -170,6 +170,13 @@ def label_key(text: str) -> str:
     return text
 
 
+def request_id(text: str) -> str:
+    """What dnm calls a call of its converter: the id of a request, or the name of a node."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}", text):
+        raise ValueError("is no request of dnm's; leave DNM_REQUEST unset")
+    return text
+
+
 def slurm_name(text: str) -> str:
     """Of a reservation: it reaches a command line and a comma-separated list."""
     if text and not _SLURM_NAME.fullmatch(text):

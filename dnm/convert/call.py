@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from dnm.convert import to_batch, to_k8s
-from dnm.convert.claim import is_own_reason, other_instance, reason_of_drain
+from dnm.convert.claimed import hold_unreadable, read_claims
 from dnm.convert.conversion import StopRequest
 from dnm.convert.journal import Direction, Journal, JournalStore
 from dnm.convert.kube_side import KubeConnection
 from dnm.convert.listing import is_of_type, read_facts
+from dnm.convert.marks import is_own_reason, other_instance, reason_of_drain
 from dnm.convert.select import (
     Judged,
     ListVerdict,
@@ -62,7 +63,9 @@ class ConvertCall:
         to_k8s.check_hooks(self.settings)
         facts = self._read_facts()
         count = self.options.num_nodes or 1
-        judged = [one for one in judge_nodes(facts, self.settings.rules()) if self._is_meant(one)]
+        claims = read_claims(self.settings, facts, self._unreadable) or {}
+        judged = hold_unreadable(judge_nodes(facts, self.settings.rules()), claims)
+        judged = tuple(one for one in judged if self._is_meant(one))
         candidates = self._unfinished()
         known = {candidate.node for candidate in candidates}
         candidates += [one for one in self._candidates(judged) if one.node not in known]
@@ -199,9 +202,9 @@ class ConvertCall:
             plans = [
                 (
                     one.node,
-                    to_k8s.describe(self.settings, one.node)
-                    if one.direction is Direction.K8S
-                    else to_batch.describe(self.settings, one.node),
+                    to_batch.describe(self.settings, one.node)
+                    if one.has_begun(to_k8s.FIRST_IRREVERSIBLE) or one.direction is Direction.BATCH
+                    else to_batch.describe_undo(self.settings, one.node),
                 )
                 for one in journals
             ]

@@ -13,6 +13,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from dnm.convert.conversion import NodeConversion, NotClaimed
+from dnm.convert.marks import (
+    drain_reason,
+    is_own_reason,
+    reason_of_drain,
+)
 from dnm.convert.select import is_own_reservation
 from dnm.convert.settings import Settings
 from dnm.convert.turn import has_turn, our_turn
@@ -25,37 +30,6 @@ RESERVING = (
 )
 _WHILE_TAKEN = frozenset(("DRAIN", "RESERVED"))
 _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has been stopped
-
-
-def drain_reason(settings: Settings, operation: str) -> str:
-    text = f"dnm:{settings.instance} {settings.mark_reason}".strip()
-    return f"{text} op={operation}"
-
-
-def is_own_reason(settings: Settings, reason: str) -> bool:
-    """Returns whether a Reason is ours by its beginning: Slurm appends ("… : Not responding")."""
-    return f"{reason} ".startswith(f"dnm:{settings.instance} ")
-
-
-def reason_of_drain(node: SlurmNode) -> str:
-    """Returns the Reason while the node is drained. On one in service it is nobody's mark: Slurm
-    23.11 to 25.11 without slurmdbd leaves it there."""
-    return node.reason if "DRAIN" in node.state.flags else ""
-
-
-def other_instance(settings: Settings, node: SlurmNode) -> str:
-    """The instance whose mark the node carries, if it is not this one: in the reason, or in what is
-    left of its mark when an administrator has written another reason."""
-    for text in (reason_of_drain(node), node.comment, node.extra or ""):
-        begin, _, rest = text.partition(":")
-        if begin == "dnm" and rest and not is_own_reason(settings, text):
-            return rest.split()[0] if rest.split() else "?"
-    return ""
-
-
-def is_predecessors_reason(settings: Settings, reason: str) -> bool:
-    """Returns whether the site's script before wrote the Reason: it only wrote MARK_REASON."""
-    return bool(settings.mark_reason) and reason.startswith(settings.mark_reason)
 
 
 def _is_of_operation(settings: Settings, reason: str, operation: str) -> bool:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config import values
+from dnm.convert.claimed import describe_claims, hold_unreadable, read_claims
 from dnm.convert.listing import is_of_type, list_as_json, list_as_text, read_facts
 from dnm.convert.select import judge_nodes
 from dnm.convert.settings import Settings, load_settings
 from dnm.model.errors import DnmError, ExitCode
+from dnm.model.printable import printable
 from dnm.slurm.client import SlurmClient
 
 _EPILOG = """\
@@ -71,7 +73,11 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--list", action="store_true", help="show which nodes could be lent, and why not the others"
     )
-    add("--resume", action="store_true", help="take up conversions that were interrupted")
+    add(
+        "--resume",
+        action="store_true",
+        help="finish returns that were interrupted, and give back what was being lent",
+    )
     add("--allow-preempt", action="store_true", help="free nodes of the jobs that may be preempted")
     add("--force", action="store_true", help="evict pods that nothing would bring back")
     add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
@@ -133,7 +139,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def show_list(options: argparse.Namespace, settings: Settings) -> int:
     client = SlurmClient(os.environ, settings.command_timeout_seconds)
     facts = read_facts(client)
-    judged = judge_nodes(facts, settings.rules())
+    claims = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
+    judged = hold_unreadable(judge_nodes(facts, settings.rules()), claims or {})
     of = ""
     if options.node_name:
         of = f" named '{options.node_name}'"
@@ -143,9 +150,11 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
         of = f" of type '{options.node_type}'"
         judged = tuple(one for one in judged if is_of_type(one.node.name, prefix))
     if options.output == "json":
-        print(list_as_json(judged))
+        print(list_as_json(judged, claims))
     else:
-        print(list_as_text(judged, facts.jobs, settings, of))
+        shown = {one.node.name for one in judged}
+        known = {node: claim for node, claim in (claims or {}).items() if node in shown}
+        print(list_as_text(judged, facts.jobs, settings, of, describe_claims(known, settings)))
     if options.node_name and not judged:
         print(f"node-convert: Slurm knows no node {options.node_name}", file=sys.stderr)
         return ExitCode.FAILED

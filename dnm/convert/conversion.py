@@ -98,7 +98,8 @@ class NodeConversion:
     def check_control(self) -> None:
         if self.control.stop.is_set():
             raise Interrupted(
-                f"{self.node}: stopped on demand; repeat the call, or 'node-convert --resume'"
+                f"{self.node}: stopped on demand: the next run of dnm takes it up, or repeat the "
+                "call; 'node-convert --resume' gives back what was being lent"
             )
 
     def patiently(self, ask: Callable[[], Found]) -> Found:

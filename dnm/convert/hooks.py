@@ -21,7 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.convert.settings import Settings
-from dnm.converter.processes import process_of
+from dnm.converter.processes import is_alive, process_of
 from dnm.converter.signals import end_by_signals
 from dnm.model.errors import ConverterError
 from dnm.model.fault_points import fault_point
@@ -182,11 +182,11 @@ def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
 
 def outlive(process: ConverterProcess, patience: timedelta, say: Callable[[str], None]) -> None:
     """Waits for a hook that an earlier node-convert left behind, then ends it."""
-    if process_of(process.pid) != process:
+    if not is_alive(process):
         return
     say(f"waits for a hook of an earlier call (process {process.pid})")
     deadline = time.monotonic() + patience.total_seconds()
-    while process_of(process.pid) == process and time.monotonic() < deadline:
+    while is_alive(process) and time.monotonic() < deadline:
         time.sleep(0.2)
-    if process_of(process.pid) == process:
-        end_session(process.pid, lambda: process_of(process.pid) != process)
+    if is_alive(process):
+        end_session(process.pid, lambda: not is_alive(process))

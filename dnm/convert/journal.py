@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from dnm.model.value import Value
 
 _LARGEST = 1 << 22  # bytes of one journal
 VERSION = 1
+_LOOKS, _LOOK_SECONDS = 5, 0.02
 _MOST_LINES = 400  # a journal of endless repetition stays readable
 
 
@@ -60,6 +62,7 @@ class Journal(Value, frozen=True):
     begun: datetime
     node_type: str = ""
     namespace: str = ""
+    request: str = ""  # of dnm's, for which it was begun or taken up again
     version: int = VERSION
     lines: tuple[Line, ...] = ()
     is_open: bool = True
@@ -112,7 +115,9 @@ class JournalStore:
             journal = msgspec.json.decode(content, type=Journal)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (
+            ConverterError, OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError,
+        ) as error:  # fmt: skip
             raise ConverterError(
                 f"the journal {path} can't be read ({error}): look at the node in Slurm and in "
                 f"Kubernetes, then remove the file"
@@ -127,16 +132,38 @@ class JournalStore:
     def load_open(self, instance: str, on_unreadable: Callable[[str], None]) -> tuple[Journal, ...]:
         """Returns the conversions of this instance that were interrupted or need a person, by
         node. One that can't be read is told and stops nothing but its own node."""
-        found = []
+        journals = self.load_all(lambda node, why: on_unreadable(why)).values()
+        return tuple(one for one in journals if one.is_open and one.instance == instance)
+
+    def load_all(self, on_unreadable: Callable[[str, str], None]) -> dict[str, Journal]:
+        """Returns the last conversion of each node, by node; `on_unreadable` gets the node whose
+        journal can't be read, and a sentence with what to do."""
+        found = {}
         for path in sorted(self.directory.glob("*.json")):
             try:
                 journal = self._load(path)
             except ConverterError as error:
-                on_unreadable(str(error))
+                on_unreadable(path.stem, str(error))
                 continue
-            if journal is not None and journal.is_open and journal.instance == instance:
-                found.append(journal)
-        return tuple(found)
+            if journal is not None:
+                found[path.stem] = journal
+        return found
+
+    def is_at_work(self, node: str) -> bool:
+        """Returns whether a living process holds the node's lock."""
+        try:
+            with fault_point("journal.lock"):
+                descriptor = os.open(self.directory / f"{node}.lock", os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    return not _try_lock(descriptor, fcntl.LOCK_SH)
+                finally:
+                    os.close(descriptor)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ConverterError(
+                f"the lock of {node} in {self.directory} can't be read ({error.strerror})"
+            ) from error
 
     def save(self, journal: Journal) -> None:
         """Writes the journal, durably when this returns. Raises ConverterError; nothing further may
@@ -166,12 +193,18 @@ class JournalStore:
 
     @contextmanager
     def lock(self, node: str) -> Iterator[bool]:
-        """Whether the node is ours for the block; never waited for. Ends with the process."""
+        """Whether the node is ours for the block; another converter is never waited for, only a
+        list that looks for a moment whether one is at work. Ends with the process."""
         path = self.directory / f"{node}.lock"
         try:
             with fault_point("journal.lock"):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                is_ours = _try_lock(descriptor)
+                is_ours = _try_lock(descriptor, fcntl.LOCK_EX)
+                for _ in range(_LOOKS):
+                    if is_ours:
+                        break
+                    time.sleep(_LOOK_SECONDS)
+                    is_ours = _try_lock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
             raise ConverterError(f"the lock {path} can't be made ({error.strerror})") from error
         try:
@@ -180,9 +213,9 @@ class JournalStore:
             os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, how: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from dnm.convert.select import Judged, ListVerdict, SlurmFacts, format_duration
 from dnm.convert.settings import Settings
+from dnm.model.cluster import BatchClaim
 from dnm.model.printable import printable
 from dnm.slurm.client import SlurmClient
 from dnm.slurm.text import SlurmJob
@@ -32,7 +33,8 @@ def is_of_type(name: str, prefix: str) -> bool:
     return name.startswith(prefix) and name[len(prefix) :].isdecimal()
 
 
-def list_as_json(judged: Sequence[Judged]) -> str:
+def list_as_json(judged: Sequence[Judged], claims: Mapping[str, BatchClaim] | None = None) -> str:
+    """Returns the document; without `claims` the rows don't tell of them."""
     nodes = [
         {
             "node": one.node.name,
@@ -41,6 +43,7 @@ def list_as_json(judged: Sequence[Judged]) -> str:
             "verdict": one.verdict.value,
             "reason": one.reason,
             "in_service": one.in_service,
+            **({} if claims is None else {"claim": claims.get(one.node.name)}),
         }
         for one in judged
     ]
@@ -48,14 +51,18 @@ def list_as_json(judged: Sequence[Judged]) -> str:
 
 
 def list_as_text(
-    judged: Sequence[Judged], jobs: Sequence[SlurmJob], settings: Settings, of: str
+    judged: Sequence[Judged],
+    jobs: Sequence[SlurmJob],
+    settings: Settings,
+    of: str,
+    more: Sequence[str] = (),
 ) -> str:
-    """Returns a table whose last column is free text, an empty line, and what the verdicts depend
-    on."""
+    """Returns a table whose last column is free text, an empty line, what the verdicts depend on,
+    and `more` lines. `of` says which nodes were asked for."""
     rows = [_HEADER, *map(_row, judged)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join((*map(str.ljust, row, widths), row[4])) for row in rows]
-    return "\n".join([*lines, "", *_summary(judged, jobs, settings, of)])
+    return "\n".join([*lines, "", *_summary(judged, jobs, settings, of), *map(printable, more)])
 
 
 def _row(one: Judged) -> tuple[str, str, str, str, str]:

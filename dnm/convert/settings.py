@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from dnm.config import values
 from dnm.config.files import Sections, read_ini, shown
 from dnm.config.keys import (
     NODE_CONVERT_KEYS,
@@ -78,6 +79,7 @@ class Settings(Value, frozen=True):
     return_timeout_seconds: timedelta = timedelta(seconds=120)
     allow_preempt: bool = False  # from here on: options of one call
     force: bool = False
+    request: str = ""  # of dnm's, which the call is for
 
     def labels(self, node_type: str, namespace: str) -> dict[str, str]:
         """Returns what a node lent to the namespace carries: `<NS>=true` and its type's labels."""
@@ -190,6 +192,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     found: dict[str, Any] = {}
     names = {key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}
     names["DNM_INSTANCE"] = _SHARED["instance_id"]
+    names["DNM_REQUEST"] = "request", values.request_id
     for name, (field, parse) in names.items():
         text = environ.get(name, "")
         if not text or field in _NOT_IN_ENVIRONMENT:

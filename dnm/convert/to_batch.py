@@ -13,10 +13,7 @@ from dnm.convert.claim import (
     RESERVING,
     clear_marks,
     give_back,
-    is_own_reason,
-    is_predecessors_reason,
     lift_drain,
-    other_instance,
     own_reservations,
     release,
 )
@@ -24,6 +21,7 @@ from dnm.convert.conversion import Interrupted, NodeConversion, Stage, missing_h
 from dnm.convert.hooks import find_hook
 from dnm.convert.journal import StageMark
 from dnm.convert.kube_side import PodOnNode
+from dnm.convert.marks import is_own_reason, is_predecessors_reason, other_instance
 from dnm.convert.preempt import make_good
 from dnm.convert.select import service_of
 from dnm.convert.settings import Settings
@@ -328,4 +326,12 @@ def describe(settings: Settings, node: str) -> list[tuple[str, str]]:
         ("health", hook("health", "(no hook)")),
         ("return", " ".join(resume_command(node, {"comment": "<cleared>"}))),
         ("return", f"scontrol delete ReservationName={settings.res_name}-{node}"),
+    ]
+
+
+def describe_undo(settings: Settings, node: str) -> list[tuple[str, str]]:
+    """What is undone while nothing but the claim was made: (stage, command or deed)."""
+    return [
+        ("give back", " ".join(resume_command(node, {"comment": "<cleared>"}))),
+        ("give back", f"scontrol delete ReservationName={settings.res_name}-{node}"),
     ]

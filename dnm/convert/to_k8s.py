@@ -10,9 +10,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from dnm.convert.claim import check_claim, drain, drain_reason, reserve
+from dnm.convert.claim import check_claim, drain, reserve
 from dnm.convert.conversion import NodeConversion, Stage, missing_hook
 from dnm.convert.hooks import find_hook
+from dnm.convert.marks import drain_reason
 from dnm.convert.preempt import JOBS, claim_from_jobs
 from dnm.convert.settings import Settings
 from dnm.model.errors import ConverterError, KubeError

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from dnm.convert import to_batch, to_k8s
+from dnm.convert.claimed import what_to_do
 from dnm.convert.conversion import (
     Interrupted,
     NodeConversion,
@@ -24,6 +25,7 @@ from dnm.convert.conversion import (
     run_stages,
 )
 from dnm.convert.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
+from dnm.convert.kube_side import KubeConnection
 from dnm.convert.preempt import JOBS
 from dnm.convert.settings import Settings
 from dnm.model.errors import DnmError
@@ -126,10 +128,11 @@ class ConversionPool:
                 return _skipped(candidate.node, "it is on its way back; --resume finishes that")
             elif journal.namespace != namespace:
                 why = (
-                    f"its conversion for '{journal.namespace}' is unfinished; --resume finishes it"
+                    f"its conversion for '{journal.namespace}' is unfinished; --resume gives it "
+                    "back"
                 )
                 return _skipped(candidate.node, why)
-            return self._carry_on(journal)
+            return self._carry_on(msgspec.structs.replace(journal, request=self.settings.request))
 
     # --- Kubernetes -> batch ------------------------------------------------------------------
 
@@ -161,7 +164,8 @@ class ConversionPool:
     # --- both ---------------------------------------------------------------------------------
 
     def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
-        """Takes up open journals, each in the direction in which it was under way."""
+        """Takes up open journals, back to Slurm: whether a lending that was interrupted is still
+        wanted nobody here knows. Who does goes on with it by `lend`."""
         return self._each([journal.node for journal in journals], self._resume_locked)
 
     def _resume_locked(self, node: str) -> NodeResult:
@@ -171,7 +175,18 @@ class ConversionPool:
             journal = self.store.load(node)
             if journal is None or not journal.is_open:
                 return _skipped(node, "another node-convert has finished it")
-            return self._carry_on(journal)
+            if self._is_counted(journal):
+                return _skipped(node, "dnm counts it as lent, and gives it back when it is idle")
+            return self._carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
+
+    def _is_counted(self, journal: Journal) -> bool:
+        """Whether the conversion had as good as ended, and the Node serves: it has dnm's mark."""
+        if journal.direction is Direction.BATCH or not journal.has_begun(to_k8s.FIRST_IRREVERSIBLE):
+            return False
+        node = KubeConnection(self.settings).read_node(journal.node)
+        return (
+            node is not None and node.mark is not None and (node.mark.instance == journal.instance)
+        )
 
     def _each(self, nodes: Iterable[str], work: Callable[[str], NodeResult]) -> list[NodeResult]:
         results: list[NodeResult] = []
@@ -272,11 +287,10 @@ class ConversionPool:
 
 
 def _what_to_do(conversion: NodeConversion) -> str:
-    node = conversion.node
+    node, journal = conversion.node, conversion.journal
     return (
         f"{node} stays as it is, drained in Slurm and reserved as {conversion.reservation}: mend "
-        f"the cause and run 'node-convert --resume --node-name {node}', or "
-        f"'node-convert --set batch --node-name {node}' to give it back"
+        f"the cause, then {what_to_do(node, journal.direction.value, journal.namespace)}"
     )
 
 
@@ -298,6 +312,7 @@ def _new_journal(
         instance=settings.instance,
         node_type=node_type or settings.type_of(node),
         namespace=namespace,
+        request=settings.request,
         begun=datetime.now(UTC),
     )
 

@@ -20,6 +20,21 @@ def list_command(config: Config, node: str = "") -> list[str]:
     return [str(config.node_convert_path), "--list", *chosen]
 
 
+REQUEST = "DNM_REQUEST"
+"""The variable by which a converter learns the request that a call is for, and may tell in its
+list what it has claimed for it."""
+
+
+def resume_command(config: Config, node: str, namespace: str) -> list[str]:
+    """`--set k8s` for one node, whose conversion was interrupted; raises ConverterError for an
+    unusable name."""
+    command = [
+        str(config.node_convert_path), "--set", "k8s", "--node-name", _checked(node),
+        "--namespace", _checked(namespace),
+    ]  # fmt: skip
+    return [*command, "--allow-preempt"] if config.allow_preempt else command
+
+
 def convert_command(config: Config, node_type: str, count: int, namespace: str) -> list[str]:
     """`--set k8s` for `count` nodes of a type; raises ConverterError for an unusable name."""
     command = [

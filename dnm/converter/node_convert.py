@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from dnm.converter.contract import converter_environment, secrets_of
+from dnm.converter.contract import REQUEST, converter_environment, secrets_of
 from dnm.converter.listen import Waits, run_converters
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
@@ -45,7 +45,8 @@ class NodeConvert:
 
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
         """Starts it under a key of the caller's; raises ConverterError."""
-        call = ConverterCall(key, command, self.environment, self.directory)
+        environment = {**self.environment, REQUEST: key}
+        call = ConverterCall(key, command, environment, self.directory)
         self.calls[key] = call
         return call.process
 

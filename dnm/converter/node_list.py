@@ -7,12 +7,12 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from dnm.converter.contract import NODE_NAME, list_command, secrets_of
-from dnm.model.cluster import BatchNode
+from dnm.model.cluster import BatchClaim, BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, SlurmError
 from dnm.model.fault_points import fault_point
@@ -25,12 +25,24 @@ _LIST_TIMEOUT = timedelta(seconds=60)
 _LIST_LIMIT = 64 * 1024 * 1024  # bytes
 
 
+class _ListedClaim(msgspec.Struct):
+    instance: str = ""
+    direction: str = ""
+    namespace: str = ""
+    node_type: str = ""
+    request: str = ""
+    since: datetime | None = None
+    is_at_work: bool = False
+    error: str = ""
+
+
 class _ListedNode(msgspec.Struct):
     node: str
     state: str
     verdict: str
     reason: str = ""
     in_service: bool | None = None
+    claim: _ListedClaim | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _List(msgspec.Struct):
@@ -114,10 +126,27 @@ def parse_list(content: bytes) -> dict[str, BatchNode] | None:
             verdict=node.verdict,
             reason=printable(node.reason),
             in_service=node.in_service,
+            claim=_claim(node.claim) if isinstance(node.claim, _ListedClaim) else None,
+            tells_claim=node.claim is not msgspec.UNSET,
         )
         for node in listed
         if NODE_NAME.fullmatch(node.node)
     }
+
+
+def _claim(listed: _ListedClaim) -> BatchClaim:
+    """As what others said: bounded and printable."""
+    since = listed.since
+    return BatchClaim(
+        instance=printable(listed.instance, 80),
+        direction=listed.direction if listed.direction in ("k8s", "batch") else "",
+        namespace=printable(listed.namespace, 80),
+        node_type=printable(listed.node_type, 80),
+        request=printable(listed.request, 80),
+        since=since.astimezone(UTC) if since is not None and since.tzinfo else None,
+        is_at_work=listed.is_at_work,
+        error=printable(listed.error),
+    )
 
 
 def _parse_table(text: str) -> dict[str, BatchNode] | None:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
 
 from dnm.model.registry import ConverterProcess
+
+
+@lru_cache
+def boot_id() -> str:
+    """Returns what the kernel calls this boot; empty where it does not say. Process numbers and
+    ticks begin anew at each boot, and a timer starts the same programs at about the same moment."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read(100).strip()
+    return ""
 
 
 def process_of(pid: int) -> ConverterProcess | None:
@@ -18,9 +29,18 @@ def process_of(pid: int) -> ConverterProcess | None:
         return None
     if fields[0] == "Z":
         return None
-    return ConverterProcess(pid=pid, start_ticks=int(fields[19]))
+    return ConverterProcess(pid=pid, start_ticks=int(fields[19]), boot=boot_id())
+
+
+def is_alive(process: ConverterProcess | None) -> bool:
+    """Returns whether the process has not ended. One that was written down without its boot is of
+    this one."""
+    if process is None or process.boot not in ("", boot_id()):
+        return False
+    found = process_of(process.pid)
+    return found is not None and found.start_ticks == process.start_ticks
 
 
 def still_running(processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
     """Returns those of `processes` that have not ended."""
-    return frozenset(process for process in processes if process_of(process.pid) == process)
+    return frozenset(filter(is_alive, processes))

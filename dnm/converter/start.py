@@ -19,7 +19,7 @@ import msgspec
 
 from dnm.converter.contract import secrets_of
 from dnm.converter.output import FILES, ConverterOutput, file_of, open_file
-from dnm.converter.processes import process_of
+from dnm.converter.processes import boot_id, process_of
 from dnm.converter.started import Started, end_started, started_at
 from dnm.model.errors import ConverterError
 from dnm.model.fault_points import fault_point
@@ -35,7 +35,7 @@ _OWN = os.O_RDWR | os.O_CREAT | os.O_APPEND
 _KEEPER = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-path, itself, command = sys.argv[1], sys.argv[2], sys.argv[3:]
+path, itself, boot, command = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
 def write(path, text):
     with open(path + ".new", "w") as file:
         file.write(text)
@@ -45,7 +45,7 @@ def become_converter(keeper):
         signal.signal(sent, signal.SIG_DFL)
     with open("/proc/self/stat", errors="replace") as file:
         ticks = file.read().rpartition(")")[2].split()[19]
-    write(itself, '{"pid":%d,"start_ticks":%s}' % (os.getpid(), ticks))
+    write(itself, '{"pid":%d,"start_ticks":%s,"boot":"%s"}' % (os.getpid(), ticks, boot))
     if os.getppid() == keeper:
         os.execve(command[0], command, os.environ)
 keeper = os.getpid()
@@ -104,7 +104,7 @@ class ConverterCall:
                 own_files = [str(file_of(directory / key, end)) for end in ("exit", "converter")]
             with fault_point("converter.start"):
                 self.child = subprocess.Popen(
-                    [sys.executable, "-ISc", _KEEPER, *own_files, *command],
+                    [sys.executable, "-ISc", _KEEPER, *own_files, boot_id(), *command],
                     stdin=subprocess.DEVNULL,
                     stdout=self.output.tails[0].file,
                     stderr=self.output.tails[1].file,

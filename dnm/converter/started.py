@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.output import file_of, read_or_empty
-from dnm.converter.processes import process_of
+from dnm.converter.processes import is_alive
 from dnm.converter.signals import end_by_signals
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import ConverterProcess
@@ -29,7 +29,7 @@ class Started(Value):
 
     @property
     def is_alive(self) -> bool:
-        return _is_alive(self.keeper) or _is_alive(self.converter)
+        return is_alive(self.keeper) or is_alive(self.converter)
 
 
 def started_at(place: Path) -> Started:
@@ -41,10 +41,6 @@ def _read(place: Path, end: str) -> ConverterProcess | None:
     with suppress(msgspec.MsgspecError):
         return msgspec.json.decode(read_or_empty(file_of(place, end)), type=ConverterProcess)
     return None
-
-
-def _is_alive(process: ConverterProcess | None) -> bool:
-    return process is not None and process_of(process.pid) == process
 
 
 def end_started(started: Started) -> bool:
@@ -66,10 +62,10 @@ def _signal(started: Started, sent: signal.Signals) -> None:
     is_in_group = (
         keeper is not None
         and converter is not None
-        and _is_alive(converter)
+        and is_alive(converter)
         and os.getpgid(converter.pid) == keeper.pid
     )
-    if keeper is not None and (_is_alive(keeper) or is_in_group):
+    if keeper is not None and (is_alive(keeper) or is_in_group):
         os.killpg(keeper.pid, sent)
-    if converter is not None and _is_alive(converter) and not is_in_group:
+    if converter is not None and is_alive(converter) and not is_in_group:
         os.kill(converter.pid, sent)

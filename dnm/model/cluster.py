@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from dnm.model.config import Taint
 from dnm.model.slurm_state import parse_state
@@ -186,14 +187,40 @@ class QueueLimits(Value):
     fixed: frozenset[str] = frozenset()  # of max: set below what is lent, so no node moves it
 
 
+class BatchClaim(Value):
+    """What a converter says of a node that it has claimed: for which instance, and how far it is.
+
+    `instance` empty: a reservation of its kind that nobody has marked. `direction`: of a conversion
+    that has not ended, `k8s` or `batch`; empty: it has, or nothing is known of it here.
+    `is_at_work`: a living converter has the node. `error`: why it stopped, a person's to read.
+    """
+
+    instance: str
+    direction: str = ""
+    namespace: str = ""
+    node_type: str = ""
+    request: str = ""  # dnm's, if it was begun for one
+    since: datetime | None = None
+    is_at_work: bool = False
+    error: str = ""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a conversion has stopped in the middle and nobody goes on with it."""
+        return bool(self.direction) and not self.is_at_work
+
+
 class BatchNode(Value):
-    """A node as the batch side has it (`node-convert --list`). `in_service`: None is unknown."""
+    """A node as the batch side has it (`node-convert --list`). `in_service`: None is unknown.
+    `tells_claim` False: the converter does not say what it has claimed."""
 
     name: str
     state: str  # Slurm's words, e.g. IDLE+DRAIN
     verdict: str  # OK | PREEMPT | SKIP
     reason: str = ""
     in_service: bool | None = None
+    claim: BatchClaim | None = None
+    tells_claim: bool = False
 
     @property
     def is_drained(self) -> bool:

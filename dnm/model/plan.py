@@ -62,6 +62,7 @@ class Reason(Enum):
     DEMAND_UNREADABLE = "its pods could not be read"
     OTHERS_FIRST = "other queues come first for the nodes that can be lent"
     # nodes
+    CLAIMED = "is claimed in Slurm and not lent"
     JOINING = "waits for the Node to be Ready"
     JOINED = "has joined and serves its queue from now on"
     IN_USE = "pods are running on it"

@@ -23,10 +23,12 @@ class Phase(Enum):
 
 
 class ConverterProcess(Value):
-    """A converter that was started; the start time tells it from a later process of the same id."""
+    """A converter that was started; the start time tells it from a later process of the same id,
+    the boot from one that got both after the host was restarted."""
 
     pid: int
     start_ticks: int
+    boot: str = ""  # empty: not known
 
 
 class LentNode(Value):
@@ -70,11 +72,24 @@ class ConversionRequest(Value):
     count: int  # nodes that have not shown up yet
     since: datetime
     known_nodes: tuple[str, ...]  # Nodes of this type that existed before: never adopted
+    node: str = ""  # the one whose interrupted conversion is to be gone on with; else any
+    known_out: tuple[str, ...] = ()  # of this type, that Slurm did not have in service before
     names: tuple[str, ...] = ()  # named by the converter
     ended: bool = False  # the converter is known to have ended; `since` is that moment then
     is_given_up: bool = False  # failed, named none: nobody waits for it, late nodes are adopted
     converter: ConverterProcess | None = None
     error: str = ""
+
+
+class ClaimedNode(Value):
+    """A node that is claimed for this instance and is neither lent nor held by a request: whoever
+    converted it has died, or was no run of dnm. It counts under the caps."""
+
+    node_type: str
+    namespace: str
+    since: datetime | None = None
+    why: str = ""  # what becomes of it, and when
+    can_resume: bool = False  # its conversion was interrupted, and its converter can go on with it
 
 
 class Backoff(Value):
@@ -146,6 +161,7 @@ class Registry(Value):
     version: int = 1
     nodes: dict[str, LentNode] = {}
     requests: tuple[ConversionRequest, ...] = ()
+    claimed: dict[str, ClaimedNode] = {}
     last_conversion: datetime | None = None
     backoffs: dict[str, Backoff] = {}  # by node type
     breakers: dict[str, Breaker] = {}  # by queue path

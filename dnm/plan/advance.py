@@ -15,9 +15,10 @@ from dnm.model.value import Value
 from dnm.plan.adoption import adopt_marked_nodes
 from dnm.plan.backoff import ConversionResult, after_conversions
 from dnm.plan.breaker import after_transition
+from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
 from dnm.plan.known import Known
 from dnm.plan.phases import NodeTransition, advance_node
-from dnm.plan.requests import advance_requests
+from dnm.plan.requests import Arrivals, advance_requests
 
 
 class Advanced(Value):
@@ -36,9 +37,12 @@ class Advanced(Value):
 def advance(known: Known) -> Advanced:
     """Every request and every node, one step each."""
     config, facts = known.config, known.facts
-    arrivals = advance_requests(config, known.registry, facts)
-    adopted = adopt_marked_nodes(config, arrivals.nodes, facts)
-    before = {**arrivals.nodes, **adopted.nodes}
+    registry = set_aside_interrupted(config, known.registry, facts)
+    arrivals = advance_requests(config, registry, facts)
+    claims = _claims(known, arrivals)
+    in_use = {**arrivals.nodes, **claims.nodes}
+    adopted = adopt_marked_nodes(config, {**in_use, **claims.claimed}, facts)
+    before = {**in_use, **adopted.nodes}
     after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
     breakers: Mapping[str, Breaker] = known.registry.breakers
     for name, one in after.items():
@@ -48,18 +52,33 @@ def advance(known: Known) -> Advanced:
         known.registry,
         nodes={name: one.entry for name in before if (one := after[name]).entry is not None},
         requests=arrivals.requests,
+        claimed=dict(claims.claimed),
         backoffs=after_conversions(config, known.registry.backoffs, results, known.now),
         breakers=dict(breakers),
     )
     return Advanced(
         known=known,
         registry=registry,
-        verdicts={name: one.verdict for name, one in after.items()},
+        verdicts={
+            **{name: claim_verdict(name, one) for name, one in claims.claimed.items()},
+            **{name: one.verdict for name, one in after.items()},
+        },
         may_release=tuple(name for name, one in after.items() if one.wants_release),
         may_return=tuple(name for name, one in after.items() if one.wants_return),
-        notes=(*adopted.notes, *(one.remark for one in after.values() if one.remark)),
-        errors=(*arrivals.errors, *adopted.errors, *_errors(before, after)),
+        notes=(
+            *adopted.notes,
+            *claims.notes,
+            *(one.remark for one in after.values() if one.remark),
+        ),
+        errors=(*arrivals.errors, *adopted.errors, *claims.errors, *_errors(before, after)),
     )
+
+
+def _claims(known: Known, arrivals: Arrivals) -> Claims:
+    """What is claimed for this instance beside what is recorded and what requests wait for."""
+    claimed = {**known.registry.claimed, **arrivals.left_behind}
+    before = msgspec.structs.replace(known.registry, claimed=claimed)
+    return take_in_claims(known.config, before, arrivals.nodes, arrivals.requests, known.facts)
 
 
 def _results(

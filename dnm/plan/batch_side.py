@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from dnm.model.cluster import Node, PodList
 from dnm.model.config import Config
@@ -20,13 +21,25 @@ def needs_batch_side(
     present = {node.name for node in nodes}
     if any(_is_unrecorded_mark(config, registry, node) for node in nodes):
         return True
-    is_under_way = registry.requests or any(
-        entry.phase is not Phase.SERVING or name not in present
-        for name, entry in registry.nodes.items()
+    is_under_way = (
+        registry.requests
+        or registry.claimed
+        or any(
+            entry.phase is not Phase.SERVING or name not in present
+            for name, entry in registry.nodes.items()
+        )
     )
     if is_under_way or any(policy.min_nodes for policy in config.namespaces.values()):
         return True
     return wanted_nodes(registry) or _may_want_nodes(config, pods)
+
+
+def asks_anyway(config: Config, registry: Registry, now: datetime) -> bool:
+    """Whether this is the first run of an hour, or the first of all: what is claimed for this
+    instance is looked for then, though nothing depends on it as far as the record knows."""
+    if not (registry.nodes or registry.last_run.queues):
+        return True
+    return timedelta(minutes=now.minute, seconds=now.second) < config.check_interval
 
 
 def _is_unrecorded_mark(config: Config, registry: Registry, node: Node) -> bool:

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
+import msgspec
+
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.plan import Reason
@@ -20,24 +22,41 @@ from dnm.sizing.budget import ConversionBudget, count_left
 
 
 def conversion_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
-    """What caps and the batch side leave. A batch side that can't be read bounds nothing here: then
-    no conversion is started at all."""
+    """What caps and the batch side leave, where nodes whose conversion was interrupted may be had
+    like idle ones. A batch side that can't be read bounds nothing here: then no conversion is
+    started at all."""
+    resumable = {name: one for name, one in registry.claimed.items() if one.can_resume}
+    claimed = {name: one for name, one in registry.claimed.items() if name not in resumable}
+    others = msgspec.structs.replace(registry, claimed=claimed)
     at_hand = {} if facts.batch is None else _at_hand(config, registry, facts.batch)
-    return count_left(config, counted_as_lent(config, registry, facts), at_hand)
+    for one in resumable.values() if at_hand else ():
+        at_hand[one.node_type] += 1
+    return count_left(config, counted_as_lent(config, others, facts), at_hand)
+
+
+def fresh_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
+    """What the caps leave for nodes that are claimed anew, with all that is claimed counted."""
+    return count_left(config, counted_as_lent(config, registry, facts), {})
 
 
 def counted_as_lent(
     config: Config, registry: Registry, facts: Facts | None = None
 ) -> list[tuple[str, str]]:
     """Returns (node type, namespace) of every node that counts under the caps: the union of lent
-    nodes, conversions under way and, where there are facts, nodes marked as ours where none of them
-    contradicts the mark."""
+    nodes, claimed nodes, conversions under way and, where there are facts, nodes marked as ours
+    where none of them contradicts the mark."""
     lent = [(entry.node_type, entry.namespace) for entry in registry.nodes.values()]
+    lent += [
+        (one.node_type, one.namespace)
+        for name, one in registry.claimed.items()
+        if name not in registry.nodes
+    ]
     if facts is not None:
         lent += [
             (node.mark.node_type, node.mark.namespace)
             for name, node in (facts.nodes or {}).items()
-            if node.mark and node.mark.instance == config.instance_id and name not in registry.nodes
+            if node.mark and node.mark.instance == config.instance_id
+            if name not in registry.nodes and name not in registry.claimed
             if facts.is_lent_by(name, config.instance_id) is not False
         ]
     for request in registry.requests:

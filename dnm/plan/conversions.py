@@ -7,23 +7,32 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dnm.model.plan import QueueVerdict, Reason, Verdict
+from dnm.model.plan import NodeVerdict, QueueVerdict, Reason, Verdict
 from dnm.model.registry import Breaker, ConversionRequest, Registry
 from dnm.model.value import Unreadable, Value
 from dnm.plan.brakes import conversion_budget, why_wait
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
 from dnm.plan.known import Known
 from dnm.plan.limits import PlannedLimits
+from dnm.plan.resumption import (
+    give_back_unwanted,
+    resumable_nodes,
+    room_for_fresh,
+    without_claim,
+)
 from dnm.plan.returns import Returned
 from dnm.plan.supply import node_supply
 from dnm.sizing.budget import NodePool
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
 from dnm.sizing.sizing import size_queues
 
+_CLAIMED_FIRST = "nodes that are claimed and not lent count; `dnm plan` names them"
+
 
 class Converted(Value):
     """`verdicts` by monitored queue. `requests`: the new ones, which `registry` holds already.
-    `sizing` None: nothing is known of any queue."""
+    `sizing` None: nothing is known of any queue. `nodes`: what is said of those whose conversion
+    was interrupted."""
 
     returned: Returned
     registry: Registry
@@ -31,6 +40,7 @@ class Converted(Value):
     requests: tuple[ConversionRequest, ...] = ()
     errors: tuple[str, ...] = ()
     sizing: Sizing | None = None
+    nodes: Mapping[str, NodeVerdict] = {}
 
     @property
     def known(self) -> Known:
@@ -106,11 +116,24 @@ def _start_all(start: Converted, sizing: Sizing) -> Converted:
         pool.node_type: _why_not_convert(known, start.registry, pool.node_type) for pool in granted
     }
     so_far = start
+    wanted: dict[NodePool, int] = {}
     for pool, count in granted.items():
         so_far, obstacle = _judge_queue(so_far, sizing.queues[pool.queue])
+        is_wanted = obstacle is None or obstacle.reason is not Reason.BREAKER
         obstacle = obstacle or _wait_for(pool.queue, brakes[pool.node_type])
+        before = so_far
         so_far = _wait_or_request(so_far, pool, count, obstacle)
-    return so_far
+        asked = sum(one.count for one in so_far.requests[len(before.requests) :])
+        wanted[pool] = count - asked if is_wanted else 0
+    return _give_back(so_far, wanted)
+
+
+def _give_back(before: Converted, wanted: Mapping[NodePool, int]) -> Converted:
+    """What was being lent when its converter died, and is wanted no more."""
+    limits, known = before.limits, before.known
+    undecided = [q for q in known.config.queues if limits.refusal or why_not_judge(limits, q)]
+    registry, nodes = give_back_unwanted(known, before.registry, wanted, undecided)
+    return msgspec.structs.replace(before, registry=registry, nodes={**before.nodes, **nodes})
 
 
 def _why_not_convert(known: Known, registry: Registry, node_type: str) -> tuple[Reason, str] | None:
@@ -132,7 +155,10 @@ def _wait_or_request(
     if obstacle is None and left <= 0:
         obstacle = _wait(pool.queue, Reason.CAPPED, f"max_conversions_per_run = {most}")
     if obstacle is None:
-        return _request(before, pool, min(granted, left))
+        after = _request(before, pool, min(granted, left))
+        if after.requests != before.requests:
+            return after
+        obstacle = _wait(pool.queue, Reason.CAPPED, _CLAIMED_FIRST)
     if pool.queue in {request.queue for request in before.requests}:
         return before
     return msgspec.structs.replace(before, verdicts={**before.verdicts, pool.queue: obstacle})
@@ -168,41 +194,76 @@ def _with_breaker(before: Converted, queue: str, breaker: Breaker) -> Converted:
 
 
 def _request(before: Converted, pool: NodePool, count: int) -> Converted:
-    """Writes the request down: for so many nodes, as far as the back-off of the type and the
-    breaker of the queue allow it."""
+    """Writes the requests down: for so many nodes, as far as the back-off of the type and the
+    breaker of the queue allow it. Those whose conversion was interrupted come first, each by its
+    name; they are claimed already, so only the others need room under the caps."""
     known, registry = before.known, before.registry
     backoff, breaker = registry.backoffs.get(pool.node_type), registry.breakers.get(pool.queue)
     if backoff is not None:
         count = min(count, backoff.ask_at_most)
+    count = allowed_at_once(breaker, count)
+    names = resumable_nodes(known.config, registry).get(pool, [])[:count]
+    fresh = min(count - len(names), room_for_fresh(known, registry, pool))
+    if not names and fresh <= 0:
+        return before
     if breaker is not None:
         before = _with_breaker(before, pool.queue, take_chance(known.config, breaker))
+    for name in names:
+        before = _with_request(before, pool, 1, name)
+    return _with_request(before, pool, fresh) if fresh > 0 else before
+
+
+def _with_request(before: Converted, pool: NodePool, count: int, name: str = "") -> Converted:
+    """With one request more: for any nodes, or for the one named."""
+    known, registry = before.known, without_claim(before.registry, name)
     request = ConversionRequest(
         id=f"{known.now:%Y%m%dT%H%M%S%f}-{len(before.requests) + 1}",
         node_type=pool.node_type,
         namespace=pool.namespace,
         queue=pool.queue,
         owner=known.config.instance_id,
-        count=allowed_at_once(breaker, count),
+        count=count,
         since=known.now,
-        known_nodes=_known_nodes(known, registry, pool.node_type),
+        known_nodes=_known_nodes(known, registry, pool.node_type, name),
+        known_out=_known_out(known, pool.node_type, name),
+        node=name,
+    )
+    verdict = NodeVerdict(
+        node=name,
+        verdict=Verdict.CONVERT,
+        reason=Reason.CLAIMED,
+        detail=f"its conversion was interrupted and goes on as request {request.id}",
     )
     return msgspec.structs.replace(
         before,
         registry=msgspec.structs.replace(
-            before.registry,
-            requests=(*before.registry.requests, request),
+            registry,
+            requests=(*registry.requests, request),
             last_conversion=known.now,
         ),
         requests=(*before.requests, request),
+        nodes={**before.nodes, name: verdict} if name else before.nodes,
     )
 
 
-def _known_nodes(known: Known, registry: Registry, node_type: str) -> tuple[str, ...]:
+def _known_out(known: Known, node_type: str, but: str) -> tuple[str, ...]:
+    """Nodes of the type that are not in Slurm's service before; a converter that tells what it has
+    claimed needs no such memory."""
+    if known.facts.tells_claims:
+        return ()
+    return tuple(
+        name
+        for name, node in sorted((known.facts.batch or {}).items())
+        if known.config.type_of(name) == node_type and not node.in_service and name != but
+    )
+
+
+def _known_nodes(known: Known, registry: Registry, node_type: str, but: str) -> tuple[str, ...]:
     """Nodes of the type that are there and not recorded: the conversion did not bring them."""
     return tuple(
         name
         for name in sorted(known.facts.nodes or {})
-        if known.config.type_of(name) == node_type and name not in registry.nodes
+        if known.config.type_of(name) == node_type and name not in registry.nodes and name != but
     )
 
 

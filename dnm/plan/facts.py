@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from dnm.model.cluster import BatchNode, Node
+from dnm.model.cluster import BatchClaim, BatchNode, Node
 from dnm.model.registry import ConverterProcess, Ended, LentNode
 from dnm.model.value import Value
 
@@ -49,6 +49,23 @@ class Facts(Value):
         they can't drain a node."""
         known = self.batch.get(name) if self.batch is not None else None
         return known is not None and known.is_reserved
+
+    @property
+    def tells_claims(self) -> bool:
+        """Whether the converter says what it has claimed: what it does not name is not claimed."""
+        batch = self.batch or {}
+        return bool(batch) and all(node.tells_claim for node in batch.values())
+
+    def claim_of(self, name: str, instance: str) -> BatchClaim | None:
+        """The instance's claim of a node, as the converter tells it."""
+        known = self.batch.get(name) if self.batch is not None else None
+        claim = known.claim if known is not None else None
+        return claim if claim is not None and claim.instance == instance else None
+
+    def is_interrupted(self, name: str, instance: str) -> bool:
+        """Whether a conversion of the node has stopped in the middle."""
+        claim = self.claim_of(name, instance)
+        return claim is not None and claim.is_interrupted
 
     def work_on(self, name: str) -> int | None:
         """Pods that count on a node; None: it can't be told that there are none."""

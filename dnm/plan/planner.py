@@ -57,6 +57,7 @@ def fold_plan(converted: Converted) -> Plan:
     """The plan that all the stages together are."""
     returned, limits, known = converted.returned, converted.limits, converted.known
     advanced = limits.fenced.standing.advanced
+    verdicts = {**returned.verdicts, **converted.nodes}
     question = limits.edit.refusal if limits.edit else ""
     errors = (
         *_unread(known.snapshot),
@@ -71,7 +72,7 @@ def fold_plan(converted: Converted) -> Plan:
     return Plan(
         registry=_remembering(converted.registry, status, notes),
         actions=tuple(list_actions(converted)),
-        nodes=tuple(returned.verdicts[name] for name in sorted(returned.verdicts)),
+        nodes=tuple(verdicts[name] for name in sorted(verdicts)),
         queues=tuple(converted.verdicts[queue] for queue in sorted(converted.verdicts)),
         notes=notes,
         errors=tuple(dict.fromkeys(filter(None, errors))),

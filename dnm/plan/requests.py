@@ -9,11 +9,13 @@ from datetime import datetime
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.registry import ConversionRequest, Ended, LentNode, Phase, Registry
+from dnm.model.registry import ClaimedNode, ConversionRequest, Ended, LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.backoff import ConversionResult
 from dnm.plan.ended_calls import conversion_error, request_ended, with_names
 from dnm.plan.facts import Facts
+
+_MOST_NAMES = 20  # in one sentence
 
 
 class RequestTransition(Value):
@@ -23,6 +25,7 @@ class RequestTransition(Value):
     joined: Mapping[str, LentNode] = {}
     conversion_failed: bool = False
     note: str = ""
+    left_behind: Mapping[str, ClaimedNode] = {}
 
 
 def advance_request(
@@ -45,6 +48,8 @@ def advance_request(
         return RequestTransition(request=request)
     reported = with_report(request, facts)
     transition = _adopt(config, reported, taken, facts, others)
+    if reported.ended and not request.ended and _has_died(facts.ended.get(request.id, Ended())):
+        return _after_death(config, transition, reported, taken, facts)
     if reported.ended and not request.ended and reported.error:
         transition = msgspec.structs.replace(
             transition,
@@ -52,6 +57,27 @@ def advance_request(
             note=conversion_error(reported.id, reported.error),
         )
     return transition
+
+
+def _after_death(
+    config: Config,
+    after: RequestTransition,
+    request: ConversionRequest,
+    taken: frozenset[str],
+    facts: Facts,
+) -> RequestTransition:
+    """Where the converter tells its claims nothing else will come of it; else what it has begun may
+    go on by itself, on the nodes."""
+    if after.request is None and not _left_behind(config, request, facts):
+        return after  # everything had come
+    known = taken | after.joined.keys()
+    error = _note_of_death(config, request, known, facts)
+    note = conversion_error(request.id, error)
+    rest = None
+    if not facts.tells_claims and after.request is not None:
+        rest = msgspec.structs.replace(after.request, error=error)
+    has_failed = request.converter is not None  # else the run was killed before it was started
+    return msgspec.structs.replace(after, request=rest, note=note, conversion_failed=has_failed)
 
 
 def with_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
@@ -62,7 +88,84 @@ def with_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
     said = facts.ended.get(request.id, Ended())
     if facts.is_running(request.converter):
         return with_names(request, said)
+    if _has_died(said) and facts.batch is None:
+        return with_names(request, said)  # what it had claimed is not known yet
     return request_ended(request, said, facts.now)
+
+
+def _has_died(said: Ended) -> bool:
+    """Whether it ended without a word on how: killed together with what waited for it, as by a
+    restart of the host."""
+    return said.exit_code is None and not (said.error or said.left_running)
+
+
+def _left_behind(config: Config, request: ConversionRequest, facts: Facts) -> list[str]:
+    """The nodes on which a converter that is not at work any more has stopped in the middle: they
+    are claims now, and no part of the request."""
+    return [
+        name
+        for name in facts.batch or {}
+        if (claim := facts.claim_of(name, config.instance_id)) is not None
+        and claim.is_interrupted
+        and (claim.request == request.id or name in request.names or name == request.node)
+    ]
+
+
+def _out_of_service(
+    config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
+) -> list[str]:
+    """Nodes of the type that Slurm has not in service any more, and that are nobody's."""
+    return [
+        name
+        for name, node in sorted((facts.batch or {}).items())
+        if config.type_of(name) == request.node_type
+        and node.in_service is False
+        and not (name in taken or name in request.known_out or name in (facts.nodes or {}))
+    ]
+
+
+def _claimed_by(
+    config: Config, request: ConversionRequest, names: Sequence[str]
+) -> dict[str, ClaimedNode]:
+    """What a converter that does not tell its claims may have left: they count until Slurm has them
+    again, or a person says that they are nobody's."""
+    why = (
+        f"was claimed, as it seems, by request {request.id}, which did not end: "
+        f"'{config.node_convert_path} --set batch --node-name NODE' gives it back; "
+        "if it is another's, `dnm forget NODE`"
+    )
+    return {
+        name: ClaimedNode(
+            node_type=request.node_type,
+            namespace=request.namespace,
+            since=request.since,
+            why=why.replace("NODE", name),
+        )
+        for name in names[: request.count]
+    }
+
+
+def _note_of_death(
+    config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
+) -> str:
+    """What to do about a converter that died: nothing where it tells its claims, which the run
+    takes in. Else a person must look at the nodes."""
+    died = "its converter died before it had ended (was the host restarted?)"
+    if request.converter is None:
+        died = "its converter was not started: the run was killed before"
+    if facts.tells_claims:
+        names = ", ".join(_left_behind(config, request, facts))
+        claimed = (
+            f"it had claimed {names}, which dnm takes in" if names else "it had claimed no node"
+        )
+        return f"{died}; {claimed}"
+    names = ", ".join(_out_of_service(config, request, taken, facts)[:_MOST_NAMES])
+    if not names:
+        return f"{died}; no node has left Slurm's service for it"
+    return (
+        f"{died}; Slurm does not have {names} in service any more: what does not come by itself, "
+        f"give back by '{config.node_convert_path} --set batch --node-name NODE'"
+    )
 
 
 def _adopt(
@@ -83,13 +186,19 @@ def _adopt(
         came += arrived[: max(request.count - len(came), 0)]
     joined = {name: _newly_lent(request, name, facts.now) for name in came}
     left = max(request.count - len(joined), 0)
+    if request.ended:
+        left = max(left - len(_left_behind(config, request, facts)), 0)
     if request.is_given_up:
         left = min(left, _may_still_come(config, request, taken | joined.keys(), facts, others))
     rest = msgspec.structs.replace(request, count=left)
     if left == 0 and rest.ended:
         return RequestTransition(request=None, joined=joined)
     if rest.ended and facts.now > rest.since + config.join_timeout:
-        return _too_late(rest, joined)
+        late = _too_late(rest, joined)
+        behind = _claimed_by(
+            config, rest, _out_of_service(config, rest, taken | set(joined), facts)
+        )
+        return msgspec.structs.replace(late, left_behind=behind)
     return RequestTransition(request=rest, joined=joined)
 
 
@@ -113,6 +222,8 @@ def _may_still_come(
     the type that Slurm does not have in service and that are nobody's. Unknown means all."""
     if not facts.batch:
         return request.count
+    if facts.tells_claims:
+        return 0
     named = {name for other in others for name in other.names}
     return sum(
         config.type_of(name) == request.node_type
@@ -138,6 +249,8 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
     """A word on the converter's stdout is only taken for a node if Slurm knows it, if it has the
     type's name, or if a Node of that name has come with the namespace's label."""
     node = facts.nodes.get(name) if facts.nodes else None
+    if facts.is_interrupted(name, config.instance_id):
+        return False
     is_of_type = config.type_of(name) == request.node_type
     is_named = name in request.names
     if node is None:
@@ -167,6 +280,7 @@ class Arrivals(Value):
     still wait for nodes, `failures` the conversions that failed."""
 
     nodes: Mapping[str, LentNode]
+    left_behind: Mapping[str, ClaimedNode]
     requests: tuple[ConversionRequest, ...]
     failures: tuple[ConversionResult, ...]
     errors: tuple[str, ...]
@@ -176,6 +290,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Arriva
     """Takes up what every open request has brought, one after the other: a node that one request
     has taken is no other's, and those that failed are asked last."""
     nodes = dict(registry.nodes)
+    behind: dict[str, ClaimedNode] = {}
     left, failures, errors = [], [], []
     reported = {request.id: with_report(request, facts) for request in registry.requests}
     for request in sorted(registry.requests, key=lambda one: reported[one.id].is_given_up):
@@ -183,6 +298,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Arriva
         others = [other for other in reported.values() if other.id != request.id]
         after = advance_request(config, request, frozenset(nodes), facts, others)
         nodes |= after.joined
+        behind |= after.left_behind
         if after.request is not None:
             left.append(after.request)
         if after.conversion_failed:
@@ -193,5 +309,9 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Arriva
         if after.note:
             errors.append(after.note)
     return Arrivals(
-        nodes=nodes, requests=tuple(left), failures=tuple(failures), errors=tuple(errors)
+        nodes=nodes,
+        left_behind=behind,
+        requests=tuple(left),
+        failures=tuple(failures),
+        errors=tuple(errors),
     )

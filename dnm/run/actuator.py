@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dnm.converter.contract import convert_command, return_command
+from dnm.converter.contract import convert_command, resume_command, return_command
 from dnm.kube.nodes import FENCED, mark_annotations
 from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod
 from dnm.model.config import Config
@@ -276,7 +276,12 @@ class Actuator:
 
     def _start_conversion(self, request: ConversionRequest) -> None:
         self.tried.add(request.id)
-        command = convert_command(self.config, request.node_type, request.count, request.namespace)
+        if request.node:
+            command = resume_command(self.config, request.node, request.namespace)
+        else:
+            command = convert_command(
+                self.config, request.node_type, request.count, request.namespace
+            )
         try:
             process = self.converter.start(request.id, command)
         except ConverterError as error:
@@ -286,6 +291,7 @@ class Actuator:
         self._done(
             f"action=convert request={request.id} type={request.node_type} count={request.count} "
             f"namespace={request.namespace} queue={request.queue}"
+            + (f" node={request.node}" if request.node else "")
         )
 
     def _start_return(self, name: str) -> None:
@@ -321,6 +327,8 @@ class Actuator:
         known = batch.get(name)
         if known is None or known.in_service is None:
             return "Slurm's view of it is unknown"
+        if known.claim is not None and known.claim.is_at_work:
+            return "a converter is at work on it"
         return "Slurm has it in service" if known.in_service else ""
 
     def _end_converter(self, key: str, process: ConverterProcess) -> None:

@@ -24,7 +24,7 @@ from dnm.model.errors import KubeError, YunikornError
 from dnm.model.plan import Snapshot
 from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
-from dnm.plan.batch_side import needs_batch_side
+from dnm.plan.batch_side import asks_anyway, needs_batch_side
 from dnm.queues.source import read_config_maps
 
 
@@ -64,7 +64,8 @@ def take_snapshot(
     pods = kube.read_pods(tuple(sorted(config.namespaces)))
     queue_maps = _read_queue_maps(config, kube)
     batch: Mapping[str, BatchNode] | Unreadable | None = None
-    if needs_batch_side(config, registry, nodes, pods):
+    asks = needs_batch_side(config, registry, nodes, pods)
+    if asks or asks_anyway(config, registry, taken_at):
         batch = converter.list_nodes()
     return Snapshot(
         taken_at=taken_at,

@@ -42,6 +42,17 @@ class Job(msgspec.Struct, kw_only=True):
     preemptable: bool = False
 
 
+class Journal(msgspec.Struct, kw_only=True):
+    """What the converter remembers of a machine: for whom, which way, and whether it has ended."""
+
+    instance: str
+    direction: Literal["k8s", "batch"]
+    namespace: str
+    request: str
+    since: str
+    is_open: bool = True
+
+
 class Machine(msgspec.Struct, kw_only=True):
     """A physical machine: what Slurm has of it, and where it is."""
 
@@ -53,6 +64,7 @@ class Machine(msgspec.Struct, kw_only=True):
     is_down: bool = False
     idle_since: float = 0.0
     node_name: str = ""  # in Kubernetes, where it differs
+    journal: Journal | None = None
     claims: int = 0  # counts conversions, so that a late join of an old one is not mistaken
 
     @property
@@ -227,6 +239,7 @@ class Batch:
         machine.place = "batch"
         machine.reserved = ""
         machine.node_name = ""
+        machine.journal = None
         machine.is_down = False
         machine.idle_since = self.clock.now()
         machine.drains = {who: why for who, why in machine.drains.items() if who != OWN_DRAIN}

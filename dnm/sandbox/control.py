@@ -61,7 +61,9 @@ class Control:
         asked = request.json()
         if route == "node-convert/begin":
             with sandbox.lock:
-                begun = sandbox.conversion.begin(asked["arguments"], asked["environment"])
+                begun = sandbox.conversion.begin(
+                    asked["arguments"], asked["environment"], asked.get("process", 0)
+                )
                 sandbox.store.changed.notify_all()
             return json_answer(begun)
         if route == "node-convert/finish":

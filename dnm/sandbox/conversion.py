@@ -14,7 +14,9 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from dnm.sandbox.batch import Batch, Machine
+from dnm.converter.processes import is_alive, process_of
+from dnm.model.registry import ConverterProcess
+from dnm.sandbox.batch import Batch, Journal, Machine
 from dnm.sandbox.clock import Clock
 from dnm.sandbox.joining import Joining
 from dnm.sandbox.store import Store
@@ -75,6 +77,7 @@ class Operation(msgspec.Struct, kw_only=True):
     namespace: str = ""
     seconds: float = 0.0
     output: str = "text"
+    process: ConverterProcess | None = None
     behaviour: Behaviour = msgspec.field(default_factory=Behaviour)
 
 
@@ -110,12 +113,24 @@ class Conversion:
         self.joining = Joining(store, batch, timing)
         self.ask_nothing = False
         self.all_or_nothing = False
+        self.tells_claims = True
+        self._asking: ConverterProcess | None = None
         self._operations: dict[int, Operation] = {}
         self._last = 0
 
     # --- a call -----------------------------------------------------------------------------
 
-    def begin(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Result:
+    def begin(
+        self, arguments: Sequence[str], environment: Mapping[str, str], process: int = 0
+    ) -> Result:
+        """`process`: the number of the one that asks; while it lives, it is at work on what it
+        has begun."""
+        self._asking = process_of(process) if process else None
+        self._operations = {  # what a converter that was killed had begun stays half done
+            number: one
+            for number, one in self._operations.items()
+            if one.process is None or is_alive(one.process)
+        }
         self.calls.append(
             Call(arguments=tuple(arguments), environment=dict(environment), at=self.clock.stamp())
         )
@@ -147,6 +162,13 @@ class Conversion:
         done.hang = behaviour.hang == "after"
         return done
 
+    def is_at_work(self, machine: Machine) -> bool:
+        """Whether a converter that lives has the machine."""
+        return any(
+            machine.name in one.machines and (one.process is None or is_alive(one.process))
+            for one in self._operations.values()
+        )
+
     def duration(self, operation: int) -> float:
         begun = self._operations.get(operation)
         return begun.seconds if begun else 0.0
@@ -162,6 +184,7 @@ class Conversion:
 
     def _start(self, operation: Operation, stderr: str) -> Result:
         self._last += 1
+        operation.process = self._asking
         self._operations[self._last] = operation
         wait = 0.0 if self.clock.manual else self.clock.scaled(operation.seconds)
         return Result(
@@ -176,7 +199,7 @@ class Conversion:
 
     def _begin_lending(self, options: Any, environment: Mapping[str, str]) -> Result:
         behaviour = self._behaviour("k8s")
-        chosen, asked, refusal = self._choose(options)
+        chosen, asked, refusal = self._choose(options, environment.get("DNM_INSTANCE", ""))
         if refusal:
             return Result(exit_code=1, stderr=f"node-convert: {refusal}\n")
         chosen = chosen[: max(0, asked - behaviour.short)] if behaviour.act else []
@@ -184,7 +207,10 @@ class Conversion:
         reservation = environment.get("RES_NAME") or "k8s"
         for machine in chosen:
             name = f"{reservation}-{machine.name}"
-            self.batch.claim(machine, name, f"dnm:{instance} converting for {options.namespace}")
+            if machine.place == "batch":
+                reason = f"dnm:{instance} converting for {options.namespace}"
+                self.batch.claim(machine, name, reason)
+            machine.journal = self._journal("k8s", environment, options.namespace)
         lines = [f"{machine.name}: claimed, converting" for machine in chosen]
         operation = Operation(
             direction="k8s", machines=[m.name for m in chosen], claims=[m.claims for m in chosen],
@@ -195,13 +221,31 @@ class Conversion:
             self._let_join(operation, operation.seconds)
         return self._start(operation, "".join(f"{line}\n" for line in lines))
 
-    def _choose(self, options: Any) -> tuple[list[Machine], int, str]:
+    def _journal(
+        self, direction: Literal["k8s", "batch"], environment: Mapping[str, str], namespace: str
+    ) -> Journal:
+        return Journal(
+            instance=environment.get("DNM_INSTANCE", ""), direction=direction,
+            namespace=namespace, request=environment.get("DNM_REQUEST", ""),
+            since=self.clock.stamp(),
+        )  # fmt: skip
+
+    def _is_interrupted(self, machine: Machine) -> bool:
+        journal = machine.journal
+        return journal is not None and journal.is_open and not self.is_at_work(machine)
+
+    def _choose(self, options: Any, instance: str) -> tuple[list[Machine], int, str]:
         """(machines, how many were asked for, why none)."""
         if options.node_name:
             machine = self.batch.find(options.node_name)
             if machine is None:
                 return [], 1, f"{options.node_name}: Slurm knows no such node"
             verdict, reason = self.batch.judge(machine)
+            journal = machine.journal
+            if journal and journal.instance == instance and self._is_interrupted(machine):
+                if journal.direction == "k8s" and journal.namespace == options.namespace:
+                    return [machine], 1, ""
+                return [], 1, f"{machine.name}: its conversion is another"
             is_good = verdict == "OK" or (verdict == "PREEMPT" and options.allow_preempt)
             return ([machine], 1, "") if is_good else ([], 1, f"{machine.name}: {reason}")
         if options.node_type not in self.batch.types:
@@ -223,6 +267,9 @@ class Conversion:
         came = [] if behaviour.stuck else operation.machines
         if not behaviour.detached and not behaviour.stuck:
             self._let_join(operation, 0.0)
+        for name in came:
+            if (journal := self.batch.machines[name].journal) is not None:
+                journal.is_open = False
         failed = operation.asked - len(came)
         stderr = f"node-convert: {failed} of {operation.asked} nodes were not converted\n"
         return Result(
@@ -257,7 +304,13 @@ class Conversion:
                 stderr = f"node-convert: {machine.name}: Slurm has it in service, nothing to do\n"
                 return Result(stderr=stderr, stdout=f"{machine.name}\n")
             self.batch.kill_jobs(machine, "it was power-cycled")
+        if self.is_at_work(machine):
+            return Result(
+                exit_code=1, stderr=f"node-convert: {machine.name}: another works on it\n"
+            )
         if behaviour.act:
+            namespace = machine.journal.namespace if machine.journal else ""
+            machine.journal = self._journal("batch", environment, namespace)
             self._leave_kubernetes(machine)
         operation = Operation(
             direction="batch", machines=[machine.name], claims=[machine.claims], asked=1,
@@ -318,10 +371,21 @@ class Conversion:
                 "node": machine.name, "state": self.batch.state_of(machine),
                 "idle_seconds": self.batch.idle_seconds(machine), "verdict": verdict,
                 "reason": reason, "in_service": self.batch.is_in_service(machine),
+                **({"claim": self._claim(machine)} if self.tells_claims else {}),
             })  # fmt: skip
         return (
             msgspec.json.encode({"schema": "node-convert.list/1", "nodes": nodes}).decode() + "\n"
         )
+
+    def _claim(self, machine: Machine) -> dict[str, Any] | None:
+        journal = machine.journal
+        if journal is None:
+            return None
+        return {
+            "instance": journal.instance, "direction": journal.direction if journal.is_open else "",
+            "namespace": journal.namespace, "node_type": machine.type, "request": journal.request,
+            "since": journal.since, "is_at_work": self.is_at_work(machine), "error": "",
+        }  # fmt: skip
 
     def _table(self, machines: Sequence[Machine]) -> str:
         lines = [f"{'NODE':<12} {'STATE':<22} {'IDLE':>8} {'VERDICT':<8} REASON"]

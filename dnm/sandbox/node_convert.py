@@ -16,12 +16,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_GIVEN = ("RES_NAME", "DNM_INSTANCE", "DNM_CONFIG", "KUBECONFIG")
+_GIVEN = ("RES_NAME", "DNM_INSTANCE", "DNM_CONFIG", "DNM_REQUEST", "KUBECONFIG")
 
 
 def main(url: str, arguments: list[str]) -> int:
     environment = {name: os.environ[name] for name in _GIVEN if name in os.environ}
-    result = _ask(url, "begin", {"arguments": arguments, "environment": environment})
+    begun = {"arguments": arguments, "environment": environment, "process": os.getpid()}
+    result = _ask(url, "begin", begun)
     _show(result)
     while result["operation"] is not None or result["hang"]:
         if result["hang"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -238,3 +239,61 @@ def test_the_list_does_not_pay_for_kubernetes(host: Host) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert answer.stderr == "[]\n"
+
+
+def test_a_journal_that_can_not_be_read_is_named_by_the_list_and_its_node_not_chosen(
+    host: Host,
+) -> None:
+    """a005 is the only one that could be had: an empty file, garbage and a named pipe are each a
+    reason to leave it, said with the next step."""
+    settings = load_settings({}, {}, host.config)
+    JournalStore(settings.state_dir)
+    path = settings.state_dir / "a005.json"
+    for make in (
+        lambda: path.touch(mode=0o600),
+        lambda: path.write_bytes(b"\xff{"),
+        lambda: os.mkfifo(path, 0o600),
+    ):
+        path.unlink(missing_ok=True)
+        make()
+        told = host.run("--list", "--output", "json")
+        rows = parse_list(told.stdout.encode())
+        assert told.returncode == 0 and rows is not None and rows["a005"].verdict == "SKIP"
+        claim = rows["a005"].claim
+        assert claim is not None and "a005.json can't be read" in claim.error
+        assert "remove the file" in claim.error and rows["a004"].claim is None
+        assert "a005.json can't be read" in host.run("--list").stdout
+        refused = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1")
+        assert refused.returncode == 1 and "a005.json can't be read" in refused.stderr
+    assert not host.calls.exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "is_claimed"), [("claim", False), ("prepare", True)], ids=["free", "prepared"]
+)
+def test_the_list_tells_what_was_begun_and_by_whom(
+    host: Host, stage: str, is_claimed: bool
+) -> None:
+    """A journal alone is a claim only where the machine itself may be another; a lock that is held
+    says that a converter is at work."""
+    settings = load_settings({}, {}, host.config)
+    store = JournalStore(settings.state_dir)
+    line = Line(stage=stage, mark=StageMark.BEGUN, at=datetime.now(UTC))
+    store.save(
+        Journal(
+            node="a005", operation="op-1", direction=Direction.K8S, instance=settings.instance,
+            begun=datetime.now(UTC), node_type="a", namespace="dev", request="r1", lines=(line,),
+        )
+    )  # fmt: skip
+    for is_held in (True, False):
+        with store.lock("a005") if is_held else nullcontext():
+            rows = parse_list(host.run("--list", "--output", "json").stdout.encode())
+        assert rows is not None
+        claim = rows["a005"].claim
+        assert (claim is not None) is is_claimed
+        if claim is not None:
+            assert (claim.direction, claim.namespace, claim.request) == ("k8s", "dev", "r1")
+            assert claim.is_at_work is is_held and claim.is_interrupted is not is_held
+    assert ("a005: its conversion for 'dev' was interrupted" in host.run("--list").stdout) is (
+        is_claimed
+    )

@@ -241,7 +241,8 @@ def fault(point: str) -> str:
 
 
 def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> None:
-    """One node for each point, both directions; the second half of them is taken up by --resume."""
+    """One node for each point, both directions; the second half of those that go back is taken up
+    by --resume."""
     lab = site.lab
     nodes = NODES
     assert len(LEND_POINTS) == len(RETURN_POINTS) == len(nodes)
@@ -259,7 +260,7 @@ def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> N
             assert answer.returncode == -signal.SIGKILL, (node, point, answer.stderr)
 
     def repeat_all(direction: str) -> None:
-        half = len(nodes) // 2
+        half = len(nodes) // 2 if direction == "batch" else len(nodes)
         processes = [
             site.start("--set", direction, "--node-name", node, "--namespace", "dev")
             for node in nodes[:half]
@@ -317,11 +318,12 @@ def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
     for name in ("kept", "unbooted"):
         node = lab.client.read_node(node_of[name])
         assert "DRAIN" in node.state.flags and node.reason.startswith("dnm:test ")
-        assert f"--resume --node-name {node.name}" in answers[name].stderr
+        assert f"--set batch --node-name {node.name}" in answers[name].stderr
     assert "slurmd has not registered anew" in answers["unbooted"].stderr
 
     write_lab_hooks(sites["kept"].hooks, lab.directory, site.sandbox.url, {"cpu": "8"})
-    again = sites["kept"].run("--resume")
+    assert f"--set k8s --node-name {node_of['kept']} --namespace dev" in answers["kept"].stderr
+    again = sites["kept"].run("--set", "k8s", "--node-name", node_of["kept"], "--namespace", "dev")
     assert again.returncode == 0, again.stderr
     site.assert_lent(node_of["kept"])
     lab.run("scontrol", "update", f"nodename={node_of['kept']}", "state=drain", "reason=admin: fan")

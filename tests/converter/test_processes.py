@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-from dnm.converter.processes import process_of, still_running
+import msgspec
+
+from dnm.converter.processes import is_alive, process_of, still_running
 from dnm.model.registry import ConverterProcess
 
 
@@ -12,3 +14,13 @@ def test_a_later_process_of_the_same_number_is_not_ours() -> None:
     own = process_of(os.getpid())
     assert own is not None and still_running([own]) == {own}
     assert not still_running([ConverterProcess(pid=own.pid, start_ticks=own.start_ticks - 1)])
+
+
+def test_a_process_of_before_a_restart_is_not_ours_though_all_its_numbers_are() -> None:
+    """A timer starts the same programs at the same ticks of every boot."""
+    own = process_of(os.getpid())
+    assert own is not None and own.boot
+    before = msgspec.structs.replace(own, boot="00000000-0000-0000-0000-000000000000")
+    assert not still_running([before]) and not is_alive(before)
+    unknown = msgspec.structs.replace(own, boot="")  # written by a dnm that did not know boots
+    assert still_running([unknown]) == {unknown}

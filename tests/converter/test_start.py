@@ -83,12 +83,14 @@ def test_the_run_that_started_it_does_not_take_the_keeper_s_end_for_its_own(
 
 
 def test_a_later_process_of_the_same_number_is_left_alone(convert: NodeConvert) -> None:
-    """What was written down before a reboot names numbers that others have now."""
+    """What was written down before a reboot names numbers that others have now, the converter's
+    even with its ticks."""
     own = process_of(os.getpid())
     assert own is not None
     convert.directory.mkdir()
     text = f'{{"pid":{own.pid},"start_ticks":{own.start_ticks - 1}}}'
-    for end in ("process", "converter"):
-        (convert.directory / f"a002.{end}").write_text(text)
+    (convert.directory / "a002.process").write_text(text)
+    boot = f'{{"pid":{own.pid},"start_ticks":{own.start_ticks},"boot":"another"}}'
+    (convert.directory / "a002.converter").write_text(boot)
     keeper = convert.find("a002")
     assert keeper is not None and not convert.still_running([keeper]) and convert.end(keeper)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
+from dnm.model.cluster import BatchClaim, BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.fault_points import fault_point
@@ -24,7 +24,7 @@ from dnm.model.value import Unreadable
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
 from tests.proof.invariants import over_cap
-from tests.proof.world import Machine, World
+from tests.proof.world import Held, Machine, World
 
 PREFIX = "dynamic-node-manager/"
 CONVERT_SECONDS = 60.0
@@ -45,7 +45,7 @@ class Killed(BaseException):
 
 class Weather:
     """What goes wrong in one run: at which call of an edge (`faults`), and at which passing of a
-    fault point (`strikes`: kill, full, io). `failed` are the calls that got no answer."""
+    touch (`strikes`: kill, restart, full, io). `failed` are the calls that got no answer."""
 
     def __init__(
         self,
@@ -65,6 +65,9 @@ class Weather:
         what = self.strikes.get(self.passes)
         self.passes += 1
         if what == "kill":
+            raise Killed
+        if what == "restart":
+            self.meanwhile("restart")
             raise Killed
         if what and when == "before":
             self.failed.add("")
@@ -262,6 +265,7 @@ class Operation:
         self.lines: list[str] = []
         self.exit_code: int | None = None
         self.timed_out = False
+        self.claims: list[Held] = []
         world.processes[self.pid] = self
 
     @property
@@ -299,7 +303,16 @@ class Operation:
             if machine.place == "leaving" and self.behaviour == "hangs":
                 self.world.give_back(machine)
             elif machine.place == "leaving":
-                self.world.astray_is_excused.add(machine.name)
+                self.world.lose(machine)
+
+    def vanish(self) -> None:
+        """The host is restarted: it is gone without a word, what it was doing stays half done."""
+        if self.has_ended:
+            return
+        del self.world.processes[self.pid]
+        for machine in self.machines:
+            if machine.place == "leaving":
+                self.world.lose(machine)
 
 
 class ModelConverter:
@@ -328,6 +341,15 @@ class ModelConverter:
                 state=state_of(machine),
                 verdict="OK" if is_free(machine) else "SKIP",
                 in_service=None if fault == "unknown" else machine.in_service,
+                claim=claim_of(machine),
+                tells_claim=self.world.tells_claims,
+            )
+            if self.world.tells_claims
+            else BatchNode(
+                name=machine.name,
+                state=state_of(machine),
+                verdict="OK" if is_free(machine) else "SKIP",
+                in_service=None if fault == "unknown" else machine.in_service,
             )
             for machine in self.world.machines.values()
             if node in ("", machine.name)
@@ -341,7 +363,7 @@ class ModelConverter:
         try:
             with fault_point("converter.start"):
                 if options["--set"] == "k8s":
-                    operation = self._lend(options)
+                    operation = self._lend(key, options)
                 else:
                     operation = self._return(options["--node-name"])
                 self.outputs[key] = operation
@@ -400,7 +422,40 @@ class ModelConverter:
 
     # --- --set k8s ----------------------------------------------------------------------------
 
-    def _lend(self, options: Mapping[str, str]) -> Operation:
+    def _claim(self, operation: Operation, request: str, direction: str, namespace: str) -> None:
+        for machine in operation.machines:
+            machine.claim = Held(
+                instance=self.instance, direction=direction, namespace=namespace,
+                request=request, operation=operation,
+            )  # fmt: skip
+            operation.claims.append(machine.claim)
+
+    def _resume(self, request: str, name: str, namespace: str) -> Operation:
+        """Goes on with a conversion that was interrupted, if it is still there."""
+        machine = self.world.machines[name]
+        self._judge_lending(machine.node_type, namespace, 1)
+        self.weather.effects.append(f"resume {name} {namespace}")
+        claim, behaviour = machine.claim, self.behaviour("k8s")
+        is_there = (
+            claim is not None
+            and claim.is_open
+            and claim.operation.has_ended
+            and (claim.instance, claim.namespace) == (self.instance, namespace)
+            and claim.direction == "k8s"
+        )
+        if claim is not None and not claim.operation.has_ended:
+            self.world.broken.append(f"{name} was gone on with while a converter had it")
+        machines = [machine] if is_there and not behaviour.startswith("renamed") else []
+        operation = Operation(self.world, behaviour, machines)
+        self._claim(operation, request, "k8s", namespace)
+        if not behaviour.startswith("hangs"):
+            how = (namespace, 1, [name])
+            self.world.later(CONVERT_SECONDS, lambda: _end_lending(operation, *how))
+        return operation
+
+    def _lend(self, request: str, options: Mapping[str, str]) -> Operation:
+        if "--node-name" in options:
+            return self._resume(request, options["--node-name"], options["--namespace"])
         node_type, namespace = options["--node-type"], options["--namespace"]
         asked = int(options["--num-nodes"])
         self._judge_lending(node_type, namespace, asked)
@@ -412,6 +467,7 @@ class ModelConverter:
         for machine in machines:
             self.world.take(machine)
         operation = Operation(self.world, behaviour, machines)
+        self._claim(operation, request, "k8s", namespace)
         if not behaviour.startswith("hangs"):
             pretended = [m.name for m in free[:asked]]
             self.world.later(
@@ -452,6 +508,7 @@ class ModelConverter:
             return operation
         if behaviour != "hangs":
             machine.place = "returning"
+            self._claim(operation, "", "batch", machine.claim.namespace if machine.claim else "")
             world.remove_node(machine.node_name or name, f"--set batch by {self.instance}")
             world.later(CONVERT_SECONDS, lambda: _end_return(operation))
         return operation
@@ -471,6 +528,21 @@ class ModelConverter:
             broken.append(f"{self.instance} returned {name}, which {node.mark.instance} marked")
         if name in self.world.nodes and self.world.fences.get(name) != self.instance:
             broken.append(f"{name} was returned without {self.instance}'s fence")
+
+
+def claim_of(machine: Machine) -> BatchClaim | None:
+    """What the list tells of it; a Node of another name is none of the list's."""
+    claim = machine.claim
+    if claim is None or machine.place == "batch" or machine.node_name not in ("", machine.name):
+        return None
+    return BatchClaim(
+        instance=claim.instance,
+        direction=claim.direction if claim.is_open else "",
+        namespace=claim.namespace,
+        node_type=machine.node_type,
+        request=claim.request,
+        is_at_work=claim.is_open and not claim.operation.has_ended,
+    )
 
 
 def state_of(machine: Machine) -> str:
@@ -501,8 +573,11 @@ def _end_lending(
             world.give_back(machine)
         elif behaviour not in ("stuck", "dies"):
             _join_later(world, machine, (namespace, behaviour), late)
+    for claim in operation.claims:
+        claim.is_open = behaviour == "dies"
     if behaviour in ("dies", "too late, unnamed"):
-        world.astray_is_excused.update(names)
+        for machine in operation.machines:
+            world.lose(machine)
     match behaviour:
         case "nothing" | "lies: failed" | "dies" | "too late, unnamed":
             operation.end(1, "it did not work")
@@ -551,6 +626,8 @@ def _end_return(operation: Operation) -> None:
         operation.end(1, "its slurmd did not come up")
         return
     operation.end(0, machine.name)
+    for claim in operation.claims:
+        claim.is_open = False
 
     def come_back() -> None:
         if machine.place == "returning":

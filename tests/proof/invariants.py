@@ -13,7 +13,7 @@ from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
 from tests.proof.told import check_told
-from tests.proof.world import World, lineage, read_limits
+from tests.proof.world import Held, World, lineage, read_limits
 
 if TYPE_CHECKING:
     from tests.proof.edges import Weather
@@ -60,11 +60,15 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
     for name, node in world.nodes.items():
         if node.mark is not None and node.mark.instance == instance:
             lent.setdefault(name, (node.mark.node_type, node.mark.namespace))
+    claims = _claims(world, instance)
+    for name, claim in claims.items():
+        lent.setdefault(name, (world.machines[name].node_type, claim.namespace))
     kinds = list(lent.values())
     for request in registry.requests:
         # A node that is marked already, though an older registry came back, is the same node.
-        missing = request.count - sum(name in lent for name in request.names)
-        kinds += [(request.node_type, request.namespace)] * missing
+        known = {name for name in request.names if name in lent}
+        known |= {name for name, claim in claims.items() if claim.request == request.id}
+        kinds += [(request.node_type, request.namespace)] * (request.count - len(known))
     if len(kinds) > config.max_converted_nodes:
         yield f"{instance} has {len(kinds)} nodes lent or asked for"
     for node_type in config.node_types.values():
@@ -75,6 +79,18 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
         count = sum(kind[1] == policy.name for kind in kinds)
         if policy.max_nodes is not None and count > policy.max_nodes:
             yield f"{instance} has {count} for namespace {policy.name}"
+
+
+def _claims(world: World, instance: str) -> dict[str, Held]:
+    """What the converter tells as claimed for an instance."""
+    if not world.tells_claims:
+        return {}
+    return {
+        machine.name: machine.claim
+        for machine in world.machines.values()
+        if machine.claim and machine.claim.instance == instance and machine.place != "batch"
+        if machine.node_name in ("", machine.name)
+    }
 
 
 def capacity(play: Play) -> Iterator[str]:

@@ -25,6 +25,7 @@ from tests.proof.play import MEANWHILE, REGISTRY_HARM, Play
 FIGURES: Counter[str] = Counter()
 _MEMORY = Path("/dev/shm")
 
+STRIKES = ("kill", "kill", "restart", "restart", "full", "io")
 few = st.integers(0, 5)
 jumps = st.sampled_from((-86_400.0, -300.0, 0.0, 300.0, 86_400.0))
 
@@ -41,11 +42,10 @@ class Machine(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="dnm-", dir=place))
         self.is_sound = True
 
-    @initialize(hosts=st.integers(1, 2), is_shared=st.booleans())
-    def begin(self, hosts: int, is_shared: bool) -> None:
-        self.play = Play(
-            self.directory, min(max(hosts, self.HOSTS[0]), self.HOSTS[1]), is_shared=is_shared
-        )
+    @initialize(hosts=st.integers(1, 2), is_shared=st.booleans(), tells=st.booleans())
+    def begin(self, hosts: int, is_shared: bool, tells: bool) -> None:
+        count = min(max(hosts, self.HOSTS[0]), self.HOSTS[1])
+        self.play = Play(self.directory, count, is_shared=is_shared, tells_claims=tells)
 
     def teardown(self) -> None:
         try:
@@ -85,7 +85,7 @@ class Machine(RuleBasedStateMachine):
     def run_in_bad_weather(self, host: int, faults: dict[int, str]) -> None:
         self._run(host, faults)
 
-    @rule(host=few, at=st.integers(0, 60), what=st.sampled_from(("kill", "kill", "full", "io")))
+    @rule(host=few, at=st.integers(0, 60), what=st.sampled_from(STRIKES))
     def run_and_be_struck(self, host: int, at: int, what: str) -> None:
         self._run(host, {}, {at: what})
 
@@ -174,6 +174,10 @@ class Machine(RuleBasedStateMachine):
     @rule(host=few, how=st.sampled_from(REGISTRY_HARM))
     def a_registry_is_harmed(self, host: int, how: str) -> None:
         self.play.harm_registry(host, how)
+
+    @rule(host=few)
+    def a_host_is_restarted(self, host: int) -> None:
+        self.play.restart_host(host)
 
     @rule(host=few)
     def a_person_pauses(self, host: int) -> None:

@@ -100,6 +100,11 @@ class Host:
     def path(self) -> Path:
         return self.config.converted_nodes_path
 
+    def restart(self) -> None:
+        """The host goes down and comes up: its converters are gone with all that ran there."""
+        for operation in self.outputs.values():
+            operation.vanish()
+
     def registry(self) -> Registry:
         """As it stands on disk, read past dnm; raises RegistryError."""
         try:
@@ -129,8 +134,11 @@ class Ran(msgspec.Struct, kw_only=True):
 class Play:
     """A world, its hosts, and what has happened to them."""
 
-    def __init__(self, directory: Path, hosts: int, *, is_shared: bool) -> None:
+    def __init__(
+        self, directory: Path, hosts: int, *, is_shared: bool, tells_claims: bool = True
+    ) -> None:
         self.world = World()
+        self.world.tells_claims = tells_claims
         theirs = (("dev", "lab"), ("train", "dev") if is_shared else ("train",))
         names = ("east", "west")
         self.hosts = [
@@ -201,6 +209,9 @@ class Play:
                     if not other.is_running:
                         unharmed = Weather()
                         self._run(other, unharmed)
+                return
+            if what == "restart":
+                host.restart()
                 return
             actions: dict[str, Callable[[], None]] = {
                 "pods": lambda: self.add_pods(1, 0, 4),
@@ -346,6 +357,9 @@ class Play:
 
     # --- hosts ------------------------------------------------------------------------------------
 
+    def restart_host(self, number: int) -> None:
+        self.hosts[number % len(self.hosts)].restart()
+
     def jump_clock(self, number: int, seconds: float) -> None:
         self.hosts[number % len(self.hosts)].skew = timedelta(seconds=seconds)
 
@@ -471,6 +485,22 @@ class Play:
         if any("dnm queues rebase" in error for error in ran.result.plan.errors):
             self._rebase(host)
         change_registry(host.config, self._deal_with_failed)
+        change_registry(host.config, lambda registry: self._deal_with_claimed(host, registry))
+
+    def _deal_with_claimed(self, host: Host, registry: Registry) -> Registry:
+        """A person looks at each node that may have been left behind: this instance's he gives back
+        by hand, another's dnm is to forget (`dnm forget`)."""
+        claimed = dict(registry.claimed)
+        for name, one in registry.claimed.items():
+            machine = self.world.machine_of(name)
+            if "gives it back" not in one.why or machine is None or machine.claim is None:
+                continue
+            if machine.claim.instance != host.instance:
+                del claimed[name]
+            elif machine.claim.operation.has_ended:
+                self.world.remove_node(machine.node_name or name, "")
+                self.world.give_back(machine)
+        return msgspec.structs.replace(registry, claimed=claimed)
 
     def _deal_with_failed(self, registry: Registry) -> Registry:
         """A person looks at each node that needs one. What Slurm knows by another name is returned
@@ -514,4 +544,5 @@ def _is_open(ran: Ran) -> list[str]:
     registry = ran.result.outcome.registry if ran.result.outcome else ran.result.plan.registry
     nodes = registry.nodes.items()
     unfinished = [f"{n}={e.phase.value}" for n, e in nodes if e.phase is not Phase.SERVING]
+    unfinished += [f"{name}=claimed" for name in registry.claimed]
     return unfinished + [f"request {request.count}" for request in registry.requests]

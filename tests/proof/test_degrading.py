@@ -258,17 +258,8 @@ def test_a_converter_that_hangs_is_ended_with_its_children(
     ended = world.run(constants=IMPATIENT)
     assert ended.code == 1 and "ran out of its time" in ended.err, ended
     assert not hung_processes(world)
-    release_claimed(world)
     world.tick(story.MINUTE)
     story.play_on(world)
-
-
-def release_claimed(world: World) -> None:
-    """What a converter had claimed when it was ended is mended by its own journal."""
-    world.sandbox.conversion._operations.clear()
-    for machine in world.sandbox.batch.machines.values():
-        if machine.place == "leaving":
-            world.sandbox.batch.release(machine)
 
 
 @pytest.mark.parametrize("fault", ["converter.signal:after:kill", "converter.signal:after:kill:2",

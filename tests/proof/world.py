@@ -51,6 +51,18 @@ partitions:
 BROKEN_DOCUMENTS = ("partitions: [", "a: b", MANIFEST.replace("vcore: 8 ", "vcore: -8 "), "")
 
 
+class Held(msgspec.Struct, kw_only=True):
+    """What the converter has written down of a machine. `operation`: the call that has it;
+    `is_open`: its work has not come to its end."""
+
+    instance: str
+    direction: str
+    namespace: str
+    request: str
+    operation: Operation
+    is_open: bool = True
+
+
 class Machine(msgspec.Struct, kw_only=True):
     """A machine as Slurm has it."""
 
@@ -60,6 +72,7 @@ class Machine(msgspec.Struct, kw_only=True):
     is_drained_by_admin: bool = False
     is_down: bool = False
     node_name: str = ""
+    claim: Held | None = None
     is_shared_by_hand: bool = False  # an administrator resumed it while it is lent
 
     @property
@@ -94,6 +107,7 @@ class World:
         self.config_map: ConfigMap | None = None
         self.waiting_jobs = 0
         self.processes: dict[int, Operation] = {}  # converters that live, by process id
+        self.tells_claims = True  # False: the site's own converter, which does not
         self.patience: float | None = None  # seconds that runs wait for them; half an interval
         self.broken: list[str] = []
         self.fences: dict[str, str] = {}  # node -> who cordoned it: "admin" or an instance
@@ -263,8 +277,13 @@ class World:
         """A converter drains and reserves it."""
         machine.place = "leaving"
 
+    def lose(self, machine: Machine) -> None:
+        """Its converter has left it half done; where that does not tell, nobody could know."""
+        if not self.tells_claims:
+            self.astray_is_excused.add(machine.name)
+
     def give_back(self, machine: Machine) -> None:
-        machine.place, machine.node_name = "batch", ""
+        machine.place, machine.node_name, machine.claim = "batch", "", None
         machine.is_shared_by_hand = False
 
     def join(self, machine: Machine, namespace: str, node_name: str = "") -> None:

@@ -77,9 +77,11 @@ class Batch:
         return Ended(names=(key,))
 
 
-def take(cluster: Cluster, registry: Registry | None = None) -> tuple[Snapshot, list[str]]:
-    batch = Batch()
-    seen = take_snapshot(a_config(), registry or Registry(), cluster, batch, NOW)
+def take(
+    cluster: Cluster, registry: Registry | None = None, minute: int = 10
+) -> tuple[Snapshot, list[str]]:
+    batch, now = Batch(), NOW.replace(minute=minute)
+    seen = take_snapshot(a_config(), registry or Registry(), cluster, batch, now)
     return seen, [*cluster.asked, *batch.asked]
 
 
@@ -87,7 +89,20 @@ def test_a_quiet_cluster_is_four_reads_and_no_question_to_slurm() -> None:
     seen, asked = take(Cluster(), Registry(nodes={"a001": a_lent_node()}))
     document = ["yunikorn/yunikorn-configs", "yunikorn/yunikorn-defaults"]
     assert asked == ["nodes", "pods dev", *document]
-    assert (seen.taken_at, seen.batch, seen.claims, seen.yunikorn) == (NOW, None, (), None)
+    assert (seen.batch, seen.claims, seen.yunikorn) == (None, (), None)
+    assert seen.taken_at == NOW.replace(minute=10)
+
+
+@pytest.mark.parametrize(
+    ("registry", "minute"),
+    [
+        pytest.param(Registry(nodes={"a001": a_lent_node()}), 0, id="first-run-of-an-hour"),
+        pytest.param(Registry(), 10, id="first-run-of-all"),
+    ],
+)
+def test_claims_that_nothing_depends_on_are_looked_for(registry: Registry, minute: int) -> None:
+    """After the loss of a registry nothing but Slurm knows what was claimed."""
+    assert take(Cluster(), registry, minute)[1][-1] == "list"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +122,7 @@ def test_slurm_is_asked_where_something_depends_on_it(cluster: Cluster, registry
 
 def test_an_api_that_is_down_is_asked_once() -> None:
     seen, asked = take(Cluster(nodes=WHY), Registry(requests=(a_request(),)))
-    assert asked == ["nodes"] and seen == nothing_readable(WHY, NOW)
+    assert asked == ["nodes"] and seen == nothing_readable(WHY, NOW.replace(minute=10))
     assert seen.nodes == seen.pods == seen.queue_maps == WHY
 
 

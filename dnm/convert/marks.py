@@ -1,0 +1,48 @@
+"""Whose a node is by what stands on it in Slurm: the Reason of its drain, Comment, Extra. Pure."""
+
+from __future__ import annotations
+
+from dnm.convert.settings import Settings
+from dnm.slurm.text import SlurmNode
+
+
+def drain_reason(settings: Settings, operation: str) -> str:
+    text = f"dnm:{settings.instance} {settings.mark_reason}".strip()
+    return f"{text} op={operation}"
+
+
+def is_own_reason(settings: Settings, reason: str) -> bool:
+    """Returns whether a Reason is ours by its beginning: Slurm appends ("… : Not responding")."""
+    return f"{reason} ".startswith(f"dnm:{settings.instance} ")
+
+
+def reason_of_drain(node: SlurmNode) -> str:
+    """Returns the Reason while the node is drained. On one in service it is nobody's mark: Slurm
+    23.11 to 25.11 without slurmdbd leaves it there."""
+    return node.reason if "DRAIN" in node.state.flags else ""
+
+
+def other_instance(settings: Settings, node: SlurmNode) -> str:
+    """The instance whose mark the node carries, if it is not this one: in the reason, or in what is
+    left of its mark when an administrator has written another reason."""
+    return next((one for one in instances_on(node) if one != settings.instance), "")
+
+
+def instances_on(node: SlurmNode) -> list[str]:
+    """Returns the instances whose marks stand on the node, that of its drain first."""
+    found = []
+    for text in (reason_of_drain(node), node.comment, node.extra or ""):
+        begin, _, rest = text.partition(":")
+        if begin == "dnm" and rest:
+            found.append((rest.split() or ["?"])[0])
+    return found
+
+
+def operation_of(reason: str) -> str:
+    """Returns the operation that a Reason names; empty: none."""
+    return next((word[3:] for word in reason.split() if word.startswith("op=")), "")
+
+
+def is_predecessors_reason(settings: Settings, reason: str) -> bool:
+    """Returns whether the site's script before wrote the Reason: it only wrote MARK_REASON."""
+    return bool(settings.mark_reason) and reason.startswith(settings.mark_reason)

@@ -1,0 +1,321 @@
+"""Claims of this instance that nobody goes on with: what becomes of each, and what they count."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.cluster import BatchClaim, BatchNode
+from dnm.model.plan import Plan, Reason, ReturnNode, StartConversion, Verdict
+from dnm.model.registry import (
+    Backoff,
+    Breaker,
+    ClaimedNode,
+    ConversionRequest,
+    ConverterProcess,
+    Ended,
+    LentNode,
+    Pause,
+    Phase,
+    Registry,
+)
+from dnm.plan.brakes import counted_as_lent
+from dnm.plan.claims import take_in_claims
+from dnm.plan.facts import Facts
+from dnm.plan.requests import advance_request, advance_requests
+from tests.builders import NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node, a_request, facts
+from tests.plan.worlds import LONG_AGO, UNREAD, World, pods
+
+DEAD = ConverterProcess(pid=77, start_ticks=5)
+
+
+def claim(direction: str = "k8s", **changes: Any) -> BatchClaim:
+    values: dict[str, Any] = {"instance": "prod", "namespace": "dev", "node_type": "a"}
+    return BatchClaim(direction=direction, **{**values, **changes})
+
+
+def claimed(name: str = "a001", one: BatchClaim | None = None, **changes: Any) -> BatchNode:
+    state = "IDLE+DRAIN+RESERVED"
+    changes = {"in_service": False, "state": state, **changes}
+    return a_batch_node(name, claim=one or claim(), tells_claim=True, **changes)
+
+
+def telling(*names: str) -> list[BatchNode]:
+    return [a_batch_node(name, tells_claim=True) for name in names]
+
+
+def take(known: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple[Any, Any, Any]:
+    """(nodes taken in, claims that count, errors)"""
+    found = take_in_claims(a_config(), Registry(nodes=nodes), nodes, requests, known)
+    return found.nodes, found.claimed, found.errors
+
+
+@pytest.mark.parametrize(
+    ("row", "node", "phase", "word"),
+    [
+        pytest.param(claimed(), None, None, "interrupted", id="being-lent"),
+        pytest.param(claimed(one=claim("batch")), None, Phase.RETURNING, "", id="returning"),
+        pytest.param(
+            claimed(one=claim("batch", error="it did not boot")), None, Phase.RETURNING, "",
+            id="its-return-failed",
+        ),
+        pytest.param(claimed(one=claim("")), a_node("a001", mark=None), Phase.JOINING, "",
+                     id="lent-by-hand"),
+        pytest.param(claimed(one=claim("")), None, Phase.JOINING, "", id="lent-and-not-there-yet"),
+        pytest.param(
+            claimed(one=claim(error="no image")), None, Phase.FAILED, "no image; mend that",
+            id="it-failed-and-was-kept",
+        ),
+        pytest.param(
+            claimed(one=BatchClaim(instance="prod", error="the journal can't be read")), None,
+            Phase.FAILED, "the journal can't be read", id="unreadable-journal",
+        ),
+        pytest.param(
+            claimed(one=claim(is_at_work=True)), None, None, "no run of dnm has started",
+            id="a-person-s-converter-is-at-work",
+        ),
+        pytest.param(claimed(in_service=True), None, None, "nothing is done to it", id="has-work"),
+        pytest.param(claimed(in_service=None), None, None, "can't say", id="slurm-can't-say"),
+        pytest.param(
+            claimed(one=claim(namespace="gone")), None, Phase.RETURNING, "",
+            id="for-a-namespace-that-is-gone",
+        ),
+        pytest.param(
+            claimed(one=BatchClaim(instance="prod", since=NOW)), None, None, "another host's",
+            id="perhaps-another-host-s",
+        ),
+        pytest.param(
+            claimed(one=BatchClaim(instance="prod", since=LONG_AGO)), None, Phase.FAILED,
+            "kubeconfig_path still names", id="another-host-s-of-long-ago",
+        ),
+        pytest.param(
+            claimed(one=claim("", namespace="gone")), a_node("a001", mark=None), None,
+            "--set batch --node-name a001", id="lent-for-a-namespace-that-is-gone",
+        ),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_a_claim(row: BatchNode, node: Any, phase: Phase | None, word: str) -> None:
+    known = facts(nodes=[node] if node else [], batch=[row])
+    nodes, counted, errors = take(known)
+    if phase is None:
+        assert not nodes and word in counted["a001"].why
+    else:
+        assert nodes["a001"].phase is phase and not counted
+        assert word in nodes["a001"].error
+    is_for_a_person = phase is Phase.FAILED or "has-work" in word or "nothing is done" in word
+    assert bool(errors) is (is_for_a_person or "--set batch" in word)
+
+
+@pytest.mark.parametrize(
+    ("row", "requests", "nodes"),
+    [
+        pytest.param(claimed(one=claim(instance="west")), (), {}, id="of-another-instance"),
+        pytest.param(claimed(one=claim(instance="")), (), {}, id="of-nobody"),
+        pytest.param(
+            claimed(one=claim(request="r1")), (a_request(converter=DEAD),), {},
+            id="its-request-is-at-work",
+        ),
+        pytest.param(
+            claimed(), (a_request(converter=DEAD, node="a001"),), {}, id="it-is-gone-on-with"
+        ),
+        pytest.param(
+            claimed(one=claim("", request="r1")), (a_request(ended=True),), {},
+            id="its-request-waits-for-it",
+        ),
+        pytest.param(claimed(), (), {"a001": a_lent_node(Phase.SERVING)}, id="it-is-recorded"),
+    ],
+)  # fmt: skip
+def test_what_is_no_stranded_claim(row: BatchNode, requests: Any, nodes: Any) -> None:
+    known = facts(batch=[row], running=frozenset((DEAD,)))
+    assert take(known, *requests, **nodes) == ({}, {}, ())
+
+
+def test_a_journal_that_can_not_be_read_counts_for_nothing_while_slurm_has_its_node() -> None:
+    row = claimed(one=BatchClaim(instance="prod", error="a001.json can't be read"), in_service=True)
+    found = take_in_claims(a_config(), Registry(), {}, (), facts(batch=[row]))
+    assert not (found.nodes or found.claimed or found.errors)
+    assert "a001.json can't be read" in found.notes[0]
+
+
+def test_a_batch_side_that_can_not_be_read_forgets_no_claim() -> None:
+    before = Registry(claimed={"a001": ClaimedNode(node_type="a", namespace="dev")})
+    for batch in (UNREAD, None):
+        plan = World().set(batch=batch).recorded(claimed=before.claimed).plan()
+        assert plan.registry.claimed == before.claimed
+    assert counted_as_lent(a_config(), before) == [("a", "dev")]
+
+
+# --- requests whose converter died ---------------------------------------------------------------
+
+
+def test_a_request_whose_converter_died_hands_its_claims_over() -> None:
+    """Killed with the host: one node had come, one was claimed, one was not reached."""
+    request = a_request(count=3, converter=DEAD, names=("a001",))
+    rows = [claimed("a001", claim("", request="r1")), claimed("a002", claim(request="r1"))]
+    came = a_node("a001", mark=None, labels={"dev": "true"})
+    ended = {"r1": Ended(names=("a001",))}
+    known = facts(nodes=[came], batch=[*rows, *telling("a003")], ended=ended)
+    after = advance_requests(a_config(), Registry(requests=(request,)), known)
+    assert list(after.nodes) == ["a001"] and not after.requests
+    (error,) = after.errors
+    assert "died before it had ended" in error and "had claimed a002" in error
+    assert [one.error for one in after.failures] == [error]
+    nodes, counted, _ = take(known, *after.requests, **after.nodes)
+    assert not nodes and list(counted) == ["a002"]
+
+
+def test_a_converter_that_died_with_its_work_done_is_no_error() -> None:
+    request = a_request(converter=DEAD, names=("a001",))
+    known = facts(nodes=[a_node("a001", mark=None, labels={"dev": "true"})],
+                  batch=[claimed(one=claim("", request="r1"))], ended={"r1": Ended()})  # fmt: skip
+    after = advance_request(a_config(), request, frozenset(), known)
+    assert list(after.joined) == ["a001"] and after.request is None
+    assert not after.note and not after.conversion_failed
+
+
+def test_a_run_that_was_killed_before_its_converter_is_no_failure() -> None:
+    known = facts(batch=telling("a001"), ended={"r1": Ended()})
+    after = advance_request(a_config(), a_request(), frozenset(), known)
+    assert after.request is None and not after.conversion_failed
+    assert "was not started" in after.note
+
+
+def test_what_a_dead_converter_had_claimed_is_not_decided_without_slurm() -> None:
+    request = a_request(converter=DEAD)
+    known = msgspec.structs.replace(facts(ended={"r1": Ended()}), batch=None)
+    after = advance_request(a_config(), request, frozenset(), known)
+    assert after.request == request and not after.note
+
+
+def test_a_site_s_own_converter_that_died_has_its_nodes_named() -> None:
+    """It does not tell its claims: what left Slurm's service since is named, waited for, and then
+    counted until it is back."""
+    config = a_config()
+    request = a_request(count=2, converter=DEAD, known_out=("a009",))
+    rows = [a_batch_node(name, in_service=False) for name in ("a001", "a002", "a009")]
+    known = facts(batch=[*rows, a_batch_node("a003")], ended={"r1": Ended()})
+    after = advance_request(config, request, frozenset(), known)
+    assert after.request is not None and after.request.ended and after.conversion_failed
+    assert "a001, a002 in service any more" in after.note and "--set batch" in after.note
+    assert "a009" not in after.note and after.request.error in after.note
+
+    later = msgspec.structs.replace(known, now=NOW + config.join_timeout + timedelta(seconds=1))
+    after = advance_request(config, after.request, frozenset(), later)
+    assert after.request is None and sorted(after.left_behind) == ["a001", "a002"]
+    assert "--set batch --node-name a002" in after.left_behind["a002"].why
+    registry = Registry(claimed=dict(after.left_behind))
+    kept = take_in_claims(config, registry, {}, (), later)
+    assert kept.claimed == after.left_behind
+    back = facts(batch=[a_batch_node("a001"), *rows[1:]])
+    assert list(take_in_claims(config, registry, {}, (), back).claimed) == ["a002"]
+
+
+def test_a_node_that_was_joining_is_a_claim_once_its_converter_is_dead() -> None:
+    """Named before the host died: it would wait for a Node that never comes."""
+    world = World().lent("a001", Phase.JOINING, since=NOW, converter=DEAD)
+    world.batch = {"a001": claimed("a001", claim(namespace="")), **world.batch}
+    plan = world.plan()
+    assert plan.registry.nodes["a001"].phase is Phase.RETURNING  # nobody has pods for it
+    assert plan.registry.nodes["a001"].queue == QUEUE
+    assert not plan.actions
+
+
+# --- forwards and backwards -----------------------------------------------------------------------
+
+
+def stranded(*names: str, **config: Any) -> World:
+    """Each is claimed for `dev`; one pod that waits needs one node of the type."""
+    world = World().configured(**config)
+    rows = {name: claimed(name) for name in names}
+    others = {
+        name: msgspec.structs.replace(row, tells_claim=True) for name, row in world.batch.items()
+    }
+    return world.set(batch={**rows, **others})
+
+
+def asked(plan: Plan) -> list[tuple[str, int]]:
+    return [
+        (action.request.node, action.request.count)
+        for action in plan.actions
+        if isinstance(action, StartConversion)
+    ]
+
+
+def test_what_is_wanted_goes_on_and_the_rest_goes_back() -> None:
+    plan = stranded("a001", "a002").with_pods(*pods(1)).plan()
+    assert asked(plan) == [("a001", 1)]
+    assert plan.registry.nodes["a002"].phase is Phase.RETURNING and not plan.registry.claimed
+    told = {one.node: one for one in plan.nodes}
+    assert {one.reason for one in told.values()} == {Reason.CLAIMED}
+    assert told["a001"].verdict is Verdict.CONVERT and "goes on" in told["a001"].sentence
+    assert told["a002"].verdict is Verdict.REVERT and "not wanted" in told["a002"].sentence
+
+
+def test_what_nobody_wants_goes_back_in_the_next_run() -> None:
+    world = stranded("a001")
+    first = world.plan()
+    assert not first.actions and first.registry.nodes["a001"].phase is Phase.RETURNING
+    second = world.set(registry=first.registry).plan()
+    assert second.actions == (ReturnNode(node="a001"),)
+
+
+def test_claims_fill_the_caps_and_may_be_gone_on_with_all_the_same() -> None:
+    """Three of three are claimed: the three are had, and no fourth."""
+    world = stranded("a001", "a002", "a003", max_converted_nodes=3, max_conversions_per_run=9)
+    plan = world.with_pods(*pods(5)).plan()
+    assert asked(plan) == [("a001", 1), ("a002", 1), ("a003", 1)]
+    assert len(counted_as_lent(world.config, plan.registry)) == 3
+
+
+def test_what_is_claimed_for_others_leaves_no_room_for_fresh_nodes() -> None:
+    world = World().configured(max_converted_nodes=1)
+    theirs = claim(is_at_work=True)
+    world.batch = {"a001": claimed("a001", theirs), **world.batch}
+    plan = world.with_pods(*pods(1)).plan()
+    assert not plan.actions and list(plan.registry.claimed) == ["a001"]
+    assert plan.queues[0].reason is Reason.CAPPED
+
+
+def test_fresh_nodes_are_asked_for_beside_those_that_go_on() -> None:
+    world = stranded("a001", max_conversions_per_run=9).with_pods(*pods(3))
+    assert asked(world.plan()) == [("a001", 1), ("", 2)]
+
+
+@pytest.mark.parametrize(
+    ("brake", "goes_back"),
+    [
+        pytest.param({"pause": Pause(since=LONG_AGO)}, False, id="paused"),
+        pytest.param({"last_conversion": NOW - timedelta(seconds=5)}, False, id="cooldown"),
+        pytest.param(
+            {"backoffs": {"a": Backoff(failures=1, until=NOW + timedelta(minutes=1),
+                                       ask_at_most=1)}},
+            False, id="back-off",
+        ),
+        pytest.param(
+            {"breakers": {QUEUE: Breaker(strikes=3)}},
+            True, id="breaker",
+        ),
+    ],
+)  # fmt: skip
+def test_brakes_hold_what_is_wanted_and_the_breaker_gives_it_back(
+    brake: dict[str, Any], goes_back: bool
+) -> None:
+    plan = stranded("a001").with_pods(*pods(1)).recorded(**brake).plan()
+    assert not asked(plan)
+    assert ("a001" in plan.registry.claimed) is not goes_back
+    assert ("a001" in plan.registry.nodes) is goes_back
+
+
+def test_nothing_is_decided_where_the_pods_could_not_be_read() -> None:
+    plan = stranded("a001").set(pods=UNREAD).plan()
+    assert list(plan.registry.claimed) == ["a001"] and not plan.actions
+
+
+def test_no_claim_rests_on_what_a_kubelet_says() -> None:
+    """A mark on a Node that Slurm has as claimed changes nothing of whose it is."""
+    world = stranded("a001").node("a001", labels={"dev": "true"})
+    plan = world.plan()
+    assert plan.registry.nodes["a001"].phase in (Phase.SERVING, Phase.JOINING)

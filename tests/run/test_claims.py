@@ -1,0 +1,143 @@
+"""The real command on the sandbox, when its converter has died in the middle, or was none of its
+own: what status, plan and check say, and what the next runs do."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from dnm.converter.processes import is_alive
+from dnm.model.registry import Phase
+from dnm.sandbox.cluster import Sandbox
+from tests.site import Site, a_workshop_site
+
+LEND = ["--set", "k8s", "--node-name", "a003", "--namespace", "dev"]
+OURS = {"DNM_INSTANCE": "prod"}
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    return a_workshop_site(sandbox, tmp_path)
+
+
+def claim(sandbox: Sandbox, *, finish: bool = False, **environment: str) -> None:
+    """A converter that no run has started claims a003, and dies or ends well."""
+    with sandbox.lock:
+        begun = sandbox.conversion.begin(LEND, {**OURS, **environment})
+    assert begun.operation is not None
+    if finish:
+        sandbox.finish_conversion(begun.operation)
+    else:
+        sandbox.conversion._operations.clear()
+
+
+def run(site: Site, *codes: int) -> str:
+    site.sandbox.tick(60)
+    ended = site.command("run")
+    assert ended.returncode in (codes or (0,)), (ended.stdout, ended.stderr)
+    return ended.stdout + ended.stderr
+
+
+def claims_of_check(site: Site) -> tuple[int, list[dict[str, str]]]:
+    ended = site.command("check", "-o", "json")
+    found = json.loads(ended.stdout)["checks"]
+    return ended.returncode, [one for one in found if one["check"] == "claims"]
+
+
+def test_it_is_said_everywhere_and_goes_on_where_it_is_wanted(sandbox: Sandbox, site: Site) -> None:
+    claim(sandbox)
+    code, (finding,) = claims_of_check(site)
+    assert code == 1 and finding["result"] == "failed"
+    assert finding["text"].startswith("a003 is claimed for namespace dev, and nobody goes on")
+    assert "--set batch --node-name a003" in finding["remedy"]
+    planned = site.command("plan")
+    assert "goes on as request" in planned.stdout and "a003" in planned.stdout
+    assert "node=a003" in run(site)
+    calls = [" ".join(call.arguments) for call in sandbox.conversion.calls]
+    assert calls.count("--set k8s --node-name a003 --namespace dev") == 2  # by hand, and by dnm
+    for _ in range(6):
+        run(site)
+    assert "a003" in site.lent() and not site.registry.claimed and not sandbox.violations
+    assert site.registry.nodes["a003"].phase is Phase.SERVING
+    assert claims_of_check(site)[1][0]["result"] == "ok"
+
+
+def test_paused_it_counts_and_is_shown(sandbox: Sandbox, site: Site) -> None:
+    claim(sandbox)
+    assert site.command("pause").returncode == 0
+    run(site)
+    status = site.command("status").stdout
+    assert "claimed" in status and "a003" in status and "all: 1 of" in status, status
+    document = json.loads(site.command("status", "-o", "json").stdout)
+    assert [one["node"] for one in document["claimed"]] == ["a003"]
+    assert site.command("resume").returncode == 0
+    for _ in range(6):
+        run(site)
+    assert not site.registry.claimed and "a003" in site.lent()
+
+
+def test_what_nobody_wants_goes_back(sandbox: Sandbox, site: Site) -> None:
+    for pod in site.pods():
+        sandbox.delete("pods", pod, "dev")
+    claim(sandbox)
+    for _ in range(5):
+        run(site)
+    machine = sandbox.batch.machines["a003"]
+    assert machine.place == "batch" and not machine.drains and not machine.reserved
+    assert not site.registry.nodes and not site.registry.claimed and not sandbox.violations
+
+
+def test_a_node_that_was_lent_by_hand_is_recorded(sandbox: Sandbox, site: Site) -> None:
+    assert site.command("pause").returncode == 0
+    run(site)  # knows the queues as they are without it
+    claim(sandbox, finish=True)
+    run(site)
+    assert "a003" in site.lent() and site.registry.nodes["a003"].namespace == "dev"
+
+
+def test_another_instance_s_claim_is_left_alone(sandbox: Sandbox, site: Site) -> None:
+    claim(sandbox, DNM_INSTANCE="west")
+    for _ in range(4):
+        run(site)
+    assert sandbox.batch.machines["a003"].place == "leaving" and "a003" not in site.lent()
+    assert not site.registry.claimed and claims_of_check(site)[1][0]["result"] == "ok"
+
+
+def test_a_converter_that_does_not_tell_has_its_nodes_named(sandbox: Sandbox, site: Site) -> None:
+    """The site's own: it claims, dies with the host, and says nothing in its list."""
+    sandbox.conversion.tells_claims = False
+    converter = site.directory / "node-convert"
+    converter.write_text(
+        f'#!/bin/sh\n[ "$1" = --list ] && exec {sandbox.node_convert_path} "$@"\n'
+        f'{sandbox.node_convert_path} "$@" >/dev/null\n'
+        f"while ! [ -e {site.directory}/down ]; do sleep 0.05; done\nkill -9 0\n"
+    )
+    converter.chmod(0o755)
+    text = site.path.read_text().replace(str(sandbox.node_convert_path), str(converter))
+    text = text.replace("check_interval_seconds = 60", "check_interval_seconds = 1")
+    site.write(site.path, text + "join_timeout_seconds = 1\n")
+    sandbox.behave(direction="k8s", stuck=True)
+    run(site, 0, 1)
+    (request,) = site.registry.requests
+    (site.directory / "down").touch()
+    while is_alive(request.converter):
+        time.sleep(0.05)
+    said = run(site, 1)
+    assert "died before it had ended" in said and "a001" in said and "--set batch" in said
+    assert site.command("pause").returncode == 0  # no other conversion comes in between
+    time.sleep(1.1)
+    run(site, 0, 1)
+    run(site, 0, 1)
+    claimed = site.registry.claimed
+    assert claimed, site.registry
+    name = min(claimed)
+    assert f"--set batch --node-name {name}" in claimed[name].why
+    code, findings = claims_of_check(site)
+    assert code == 1 and any(name in one["text"] for one in findings)
+    assert name in site.command("status").stdout
+    forgotten = site.command("forget", name, "--yes")
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert name not in site.registry.claimed
