@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: mutants help demo test lint audit real test-real stories generations bench bench-real bench-economy soak storm packages clean
+.PHONY: mutants help demo test lint audit real test-real stories long-stories generations bench bench-real bench-economy soak storm packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -47,12 +47,17 @@ real: $(STAMP) packages
 	$(BIN)/python -m tests.real build
 	$(BIN)/python -m tests.real.slurm_roots build
 
-# Both wait more than they work, so they run beside one another.
+# All wait more than they work, so they run beside one another.
+LONG_STORIES := $(addprefix tests/real/test_,races.py preemption.py queue_document.py)
+
 test-real: real
-	$(MAKE) --jobs 2 --keep-going --output-sync=target stories generations
+	$(MAKE) --jobs 3 --keep-going --output-sync=target stories long-stories generations
 
 stories:
-	$(BIN)/python -m tests.real test
+	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(LONG_STORIES))
+
+long-stories:
+	$(BIN)/python -m tests.real test $(LONG_STORIES)
 
 generations:
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py

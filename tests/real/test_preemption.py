@@ -69,7 +69,7 @@ def all_run(rig: Rig) -> bool:
 def assert_at_rest(rig: Rig, site: Site) -> None:
     """For longer than YuniKorn takes to preempt: no pod is ended, no node is lent or returned."""
     uids = {one["metadata"]["uid"] for one in rig.pods("dev") + rig.pods("notebook")}
-    until = time.monotonic() + 45
+    until = time.monotonic() + 35  # YuniKorn preempts after 30
     while time.monotonic() < until:
         site.dnm("run")
         time.sleep(1)
