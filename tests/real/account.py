@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from tests.real.namespaces import ETC, REPOSITORY
@@ -21,8 +22,11 @@ def commands(heading: str) -> str:
 
 
 def make_account(rig: Rig) -> Path:
-    """The kubeconfig that an administrator gets who follows etc/README.md, up to `dnm check`."""
+    """The kubeconfig that an administrator gets who follows etc/README.md, up to `dnm check`; in a
+    copy of etc/, for the commands leave files where they are and other rigs may start."""
     script = commands("The account")
     assert script.endswith("dnm check\n"), script
-    rig.shell(f"cd {REPOSITORY}/etc\n" + script.removesuffix("dnm check\n"))
+    copy = rig.directory / "administrator"
+    shutil.copytree(REPOSITORY / "etc", copy)
+    rig.shell(f"cd {copy}\n" + script.removesuffix("dnm check\n"))
     return KUBECONFIG
