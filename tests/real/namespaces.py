@@ -20,12 +20,15 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from filelock import FileLock
+
 from tests.real.programs import RigError
 
 REPOSITORY = Path(__file__).parent.parent.parent
 PREFIX = "dnm-real-"
 INSIDE = "DNM_REAL_RUN"  # the variable that names the directory, set inside only
 ETC = Path("/etc/dynamic-node")
+RUN = Path("/run")  # of all rigs of this machine, whatever their cache
 # Slurm resolves names only where an address is not 127.*.
 OWN_ADDRESS = "192.0.2.1"
 
@@ -77,20 +80,26 @@ def made_directory() -> Iterator[Path]:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, on_term)
-    remove_leftovers()
-    had_etc = ETC.exists()
-    ETC.mkdir(exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-    directory.chmod(0o755)
-    lock = os.open(directory / ".lock", os.O_CREAT | os.O_RDWR)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    starting = FileLock(RUN / "dnm-real.lock")  # else another start takes it for a leftover
+    made_etc = RUN / "dnm-real.made-etc"
+    with starting:
+        if not ETC.exists():
+            ETC.mkdir()
+            made_etc.touch()
+        remove_leftovers()
+        directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+        directory.chmod(0o755)
+        lock = os.open(directory / ".lock", os.O_CREAT | os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        if not had_etc:
-            with suppress(OSError):
-                ETC.rmdir()
+        with starting:
+            shutil.rmtree(directory, ignore_errors=True)
+            if made_etc.exists() and not any(is_alive for _, is_alive in runs()):
+                made_etc.unlink()  # others have theirs mounted there until they end
+                with suppress(OSError):
+                    ETC.rmdir()
 
 
 def remove_leftovers() -> None:
