@@ -17,6 +17,7 @@ from dnm.cli.check_cluster import permissions
 from dnm.config.files import read_ini
 from dnm.config.keys import (
     DEFAULT_QUEUE_MAP,
+    KUBELET_KEYS,
     NAMESPACE_KEYS,
     NODE_CONVERT_KEYS,
     NODE_TYPE_KEYS,
@@ -24,6 +25,7 @@ from dnm.config.keys import (
 )
 from dnm.config.load import load_config
 from dnm.convert.settings import load_settings
+from dnm.kubelet.check import check_node_type
 from dnm.model.config import Config
 
 ROOT = Path(__file__).parent.parent
@@ -65,13 +67,15 @@ def test_every_key_is_in_the_example_and_nothing_else(etc: Path) -> None:
     assert set(sections) == {"settings", "namespace:notebook", "node_type:g", "node_convert"}
     assert sections["settings"].keys() == SETTINGS.keys()
     assert sections["namespace:notebook"].keys() == NAMESPACE_KEYS.keys()
-    assert sections["node_type:g"].keys() == NODE_TYPE_KEYS.keys() | {"nvidia.com/gpu"}
+    keys = NODE_TYPE_KEYS.keys() | KUBELET_KEYS.keys() | {"nvidia.com/gpu"}
+    assert {key.lower() for key in sections["node_type:g"]} == keys
 
 
 def test_the_example_with_every_key_on_is_valid(etc: Path) -> None:
     config = load_config(all_on(etc), {})
     assert config.namespaces["notebook"].node_types == ("g", "a")
     assert config.node_types["g"].size["nvidia.com/gpu"] == 4
+    assert not [one for one in check_node_type(config.node_types["g"]) if one.is_error]
 
 
 def test_the_keys_of_the_converter_are_there_with_their_defaults(etc: Path) -> None:

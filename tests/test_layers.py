@@ -76,22 +76,23 @@ HOUSE: dict[str, Rule] = {
         yunikorn_rest=NETWORK | {"time"},
         writer=frozenset({"time"}),
     ),
+    "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),
-    "sizing": _rule("model demand", EVERYTHING),
-    "plan": _rule(f"model demand sizing {PURE_QUEUES}", EVERYTHING),
+    "sizing": _rule("model demand kubelet", EVERYTHING),
+    "plan": _rule(f"model demand kubelet sizing {PURE_QUEUES}", EVERYTHING),
     "record": _rule(
         "model",
         EVERYTHING,
         history_file=frozenset({"os", "pathlib"}),
         textfile=frozenset({"os", "pathlib"}),
     ),
-    "run": _rule("model config kube converter queues demand sizing plan record", SCREEN | TEXT),
+    "run": _rule("model config kube kubelet converter queues demand sizing plan record", SCREEN | TEXT),
     "cli": _rule(
-        "model config kube converter queues demand sizing plan record run convert.settings "
+        "model config kube kubelet converter queues demand sizing plan record run convert.settings "
         "demo.workshop demo.slurm_workshop sandbox.commands",
         frozenset(),
     ),
-    "convert": _rule("model config kube slurm converter", TEXT),
+    "convert": _rule("model config kube kubelet slurm converter", TEXT),
     "sandbox": _rule("model converter.processes", frozenset({"kubernetes"})),
     "demo": _rule(
         "model config slurm.text sandbox convert.lab convert.lab_hooks", frozenset({"kubernetes"})
@@ -158,6 +159,7 @@ PLANTED = [
     pytest.param("converter", "from dnm.slurm import client", id="converter-slurm"),
     pytest.param("queues", "from dnm.kube import client", id="queues-kube"),
     pytest.param("queues", "import http.client", id="queues-network"),
+    pytest.param("kubelet", "from dnm.config import values", id="kubelet-config"),
     pytest.param("demand", "from dnm.queues.document import QueueDocument", id="demand-queues"),
     pytest.param("sizing", "import time", id="sizing-clock"),
     pytest.param("plan", "from dnm.queues import writer", id="plan-writer"),

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from dnm.cli.load_app import load_app
+from dnm.cli.node_types_app import node_types_app
 from dnm.cli.options import (
     ConfigOption,
     ConsoleOption,
@@ -35,6 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(queues_app, name="queues")
+app.add_typer(node_types_app, name="node-types")
 app.add_typer(load_app, name="test-load")
 app.add_typer(sandbox_app, name="sandbox")
 

@@ -76,6 +76,7 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
         f"{config.path}: instance {config.instance_id}, "
         f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}",
     )
+    yield from check_kubelets(config)
     yield from guarded("state directory", lambda: check_state_directory(config))
     registry = Registry()
     try:
@@ -91,6 +92,15 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
     from dnm.cli.check_cluster import check_cluster  # its imports are most of the time it takes
 
     yield from guarded("Kubernetes", lambda: check_cluster(config, registry, environ))
+
+
+def check_kubelets(config: Config) -> Iterator[Finding]:
+    """Of the node types that say something about their kubelets."""
+    if config.has_kubelets:
+        from dnm.cli.node_types import judge
+
+        types = [one for one in config.node_types.values() if one.kubelet is not None]
+        yield from (finding for node_type in types for finding in judge(node_type))
 
 
 # --- this host -------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from dnm.model.printable import duration
 from dnm.model.registry import Registry
 from dnm.model.trust import find_distrust
 from dnm.model.value import Value
+from dnm.plan.kubelets import differing_kubelets
 from dnm.queues.document import QueueDocument
 from dnm.queues.source import DEFAULTS_NAME
 from dnm.run.snapshot import take_snapshot
@@ -104,6 +105,9 @@ def check_cluster(
         yield from check_pods(config, document[0], snapshot)
     if isinstance(snapshot.nodes, tuple):
         yield from check_nodes(config, snapshot.nodes)
+        by_name = {node.name: node for node in snapshot.nodes}
+        for name, sentence in differing_kubelets(config, registry.nodes, by_name).items():
+            yield doubtful(f"node {name}", sentence)
 
 
 def check_kubeconfig(config: Config) -> Iterator[Finding]:

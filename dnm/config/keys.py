@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dnm.config import values
+from dnm.config import kubelet_values, values
 
 DEFAULT_NODE_TYPES = ("a",)
 DEFAULT_NODE_CPU = "128"
@@ -70,6 +70,7 @@ SETTINGS: Keys = {
     "yunikorn_url": ("yunikorn_url", values.url),
     "metrics_file": ("metrics_file", path_text),
     "history_days": ("history_keep", values.days(0, 36_500)),
+    "read_node_topology": ("read_node_topology", values.boolean),
 }
 
 # [namespace:NAME] -> NamespacePolicy
@@ -89,6 +90,42 @@ NODE_TYPE_KEYS: Keys = {
     "max_nodes": ("max_nodes", values.whole_number(0, 100_000)),
     "labels": ("labels", values.labels),
     "taints": ("taints", values.taints),
+}
+
+# [node_type:NAME] too -> KubeletSettings
+KUBELET_KEYS: Keys = {
+    "memory_manager_policy": (
+        "memory_manager_policy",
+        kubelet_values.one_of(kubelet_values.MEMORY_POLICIES),
+    ),
+    "kube_reserved_memory": ("kube_reserved_memory", kubelet_values.memory_amount),
+    "system_reserved_memory": ("system_reserved_memory", kubelet_values.memory_amount),
+    "eviction_hard_memory_available": (
+        "eviction_hard_memory_available",
+        kubelet_values.eviction_threshold,
+    ),
+    "reserved_memory": ("reserved_memory", kubelet_values.reserved_memory),
+    "cpu_manager_policy": (
+        "cpu_manager_policy",
+        kubelet_values.one_of(kubelet_values.CPU_POLICIES),
+    ),
+    "reserved_system_cpus": ("reserved_system_cpus", kubelet_values.cpu_list),
+    "kube_reserved_cpu": ("kube_reserved_cpu", kubelet_values.cpu_amount),
+    "system_reserved_cpu": ("system_reserved_cpu", kubelet_values.cpu_amount),
+    "topology_manager_policy": (
+        "topology_manager_policy",
+        kubelet_values.one_of(kubelet_values.TOPOLOGY_POLICIES),
+    ),
+    "topology_manager_scope": (
+        "topology_manager_scope",
+        kubelet_values.one_of(kubelet_values.TOPOLOGY_SCOPES),
+    ),
+    "max_allowable_numa_nodes": ("max_allowable_numa_nodes", values.whole_number(8, 1024)),
+    "max_pods": ("max_pods", values.whole_number(1, 1_000)),
+    "numa_memory": ("numa_memory", kubelet_values.numa_memory),
+    "hugepages_2mi": ("hugepages_2mi", kubelet_values.huge_pages("2Mi")),
+    "hugepages_1gi": ("hugepages_1gi", kubelet_values.huge_pages("1Gi")),
+    "kubelet_version": ("kubelet_minor", kubelet_values.kubelet_minor),
 }
 
 # [node_convert] -> the settings of the shipped node-convert

@@ -21,6 +21,7 @@ from dnm.config.keys import (
     DEFAULT_NODE_MEMORY,
     DEFAULT_NODE_TYPES,
     DEFAULT_QUEUE_MAP,
+    KUBELET_KEYS,
     NAMESPACE_KEYS,
     NODE_TYPE_KEYS,
     RESOURCE,
@@ -29,6 +30,7 @@ from dnm.config.keys import (
 from dnm.config.sections import (
     check_section_names,
     fields_of,
+    known_entries,
     list_problems,
     named_sections,
     parse_section,
@@ -37,6 +39,8 @@ from dnm.config.sections import (
 )
 from dnm.model.config import Config, NamespacePolicy, NodeType
 from dnm.model.errors import ConfigError
+from dnm.model.kubelet import KubeletSettings
+from dnm.model.printable import printable
 from dnm.model.queue_path import may_edit
 
 DEFAULT_PATH = Path("/etc/dynamic-node/dynamic_node_config.ini")
@@ -230,13 +234,42 @@ def _node_type(
     try:
         values.node_type_name(name)
     except ValueError as error:
-        problems.append(f"[{shown(section)}]: {error}")
+        problems.append(f"[{shown(section)}]: {printable(str(error))}")
     resources = {key: values.quantity(key) for key in sections[section] if RESOURCE.fullmatch(key)}
-    keys = {**NODE_TYPE_KEYS, **{key.lower(): ("", parse) for key, parse in resources.items()}}
+    keys = {
+        **NODE_TYPE_KEYS,
+        **KUBELET_KEYS,
+        **{key.lower(): ("", parse) for key, parse in resources.items()},
+    }
     parsed = parse_section(section, sections[section], keys, problems)
     size = {
         "vcore": _given(parsed, "cpu", usual["vcore"]),
         "memory": _given(parsed, "memory", usual["memory"]),
     }
+    kubelet = kubelet_settings(parsed)
+    if kubelet is not None and kubelet.max_pods is not None:
+        size["pods"] = kubelet.max_pods
     size |= {key: parsed[key.lower()] for key in resources if parsed.get(key.lower())}
-    return NodeType(name=name, size=size, **fields_of(parsed, NODE_TYPE_KEYS))
+    return NodeType(name=name, size=size, kubelet=kubelet, **fields_of(parsed, NODE_TYPE_KEYS))
+
+
+def kubelet_settings(parsed: Mapping[str, Any]) -> KubeletSettings | None:
+    """What a section says about its kubelets; None where it says nothing."""
+    fields = fields_of(parsed, KUBELET_KEYS)
+    return KubeletSettings(**fields) if fields else None
+
+
+def load_node_types(
+    path: Path | None, environ: Mapping[str, str]
+) -> tuple[Path, dict[str, NodeType], list[str]]:
+    """Returns the file, its node types and all problems of their sections, without the queue map
+    and the rest: for a check of the file alone, e.g. in a site's Git. Raises ConfigError where the
+    file can't be read."""
+    file = find_config_path(path, environ)
+    problems: list[str] = []
+    sections = read_ini(file, problems)
+    own = ("node_type", "node_cpu_capacity", "node_memory_capacity")
+    keys = {key: SETTINGS[key] for key in own}
+    entries = known_entries(sections.get("settings", {}), keys)
+    settings = parse_section("settings", entries, keys, problems)
+    return file, _node_types(sections, settings, {}, problems), problems

@@ -20,6 +20,7 @@ from dnm.convert.claimed import hold_unreadable, read_claims
 from dnm.convert.conversion import StopRequest
 from dnm.convert.journal import Direction, Journal, JournalStore
 from dnm.convert.kube_side import KubeConnection
+from dnm.convert.kubelet_file import check_kubelets
 from dnm.convert.listing import is_of_type, read_facts
 from dnm.convert.marks import is_own_reason, other_instance, reason_of_drain
 from dnm.convert.select import (
@@ -61,6 +62,8 @@ class ConvertCall:
 
     def _to_k8s(self) -> int:
         to_k8s.check_hooks(self.settings)
+        node_type = self.options.node_type or self.settings.type_of(self.options.node_name or "")
+        check_kubelets(self.settings, node_type)
         facts = self._read_facts()
         count = self.options.num_nodes or 1
         claims = read_claims(self.settings, facts, self._unreadable) or {}

@@ -19,6 +19,7 @@ from typing import TypeVar
 from dnm.convert.hooks import HookCall, find_hook, hook_environment, outlive
 from dnm.convert.journal import Book, Journal, StageMark
 from dnm.convert.kube_side import KubeConnection, KubeSide
+from dnm.convert.kubelet_file import kubelet_facts
 from dnm.convert.settings import Settings
 from dnm.model.errors import ConverterError, DnmError, SlurmError
 from dnm.model.fault_points import fault_point
@@ -189,7 +190,10 @@ class NodeConversion:
             return False
         if self.journal.hook is not None:
             outlive(self.journal.hook, timeout, self.say)
-        facts = hook_facts(self.settings, self.journal, name)
+        facts = {
+            **hook_facts(self.settings, self.journal, name),
+            **kubelet_facts(self.settings, self.journal, name),
+        }
         environment = hook_environment(self.settings, facts, os.environ)
         secrets = [os.environ.get(variable, "") for variable in self.settings.pass_environment]
         call = HookCall([str(path), self.node], environment, secrets, self.say)

@@ -17,12 +17,13 @@ import msgspec
 from dnm.config import values
 from dnm.config.files import Sections, read_ini, shown
 from dnm.config.keys import (
+    KUBELET_KEYS,
     NODE_CONVERT_KEYS,
     NODE_CONVERT_MAY_BE_EMPTY,
     NODE_TYPE_KEYS,
     SETTINGS,
 )
-from dnm.config.load import find_config_path
+from dnm.config.load import find_config_path, kubelet_settings
 from dnm.config.sections import (
     fields_of,
     known_entries,
@@ -181,9 +182,11 @@ def _shared(
         found["state_dir"] /= "node-convert"
     types: dict[str, NodeType] = {}
     for name, section in named_sections(sections, "node_type").items():
-        entries = known_entries(sections[section], _TYPE_KEYS)
-        fields = fields_of(parse_section(section, entries, _TYPE_KEYS, problems), _TYPE_KEYS)
-        types[name] = NodeType(name=name, size={}, **fields)
+        entries = known_entries(sections[section], {**_TYPE_KEYS, **KUBELET_KEYS})
+        parsed = parse_section(section, entries, {**_TYPE_KEYS, **KUBELET_KEYS}, problems)
+        kubelet = kubelet_settings(parsed)
+        fields = fields_of(parsed, _TYPE_KEYS)
+        types[name] = NodeType(name=name, size={}, kubelet=kubelet, **fields)
     return {**found, "node_types": types}
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from dnm.model.cluster import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
 from dnm.model.config import Taint
+from dnm.model.kubelet import NumaRoom
+from dnm.model.quantity import format_amount
 from dnm.model.value import Value
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -21,6 +23,7 @@ class NodeTraits(Value):
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     name: str = ""
+    numa: NumaRoom | None = None  # None: pods are not aligned to one NUMA node
 
 
 def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
@@ -101,7 +104,18 @@ def why_unfit(
             return f"has a pod affinity over {affinity.topology_key}, a label such a node lacks"
         if not traits.name and not _is_like_itself(shape, affinity):
             return "must be beside other pods"
-    return ""
+    return _why_no_numa_node(shape, traits.numa)
+
+
+def _why_no_numa_node(shape: PodShape, numa: NumaRoom | None) -> str:
+    """Says why a pod that is pinned to one NUMA node has room on none; empty if it has."""
+    if numa is None or shape.pinned_memory is None:
+        return ""
+    asked = shape.pinned_memory[numa.by_pod]
+    if asked <= numa.most:
+        return ""
+    amounts = f"{format_amount('memory', asked)} of memory on one NUMA node"
+    return f"asks for {amounts}, where the largest has {format_amount('memory', numa.most)}"
 
 
 def describe_taint(taint: Taint) -> str:

@@ -16,12 +16,14 @@ import msgspec
 
 from dnm.http.access import Access
 from dnm.kube import objects as kube_objects
+from dnm.kube import topology
 from dnm.kube.credentials import load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer
 from dnm.kube.nodes import read_node_page, read_one_node
 from dnm.kube.pods import PodReducer
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, List
+from dnm.kube.topology import read_zone_page
 from dnm.model.cluster import Claim, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError
@@ -90,7 +92,7 @@ class KubeClient:
 
     def _list_pods(self, what: str, path: str, selector: str, then: str = "") -> PodReducer:
         """`then` is the path that is listed next: the server is asked for it ahead."""
-        reducer = PodReducer(self._config.yunikorn_queue_annotation)
+        reducer = PodReducer(self._config.yunikorn_queue_annotation, self._config.has_aligned_pods)
 
         def restart() -> Callable[[memoryview], None]:
             reducer.clear()
@@ -107,7 +109,7 @@ class KubeClient:
 
         def restart() -> Callable[[memoryview], None]:
             nodes.clear()
-            return lambda page: nodes.extend(read_node_page(page))
+            return lambda page: nodes.extend(read_node_page(page, self._config.has_kubelets))
 
         try:
             with (
@@ -141,6 +143,25 @@ class KubeClient:
         except KubeError as error:
             return Unreadable(what="volume claims", error=str(error))
         return reader.result()
+
+    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable:
+        """Node -> free memory of each of its NUMA nodes, where an exporter says so."""
+        found: dict[str, tuple[int, ...]] = {}
+
+        def restart() -> Callable[[memoryview], None]:
+            found.clear()
+            return lambda page: found.update(read_zone_page(page))
+
+        what = "list the NodeResourceTopology objects"
+        try:
+            with (
+                self.requests.asking(what, "list noderesourcetopologies"),
+                fault_point("kube.list_zones"),
+            ):
+                self.requests.list_pages(List(topology.PATH, topology.KIND), restart)
+        except KubeError as error:
+            return Unreadable(what="NUMA nodes", error=str(error))
+        return found
 
     def _read_claims_of(self, namespace: str, reader: kube_objects.ClaimReader) -> None:
         path = f"{_CORE}/namespaces/{quote(namespace, safe='')}/persistentvolumeclaims"

@@ -62,6 +62,7 @@ class _NodeCondition(msgspec.Struct, frozen=True):
 
 class _NodeStatus(msgspec.Struct, frozen=True):
     allocatable: dict[str, str] | None = None
+    capacity: msgspec.Raw = msgspec.Raw()
     conditions: list[_NodeCondition] | None = None
 
 
@@ -79,6 +80,7 @@ class _WholeNode(_Node, frozen=True, kw_only=True):
     kind: Literal["Node"]
 
 
+_decode_capacity = msgspec.json.Decoder(dict[str, str] | None).decode
 _decode_page = msgspec.json.Decoder(_NodePage).decode
 _decode_node = msgspec.json.Decoder(_WholeNode).decode
 
@@ -93,9 +95,21 @@ def mark_annotations(mark: Mark) -> dict[str, str | None]:
     }
 
 
-def read_node_page(page: memoryview | bytes) -> list[Node]:
-    """Raises msgspec.MsgspecError, or QuantityError that names the node."""
-    return [_reduce(node) for node in _decode_page(page).items]
+def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list[Node]:
+    """Raises msgspec.MsgspecError, or QuantityError that names the node. `has_capacity`: the raw
+    size of the machines is wanted too."""
+    nodes = _decode_page(page).items
+    if not has_capacity:
+        return [_reduce(node) for node in nodes]
+    return [msgspec.structs.replace(_reduce(node), capacity=_capacity(node)) for node in nodes]
+
+
+def _capacity(node: _Node) -> dict[str, int]:
+    """Empty where it can't be read: nothing is compared then."""
+    try:
+        return kube_resources(_decode_capacity(node.status.capacity) or {})
+    except (msgspec.MsgspecError, QuantityError):
+        return {}
 
 
 def read_one_node(body: memoryview | bytes, name: str) -> Node:

@@ -91,6 +91,12 @@ class Status(_Lean, frozen=True):
     init_container_statuses: list[ContainerStatus] | None = None
 
 
+class StatusWithQos(Status, frozen=True):
+    """With what tells a pod whose containers are pinned."""
+
+    qos_class: str | None = None
+
+
 class _AllLabels(_Lean, frozen=True):
     labels: dict[str, str] | None = None
 
@@ -116,7 +122,9 @@ def decode_all_labels(page: memoryview | bytes) -> list[dict[str, str]]:
     return [item.metadata.labels or {} for item in _decode_labels(page).items]
 
 
-def make_page_decoder(queue_annotation: str) -> Callable[[memoryview | bytes], Any]:
+def make_page_decoder(
+    queue_annotation: str, with_qos: bool = False
+) -> Callable[[memoryview | bytes], Any]:
     """The decoder of a PodList that also knows the site's own name of the queue annotation."""
     names = dict(ANNOTATIONS)
     if queue_annotation not in names.values():
@@ -135,7 +143,8 @@ def make_page_decoder(queue_annotation: str) -> Callable[[memoryview | bytes], A
             ("owner_references", list[Owner] | None, None),
         ],
     )
-    pod = _define("_Pod", [("metadata", metadata), ("spec", Spec), ("status", Status, Status())])
+    status = StatusWithQos if with_qos else Status
+    pod = _define("_Pod", [("metadata", metadata), ("spec", Spec), ("status", status, status())])
     items: Any = list[pod]  # type: ignore[valid-type]
     page = _define("_PodPage", [("items", items)])
     return msgspec.json.Decoder(page).decode

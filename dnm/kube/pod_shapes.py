@@ -13,7 +13,7 @@ from dnm.demand.pod_request import ContainerRequest, ContainerState, PodRequest,
 from dnm.kube.constraints import read_constraints, read_host_ports
 from dnm.kube.pod_fields import EMPTY, Container, ContainerStatus, Spec, Status, is_given
 from dnm.model.cluster import PodShape
-from dnm.model.quantity import QuantityError
+from dnm.model.quantity import QuantityError, kube_resources
 
 
 class _Requests(msgspec.Struct, frozen=True):
@@ -62,8 +62,15 @@ class ShapeBook:
         self._requested[key] = learnt
         return learnt
 
-    def find_constrained(self, spec: Spec, shape: PodShape, labels: dict[str, str]) -> PodShape:
-        """The shape of an unbound pod; `labels` are all it has where `has_peers` says so."""
+    def find_constrained(
+        self,
+        spec: Spec,
+        shape: PodShape,
+        labels: dict[str, str],
+        pinned: tuple[int, int] | None = None,
+    ) -> PodShape:
+        """The shape of an unbound pod; `labels` are all it has where `has_peers` says so, `pinned`
+        its memory that must fit on one NUMA node."""
         parts = (
             bytes(spec.node_selector),
             bytes(spec.tolerations),
@@ -72,7 +79,7 @@ class ShapeBook:
         )
         ports = tuple(bytes(container.ports) for container in spec.containers)
         own = tuple(sorted(labels.items()))
-        key = (id(shape), parts, ports, own)
+        key = (id(shape), parts, ports, own, pinned)
         known = self._constrained.get(key)
         if known is None:
             limits = read_constraints(*parts)
@@ -87,6 +94,7 @@ class ShapeBook:
                     spread_keys=limits.spread_keys,
                     host_ports=read_host_ports(ports),
                     labels=own if limits.pod_affinity or limits.spread_keys else (),
+                    pinned_memory=pinned,
                 )
             )
             self._constrained[key] = known
@@ -100,6 +108,21 @@ class ShapeBook:
 def has_peers(spec: Spec) -> bool:
     """Whether other pods may keep this one from a node, so that its own labels matter."""
     return spec.affinity is not EMPTY or spec.topology_spread_constraints is not EMPTY
+
+
+def pinned_memory(spec: Spec) -> tuple[int, int] | None:
+    """The memory of the largest container of a Guaranteed pod, and of the whole pod without its
+    overhead; None for pod-level resources, which the memory manager leaves out."""
+    if is_given(spec.resources):
+        return None
+    containers = tuple(_container_request(container) for container in spec.containers)
+    init_containers = tuple(_container_request(item) for item in spec.init_containers or ())
+    amounts = [
+        kube_resources(container.requests).get("memory", 0)
+        for container in (*containers, *init_containers)
+    ]
+    whole = effective_request(PodRequest(containers=containers, init_containers=init_containers))
+    return max(amounts, default=0), whole.get("memory", 0)
 
 
 def _request_key(spec: Spec, status: Status) -> object:

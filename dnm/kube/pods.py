@@ -16,7 +16,7 @@ from dnm.kube.pod_fields import (
     is_given,
     make_page_decoder,
 )
-from dnm.kube.pod_shapes import ShapeBook, has_peers
+from dnm.kube.pod_shapes import ShapeBook, has_peers, pinned_memory
 from dnm.model.cluster import Pod, PodShape, TaskGroup
 from dnm.model.quantity import QuantityError
 
@@ -54,10 +54,12 @@ class PodReducer:
     pod itself stays in `pods`, for it may be at work on its node.
     """
 
-    def __init__(self, queue_annotation: str = QUEUE_KEY) -> None:
+    def __init__(self, queue_annotation: str = QUEUE_KEY, with_qos: bool = False) -> None:
+        """`with_qos`: what of a pod is pinned to a NUMA node is wanted too."""
         self.pods: list[Pod] = []
         self.unreadable: dict[str, str] = {}
-        self._decode = make_page_decoder(queue_annotation)
+        self._decode = make_page_decoder(queue_annotation, with_qos)
+        self._with_qos = with_qos
         self._book = ShapeBook()
         self._strings: dict[str, str] = {}
         self._identities: dict[object, _Identity] = {}
@@ -125,7 +127,9 @@ class PodReducer:
             if has_peers(spec):
                 self._labels = self._labels or decode_all_labels(page)
                 labels = self._labels[position]
-            return self._book.find_constrained(spec, shape, labels), _read_claims(item)
+            is_pinned = self._with_qos and item.status.qos_class == "Guaranteed"
+            pinned = pinned_memory(spec) if is_pinned else None
+            return self._book.find_constrained(spec, shape, labels, pinned), _read_claims(item)
         except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
             why = clean(f"pod {item.metadata.name} can't be read: {error}")
             self.unreadable.setdefault(item.metadata.namespace, why)

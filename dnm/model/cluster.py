@@ -57,6 +57,9 @@ class PodShape(Value, gc=False):
     spread_keys: tuple[str, ...] = ()  # topology keys of DoNotSchedule spread constraints
     host_ports: tuple[int, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()  # only where pod_affinity or spread_keys need them
+    # Of a Guaranteed pod the memory of its largest container, and of all of it; only read where the
+    # kubelets of a node type align pods to NUMA nodes.
+    pinned_memory: tuple[int, int] | None = None
 
 
 class TaskGroup(Value):
@@ -129,6 +132,8 @@ class Node(Value):
     is_cordoned: bool = False
     is_deleting: bool = False
     mark: Mark | None = None
+    capacity: Resources = {}  # only read where a node type says what its kubelets keep back
+    zone_memory: tuple[int, ...] = ()  # free bytes of each NUMA node, where its exporter is read
 
     @property
     def carries_fence(self) -> bool:

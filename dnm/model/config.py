@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from dnm.model.kubelet import KubeletSettings
 from dnm.model.value import Resources, Value
 
 NAMESPACE = "{namespace}"
@@ -33,6 +34,7 @@ class NodeType(Value):
     max_nodes: int | None = None
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
+    kubelet: KubeletSettings | None = None  # None: no key about kubelets stands in its section
 
     def labels_for(self, namespace: str) -> dict[str, str]:
         """Returns the labels of a node that is lent to the namespace."""
@@ -92,6 +94,7 @@ class Config(Value):
     yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
     yunikorn_url: str = ""
+    read_node_topology: bool = False
     default_request: Resources = msgspec.field(
         default_factory=lambda: {"vcore": 1000, "memory": 2 * 1024**3}
     )
@@ -117,6 +120,17 @@ class Config(Value):
             if node.startswith(prefix) and number.isascii() and number.isdigit():
                 return node_type.name
         return None
+
+    @property
+    def has_kubelets(self) -> bool:
+        """Whether any node type says what its kubelets shall be."""
+        return any(one.kubelet is not None for one in self.node_types.values())
+
+    @property
+    def has_aligned_pods(self) -> bool:
+        """Whether pods of any node type must fit on one NUMA node."""
+        return any(one.kubelet is not None and one.kubelet.aligns_pods
+                   for one in self.node_types.values())  # fmt: skip
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class Snapshot(Value):
     claims: tuple[Claim, ...] | Unreadable = ()
     yunikorn: YunikornView | Unreadable | None = None
     running_converters: frozenset[ConverterProcess] = frozenset()
+    unread_zones: Unreadable | None = None  # why nobody knows what is free on NUMA nodes
     ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone
 
 
@@ -53,6 +54,7 @@ class Reason(Enum):
     TOO_YOUNG = "its pods have not been pending for pending_grace_seconds yet"
     CAPPED = "a cap is reached"
     NO_BATCH_NODE = "no batch node can be lent now"
+    KUBELET_SETTINGS = "kubelets of its node types would not start with their settings"
     BATCH_NOT_ASKED = "which batch nodes can be lent has not been asked yet"
     COOLDOWN = "the cooldown after the last conversion is not over"
     BACKOFF = "conversions of this node type failed and are backing off"

@@ -32,6 +32,7 @@ _KUBERNETES = re.compile(
 )
 _FRACTIONS = {"n": -9, "u": -6, "m": -3}
 _LONGEST = 256
+_INT64_DIGITS = 18  # apimachinery: maxInt64Factors
 _FAR_EXPONENT = 64  # beyond it every value but zero is above int64 or below one nano
 
 
@@ -105,6 +106,45 @@ def parse_kubernetes(resource: str, text: str) -> int:
     Raises QuantityError for what is no quantity, or longer than any that the API server prints:
     annotations are a tenant's own text.
     """
+    sign, number, exponent = _take_apart(resource, text)
+    amount = min(_scale_up(number, exponent), INT64_MAX)
+    return -amount if sign == "-" else amount
+
+
+def parse_whole(resource: str, text: str) -> int:
+    """The amount of a Kubernetes quantity that needs no rounding. Raises QuantityError for what is
+    none, and for a fraction of a unit, e.g. of a byte."""
+    amount = parse_kubernetes(resource, text)
+    _, number, exponent = _take_apart(resource, text)
+    if exponent < 0 and number and (-exponent > _FAR_EXPONENT + _LONGEST or number % 10**-exponent):
+        raise QuantityError(f"{text!r} is no whole number")
+    return amount
+
+
+def holds_int64(text: str) -> bool:
+    """Whether apimachinery reads this text into an integer and not into a decimal (ParseQuantity
+    and Quantity.AsInt64): equal amounts differ in that, e.g. 1536Mi and 1.5Gi, 16384Gi and 16Ti.
+    False too for what is no quantity."""
+    match = _KUBERNETES.match(text)
+    if match is None or not (match.group(2) or match.group(3)):
+        return False
+    _, whole, fraction, suffix = match.groups(default="")
+    digits = (whole.lstrip("0") or "0") + fraction
+    if suffix.endswith("i"):
+        bits = 10 * ("KMGTPE".index(suffix[0]) + 1)
+        return not fraction and 14 - len(digits) - bits * 3 // 10 >= 0
+    if suffix in _UNITS:
+        scale = 3 * "kMGTPE".index(suffix) + 3 if suffix else 0
+    else:
+        scale = _FRACTIONS[suffix] if suffix in _FRACTIONS else int(suffix[1:])
+    scale -= len(fraction)
+    return (
+        len(digits) <= _INT64_DIGITS and scale >= 0 and _scale_up(int(digits), scale) <= INT64_MAX
+    )
+
+
+def _take_apart(resource: str, text: str) -> tuple[str, int, int]:
+    """A Kubernetes quantity as its sign, a whole number, and a power of ten of the unit."""
     if len(text) > _LONGEST:
         raise QuantityError(f"{text[:20]!r}… is {len(text)} characters long")
     match = _KUBERNETES.match(text)
@@ -119,8 +159,7 @@ def parse_kubernetes(resource: str, text: str) -> int:
         exponent += _FRACTIONS[suffix]
     else:
         exponent += int(suffix[1:])
-    amount = min(_scale_up(number, exponent), INT64_MAX)
-    return -amount if sign == "-" else amount
+    return sign, number, exponent
 
 
 def _scale_up(number: int, exponent: int) -> int:

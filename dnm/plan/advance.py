@@ -17,6 +17,7 @@ from dnm.plan.backoff import ConversionResult, after_conversions
 from dnm.plan.breaker import after_transition
 from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
 from dnm.plan.known import Known
+from dnm.plan.kubelets import differing_kubelets
 from dnm.plan.phases import NodeTransition, advance_node
 from dnm.plan.requests import Arrivals, advance_requests
 
@@ -44,6 +45,7 @@ def advance(known: Known) -> Advanced:
     adopted = adopt_marked_nodes(config, {**in_use, **claims.claimed}, facts)
     before = {**in_use, **adopted.nodes}
     after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
+    after = _hold_against_types(known, after)
     breakers: Mapping[str, Breaker] = known.registry.breakers
     for name, one in after.items():
         breakers = after_transition(breakers, before[name], one.entry)
@@ -79,6 +81,30 @@ def _claims(known: Known, arrivals: Arrivals) -> Claims:
     claimed = {**known.registry.claimed, **arrivals.left_behind}
     before = msgspec.structs.replace(known.registry, claimed=claimed)
     return take_in_claims(known.config, before, arrivals.nodes, arrivals.requests, known.facts)
+
+
+def _hold_against_types(
+    known: Known, after: Mapping[str, NodeTransition]
+) -> dict[str, NodeTransition]:
+    """A kubelet that differs from what its type says changes no decision: its node counts as what
+    it offers. The difference is said, and stands in the record for as long as it is there."""
+    if not known.config.has_kubelets:
+        return dict(after)
+    entries = {name: one.entry for name, one in after.items() if one.entry is not None}
+    differing = differing_kubelets(known.config, entries, known.facts.nodes or {})
+    said = dict(after)
+    for name, entry in entries.items():
+        one, sentence = after[name], differing.get(name, "")
+        if entry.phase is not Phase.SERVING or sentence == entry.error == "":
+            continue
+        detail = "; ".join(filter(None, (one.verdict.detail, sentence)))
+        said[name] = msgspec.structs.replace(
+            one,
+            entry=msgspec.structs.replace(entry, error=sentence),
+            verdict=msgspec.structs.replace(one.verdict, detail=detail),
+            remark="; ".join(filter(None, (one.remark, sentence))),
+        )
+    return said
 
 
 def _results(

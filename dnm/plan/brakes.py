@@ -18,6 +18,7 @@ from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, Registry
 from dnm.plan.facts import Facts
+from dnm.plan.kubelets import barred_types
 from dnm.sizing.budget import ConversionBudget, count_left
 
 
@@ -31,12 +32,14 @@ def conversion_budget(config: Config, registry: Registry, facts: Facts) -> Conve
     at_hand = {} if facts.batch is None else _at_hand(config, registry, facts.batch)
     for one in resumable.values() if at_hand else ():
         at_hand[one.node_type] += 1
-    return count_left(config, counted_as_lent(config, others, facts), at_hand)
+    lent = counted_as_lent(config, others, facts)
+    return count_left(config, lent, at_hand, barred_types(config))
 
 
 def fresh_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
     """What the caps leave for nodes that are claimed anew, with all that is claimed counted."""
-    return count_left(config, counted_as_lent(config, registry, facts), {})
+    lent = counted_as_lent(config, registry, facts)
+    return count_left(config, lent, {}, barred_types(config))
 
 
 def counted_as_lent(

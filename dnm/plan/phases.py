@@ -24,6 +24,7 @@ from dnm.model.registry import Ended, LentNode, Phase
 from dnm.model.value import Value
 from dnm.plan.ended_calls import return_ended, return_error
 from dnm.plan.facts import Facts
+from dnm.plan.kubelets import likely_refusal
 from dnm.plan.node_size import grown, measure_node
 
 MAX_ATTEMPTS = 3
@@ -133,8 +134,9 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     if facts.now <= deadline:
         return _becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {_clock(deadline)}")
     why = "is not in Kubernetes" if node is None else _why_not_joined(config, entry, node)
+    likely = likely_refusal(config, entry.node_type)
     error = (
-        f"{name} {why} since {_clock(entry.since)}; look at it, then `dnm reset {name}` "
+        f"{name} {why} since {_clock(entry.since)};{likely} look at it, then `dnm reset {name}` "
         "to give it back to Slurm"
     )
     failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)

@@ -87,7 +87,7 @@ def fold_plan(converted: Converted) -> Plan:
 
 def _unread(snapshot: Snapshot) -> list[str]:
     parts = (snapshot.nodes, snapshot.pods, snapshot.queue_maps, snapshot.batch, snapshot.claims,
-             snapshot.yunikorn)  # fmt: skip
+             snapshot.yunikorn, snapshot.unread_zones)  # fmt: skip
     lines = [part.error for part in parts if isinstance(part, Unreadable)]
     if not isinstance(snapshot.pods, Unreadable):
         lines += [

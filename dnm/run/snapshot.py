@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from dnm.model.cluster import (
     BatchNode,
     Claim,
@@ -35,6 +37,7 @@ class KubeReader(Protocol):
     def read_nodes(self) -> tuple[Node, ...] | Unreadable: ...
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
     def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable: ...
+    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable: ...
 
 
 class ConverterReader(Protocol):
@@ -67,6 +70,7 @@ def take_snapshot(
     asks = needs_batch_side(config, registry, nodes, pods)
     if asks or asks_anyway(config, registry, taken_at):
         batch = converter.list_nodes()
+    nodes, unread_zones = _with_zones(config, kube, nodes, pods)
     return Snapshot(
         taken_at=taken_at,
         pods=pods,
@@ -77,6 +81,7 @@ def take_snapshot(
         yunikorn=_read_yunikorn(config),
         running_converters=running,
         ended={key: converter.read_end(key) for key in registry.open_calls},
+        unread_zones=unread_zones,
     )
 
 
@@ -99,6 +104,21 @@ def _read_queue_maps(
         return read_config_maps(kube.read_config_map, namespace, name)
     except KubeError as error:
         return Unreadable(what=f"ConfigMap {namespace}/{name}", error=str(error))
+
+
+def _with_zones(
+    config: Config, kube: KubeReader, nodes: tuple[Node, ...], pods: PodList | Unreadable
+) -> tuple[tuple[Node, ...], Unreadable | None]:
+    """The nodes with what is free on each of their NUMA nodes. It is only asked where the site says
+    so and a pod waits that is pinned to one; where it can't be told, all of the node counts."""
+    if not (config.read_node_topology and isinstance(pods, PodList)):
+        return nodes, None
+    if not any(pod.shape.pinned_memory and not pod.node for pod in pods.pods):
+        return nodes, None
+    zones = kube.read_zones()
+    if isinstance(zones, Unreadable):
+        return nodes, zones
+    return tuple(replace(node, zone_memory=zones.get(node.name, ())) for node in nodes), None
 
 
 def _read_claims(kube: KubeReader, pods: PodList | Unreadable) -> tuple[Claim, ...] | Unreadable:

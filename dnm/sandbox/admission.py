@@ -116,7 +116,28 @@ def _default_pod(store: Store, manifest: Object) -> None:
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         _default_requests(container.setdefault("resources", {}))
         _check_quantities(container["resources"].get("requests") or {})
-    manifest["status"] = {"phase": "Pending", "qosClass": "Burstable"}
+    manifest["status"] = {"phase": "Pending", "qosClass": _qos_class(spec)}
+
+
+def _qos_class(spec: Object) -> str:
+    """ComputePodQOS of pkg/apis/core/v1/helper/qos: Guaranteed where every container has limits of
+    CPU and memory that are its requests, BestEffort where none has either."""
+    parts = [
+        (one.get("requests") or {}, one.get("limits") or {})
+        for one in (
+            container.get("resources") or {}
+            for container in [*spec["containers"], *spec.get("initContainers", [])]
+        )
+    ]
+    named = [side.get(name) for part in parts for side in part for name in ("cpu", "memory")]
+    if not any(named):
+        return "BestEffort"
+    is_guaranteed = all(
+        name in limits and kubernetes_amount(str(limits[name])) ==
+        kubernetes_amount(str(requests.get(name, limits[name])))
+        for requests, limits in parts for name in ("cpu", "memory")
+    )  # fmt: skip
+    return "Guaranteed" if is_guaranteed else "Burstable"
 
 
 def _default_node(manifest: Object) -> None:

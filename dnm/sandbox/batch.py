@@ -26,6 +26,7 @@ class MachineType(msgspec.Struct, kw_only=True):
 
     name: str
     allocatable: dict[str, str]
+    capacity: dict[str, str] = {}  # where it is more: what the kubelet keeps back is the rest
     labels: dict[str, str] = {}
     taints: list[dict[str, str]] = []
     late: dict[str, str] = {}

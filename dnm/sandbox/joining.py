@@ -72,8 +72,9 @@ class Joining:
             {key: text.format(**fill) for key, text in taint.items()} for taint in kind.taints
         ]
         node = manifests.node_manifest(
-            name, kind.allocatable, labels=labels, taints=taints, ready=False
-        )
+            name, kind.allocatable, labels=labels, taints=taints, ready=False,
+            capacity=kind.capacity,
+        )  # fmt: skip
         node["status"]["conditions"][0]["lastTransitionTime"] = self.clock.stamp()
         self.store.create("nodes", node)
 

@@ -41,6 +41,14 @@ _ALL = (
     Kind("apps", "v1", "daemonsets", "DaemonSet", True, ("ds",), True, True),
     Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), True, True),
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
+    Kind(
+        "topology.node.k8s.io",
+        "v1alpha2",
+        "noderesourcetopologies",
+        "NodeResourceTopology",
+        False,
+        ("node-res-topo",),
+    ),
     Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
 )
 

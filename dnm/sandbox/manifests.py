@@ -33,16 +33,19 @@ def node_manifest(
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Mapping[str, str]] = (),
     ready: bool = True,
+    capacity: Mapping[str, str] | None = None,
 ) -> Object:
-    """`allocatable` in Kubernetes' names and quantities; `pods` is 110 unless given."""
+    """`allocatable` in Kubernetes' names and quantities; `pods` is 110 unless given. `capacity` is
+    the same but for what it says."""
     amounts = {"pods": "110", **allocatable}
+    whole = {**amounts, **(capacity or {})}
     own_labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})}
     spec: Object = {"taints": [dict(taint) for taint in taints]} if taints else {}
     return {
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": own_labels},
         "spec": spec,
         "status": {
-            "capacity": amounts, "allocatable": amounts, "conditions": ready_conditions(ready),
+            "capacity": whole, "allocatable": amounts, "conditions": ready_conditions(ready),
             "addresses": [{"type": "Hostname", "address": name}],
             "nodeInfo": {"kubeletVersion": "v1.30.0", "containerRuntimeVersion": "sandbox://1",
                          "operatingSystem": "linux", "architecture": "amd64", "osImage": "sandbox",

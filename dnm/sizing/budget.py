@@ -15,6 +15,7 @@ from dnm.model.registry import LentNode
 from dnm.model.value import Value
 
 BATCH_NODES = "batch nodes"
+KUBELETS = "kubelet settings"
 
 
 class NodePool(NamedTuple):
@@ -29,6 +30,7 @@ class ConversionBudget(Value):
     """Says how many more nodes each bound allows now, by its name for people; never less than 0."""
 
     left: Mapping[str, int] = {}
+    barred: Mapping[str, str] = {}  # bound that is none because of kubelet settings -> why
 
     def bounds_of(self, pool: NodePool) -> list[str]:
         """Returns the names of the bounds that hold for nodes of the pool."""
@@ -47,7 +49,7 @@ class ConversionBudget(Value):
         for pool in pools:
             for name in self.bounds_of(pool):
                 left[name] += by
-        return ConversionBudget(left=left)
+        return ConversionBudget(left=left, barred=self.barred)
 
     def covers(self, wanted: Mapping[NodePool, int]) -> bool:
         """Tells whether so many nodes of each pool can be lent, all of them together."""
@@ -94,13 +96,19 @@ def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount
 
 
 def count_left(
-    config: Config, lent: Iterable[tuple[str, str]], at_hand: Mapping[str, int]
+    config: Config,
+    lent: Iterable[tuple[str, str]],
+    at_hand: Mapping[str, int],
+    barred: Mapping[str, str] = {},
 ) -> ConversionBudget:
     """Counts what the caps leave beside the lent nodes, each as (node type, namespace). `at_hand`:
-    batch nodes that could be lent now, by node type; where it is not known there is no bound."""
+    batch nodes that could be lent now, by node type; where it is not known there is no bound.
+    `barred`: node types whose kubelets would not start, with the reason."""
     left = {cap.bound: max(0, cap.max - cap.lent) for cap in count_caps(config, lent)}
     left |= {_at_hand(node_type): count for node_type, count in at_hand.items()}
-    return ConversionBudget(left=left)
+    left |= {_kubelets(node_type): 0 for node_type in barred}
+    whys = {_kubelets(node_type): why for node_type, why in barred.items()}
+    return ConversionBudget(left=left, barred=whys)
 
 
 _IN_ALL = "max_converted_nodes"
@@ -108,7 +116,13 @@ _IN_ALL = "max_converted_nodes"
 
 def _bounds(node_type: str, namespace: str) -> tuple[str, ...]:
     """Returns the names of all bounds that there may be for such a node."""
-    return (_IN_ALL, _of_type(node_type), _of_namespace(namespace), _at_hand(node_type))
+    return (
+        _IN_ALL,
+        _of_type(node_type),
+        _of_namespace(namespace),
+        _at_hand(node_type),
+        _kubelets(node_type),
+    )
 
 
 def _of_type(node_type: str) -> str:
@@ -121,3 +135,7 @@ def _of_namespace(namespace: str) -> str:
 
 def _at_hand(node_type: str) -> str:
     return f"{BATCH_NODES} of type {node_type}"
+
+
+def _kubelets(node_type: str) -> str:
+    return f"{KUBELETS} of type {node_type}"

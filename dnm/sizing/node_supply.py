@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from dnm.demand.constraints import HOSTNAME, NodeTraits
 from dnm.demand.demand import NO_USE, Demand
 from dnm.model.cluster import Node
 from dnm.model.config import Config, NodeType
+from dnm.model.kubelet import NumaRoom
 from dnm.model.registry import LentNode
 from dnm.model.value import Resources, Value
 from dnm.sizing.budget import NodePool
@@ -64,11 +67,23 @@ def takes_pods(node: Node, node_supply: NodeSupply) -> bool:
     )
 
 
-def traits_of(node: Node) -> NodeTraits:
+def traits_of(node: Node, numa: NumaRoom | None = None) -> NodeTraits:
     """Returns what the node carries; a taint that Kubernetes sets by itself says nothing about
-    pods."""
+    pods. `numa`: what its type gives one pod on one NUMA node."""
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
-    return NodeTraits(labels=node.labels, taints=taints, name=node.name)
+    if numa is not None and node.zone_memory:
+        numa = NumaRoom(most=max(node.zone_memory), by_pod=numa.by_pod)
+    return NodeTraits(labels=node.labels, taints=taints, name=node.name, numa=numa)
+
+
+def numa_rooms(config: Config) -> dict[str, NumaRoom]:
+    """Returns by node type what one pod can get on one NUMA node, where it must fit on one."""
+    if not config.has_aligned_pods:
+        return {}
+    from dnm.kubelet.numa import numa_room
+
+    rooms = {name: numa_room(one.kubelet) for name, one in config.node_types.items()}
+    return {name: room for name, room in rooms.items() if room is not None}
 
 
 def expected_nodes(
@@ -78,9 +93,9 @@ def expected_nodes(
     ready = [node for node in node_supply.nodes if takes_pods(node, node_supply)]
     lent: dict[str, list[Node]] = {}
     for node in ready:
-        type_name, _ = _lent_as(node, node_supply)
+        type_name, _ = lent_as(node, node_supply)
         lent.setdefault(type_name, []).append(node)
-    plain = _plain_labels(ready)
+    plain, rooms = _plain_labels(ready), numa_rooms(config)
     least = _least(demand.nodes.get(node.name, NO_USE).daemonsets for node in ready)
     expected: dict[tuple[str, str], ExpectedNode] = {}
     for node_type in config.node_types.values():
@@ -95,18 +110,21 @@ def expected_nodes(
                 pool=NodePool(policy.queue, policy.name, node_type.name),
                 size=size,
                 free=free,
-                traits=_expected_traits(
-                    node_type,
-                    policy.name,
-                    [node for node in like_it if _lent_as(node, node_supply)[1] == policy.name],
-                    plain,
+                traits=msgspec.structs.replace(
+                    _expected_traits(
+                        node_type,
+                        policy.name,
+                        [node for node in like_it if lent_as(node, node_supply)[1] == policy.name],
+                        plain,
+                    ),
+                    numa=rooms.get(node_type.name),
                 ),
             )
     return expected
 
 
-def _lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
-    """The type and namespace of a lent node, by the record or by the mark; empty for another."""
+def lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
+    """Returns type and namespace of a lent node, by the record or by the mark; else empty ones."""
     entry = node_supply.lent.get(node.name)
     if entry is not None:
         return entry.node_type, entry.namespace

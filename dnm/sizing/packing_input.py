@@ -16,7 +16,15 @@ from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import Node
 from dnm.model.config import Config
 from dnm.model.value import Resources, Value
-from dnm.sizing.node_supply import ExpectedNode, NodeSupply, expected_nodes, takes_pods, traits_of
+from dnm.sizing.node_supply import (
+    ExpectedNode,
+    NodeSupply,
+    expected_nodes,
+    lent_as,
+    numa_rooms,
+    takes_pods,
+    traits_of,
+)
 from dnm.sizing.packing_problem import Bin, Item, Vector
 
 
@@ -35,7 +43,7 @@ class NodeClasses:
         labels = tuple([traits.labels.get(key) for key in self._keys])
         # The name of a Node tells it apart only where a pod asks for one.
         name = traits.name if self._with_name else bool(traits.name)
-        signature = (labels, traits.taints, name)
+        signature = (labels, traits.taints, name, traits.numa)
         number = self._numbers.setdefault(signature, len(self.traits))
         if number == len(self.traits):
             self.traits.append(traits)
@@ -76,12 +84,14 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
     bins: list[Bin] = []
     names: list[str] = []
     least = [min(group.request.get(name, 0) for group in groups) for name in axes]
+    rooms = numa_rooms(config)
     for node in _by_preference(node_supply) if groups else ():
         used, have = demand.nodes.get(node.name, NO_USE).used, node.allocatable
         vector = tuple([have.get(name, 0) - used.get(name, 0) for name in axes])
         # Most nodes of a busy cluster are too full for any pod, and are not looked at again.
         if all(map(ge, vector, least)):
-            bins.append(Bin(free=vector, node_class=classes.add(traits_of(node))))
+            room = rooms.get(lent_as(node, node_supply)[0]) if rooms else None
+            bins.append(Bin(free=vector, node_class=classes.add(traits_of(node, room))))
             names.append(node.name)
     existing = len(bins)
     for expected in (one for many in options.values() for one in many):

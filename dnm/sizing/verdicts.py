@@ -26,7 +26,7 @@ def queue_verdict(demand: Demand, sizing: QueueSizing, budget: ConversionBudget)
         reason, detail = _why_wanted(sizing)
         details = [detail, f"wants {_by_type(sizing)}"]
         if granted < wanted:
-            details.append(f"{granted} can be had: {', '.join(sizing.spent)} used up")
+            details.append(_what_stops(sizing, granted, budget))
         if not granted:
             details[0] = f"{reason.value}: {detail}"
             reason = _why_none(sizing, budget)
@@ -58,9 +58,20 @@ def _by_type(sizing: QueueSizing) -> str:
     return ", ".join(f"{count} of type {name}" for name, count in sorted(types.items()))
 
 
+def _what_stops(sizing: QueueSizing, granted: int, budget: ConversionBudget) -> str:
+    """Names the bounds that leave no more, and what is wrong with types that are not lent."""
+    spent = [name for name in sizing.spent if name not in budget.barred]
+    words = [f"{', '.join(spent)} used up"] if spent or not budget.barred else []
+    words += [budget.barred[name] for name in sizing.spent if name in budget.barred]
+    return f"{granted} can be had: {'; '.join(words)}"
+
+
 def _why_none(sizing: QueueSizing, budget: ConversionBudget) -> Reason:
     """Says why a queue gets none of the nodes that it wants."""
     gone = [name for name in sizing.spent if budget.left[name] <= 0]
+    if gone and all(name in budget.barred for name in gone):
+        return Reason.KUBELET_SETTINGS
+    gone = [name for name in gone if name not in budget.barred]
     if not gone:
         return Reason.OTHERS_FIRST
     if all(name.startswith(BATCH_NODES) for name in gone):

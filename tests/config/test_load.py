@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.config.keys import NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
+from dnm.config.keys import KUBELET_KEYS, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
 from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
 from dnm.model.errors import ConfigError
+from dnm.model.kubelet import KubeletSettings
 from dnm.model.trust import check_trust
 
 DATA = Path(__file__).parents[1] / "data" / "config"
@@ -118,7 +119,8 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
     ) - {"name", "queue"}
     assert {field for field, _ in NODE_TYPE_KEYS.values()} - {""} == set(
         NodeType.__struct_fields__
-    ) - {"name", "size"}
+    ) - {"name", "size", "kubelet"}
+    assert {field for field, _ in KUBELET_KEYS.values()} == set(KubeletSettings.__struct_fields__)
 
 
 # --- values ----------------------------------------------------------------------------------
@@ -317,6 +319,7 @@ BAD = [
     pytest.param("[node_type:g]\n[node_type:g1]\n", "tell them apart", id="overlapping-prefixes"),
     pytest.param("[node_type:g]\n[node_type:h]\nname_prefix = g", "tell them apart", id="same"),
     pytest.param("[node_type:g g]\nname_prefix = g", "is not a node type", id="type-alphabet"),
+    pytest.param("[node_type:g] \v [settings]", "is not a node type", id="type-unprintable"),
     pytest.param(
         "[node_type:g]\nlabels = {namespace}-" + "x" * 61 + "=1",
         "longer than 63",

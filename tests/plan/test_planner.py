@@ -418,7 +418,9 @@ def test_a_node_s_verdict(name: str) -> None:
     assert (entry.phase if entry else None) is after
 
 
-ELSEWHERE = {Reason.RETRY, Reason.CAPPED, Reason.OTHERS_FIRST, Reason.CLAIMED}
+ELSEWHERE = {
+    Reason.RETRY, Reason.CAPPED, Reason.OTHERS_FIRST, Reason.CLAIMED, Reason.KUBELET_SETTINGS,
+}  # fmt: skip
 
 
 def test_every_reason_is_shown_by_a_case() -> None:

@@ -146,6 +146,9 @@ class ModelKube:
         seen = tuple(pod for pod in self.world.pods.values() if pod.namespace in namespaces)
         return PodList(pods=seen, cluster_wide=False)
 
+    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable:
+        return {}
+
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
         return ()
 

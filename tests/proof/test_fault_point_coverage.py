@@ -40,6 +40,7 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "convert.": "node-convert: every stage killed, convert/test_slurm.py",
     "hook.": "node-convert: convert/test_hooks.py",
     "journal.": "node-convert: convert/test_journal.py",
+    "kube.list_zones": "asked where pods wait that are pinned: run/test_kubelets.py",
     "kube.plugin_": "a kubeconfig's plug-in: kube/test_access.py",
     "kube.can_i": "dnm check: cli/test_check.py",
     "kube.version": "dnm check: cli/test_check.py",

@@ -189,6 +189,8 @@ def write_module(module: Module, directory: Path, environment: Mapping[str, str]
         target.write_text(before.replace(old, new))
         lines.append(f"replace {path} => ./{source.name}")
     go_mod.write_text("\n".join(lines) + "\n")
+    for name in module.sources:
+        shutil.copytree(Path(__file__).parent / name, directory / name)
 
 
 def patched_source(

@@ -15,6 +15,8 @@ KUBERNETES = "1.34.4"
 ETCD = "3.6.4"
 KWOK = "0.7.0"
 YUNIKORNS = ("1.8.0", "1.9.0")
+KUBELETS = (KUBERNETES, "1.30.14")
+JUDGE = 1
 
 
 @dataclass(frozen=True)
@@ -42,23 +44,29 @@ class Module:
     replaces: dict[str, str] = field(default_factory=dict)
     patches: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()  # directories beside this file that are part of the module
 
 
-def kubernetes_program(name: str) -> Program:
+def kubernetes_program(name: str, release: str = KUBERNETES) -> Program:
     """A command of k8s.io/kubernetes; without the stamps the API server says v0.0.0."""
     version = "k8s.io/component-base/version"
-    minor = KUBERNETES.split(".")[1]
+    minor = release.split(".")[1]
     return Program(
         name,
-        KUBERNETES,
+        release,
         f"k8s.io/kubernetes/cmd/{name}",
         (
-            f"{version}.gitVersion=v{KUBERNETES}",
+            f"{version}.gitVersion=v{release}",
             f"{version}.gitMajor=1",
             f"{version}.gitMinor={minor}",
             f"{version}.gitTreeState=clean",
         ),
     )
+
+
+def kubelet_judge(release: str) -> Program:
+    """The kubelet's own code as a judge of its files; count JUDGE up when its source changes."""
+    return Program("kubelet-judge", f"{release}-{JUDGE}", "./kubelet_judge")
 
 
 def yunikorn_program(version: str) -> Program:
@@ -82,6 +90,9 @@ MODULES = (
             kubernetes_program("kube-apiserver"),
             kubernetes_program("kube-controller-manager"),
             kubernetes_program("kubectl"),
+            kubernetes_program("kubelet"),
+            kubelet_judge(KUBERNETES),
+            Program("no-runtime", str(JUDGE), "./kubelet_judge/cri"),
             yunikorn_program("1.8.0"),
             Program("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
         ),
@@ -93,6 +104,14 @@ MODULES = (
                 '"kubernetes.io/initial-events-list-blueprint"',
             )
         },
+        sources=("kubelet_judge",),
+    ),
+    Module(
+        "kubelet-1.30",
+        KUBELETS[1],
+        {},
+        (kubernetes_program("kubelet", KUBELETS[1]), kubelet_judge(KUBELETS[1])),
+        sources=("kubelet_judge",),
     ),
     Module(
         "yunikorn-1.9",

@@ -39,6 +39,9 @@ class Kube:
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
         return PodList(pods=self.pods)
 
+    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable:
+        return {}
+
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
         return ()
 

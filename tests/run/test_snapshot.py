@@ -52,6 +52,10 @@ class Cluster:
     def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
         raise AssertionError("a look writes nothing")
 
+    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable:
+        self.asked.append("zones")
+        return {}
+
     def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable:
         self.asked.append(f"claims of {','.join(pod.name for pod in pods)}")
         return ()

@@ -1,0 +1,151 @@
+"""The keys about a node type's kubelets, one value at a time: text -> value, as `values.py` does.
+
+Only the form is judged here. Whether a kubelet would start with all of them together is the
+business of the package `kubelet`: a type whose kubelets would not is not lent, and the others are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from dnm.config.values import names, suggest
+from dnm.model.errors import DnmError
+from dnm.model.kubelet import ReservedMemory
+from dnm.model.quantity import parse_kubernetes, parse_whole
+
+MEMORY_POLICIES = ("None", "Static")
+CPU_POLICIES = ("none", "static")
+TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+TOPOLOGY_SCOPES = ("container", "pod")
+_PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?%")
+_CPUS = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*")
+_VERSION = re.compile(r"v?1\.([0-9]{1,2})(\.[0-9]{1,3})?([-+][0-9A-Za-z.+-]{1,40})?")
+_NUMA_NODE = re.compile(r"[0-9]{1,4}")
+_PAGES = {"2Mi": 2 * 1024**2, "1Gi": 1024**3}
+_MOST = 2**60  # bytes; more is a slip of the pen, and beyond what every part of Kubernetes counts
+
+
+def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+    """A parser of words that the kubelet knows in this spelling only."""
+
+    def parse(text: str) -> str:
+        if text not in known:
+            choices = f"write {', '.join(known[:-1])} or {known[-1]}, in this spelling"
+            raise ValueError(f"is not known to the kubelet{suggest(text, known) or ';'} {choices}")
+        return text
+
+    return parse
+
+
+def memory_amount(text: str) -> str:
+    """What is kept back, as it is written; none of it is 0."""
+    _whole_memory(text)
+    return text
+
+
+def cpu_amount(text: str) -> str:
+    try:
+        amount = parse_kubernetes("cpu", text)
+    except (ValueError, DnmError):
+        amount = -1
+    if not 0 <= amount <= 10**9:
+        raise ValueError("is not an amount of CPU; write e.g. 500m or 2")
+    return text
+
+
+def eviction_threshold(text: str) -> str:
+    """An amount, or a percentage of a machine's memory."""
+    if text.endswith("%"):
+        if not _PERCENTAGE.fullmatch(text) or float(text[:-1]) > 100:
+            raise ValueError("is not a percentage; write one from 0% to 100%, or e.g. 100Mi")
+    elif _whole_memory(text) == 0:
+        raise ValueError("is refused by the kubelet; write 0% for no threshold")
+    return text
+
+
+def _whole_memory(text: str) -> int:
+    """Bytes, exactly: fractions of a byte round differently in different places."""
+    try:
+        amount = parse_whole("memory", text)
+    except (ValueError, DnmError):
+        amount = -1
+    if amount < 0:
+        hint = " (Kubernetes spells it k)" if re.fullmatch(r"[0-9.]+K", text) else ""
+        raise ValueError(f"is not a whole number of bytes{hint}; write e.g. 4Gi, 8362Mi or 0")
+    if amount > _MOST:
+        raise ValueError("is more memory than a machine has; write e.g. 4Gi")
+    return amount
+
+
+def reserved_memory(text: str) -> tuple[ReservedMemory, ...]:
+    """`0: 4300Mi, 1: 4300Mi`, also `0: hugepages-2Mi=512Mi`. What the kubelet makes of the amounts
+    is not judged here, but that they are some."""
+    found = []
+    for entry in names(text):
+        node, colon, rest = (part.strip() for part in entry.partition(":"))
+        resource, equals, amount = (part.strip() for part in rest.rpartition("="))
+        if not colon or not _NUMA_NODE.fullmatch(node) or (equals and not resource):
+            raise ValueError(f"'{entry}' is not an entry; write e.g. 0: 4300Mi, 1: 4300Mi")
+        try:
+            is_amount = abs(parse_kubernetes("memory", amount)) <= _MOST
+        except (ValueError, DnmError):
+            is_amount = False
+        if not is_amount:
+            raise ValueError(f"'{amount}' is not an amount of memory; write e.g. 0: 4300Mi")
+        found.append(
+            ReservedMemory(numa_node=int(node), amount=amount, resource=resource or "memory")
+        )
+    if not found:
+        raise ValueError("is empty; write e.g. 0: 4300Mi, 1: 4300Mi")
+    return tuple(found)
+
+
+def numa_memory(text: str) -> dict[int, int]:
+    """`0: 512Gi, 1: 512Gi`: the memory of each NUMA node, as the kernel has it."""
+    found: dict[int, int] = {}
+    for entry in names(text):
+        node, colon, amount = (part.strip() for part in entry.partition(":"))
+        if not colon or not _NUMA_NODE.fullmatch(node):
+            raise ValueError(f"'{entry}' is not an entry; write e.g. 0: 512Gi, 1: 512Gi")
+        if int(node) in found:
+            raise ValueError(f"gives NUMA node {int(node)} twice; give it once")
+        try:
+            found[int(node)] = _whole_memory(amount)
+        except ValueError as error:
+            raise ValueError(f"'{entry}': {amount or 'nothing'} {error}") from error
+    if not any(found.values()):
+        raise ValueError("is no memory at all; write e.g. 0: 512Gi, 1: 512Gi")
+    return found
+
+
+def huge_pages(size: str) -> Callable[[str], int]:
+    """A parser of the memory that a machine has in huge pages of this size."""
+
+    def parse(text: str) -> int:
+        amount = _whole_memory(text)
+        if amount % _PAGES[size]:
+            raise ValueError(
+                f"is not a multiple of {size}; write the memory of all these pages, e.g. 4Gi"
+            )
+        return amount
+
+    return parse
+
+
+def cpu_list(text: str) -> str:
+    if not _CPUS.fullmatch(text):
+        raise ValueError("is not a list of CPUs; write e.g. 0-3,64-67")
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if dash and int(first) > int(last):
+            raise ValueError(f"'{part}' counts backwards; write e.g. 0-3")
+    return text
+
+
+def kubelet_minor(text: str) -> int:
+    """The minor version: all that is known of kubelets goes by it."""
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        raise ValueError("is not a version of the kubelet; write e.g. 1.34 or 1.34.4")
+    return int(match[1])

@@ -1,0 +1,314 @@
+"""Would a kubelet start with these settings, and do they mean what is likely meant?
+
+Every problem at once. An error is what the kubelet refuses, or what it takes without looking and
+what can't be: a type with one is never lent. A warning is what can't be told from here, or is valid
+and probably not meant. Rules and their order are those of Kubernetes 1.28 to 1.36: validation in
+pkg/kubelet/apis/config/validation, and the managers' own at their start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from dnm.kubelet.reservation import (
+    TERMS,
+    MemorySides,
+    computed_allocatable,
+    in_one_unit,
+    memory_sides,
+    reserved_cpu,
+    shown,
+)
+from dnm.model.config import NodeType
+from dnm.model.kubelet import KubeletSettings, ReservedMemory
+from dnm.model.quantity import format_amount, holds_int64, parse_kubernetes
+from dnm.model.value import Value
+
+MOST_NUMA_NODES = 8  # of the topology manager, unless its option says otherwise
+_ALIGNED = ("single-numa-node", "restricted")
+_FIRST_OPTION = 31  # minor version that knows max-allowable-numa-nodes
+_FIRST_DROP_INS = 30  # minor version; 28 and 29 have them as alpha
+
+
+class KubeletProblem(Value):
+    """One sentence about one key. `is_error`: a type with it is not lent."""
+
+    key: str
+    text: str
+    is_error: bool = True
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.key}: {self.text}"
+
+
+def check_node_type(node_type: NodeType) -> tuple[KubeletProblem, ...]:
+    """Returns all that is wrong or doubtful, errors first; nothing for a type without settings."""
+    kubelet = node_type.kubelet
+    if kubelet is None:
+        return ()
+    problems = [problem for rule in _RULES for problem in rule(kubelet)]
+    problems += _declared_size(node_type, kubelet)
+    return tuple(sorted(problems, key=lambda problem: not problem.is_error))
+
+
+def why_not_lent(node_type: NodeType) -> str:
+    """Returns the first error and how many there are; empty: the type may be lent."""
+    errors = [problem for problem in check_node_type(node_type) if problem.is_error]
+    if not errors:
+        return ""
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"[node_type:{node_type.name}] {errors[0].sentence}{more}"
+
+
+def _warning(key: str, text: str) -> KubeletProblem:
+    return KubeletProblem(key=key, text=text, is_error=False)
+
+
+# --- reserved_memory, entry by entry ----------------------------------------------------------
+
+
+def _entries(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
+    """What the kubelet's validation refuses whatever its policy, and a negative amount, which it
+    lets through."""
+    key = "reserved_memory"
+    counts = Counter((one.numa_node, one.resource) for one in kubelet.reserved_memory)
+    for (node, resource), count in counts.items():
+        if count > 1:
+            text = f"names {resource} of NUMA node {node} {count} times; give one amount"
+            yield KubeletProblem(key=key, text=text)
+    for one in kubelet.reserved_memory:
+        amount = parse_kubernetes("memory", one.amount)
+        if one.resource != "memory" and not one.resource.startswith("hugepages-"):
+            text = f"{_shown(one)} is neither memory nor hugepages-SIZE"
+            yield KubeletProblem(key=key, text=text)
+        elif amount == 0:
+            text = f"{_shown(one)}: the kubelet refuses zero; leave the NUMA node out"
+            yield KubeletProblem(key=key, text=text)
+        elif amount < 0:
+            text = f"{_shown(one)} is negative: the kubelet takes it, and it means nothing"
+            yield KubeletProblem(key=key, text=text)
+        elif kubelet.is_static and not holds_int64(one.amount):
+            yield KubeletProblem(key=key, text=f"{_shown(one)}: {_other_spelling(amount)}")
+
+
+def _other_spelling(amount: int) -> str:
+    why = "the kubelet can't use this spelling as a whole number"
+    for unit in ("Gi", "Mi", "Ki", ""):
+        one = parse_kubernetes("memory", f"1{unit}")
+        if amount % one == 0 and holds_int64(text := f"{amount // one}{unit}"):
+            return f"{why}; write {text}"
+    return f"{why}; write it in bytes"
+
+
+def _shown(one: ReservedMemory) -> str:
+    resource = "" if one.resource == "memory" else f"{one.resource}="
+    return f"{one.numa_node}: {resource}{one.amount}"
+
+
+# --- the static memory manager ----------------------------------------------------------------
+
+
+def _static(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
+    if not kubelet.is_static:
+        if kubelet.reserved_memory:
+            text = "has no effect unless memory_manager_policy = Static"
+            yield _warning("reserved_memory", text)
+        return
+    if not kubelet.reserved_memory:
+        text = "Static needs reserved_memory: without it the kubelet does not start"
+        yield KubeletProblem(key="memory_manager_policy", text=text)
+    else:
+        yield from _sum_rule(kubelet)
+    if kubelet.topology_manager_policy not in _ALIGNED:
+        text = (
+            "Static without topology_manager_policy = single-numa-node reserves by NUMA node and "
+            "aligns nothing: likely not meant"
+        )
+        yield _warning("memory_manager_policy", text)
+
+
+def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
+    """Both sides must agree to the byte. Where a term is not named here, a base file of the site
+    may set it, and nobody can tell beforehand."""
+    key = "reserved_memory"
+    for one in kubelet.reserved_memory:
+        if one.resource.startswith("hugepages-"):
+            text = (
+                f"{_shown(one)}: with Static the kubelet compares huge pages with 0; leave it out"
+            )
+            yield KubeletProblem(key=key, text=text)
+    sides = memory_sides(kubelet)
+    percentage = (kubelet.eviction_hard_memory_available or "").endswith("%")
+    if sides.allocatable is None:
+        yield _warning(
+            "eviction_hard_memory_available",
+            "a percentage is of a machine's own memory, which numa_memory does not name: whether "
+            "the sums agree can't be told; write an amount",
+        )
+    elif sides.unpinned:
+        yield _warning(key, _unpinned_text(sides, sides.allocatable))
+    elif not sides.is_equal:
+        text = _unequal_text(kubelet, sides, sides.allocatable)
+        yield KubeletProblem(key=key, text=text, is_error=not percentage)
+    elif sides.reserved == 0:
+        text = "adds up to nothing: the kubelet asks for some reserved memory with Static"
+        yield KubeletProblem(key=key, text=text)
+    if percentage and sides.allocatable is not None and not _is_no_threshold(kubelet):
+        yield _warning(
+            "eviction_hard_memory_available",
+            f"a percentage makes {shown(_eviction(kubelet, sides))} here, and some KiB else on "
+            "the next machine, whose kubelet then refuses; write an amount",
+        )
+
+
+def _is_no_threshold(kubelet: KubeletSettings) -> bool:
+    return kubelet.eviction_hard_memory_available in ("0%", "100%")
+
+
+def _eviction(kubelet: KubeletSettings, sides: MemorySides) -> int:
+    named = (kubelet.kube_reserved_memory, kubelet.system_reserved_memory)
+    return (sides.allocatable or 0) - sum(parse_kubernetes("memory", one or "0") for one in named)
+
+
+def _unpinned_text(sides: MemorySides, allocatable: int) -> str:
+    keys = " and ".join(sides.unpinned)
+    verb = "is" if len(sides.unpinned) == 1 else "are"
+    left, right = in_one_unit(sides.reserved, allocatable)
+    outcome = f"{left} = {right}, and it starts" if sides.is_equal else f"{left} is not {right}"
+    return (
+        f"{keys} {verb} not named, so the kubelet's other files decide whether it starts; with its "
+        f"defaults: {outcome}"
+    )
+
+
+def _unequal_text(kubelet: KubeletSettings, sides: MemorySides, allocatable: int) -> str:
+    difference = sides.reserved - allocatable
+    left, right, by = in_one_unit(sides.reserved, allocatable, abs(difference))
+    word = "more" if difference > 0 else "less"
+    terms = " + ".join(TERMS)
+    return (
+        f"adds up to {left}, {by} {word} than {terms} = {right}: the kubelet would not "
+        f"start{_corrected(kubelet, difference)}"
+    )
+
+
+def _corrected(kubelet: KubeletSettings, difference: int) -> str:
+    """An example that fits: the difference is taken from, or put on, one entry that can bear it."""
+    for one in kubelet.reserved_memory:
+        amount = parse_kubernetes("memory", one.amount) - difference
+        room = kubelet.numa_memory.get(one.numa_node)
+        if one.resource == "memory" and amount > 0 and (room is None or amount < room):
+            return f"; e.g. {one.numa_node}: {in_one_unit(amount)[0]} there"
+    return ""
+
+
+# --- the machine ------------------------------------------------------------------------------
+
+
+def _machine(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
+    count = len(kubelet.numa_memory)
+    most = kubelet.max_allowable_numa_nodes or MOST_NUMA_NODES
+    if count > most and kubelet.topology_manager_policy not in (None, "none"):
+        text = (
+            f"the topology manager refuses {count} NUMA nodes, at most {most}; set "
+            f"max_allowable_numa_nodes = {count} (kubelet 1.31 and later), or none"
+        )
+        yield KubeletProblem(key="topology_manager_policy", text=text)
+    if kubelet.is_static:
+        yield from _numa_nodes(kubelet)
+    sides = memory_sides(kubelet)
+    if kubelet.memory is not None and sides.allocatable is not None:
+        taken = sides.allocatable + kubelet.huge_pages
+        if taken >= kubelet.memory:
+            text = (
+                f"the reservation and huge pages take {shown(taken)} of {shown(kubelet.memory)}: "
+                "nothing is left for pods"
+            )
+            yield KubeletProblem(key="numa_memory", text=text)
+
+
+def _numa_nodes(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
+    """The kubelet does not look whether a NUMA node has what is reserved on it: the difference
+    wraps round to a huge amount."""
+    if not kubelet.numa_memory:
+        if kubelet.reserved_memory:
+            text = "is not named: whether each NUMA node has what is reserved on it can't be told"
+            yield _warning("numa_memory", text)
+        return
+    pages = kubelet.huge_pages // len(kubelet.numa_memory)  # the kernel spreads them
+    for one in kubelet.reserved_memory:
+        room = kubelet.numa_memory.get(one.numa_node)
+        amount = parse_kubernetes("memory", one.amount)
+        if room is None:
+            text = f"{_shown(one)}: numa_memory has no NUMA node {one.numa_node}"
+            yield KubeletProblem(key="reserved_memory", text=text)
+        elif one.resource == "memory" and amount > room:
+            text = (
+                f"{_shown(one)}: the NUMA node has {shown(room)}; the kubelet does not look, and "
+                "would offer a huge amount"
+            )
+            yield KubeletProblem(key="reserved_memory", text=text)
+        elif one.resource == "memory" and amount + pages >= room:
+            text = f"{_shown(one)}: with huge pages nothing of this NUMA node is left for pods"
+            yield _warning("reserved_memory", text)
+
+
+def _declared_size(node_type: NodeType, kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
+    """A pod between the declared size and the real one brings a node that does not help it."""
+    most, declared = computed_allocatable(kubelet), node_type.size.get("memory", 0)
+    if most is not None and declared > most > 0:
+        yield _warning(
+            "memory",
+            f"{format_amount('memory', declared)} is declared, and pods will get about "
+            f"{shown(most)}: a pod between the two brings a node that does not help it",
+        )
+
+
+# --- CPUs and versions ------------------------------------------------------------------------
+
+
+def _cpus(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
+    key = "cpu_manager_policy"
+    if kubelet.cpu_manager_policy == "static" and not reserved_cpu(kubelet):
+        text = (
+            "static needs CPUs that are kept back: name kube_reserved_cpu, system_reserved_cpu or "
+            "reserved_system_cpus; without any the kubelet does not start"
+        )
+        yield KubeletProblem(key=key, text=text)
+    named = [one for one in ("kube_reserved_cpu", "system_reserved_cpu") if getattr(kubelet, one)]
+    if kubelet.reserved_system_cpus and named:
+        cpus = (reserved_cpu(kubelet) or 0) // 1000
+        text = f"takes the place of {' and '.join(named)}: {cpus} CPUs are kept back"
+        yield _warning("reserved_system_cpus", text)
+
+
+def _version(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
+    minor = kubelet.kubelet_minor
+    if minor is not None and minor < _FIRST_OPTION and kubelet.max_allowable_numa_nodes:
+        text = f"a kubelet 1.{minor} does not know it and does not start; 1.{_FIRST_OPTION} does"
+        yield KubeletProblem(key="max_allowable_numa_nodes", text=text)
+    if kubelet.kubelet_minor is not None and kubelet.kubelet_minor < _FIRST_DROP_INS:
+        yield _warning("kubelet_version", drop_in_text(kubelet.kubelet_minor))
+
+
+def drop_in_text(minor: int) -> str:
+    """Says what a drop-in directory is worth on a kubelet before 1.30."""
+    if minor < 28:
+        return f"a kubelet 1.{minor} has no drop-in directory"
+    if minor == 28:
+        return "on 1.28 a drop-in sets what it does not name back to its default: don't use one"
+    return (
+        "on 1.29 a drop-in directory needs the variable KUBELET_CONFIG_DROPIN_DIR_ALPHA in the "
+        "kubelet's environment, or it does not start"
+    )
+
+
+_RULES: tuple[Callable[[KubeletSettings], Iterator[KubeletProblem]], ...] = (
+    _entries,
+    _static,
+    _machine,
+    _cpus,
+    _version,
+)

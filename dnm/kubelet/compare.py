@@ -1,0 +1,155 @@
+"""Is the kubelet of a node that has joined as its type's settings say?
+
+Told from the Node alone: what it does not offer of its capacity is what its kubelet keeps back, to
+the byte. Where the kubelet itself may be asked (`nodes/configz`), each value is compared by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dnm.kubelet.check import check_node_type
+from dnm.kubelet.render import kubelet_fields
+from dnm.kubelet.reservation import in_one_unit, pinned_reservation, reserved_cpu
+from dnm.model.cluster import Node
+from dnm.model.config import NodeType
+from dnm.model.kubelet import KubeletSettings
+from dnm.model.quantity import QuantityError, format_amount, parse_kubernetes
+
+_HUGE_PAGES = "hugepages-"
+_LONGEST = 60  # characters of a value that a kubelet says
+
+
+def differences(node_type: NodeType, node: Node) -> tuple[str, ...]:
+    """Returns what of a Node contradicts its type's settings, a clause each; nothing where nothing
+    is named that a Node shows."""
+    kubelet = node_type.kubelet
+    if kubelet is None or not node.capacity:
+        return ()
+    found = [*_memory(kubelet, node), *_huge_pages(kubelet, node)]
+    cpu = reserved_cpu(kubelet)
+    both = kubelet.kube_reserved_cpu is not None and kubelet.system_reserved_cpu is not None
+    if cpu is not None and (both or kubelet.reserved_system_cpus):
+        kept = node.capacity.get("vcore", 0) - node.allocatable.get("vcore", 0)
+        if kept != cpu:
+            left, right = format_amount("vcore", kept), format_amount("vcore", cpu)
+            found.append(f"it keeps back {left} CPU instead of {right}")
+    pods = node.allocatable.get("pods", 0)
+    if kubelet.max_pods is not None and pods != kubelet.max_pods:
+        found.append(f"it takes {pods} pods, max_pods = {kubelet.max_pods}")
+    return tuple(found)
+
+
+def _memory(kubelet: KubeletSettings, node: Node) -> list[str]:
+    """Capacity less allocatable less huge pages is the reservation, unless nothing is left."""
+    capacity, allocatable = node.capacity.get("memory", 0), node.allocatable.get("memory", 0)
+    pinned = pinned_reservation(kubelet, capacity)
+    if pinned is None or capacity <= 0 or allocatable <= 0:
+        return []
+    pages = sum(a for name, a in node.capacity.items() if name.startswith(_HUGE_PAGES))
+    kept = capacity - allocatable - pages
+    if kept == pinned:
+        return []
+    left, right, by = in_one_unit(kept, pinned, abs(kept - pinned))
+    word = "more" if kept > pinned else "less"
+    return [f"it keeps back {left} of its memory, {by} {word} than the {right} that are named"]
+
+
+def _huge_pages(kubelet: KubeletSettings, node: Node) -> list[str]:
+    found = []
+    named = {"2Mi": kubelet.hugepages_2mi, "1Gi": kubelet.hugepages_1gi}
+    for size, amount in named.items():
+        there = node.capacity.get(f"{_HUGE_PAGES}{size}", 0)
+        if amount is not None and there != amount:
+            left, right = in_one_unit(there, amount)
+            found.append(f"it has {left} of huge pages of {size}, hugepages_{size} = {right}")
+    return found
+
+
+def difference_sentence(node_type: NodeType, name: str, found: tuple[str, ...]) -> str:
+    """Returns one sentence about a node that differs, with what to look at."""
+    return (
+        f"the kubelet of {name} differs from [node_type:{node_type.name}]: {'; '.join(found)}; "
+        "look at its files and flags, and at what the join hook wrote"
+    )
+
+
+def config_differences(node_type: NodeType, effective: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns what a kubelet's own configuration (`kubeletconfig` of /configz) says otherwise than
+    the settings, a clause a field. With reservedSystemCPUs the kubelet may show the CPU entries
+    rewritten or not: they are left out then."""
+    kubelet = node_type.kubelet
+    wanted = kubelet_fields(kubelet) if kubelet else {}
+    if kubelet and kubelet.reserved_system_cpus:
+        for field in ("kubeReserved", "systemReserved"):
+            wanted.get(field, {}).pop("cpu", None)
+    found: list[str] = []
+    for field, value in wanted.items():
+        there = effective.get(field)
+        if isinstance(value, dict):
+            inside = there if isinstance(there, dict) else {}
+            pairs = [(f"{field}[{key}]", one, inside.get(key)) for key, one in value.items()]
+        elif field == "reservedMemory":
+            pairs = [(field, _by_numa_node(value), _by_numa_node(there))]
+        else:
+            pairs = [(field, value, there)]
+        found += [
+            f"{name} is {_said(is_)} instead of {_said(shall)}"
+            for name, shall, is_ in pairs
+            if not _is_same(shall, is_)
+        ]
+    return tuple(found)
+
+
+def _by_numa_node(entries: Any) -> Any:
+    """reservedMemory as {NUMA node: limits}, so that order and spelling do not count."""
+    if not isinstance(entries, list):
+        return entries
+    found: dict[str, Any] = {}
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("limits"), dict):
+            return entries
+        limits = found.setdefault(str(entry.get("numaNode", 0)), {})
+        limits.update(entry["limits"])
+    return found
+
+
+def _is_same(shall: Any, is_: Any) -> bool:
+    """Whether two values mean the same: equal amounts, however they are written."""
+    if shall == is_:
+        return True
+    if isinstance(shall, dict) and isinstance(is_, dict):
+        return shall.keys() == is_.keys() and all(_is_same(shall[key], is_[key]) for key in shall)
+    if isinstance(shall, str) and isinstance(is_, str):
+        try:
+            return parse_kubernetes("cpu", shall) == parse_kubernetes("cpu", is_)
+        except (QuantityError, ValueError):
+            return False
+    return False
+
+
+def _said(value: Any) -> str:
+    if value in (None, "", {}, []):
+        return "not set"
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def likely_refusal(node_type: NodeType | None) -> str:
+    """Returns what most likely keeps the kubelet of such a node from starting; empty where nothing
+    is named that could."""
+    kubelet = node_type.kubelet if node_type else None
+    if node_type is None or kubelet is None:
+        return ""
+    problems = check_node_type(node_type)
+    about = ("reserved_memory", "eviction_hard_memory_available", "numa_memory", "kubelet_version")
+    likely = next((one.sentence for one in problems if one.is_error or one.key in about), "")
+    if not likely and (kubelet.is_static or kubelet.cpu_manager_policy == "static"):
+        likely = (
+            "memory_manager_state or cpu_manager_state of an earlier start is left in its root "
+            "directory, or another of its files changes a term of the sum"
+        )
+    if not likely:
+        return ""
+    return f"its kubelet may refuse to start: {likely} (journalctl -u kubelet)"

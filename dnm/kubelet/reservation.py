@@ -1,0 +1,126 @@
+"""What a kubelet will reserve of its machine's memory, as it computes it itself, to the byte.
+
+The rules are those of Kubernetes 1.28 to 1.36, below pkg/kubelet: GetNodeAllocatableReservation in
+cm/node_container_manager_linux.go, validateReservedMemory in cm/memorymanager/memory_manager.go,
+and MachineInfo in nodestatus/setters.go.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from dnm.model.kubelet import KubeletSettings
+from dnm.model.quantity import format_amount, parse_kubernetes
+from dnm.model.value import Value
+
+DEFAULT_EVICTION = "100Mi"  # memory.available, where a file sets nothing of evictionHard
+TERMS = ("kube_reserved_memory", "system_reserved_memory", "eviction_hard_memory_available")
+_BINARY = ("Ti", "Gi", "Mi", "Ki")
+
+
+class MemorySides(Value):
+    """Both sides of the comparison at the start of a static memory manager, in bytes.
+
+    `allocatable` is what Node Allocatable keeps back, None where a percentage of an unknown memory
+    is in it. Keys in `unpinned` are not named: their defaults are in the sums."""
+
+    reserved: int
+    allocatable: int | None
+    unpinned: tuple[str, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        return self.reserved == self.allocatable
+
+
+def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemorySides:
+    """Returns both sides; `memory` is all there is in the machine, by default what its facts say.
+
+    A key that is not named counts as in a file of its own: no reservation, and 100Mi for eviction.
+    """
+    memory = kubelet.memory if memory is None else memory
+    eviction = eviction_amount(kubelet.eviction_hard_memory_available or DEFAULT_EVICTION, memory)
+    named = [
+        parse_kubernetes("memory", text)
+        for text in (kubelet.kube_reserved_memory, kubelet.system_reserved_memory)
+        if text is not None
+    ]
+    return MemorySides(
+        reserved=sum(
+            parse_kubernetes("memory", one.amount)
+            for one in kubelet.reserved_memory
+            if one.resource == "memory"
+        ),
+        allocatable=None if eviction is None else sum(named) + eviction,
+        unpinned=tuple(key for key in TERMS if getattr(kubelet, key) is None),
+    )
+
+
+def eviction_amount(text: str, memory: int | None) -> int | None:
+    """Returns a threshold in bytes; None for a percentage of an unknown memory. 0% and 100% are no
+    threshold. The kubelet computes in single precision, so 5% is a little more than a twentieth."""
+    if not text.endswith("%"):
+        return parse_kubernetes("memory", text)
+    if text in ("0%", "100%"):
+        return 0
+    if memory is None:
+        return None
+    return int(float(memory) * _single(_single(float(text[:-1])) / 100))
+
+
+def _single(number: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", number))[0])
+
+
+def pinned_reservation(kubelet: KubeletSettings, memory: int | None) -> int | None:
+    """Returns what is kept back of a machine's memory; None unless all three terms are named."""
+    sides = memory_sides(kubelet, memory)
+    return None if sides.unpinned else sides.allocatable
+
+
+def computed_allocatable(kubelet: KubeletSettings) -> int | None:
+    """Returns the memory that pods will get, as far as it can be told beforehand: a machine's
+    MemTotal is not to the byte the sum of its NUMA nodes. None: its memory is not named."""
+    sides = memory_sides(kubelet)
+    if kubelet.memory is None or sides.allocatable is None:
+        return None
+    return max(0, kubelet.memory - sides.allocatable - kubelet.huge_pages)
+
+
+def reserved_cpu(kubelet: KubeletSettings) -> int | None:
+    """Returns the CPU that is kept back, in millicores; None: no key says so. CPUs that are named
+    take the place of both amounts."""
+    if kubelet.reserved_system_cpus:
+        return 1000 * len(cpu_set(kubelet.reserved_system_cpus))
+    named = [
+        parse_kubernetes("cpu", text)
+        for text in (kubelet.kube_reserved_cpu, kubelet.system_reserved_cpu)
+        if text is not None
+    ]
+    return sum(named) if named else None
+
+
+def cpu_set(text: str) -> frozenset[int]:
+    """Returns the CPUs of a list such as 0-3,64, whose grammar the configuration has judged."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return frozenset(cpus)
+
+
+def in_one_unit(*amounts: int) -> tuple[str, ...]:
+    """Returns amounts of memory in the largest binary unit in which all of them are whole."""
+    for unit in _BINARY:
+        one = parse_kubernetes("memory", f"1{unit}")
+        if all(amount % one == 0 for amount in amounts) and any(amounts):
+            return tuple(f"{amount // one}{unit}" for amount in amounts)
+    return tuple(str(amount) for amount in amounts)
+
+
+def shown(amount: int) -> str:
+    """Returns an amount of memory for people: exact where that is short, else in Gi."""
+    exact = format_amount("memory", amount)
+    if len(exact) <= 9:
+        return exact
+    return f"{amount / 2**30:.2f}Gi" if amount >= 2**30 else f"{amount / 2**20:.2f}Mi"

@@ -1,0 +1,70 @@
+"""What the kubelets of a node type shall be: the keys as a site has written them, and the facts of
+its machines. What is not named is None or empty, and says nothing about the kubelet.
+
+Amounts stay texts: the kubelet reads the very same text, and some spellings of one amount stop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dnm.model.value import Value
+
+
+class ReservedMemory(Value):
+    """One entry of the kubelet's reservedMemory, e.g. `0: 4300Mi`."""
+
+    numa_node: int
+    amount: str
+    resource: str = "memory"  # or hugepages-SIZE
+
+
+class KubeletSettings(Value):
+    """Names as in the configuration. Every default stands here and nowhere else."""
+
+    memory_manager_policy: str | None = None  # None | Static
+    kube_reserved_memory: str | None = None
+    system_reserved_memory: str | None = None
+    eviction_hard_memory_available: str | None = None  # an amount, or a percentage
+    reserved_memory: tuple[ReservedMemory, ...] = ()
+    cpu_manager_policy: str | None = None  # none | static
+    reserved_system_cpus: str | None = None  # e.g. 0-3,64
+    kube_reserved_cpu: str | None = None
+    system_reserved_cpu: str | None = None
+    topology_manager_policy: str | None = None
+    topology_manager_scope: str | None = None  # container | pod
+    max_allowable_numa_nodes: int | None = None  # an option of the topology manager
+    max_pods: int | None = None
+    # facts of the machine
+    numa_memory: Mapping[int, int] = {}  # NUMA node -> bytes
+    hugepages_2mi: int | None = None  # bytes
+    hugepages_1gi: int | None = None  # bytes
+    kubelet_minor: int | None = None  # of its version: 34 for 1.34.4
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the memory manager will compare both sides of the reservation at its start."""
+        return self.memory_manager_policy == "Static"
+
+    @property
+    def aligns_pods(self) -> bool:
+        """Whether a Guaranteed pod is rejected whose memory fits on no NUMA node."""
+        return self.is_static and self.topology_manager_policy == "single-numa-node"
+
+    @property
+    def memory(self) -> int | None:
+        """All memory of a machine, in bytes; None: numa_memory is not named."""
+        return sum(self.numa_memory.values()) if self.numa_memory else None
+
+    @property
+    def huge_pages(self) -> int:
+        """The memory that huge pages take, in bytes, as far as it is named."""
+        return (self.hugepages_2mi or 0) + (self.hugepages_1gi or 0)
+
+
+class NumaRoom(Value):
+    """`most`: bytes on the NUMA node that has most for pods. `by_pod`: a pod is aligned as a whole,
+    else container by container."""
+
+    most: int
+    by_pod: bool = False

@@ -1,0 +1,113 @@
+"""The keys about kubelets, one at a time: what is taken, and what is answered with a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from dnm.config.keys import KUBELET_KEYS
+from dnm.model.kubelet import ReservedMemory
+
+
+def parsed(key: str, text: str) -> object:
+    return KUBELET_KEYS[key][1](text)
+
+
+TAKEN = [
+    ("memory_manager_policy", "Static", "Static"),
+    ("kube_reserved_memory", "1.5Gi", "1.5Gi"),
+    ("kube_reserved_memory", "1e9", "1e9"),
+    ("kube_reserved_memory", "+4Gi", "+4Gi"),
+    ("system_reserved_memory", "0", "0"),
+    ("eviction_hard_memory_available", "2.5%", "2.5%"),
+    ("eviction_hard_memory_available", "0%", "0%"),
+    (
+        "reserved_memory",
+        "0: 4300Mi,1:-1Mi , 0: hugepages-2Mi = 512Mi",
+        (
+            ReservedMemory(numa_node=0, amount="4300Mi"),
+            ReservedMemory(numa_node=1, amount="-1Mi"),
+            ReservedMemory(numa_node=0, amount="512Mi", resource="hugepages-2Mi"),
+        ),
+    ),
+    ("numa_memory", "0: 512Gi, 1: 0", {0: 2**39, 1: 0}),
+    ("hugepages_1gi", "4Gi", 2**32),
+    ("reserved_system_cpus", "0-3,64", "0-3,64"),
+    ("kube_reserved_cpu", "500m", "500m"),
+    ("kubelet_version", "v1.34.4-gke.100", 34),
+    ("max_pods", "737", 737),
+]
+
+
+@pytest.mark.parametrize(("key", "text", "value"), TAKEN)
+def test_a_value_is_taken_as_it_is_written(key: str, text: str, value: object) -> None:
+    assert parsed(key, text) == value
+
+
+REFUSED = [
+    ("memory_manager_policy", "static", "did you mean 'Static'?"),
+    ("memory_manager_policy", "BestEffort", "write None or Static, in this spelling"),
+    ("cpu_manager_policy", "Static", "did you mean 'static'?"),
+    ("topology_manager_policy", "single-numa", "did you mean 'single-numa-node'?"),
+    ("kube_reserved_memory", "-1Gi", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "1K", "Kubernetes spells it k"),
+    ("kube_reserved_memory", "1GiB", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "0x10", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "1_000", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "1e3Mi", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "0.5", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "1m", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "٣Gi", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "４Gi", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "1e400", "is more memory than a machine has"),
+    ("kube_reserved_memory", "1e-400", "is not a whole number of bytes"),
+    ("kube_reserved_memory", "9" * 5000, "is not a whole number of bytes"),
+    ("kube_reserved_memory", "1e" + "9" * 200, "is more memory than a machine has"),
+    ("kube_reserved_memory", "2Ei", "is more memory than a machine has"),
+    ("eviction_hard_memory_available", "0", "write 0% for no threshold"),
+    ("eviction_hard_memory_available", "101%", "is not a percentage"),
+    ("eviction_hard_memory_available", "5 %", "is not a percentage"),
+    ("eviction_hard_memory_available", "-5%", "is not a percentage"),
+    ("eviction_hard_memory_available", "1e1%", "is not a percentage"),
+    ("eviction_hard_memory_available", "NaN%", "is not a percentage"),
+    ("reserved_memory", "4300Mi", "is not an entry"),
+    ("reserved_memory", "0; 4300Mi", "is not an entry"),
+    ("reserved_memory", "0: 1Gi, 0: 1Gi", "more than once"),
+    ("reserved_memory", "-1: 1Gi", "is not an entry"),
+    ("reserved_memory", "²: 1Gi", "is not an entry"),
+    ("reserved_memory", "99999: 1Gi", "is not an entry"),
+    ("reserved_memory", "0: lots", "'lots' is not an amount of memory"),
+    ("reserved_memory", "0: =1Gi", "is not an entry"),
+    ("reserved_memory", "0:", "is not an amount of memory"),
+    ("reserved_memory", ",", "is empty"),
+    ("numa_memory", "0: 512Gi, 00: 512Gi", "gives NUMA node 0 twice"),
+    ("numa_memory", "0: 0", "is no memory at all"),
+    ("numa_memory", "0: -512Gi", "is not a whole number of bytes"),
+    ("numa_memory", "0", "is not an entry"),
+    ("hugepages_2mi", "3Mi", "is not a multiple of 2Mi"),
+    ("hugepages_1gi", "4", "is not a multiple of 1Gi"),
+    ("reserved_system_cpus", "3-0", "counts backwards"),
+    ("reserved_system_cpus", "0-99999999", "is not a list of CPUs"),
+    ("reserved_system_cpus", "0, 1", "is not a list of CPUs"),
+    ("kube_reserved_cpu", "-1", "is not an amount of CPU"),
+    ("kube_reserved_cpu", "1e30", "is not an amount of CPU"),
+    ("max_pods", "0", "is out of range"),
+    ("kubelet_version", "1", "is not a version"),
+    ("kubelet_version", "2.34", "is not a version"),
+    ("max_allowable_numa_nodes", "4", "is out of range"),
+]
+
+
+@pytest.mark.parametrize(("key", "text", "sentence"), REFUSED)
+def test_what_can_not_be_meant_is_answered_with_what_would_be_right(
+    key: str, text: str, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=r"write|once|twice|backwards|empty") as refusal:
+        parsed(key, text)
+    assert sentence in str(refusal.value)
+    assert len(str(refusal.value)) < 400
+
+
+def test_a_list_as_long_as_a_line_may_be_takes_no_time() -> None:
+    entries = ", ".join(f"{number}: {number + 1}" for number in range(1000))
+    assert len(parsed("reserved_memory", entries)) == 1000  # type: ignore[arg-type]
+    assert len(parsed("numa_memory", entries)) == 1000  # type: ignore[arg-type]

@@ -1,0 +1,137 @@
+"""docs/node-pools.md: its machines are checked, its numbers computed, its commands run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dnm.config.keys import KUBELET_KEYS
+from dnm.config.load import load_node_types
+from dnm.kubelet.check import check_node_type
+from dnm.kubelet.reservation import computed_allocatable, eviction_amount, memory_sides
+from dnm.model.config import NodeType
+from dnm.model.quantity import holds_int64
+from tests.docs.pages import quoted, rows, section
+from tests.kubelet.test_vectors import VECTORS
+
+PAGE = "docs/node-pools.md"
+MACHINES = {"Two sockets with GPUs": "p", "Eight NUMA nodes (NPS4)": "n", "A small one": "s"}
+MI = 2**20
+
+
+def ini_of(title: str) -> str:
+    (text,) = re.findall(r"^```ini\n(.*?)^```", section(PAGE, title), flags=re.S | re.M)
+    return str(text)
+
+
+def written(directory: Path, *replacements: tuple[str, str]) -> Path:
+    text = "[settings]\n" + "\n".join(map(ini_of, MACHINES))
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new)
+    path = directory / "dnm.ini"
+    path.write_text(text)
+    path.chmod(0o644)
+    return path
+
+
+def machine(directory: Path, name: str) -> NodeType:
+    _, types, problems = load_node_types(written(directory), {})
+    assert problems == []
+    return types[name]
+
+
+def said(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dnm.cli", "node-types", *arguments, "-c", str(path)],
+        capture_output=True, text=True, check=False, env={"PYTHONIOENCODING": "utf-8"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("title", "name"), MACHINES.items())
+def test_a_machine_is_right_and_its_numbers_are_what_dnm_computes(
+    tmp_path: Path, title: str, name: str
+) -> None:
+    node_type = machine(tmp_path, name)
+    assert not [one for one in check_node_type(node_type) if one.is_error]
+    kubelet = node_type.kubelet
+    assert kubelet is not None
+    told = {row[0]: row[1] for row in rows(section(PAGE, title)) if len(row) == 2 and row[0]}
+    sides = memory_sides(kubelet)
+    assert sum_of(told["kept back"]) == sides.allocatable
+    assert difference_of(told["pods get"]) == computed_allocatable(kubelet)
+    if kubelet.is_static:
+        assert sum_of(told["by NUMA node"]) == sides.reserved == sides.allocatable
+        assert check_node_type(node_type) == ()
+        each = kubelet.huge_pages // len(kubelet.numa_memory)
+        free = [
+            size - each - sum(
+                int(one.amount.removesuffix("Mi")) * MI
+                for one in kubelet.reserved_memory if one.numa_node == node
+            )
+            for node, size in kubelet.numa_memory.items()
+        ]  # fmt: skip
+        assert difference_of(told["one pod gets at most"]) == max(free)
+
+
+def sum_of(text: str) -> int:
+    return result_of(text, "+")
+
+
+def difference_of(text: str) -> int:
+    return result_of(text, "−")
+
+
+def result_of(text: str, sign: str) -> int:
+    """The right side of `1Mi + 2Mi = 3Mi`, in bytes, when the left side is it."""
+    left, right = text.split(" = ")
+    numbers = [int(word.removesuffix("Mi")) for word in left.split(f" {sign} ")]
+    total = sum(numbers) if sign == "+" else numbers[0] - sum(numbers[1:])
+    match = re.match(r"(\d+)Mi", right)
+    assert match and int(match[1]) == total, text
+    return total * MI
+
+
+def test_every_key_is_told_and_nothing_else() -> None:
+    told = {name.lower() for row in rows(section(PAGE, "The keys")) for name in quoted(row[0])}
+    assert told == set(KUBELET_KEYS)
+
+
+def test_check_says_what_is_shown(tmp_path: Path) -> None:
+    text = section(PAGE, "Check, list, render")
+    (shown,) = re.findall(r"^```\n(✗.*?)^```", text, flags=re.S | re.M)
+    path = written(tmp_path, ("1: 4300Mi", "1: 4400Mi"))
+    done = said(path, "check", "p")
+    assert (done.stdout, done.returncode) == (shown, 1)
+    assert said(written(tmp_path), "check").returncode == 0
+
+
+def test_render_prints_what_is_shown(tmp_path: Path) -> None:
+    text = section(PAGE, "Check, list, render")
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```", text, flags=re.S | re.M)
+    assert said(written(tmp_path), "render", "s").stdout == shown
+    forms = [row[0].strip("`") for row in rows(text)]
+    for form in forms:
+        done = said(written(tmp_path), "render", "p", "--format", form)
+        assert done.returncode == 0
+        is_warned = "has no threshold for nodefs and imagefs any more" in done.stderr
+        assert is_warned == (form != "dropin")
+
+
+def test_the_surprises_are_so() -> None:
+    text = section(PAGE, "The sum that stops the boot")
+    for spelling in ("1.5Gi", "100Ti", "102400Gi", "104857600Mi"):
+        assert spelling in text and not holds_int64(spelling)
+    for spelling in ("1536Mi", "109951162777600"):
+        assert spelling in text and holds_int64(spelling)
+    five = eviction_amount("5%", 64 * 2**30)
+    assert five == 3435973888 and str(five) in text
+    assert five - int(64 * 2**30 * 5 / 100) == 52
+
+
+def test_the_number_of_vectors_is_told() -> None:
+    assert f"{len(VECTORS)} vectors" in section(PAGE, "What it was held against")

@@ -1,0 +1,162 @@
+"""dnm's rules of kubelets against the kubelet's own code, in two releases: thousands of settings
+before its validation and its managers, and the vectors before the kubelet itself, started."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubelet.judging import (
+    Machine,
+    Said,
+    Settings,
+    a_machine,
+    amount,
+    some_settings,
+    stricter,
+)
+from tests.kubelet.test_vectors import OURS, VECTORS
+from tests.real.build import program
+from tests.real.kubelets import HEAD, boot
+from tests.real.versions import JUDGE, KUBELETS
+
+DRAWN = int(os.environ.get("DNM_KUBELET_DRAWS", "10000"))
+SEED = int(os.environ.get("DNM_SEED", "20261119"))
+TWO = {
+    "memory": 64 * 2**30,
+    "numa": [
+        {"memory": 32 * 2**30, "cpus": [*range(8 * node, 8 * node + 8)], "hugepages": {}}
+        for node in range(2)
+    ],
+}
+
+
+def judged(version: str, questions: list[tuple[str, Machine]]) -> list[dict[str, Any]]:
+    """What the kubelet's code says of files on machines."""
+    lines = [json.dumps({"config": config, "machine": machine}) for config, machine in questions]
+    done = subprocess.run(
+        [program("kubelet-judge", f"{version}-{JUDGE}")], input="\n".join(lines) + "\n",
+        capture_output=True, text=True, timeout=900, check=True,
+    )  # fmt: skip
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(questions)
+    return answers
+
+
+def config_of(vector: dict[str, Any]) -> str:
+    return vector["config"] if "config" in vector else Said(vector["settings"]).config
+
+
+@pytest.mark.parametrize("version", KUBELETS)
+def test_ten_thousand_settings_are_judged_alike(version: str) -> None:
+    draw = random.Random(SEED)
+    minor = ".".join(version.split(".")[:2])
+    cases: list[tuple[Settings, Machine, Said]] = []
+    while len(cases) < DRAWN:
+        machine = a_machine(draw)
+        settings = some_settings(draw, machine, minor)
+        said = Said(settings)
+        if not said.is_form:
+            cases.append((settings, machine, said))
+    answers = judged(version, [(said.config, machine) for _, machine, said in cases])
+    counts: Counter[str] = Counter()
+    for (settings, machine, said), answer in zip(cases, answers, strict=True):
+        refused = bool(answer["stage"])
+        assert answer["stage"] not in ("question", "decode"), (settings, answer)
+        if said.refuses != refused:
+            assert not refused, (settings, machine, answer)
+            why = stricter(settings, machine)
+            assert why, (settings, machine, said.why)
+            counts[f"dnm alone refuses: {why}"] += 1
+        elif refused:
+            counts[f"both refuse: {answer['stage']}"] += 1
+        else:
+            counts["both take it, with the same sums"] += 1
+            assert said.sides.allocatable == amount(answer["reserved"].get("memory", "0"))
+            assert said.allocatable == answer["allocatable"]["memory"]
+    print(f"\nkubelet {version}, seed {SEED}, {len(cases)} settings: {dict(counts)}")
+    assert counts["both take it, with the same sums"] > DRAWN // 4
+    assert counts["both refuse: start"] > DRAWN // 4
+
+
+@pytest.mark.parametrize("version", KUBELETS)
+def test_the_vectors_are_what_the_kubelets_code_says(version: str) -> None:
+    vectors = [one for one in VECTORS if knows(version, one)]
+    answers = judged(version, [(config_of(one), one["machine"]) for one in vectors])
+    for vector, answer in zip(vectors, answers, strict=True):
+        assert answer["stage"] == vector["stage"], (vector["name"], answer)
+        assert answer["reserved"] in (vector["reserved"], None), vector["name"]
+        assert answer["allocatable"] in (vector["allocatable"], None), vector["name"]
+        if version == KUBELETS[0]:
+            assert answer["error"] == vector["error"]
+
+
+def knows(version: str, vector: dict[str, Any]) -> bool:
+    """1.30 does not know the option for more than eight NUMA nodes."""
+    is_new = "max_allowable_numa_nodes" in vector.get("settings", {})
+    return version == KUBELETS[0] or not is_new
+
+
+@pytest.mark.parametrize("version", KUBELETS)
+def test_the_kubelet_itself_starts_or_refuses_as_the_vectors_say(
+    version: str, tmp_path: Path
+) -> None:
+    """All of them on the newer one, every third on the older."""
+    vectors = [one for one in VECTORS if knows(version, one)]
+    started = refused = 0
+    for vector in vectors if version == KUBELETS[0] else vectors[::3]:
+        went = boot(tmp_path / "kubelet", version, config_of(vector), vector["machine"])
+        assert bool(went.error) == bool(vector["stage"]), (vector["name"], went.error)
+        refused += bool(went.error)
+        started += not went.error
+        if went.error:
+            # In the log the quotation marks of the text are escaped.
+            words = vector["error"].replace('"', "").split("\n")[0][:60]
+            assert words in went.log.replace('\\"', "").replace('"', ""), (
+                vector["name"],
+                went.error,
+            )
+        elif "settings" in vector and vector["settings"].get("memory_manager_policy") == "Static":
+            kept = sum(
+                amount(text.rpartition(":")[2].strip())
+                for text in vector["settings"]["reserved_memory"].split(",")
+            )
+            if kept >= 0 and "negative" not in vector["name"]:
+                assert sum(went.reserved.values()) == kept, vector["name"]
+    print(f"\nkubelet {version}: {started} started, {refused} refused")
+    assert started > 20 and refused > 15
+
+
+@pytest.mark.parametrize("version", KUBELETS)
+def test_a_rendered_drop_in_lies_over_the_base_file(version: str, tmp_path: Path) -> None:
+    """Its own terms count, the base's default threshold stays, and without it nothing changes."""
+    vector = next(one for one in OURS if one["name"].startswith("2 "))
+    drop_in = Said(vector["settings"]).config
+    base = json.dumps({**HEAD, "kubeReserved": {"cpu": "500m", "memory": "1Gi"}})
+    went = boot(tmp_path / "kubelet", version, base, TWO, [drop_in])
+    assert not went.error, went.error
+    assert went.reserved == {"0": 4300 * 2**20, "1": 4300 * 2**20}
+    without_threshold = {
+        key: text for key, text in vector["settings"].items() if not key.startswith("eviction")
+    }
+    went = boot(tmp_path / "kubelet", version, base, TWO, [Said(without_threshold).config])
+    assert not went.error, went.error
+    assert not boot(tmp_path / "kubelet", version, base, TWO).reserved
+
+
+@pytest.mark.parametrize("version", KUBELETS)
+def test_a_state_file_of_before_stops_the_kubelet(version: str, tmp_path: Path) -> None:
+    """Why the hooks remove both managers' files, and what dnm names as the likely reason."""
+    vector = next(one for one in OURS if one["name"].startswith("2 "))
+    before = boot(tmp_path / "kubelet", version, json.dumps(HEAD), TWO)
+    left = (tmp_path / "kubelet" / "root" / "memory_manager_state").read_text()
+    assert not before.error and json.loads(left)["policyName"] == "None"
+    went = boot(tmp_path / "kubelet", version, Said(vector["settings"]).config, TWO, state=left)
+    assert "memory_manager_state" in went.log and went.error

@@ -1,0 +1,261 @@
+"""A node type whose kubelets have settings, lent from beginning to end on the sandbox: right ones,
+ones that no kubelet would start with, and a kubelet that comes up with others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dnm.model.plan import Reason, StartConversion
+from dnm.model.registry import Phase
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, Site
+
+MI = 2**20
+# Two NUMA nodes of 128Gi: 262144Mi less 8600Mi is what pods get.
+TYPE = """
+[node_type:g]
+cpu = 64
+memory = 253544Mi
+memory_manager_policy = Static
+topology_manager_policy = single-numa-node
+kube_reserved_memory = 8500Mi
+system_reserved_memory = 0
+eviction_hard_memory_available = 100Mi
+reserved_memory = 0: 4300Mi, 1: {second}
+numa_memory = 0: 128Gi, 1: 128Gi
+"""
+QUEUES = """\
+partitions:
+  - name: default
+    queues:
+      - name: anvil
+        queues:
+          - name: services
+            queues:
+              - name: dev
+                submitacl: '*'
+                resources:
+                  max: {memory: 16Gi, vcore: 8}
+"""
+
+
+def a_site(sandbox: Sandbox, directory: Path, second: str = "4300Mi", **settings: object) -> Site:
+    sandbox.set_queues(QUEUES)
+    sandbox.add_namespace("dev")
+    given = {"cpu": "64", "memory": "253544Mi", **settings.pop("machine", {})}  # type: ignore[call-overload]
+    sandbox.add_machine_type(
+        "g", given["cpu"], given["memory"], capacity={"cpu": "64", "memory": "262144Mi"}
+    )
+    sandbox.add_machines(3, "g")
+    settings = {"node_type": "g", "reversion_idle_seconds": 1, **settings}
+    return Site(sandbox, directory / "site", sections=TYPE.format(second=second), **settings)
+
+
+def test_a_type_with_right_settings_is_lent_counted_and_given_back(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    site = a_site(sandbox, tmp_path)
+    sandbox.add_pods(2, "dev", queue=QUEUE, cpu="32", memory="120Gi", run_seconds=300)
+    site.run_until_rest()
+    (entry,) = site.registry.nodes.values()
+    assert entry.phase is Phase.SERVING
+    assert entry.counted == {"vcore": 64000, "memory": 253544 * MI, "pods": 110}
+    assert all(node.startswith("g") for node in site.pods().values())
+    assert not [note for note in site.plan().plan.notes if "kubelet" in note]
+    for _ in range(20):
+        sandbox.tick(60)
+        site.run()
+    assert site.lent() == []
+    assert sandbox.queues_text() == QUEUES
+
+
+def test_settings_that_would_stop_the_kubelet_keep_the_type_from_being_lent(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    site = a_site(sandbox, tmp_path, second="4400Mi")
+    sandbox.add_pods(2, "dev", queue=QUEUE, cpu="32", memory="100Gi")
+    for _ in range(3):
+        result = site.run()
+        sandbox.tick(60)
+    assert result.outcome is not None
+    assert result.outcome.actions == ()
+    assert site.lent() == [] and site.registry.requests == ()
+    assert all(machine["place"] == "batch" for machine in places(sandbox))
+    (queue,) = result.plan.queues
+    assert queue.reason is Reason.KUBELET_SETTINGS
+    assert "[node_type:g] reserved_memory: adds up to 8700Mi, 100Mi more than" in queue.detail
+    assert "= 8600Mi: the kubelet would not start; e.g. 0: 4200Mi there" in queue.detail
+    said = site.command("check").stdout
+    assert "node type g: reserved_memory: adds up to 8700Mi" in said
+
+
+def places(sandbox: Sandbox) -> list[dict[str, str]]:
+    return [
+        {"name": one.name, "place": "batch" if one.claims == 0 else "claimed"}
+        for one in sandbox.batch.machines.values()
+    ]
+
+
+def test_a_type_that_is_not_lent_leaves_the_queue_to_the_next_type(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    site = a_site(sandbox, tmp_path, second="4400Mi", node_type="g, a")
+    sandbox.add_machines(2, "a")
+    sandbox.add_pods(2, "dev", queue=QUEUE, cpu="32", memory="100Gi")
+    site.run_until_rest()
+    assert [entry.node_type for entry in site.registry.nodes.values()] == ["a"]
+
+
+def test_a_kubelet_that_came_up_with_others_is_said_and_its_node_counts_as_it_is(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    site = a_site(sandbox, tmp_path, machine={"memory": "262044Mi"})
+    sandbox.add_pods(2, "dev", queue=QUEUE, cpu="32", memory="100Gi")
+    site.run_until_rest()
+    ((name, entry),) = site.registry.nodes.items()
+    assert entry.phase is Phase.SERVING
+    assert entry.counted["memory"] == 262044 * MI
+    difference = (
+        f"the kubelet of {name} differs from [node_type:g]: it keeps back 100Mi of its memory, "
+        "8500Mi less than the 8600Mi that are named; look at its files and flags"
+    )
+    plan = site.plan().plan
+    (verdict,) = plan.nodes
+    assert difference in verdict.detail
+    assert [note for note in plan.notes if difference in note]
+    assert difference in " ".join(site.command("status", COLUMNS="1000").stdout.split())
+    assert difference in site.command("check").stdout
+
+
+def test_a_node_whose_kubelet_does_not_come_has_failed_with_the_likely_term(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    site = a_site(sandbox, tmp_path, join_timeout_seconds=300)
+    sandbox.behave(direction="k8s", late_seconds=100_000)
+    sandbox.add_pods(2, "dev", queue=QUEUE, cpu="32", memory="100Gi")
+    for _ in range(8):
+        site.run()
+        sandbox.tick(60)
+    (failed,) = [one for one in site.registry.nodes.values() if one.phase is Phase.FAILED]
+    assert "its kubelet may refuse to start: memory_manager_state or cpu_manager_state" in (
+        failed.error
+    )
+
+
+def test_without_settings_nothing_is_said_or_read(sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.set_queues(QUEUES)
+    sandbox.add_machine_type("g", "64", "262044Mi", capacity={"memory": "262144Mi"})
+    sandbox.add_machines(1, "g")
+    sections = "\n[node_type:g]\ncpu = 64\nmemory = 253544Mi\n"
+    site = Site(sandbox, tmp_path / "site", sections=sections, node_type="g")
+    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="32", memory="100Gi")
+    site.run_until_rest()
+    assert site.lent() == ["g001"]
+    assert "kubelet" not in site.command("plan").stdout + site.command("status").stdout
+    assert not site.config.has_kubelets
+
+
+def guaranteed(*memories: str) -> dict[str, object]:
+    """The spec of a pod whose containers ask for so much, all of it guaranteed."""
+    return {
+        "containers": [
+            {
+                "name": f"c{number}",
+                "image": "busybox",
+                "resources": {"limits": {"cpu": "1", "memory": memory}},
+            }
+            for number, memory in enumerate(memories)
+        ]
+    }
+
+
+ONE_NUMA_NODE = 128 * 1024 - 4300  # Mi: what the larger NUMA node has for pods
+
+
+@pytest.mark.parametrize(
+    ("scope", "memories", "helps"),
+    [
+        ("container", (f"{ONE_NUMA_NODE}Mi",), True),
+        ("container", (f"{ONE_NUMA_NODE + 1}Mi",), False),
+        ("container", ("80Gi", "80Gi"), True),
+        ("pod", ("60Gi", "60Gi"), True),
+        ("pod", ("80Gi", "80Gi"), False),
+    ],
+)
+def test_a_pinned_pod_that_fits_on_no_numa_node_brings_no_node(
+    sandbox: Sandbox, tmp_path: Path, scope: str, memories: tuple[str, ...], helps: bool
+) -> None:
+    site = a_site(sandbox, tmp_path)
+    site.path.write_text(site.path.read_text() + f"topology_manager_scope = {scope}\n")
+    sandbox.add_pods(1, "dev", queue=QUEUE, spec=guaranteed(*memories))
+    result = site.run()
+    assert bool(site.registry.requests or site.registry.nodes) == helps
+    if not helps:
+        (queue,) = result.plan.queues
+        assert queue.reason is Reason.NOTHING_HELPS
+        assert "of memory on one NUMA node, where the largest has 126772Mi" in queue.detail
+
+
+def test_a_pod_that_is_not_pinned_goes_by_the_whole_node(sandbox: Sandbox, tmp_path: Path) -> None:
+    site = a_site(sandbox, tmp_path)
+    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="200Gi")
+    site.run()
+    assert site.registry.requests or site.registry.nodes
+
+
+TOPOLOGY = {
+    "apiVersion": "topology.node.k8s.io/v1alpha2",
+    "kind": "NodeResourceTopology",
+    "metadata": {"name": "g001"},
+    "zones": [
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [
+                {"name": "cpu", "capacity": "32", "allocatable": "32", "available": "20"},
+                {"name": "memory", "capacity": "128Gi", "allocatable": "124Gi", "available": free},
+            ],
+        }
+        for number, free in enumerate(("40Gi", "50Gi"))
+    ],
+}
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_is_free_on_a_numa_node_is_asked_where_the_site_says_so(
+    sandbox: Sandbox, tmp_path: Path, asks: bool
+) -> None:
+    """A lent node has some 157 GiB free, 50 at most on one NUMA node: a pod of 60 needs another."""
+    site = a_site(sandbox, tmp_path, read_node_topology=asks)
+    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="90Gi")
+    site.run_until_rest()
+    assert site.lent() == ["g001"]
+    sandbox.create(TOPOLOGY)
+    site.run()
+    assert not sandbox.requests.lists("noderesourcetopologies"), "and no pinned pod waits"
+    sandbox.add_pods(1, "dev", queue=QUEUE, spec=guaranteed("60Gi"), name="pinned")
+    plan = site.plan().plan
+    assert len(sandbox.requests.lists("noderesourcetopologies")) == asks
+    starts = [action for action in plan.actions if isinstance(action, StartConversion)]
+    assert len(starts) == asks, [queue.sentence for queue in plan.queues]
+
+
+def test_where_the_exporter_can_not_be_asked_that_is_said_and_all_of_a_node_counts(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    site = a_site(sandbox, tmp_path, read_node_topology=True)
+    sandbox.fault("status", path="noderesourcetopologies", code=404)
+    sandbox.add_pods(1, "dev", queue=QUEUE, spec=guaranteed("60Gi"))
+    plan = site.plan().plan
+    assert [error for error in plan.errors if "NodeResourceTopology" in error]
+    assert [action for action in plan.actions if isinstance(action, StartConversion)]
+
+
+@pytest.fixture
+def sandbox(sandbox: Sandbox) -> Sandbox:
+    import time
+
+    sandbox.clock.set(time.time())  # the real command shares the clock
+    return sandbox
