@@ -1,8 +1,9 @@
 """A `node-convert` of a site, by the contract: it makes and deletes Node objects as kubelets do.
 
 `DIRECTORY/machines/NAME` says where each machine is, `batch` or `kubernetes`; `DIRECTORY/calls` has
-a line for each call. `DIRECTORY/seconds` is how long one conversion takes. It does not ask whether
-pods run on a node that it takes away, as many a site's script does not: dnm must have.
+a line for each call. `DIRECTORY/seconds` is how long one conversion takes, `DIRECTORY/memory` what
+memory a machine has, of which its kubelet keeps some back. It does not ask whether pods run on a
+node that it takes away, as many a site's script does not: dnm must have.
 """
 
 from __future__ import annotations
@@ -122,12 +123,17 @@ def lend(machines: Machines, api: Api, options: argparse.Namespace, pause: float
         print(f"{name}: converting", file=sys.stderr, flush=True)
         time.sleep(pause)
         machines.move(name, "kubernetes")
-        join(api, name, options.namespace)
+        join(api, name, options.namespace, memory(machines.directory.parent))
         print(name, flush=True)
     return 0 if len(free) == options.num_nodes else 1
 
 
-def join(api: Api, name: str, namespace: str) -> None:
+def memory(place: Path) -> str:
+    path = place / "memory"
+    return path.read_text() if path.exists() else AMOUNTS["memory"]
+
+
+def join(api: Api, name: str, namespace: str, memory: str) -> None:
     """What a kubelet does that registers; kwok's heartbeat makes the Node Ready."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", namespace: "true"}
     try:
@@ -135,7 +141,7 @@ def join(api: Api, name: str, namespace: str) -> None:
             "/api/v1/nodes",
             {
                 "metadata": {"name": name, "labels": {k: v for k, v in labels.items() if k}},
-                "status": {"allocatable": AMOUNTS, "capacity": AMOUNTS},
+                "status": {"allocatable": AMOUNTS, "capacity": {**AMOUNTS, "memory": memory}},
             },
         )
     except ApiError as error:

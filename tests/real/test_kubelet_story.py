@@ -1,0 +1,86 @@
+"""A node type whose kubelets have settings, lent on the real API server: right ones, ones that no
+kubelet would start with, and Nodes that come up with others. Machines join as Node objects, whose
+capacity and allocatable are what a kubelet with these settings reports (tests/real/test_kubelet.py
+has the kubelet's own word for the numbers)."""
+
+from __future__ import annotations
+
+from tests.real.conftest import MakeSite
+from tests.real.rig import QUEUES, Rig
+from tests.real.site import pod
+
+DEV = "root.research.services.dev"
+# Two NUMA nodes of 135372Mi: less 8600Mi they are the 256Gi of the rig's machines.
+SECTION = """
+[node_type:a]
+cpu = 128
+memory = 262144Mi
+memory_manager_policy = Static
+topology_manager_policy = single-numa-node
+kube_reserved_memory = 8500Mi
+system_reserved_memory = 0
+eviction_hard_memory_available = 100Mi
+reserved_memory = 0: 4300Mi, 1: {second}
+numa_memory = 0: 135372Mi, 1: 135372Mi
+"""
+
+
+def people(rig: Rig, count: int) -> None:
+    for number in range(count):
+        rig.create("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
+
+
+def test_a_type_with_right_settings_is_lent_and_counted_by_its_allocatable(
+    rig: Rig, make_site: MakeSite
+) -> None:
+    site = make_site(sections=SECTION.format(second="4300Mi"))
+    (site.directory / "memory").write_text("270744Mi")  # 262144Mi and 8600Mi
+    people(rig, 45)
+    site.run_until(lambda: rig.running("dev") == 45, "every pod runs")
+    lent = len(site.lent)
+    assert lent
+    assert rig.queue(DEV)["maxResource"]["memory"] == (400 + lent * 256) * 2**30
+    assert "kubelet" not in site.dnm("plan").stdout
+    assert "pods get about 262144Mi memory" in site.dnm("check", code=None).stdout
+    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    site.run_until(site.has_given_back, "every node is back")
+    assert rig.queues_text() == QUEUES
+
+
+def test_settings_that_would_stop_the_kubelet_take_no_node(rig: Rig, make_site: MakeSite) -> None:
+    site = make_site(sections=SECTION.format(second="4301Mi"))
+    people(rig, 45)
+    for _ in range(4):
+        site.dnm("run")
+    assert not site.lent
+    assert not [call for call in site.calls if "--set" in call]
+    queue = site.queue(DEV)
+    assert queue["code"] == "KUBELET_SETTINGS"
+    assert "adds up to 8601Mi, 1Mi more than" in queue["reason"]
+    assert site.dnm("node-types", "check", code=1).stdout.endswith("1 wrong\n")
+
+
+def test_a_node_that_comes_up_with_others_is_said(rig: Rig, make_site: MakeSite) -> None:
+    site = make_site(sections=SECTION.format(second="4300Mi"))
+    (site.directory / "memory").write_text("262244Mi")
+    people(rig, 45)
+    site.run_until(lambda: rig.running("dev") == 45, "every pod runs")
+    difference = "it keeps back 100Mi of its memory, 8500Mi less than the 8600Mi that are named"
+    for command in ("plan", "status", "check"):
+        assert difference in " ".join(site.dnm(command, code=None).stdout.split()), command
+
+
+def test_a_pinned_pod_that_fits_on_no_numa_node_takes_no_node(
+    rig: Rig, make_site: MakeSite
+) -> None:
+    """The API server itself says which pods are Guaranteed."""
+    site = make_site(sections=SECTION.format(second="4300Mi"))
+    # Only lent nodes carry the label.
+    body = pod("pinned", DEV, "4", "131073Mi", nodeSelector={"dev": "true"})
+    resources = body["spec"]["containers"][0]["resources"]
+    resources["limits"] = dict(resources["requests"])
+    rig.create("/api/v1/namespaces/dev/pods", body)
+    for _ in range(3):
+        site.dnm("run")
+    assert not [call for call in site.calls if "--set" in call]
+    assert "of memory on one NUMA node, where the largest has 131072Mi" in site.queue(DEV)["reason"]
