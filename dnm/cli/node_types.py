@@ -15,6 +15,7 @@ from dnm.cli.output import amounts, print_json, print_table
 from dnm.config.load import load_node_types
 from dnm.config.values import suggest
 from dnm.kubelet.check import check_node_type
+from dnm.kubelet.compare import config_differences
 from dnm.kubelet.render import Format, cautions, render
 from dnm.kubelet.reservation import computed_allocatable
 from dnm.model.config import NodeType
@@ -22,7 +23,12 @@ from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.quantity import format_amount
 
+_LONGEST_ANSWER = 1024 * 1024  # bytes; a configuration has some thousand
 _FACTS = ("numa_memory", "hugepages_2mi", "hugepages_1gi", "kubelet_minor")
+
+
+class _Configz(msgspec.Struct):
+    kubeletconfig: dict[str, Any]
 
 
 def node_types_document(
@@ -137,6 +143,30 @@ def render_node_type(path: Path | None, environ: Mapping[str, str], name: str, f
     if errors:
         print(f"dnm: {errors} wrong: `dnm node-types check {name}` says what", file=sys.stderr)
     return ExitCode.FAILED if errors else ExitCode.OK
+
+
+def compare_node_type(path: Path | None, environ: Mapping[str, str], name: str) -> int:
+    """Reads what a kubelet's /configz answers from stdin and prints what contradicts the type;
+    returns 1 if anything does. Raises ConfigError for what is no such answer."""
+    file, types, problems = load_node_types(path, environ)
+    if problems:
+        raise ConfigError("\n  ".join((f"{file}: `dnm node-types check` says it all", *problems)))
+    node_type = _named(types, name)
+    text = sys.stdin.buffer.read(_LONGEST_ANSWER + 1)
+    try:
+        if len(text) > _LONGEST_ANSWER:
+            raise ValueError("it is longer than a kubelet's configuration")
+        effective = msgspec.json.decode(text, type=_Configz).kubeletconfig
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"what came on stdin is not the answer of a kubelet's /configz ({error}): ask e.g. "
+            "'curl --cacert CA -H \"Authorization: Bearer TOKEN\" https://NODE:10250/configz'"
+        ) from error
+    check = f"node type {name}"
+    found = [wrong(check, one) for one in config_differences(node_type, effective)]
+    named = len(_settings(node_type.kubelet))
+    print_findings(found or [fine(check, f"the kubelet has all {named} settings in force")])
+    return ExitCode.FAILED if found else ExitCode.OK
 
 
 def _named(types: Mapping[str, NodeType], name: str) -> NodeType:

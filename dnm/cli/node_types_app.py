@@ -45,6 +45,21 @@ def check(
     raise typer.Exit(check_node_types(config_path, os.environ, types or [], as_json))
 
 
+@node_types_app.command("compare")
+def compare(
+    node_type: Annotated[str, typer.Argument(help="The node type.")],
+    config_path: ConfigOption = None,
+) -> None:
+    """Hold a running kubelet's own word against the type: what /configz answers, on stdin.
+
+    0 if every value that is named is in force, 1 and each that is not. Ask the kubelet with the
+    right to get nodes/configz, never nodes/proxy, which lets its holder run commands in every pod.
+    """
+    from dnm.cli.node_types import compare_node_type
+
+    raise typer.Exit(compare_node_type(config_path, os.environ, node_type))
+
+
 @node_types_app.command("render")
 def render(
     node_type: Annotated[str, typer.Argument(help="The node type.")],

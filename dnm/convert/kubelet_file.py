@@ -47,8 +47,7 @@ def kubelet_facts(settings: Settings, journal: Journal, hook: str) -> Mapping[st
         return {}
     path = settings.state_dir / _FOLDER / f"{journal.node}.yaml"
     try:
-        with fault_point("hook.kubelet_file"):
-            _replace(path, text)
+        _replace(path, text)
     except OSError as error:
         raise ConverterError(
             f"the kubelet's file {path} can't be written ({error.strerror or error}): free space "
@@ -59,13 +58,12 @@ def kubelet_facts(settings: Settings, journal: Journal, hook: str) -> Mapping[st
 
 def _replace(path: Path, text: str) -> None:
     """The file is whole at every moment."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
     temporary = path.with_suffix(".new")
-    descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with fault_point("hook.kubelet_file"):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)

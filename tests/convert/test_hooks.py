@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from dnm.convert.hooks import HookCall, HookFailed, find_hook, hook_environment, outlive
-from dnm.convert.settings import Settings
+from dnm.convert.journal import Direction, Journal
+from dnm.convert.kubelet_file import check_kubelets, kubelet_facts
+from dnm.convert.settings import Settings, load_settings
 from dnm.converter.processes import process_of
 from dnm.model.errors import ConverterError
 from dnm.model.registry import ConverterProcess
@@ -151,3 +153,64 @@ def test_which_hooks_are_run(tmp_path: Path) -> None:
     (tmp_path / "reset").mkdir()
     with pytest.raises(ConverterError, match="not executable"):
         find_hook(settings, "reset")
+
+
+# --- the kubelet's file ----------------------------------------------------------------------
+
+KUBELETS = """\
+[settings]
+state_dir = {directory}/state
+[node_type:g]
+kube_reserved_memory = 1Gi
+[node_type:a]
+[node_type:w]
+memory_manager_policy = Static
+"""
+
+
+def kubelet_settings_of(directory: Path) -> Settings:
+    path = directory / "dnm.ini"
+    path.write_text(KUBELETS.format(directory=directory))
+    path.chmod(0o644)
+    (directory / "state" / "node-convert").mkdir(parents=True, mode=0o700)
+    return load_settings({}, {}, path)
+
+
+def journal_of(node: str, direction: Direction = Direction.K8S) -> Journal:
+    return Journal(
+        node=node, operation="1", direction=direction, instance="prod", node_type=node[0],
+        namespace="dev", begun=datetime(2026, 3, 2, tzinfo=UTC),
+    )  # fmt: skip
+
+
+def test_prepare_and_join_get_the_kubelets_file_and_no_other_hook_does(tmp_path: Path) -> None:
+    settings = kubelet_settings_of(tmp_path)
+    for hook in ("prepare", "join"):
+        facts = kubelet_facts(settings, journal_of("g001"), hook)
+        path = Path(facts["DNM_KUBELET_CONFIG"])
+        assert path.read_text() == (
+            'apiVersion: "kubelet.config.k8s.io/v1beta1"\nkind: "KubeletConfiguration"\n'
+            'kubeReserved:\n  memory: "1Gi"\n'
+        )
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.is_relative_to(tmp_path / "state" / "node-convert")
+    assert not list(path.parent.glob("*.new"))
+    for hook in ("reach", "ready"):
+        assert kubelet_facts(settings, journal_of("g001"), hook) == {}
+    assert kubelet_facts(settings, journal_of("g001", Direction.BATCH), "prepare") == {}
+    assert kubelet_facts(settings, journal_of("a001"), "join") == {}
+
+
+def test_a_type_whose_kubelets_would_not_start_is_not_converted(tmp_path: Path) -> None:
+    settings = kubelet_settings_of(tmp_path)
+    check_kubelets(settings, "g")
+    check_kubelets(settings, "a")
+    with pytest.raises(ConverterError, match="nothing of this type is converted until"):
+        check_kubelets(settings, "w")
+
+
+def test_a_file_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+    settings = kubelet_settings_of(tmp_path)
+    (tmp_path / "state" / "node-convert" / "kubelet").write_text("in the way")
+    with pytest.raises(ConverterError, match=r"the kubelet's file .* can't be written"):
+        kubelet_facts(settings, journal_of("g001"), "join")

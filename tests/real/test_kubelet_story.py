@@ -41,7 +41,7 @@ def test_a_type_with_right_settings_is_lent_and_counted_by_its_allocatable(
     assert lent
     assert rig.queue(DEV)["maxResource"]["memory"] == (400 + lent * 256) * 2**30
     assert "kubelet" not in site.dnm("plan").stdout
-    assert "pods get about 262144Mi memory" in site.dnm("check", code=None).stdout
+    assert "pods get about 256Gi memory" in site.dnm("check", code=None).stdout
     rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
     site.run_until(site.has_given_back, "every node is back")
     assert rig.queues_text() == QUEUES
@@ -83,4 +83,4 @@ def test_a_pinned_pod_that_fits_on_no_numa_node_takes_no_node(
     for _ in range(3):
         site.dnm("run")
     assert not [call for call in site.calls if "--set" in call]
-    assert "of memory on one NUMA node, where the largest has 131072Mi" in site.queue(DEV)["reason"]
+    assert "of memory on one NUMA node, where the largest has 128Gi" in site.queue(DEV)["reason"]

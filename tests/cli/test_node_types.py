@@ -1,0 +1,113 @@
+"""`dnm node-types` as a person and a pipeline use it: wrong keys, narrow terminals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GOOD = """\
+[settings]
+[node_type:a]
+[node_type:g]
+cpu = 64
+memory = 200Gi
+memory_manager_policy = Static
+topology_manager_policy = single-numa-node
+kube_reserved_memory = 8500Mi
+system_reserved_memory = 0
+eviction_hard_memory_available = 100Mi
+reserved_memory = 0: 4300Mi, 1: 4300Mi
+numa_memory = 0: 128Gi, 1: 128Gi
+"""
+CONFIGZ = {
+    "memoryManagerPolicy": "Static",
+    "topologyManagerPolicy": "single-numa-node",
+    "kubeReserved": {"memory": "8912896000"},
+    "systemReserved": {"memory": "0"},
+    "evictionHard": {"memory.available": "100Mi", "nodefs.available": "10%"},
+    "reservedMemory": [
+        {"numaNode": 1, "limits": {"memory": "4300Mi"}},
+        {"numaNode": 0, "limits": {"memory": "4508876800"}},
+    ],
+}
+
+
+def said(
+    directory: Path, ini: str, *arguments: str, given: str = "", columns: int = 80
+) -> tuple[int, str, str]:
+    path = directory / "dnm.ini"
+    path.write_text(ini)
+    path.chmod(0o644)
+    done = subprocess.run(
+        [sys.executable, "-m", "dnm.cli", "node-types", *arguments, "-c", str(path)],
+        capture_output=True, text=True, check=False, input=given,
+        env={"PYTHONIOENCODING": "utf-8", "COLUMNS": str(columns)},
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_right_settings_pass_without_queue_map_or_cluster(tmp_path: Path) -> None:
+    code, out, err = said(tmp_path, GOOD, "check")
+    assert (code, err) == (0, "")
+    assert "node type a: no kubelet settings" in out
+    assert "node type g: 6 kubelet settings; pods get about 253544Mi memory" in out
+
+
+def test_every_problem_comes_at_once_with_exit_code_1(tmp_path: Path) -> None:
+    ini = (
+        GOOD.replace("Static", "static").replace("1: 4300Mi", "1: 4.3Gi") + "reserved_memori = 1\n"
+    )
+    code, out, _ = said(tmp_path, ini, "check")
+    assert code == 1
+    assert "memory_manager_policy = static: is not known to the kubelet, did you mean" in out
+    assert "reserved_memori = 1: unknown key, did you mean 'reserved_memory'?" in out
+    code, out, _ = said(tmp_path, GOOD.replace("1: 4300Mi", "1: 4.5Gi"), "check", "g")
+    assert code == 1 and "2 wrong" in out
+    document = json.loads(said(tmp_path, GOOD, "check", "-o", "json")[1])
+    assert document["ok"] is True
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_the_list_fits_the_terminal(tmp_path: Path, columns: int) -> None:
+    code, out, _ = said(tmp_path, GOOD, "list", columns=columns)
+    assert code == 0
+    assert all(len(line) <= columns for line in out.splitlines())
+    assert "253544Mi" in out
+
+
+def test_a_type_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    for verb in ("check", "render", "compare"):
+        code, _, err = said(tmp_path, GOOD, verb, "gg")
+        assert code == 2
+        assert "there is no node type gg" in err
+
+
+def test_nothing_named_renders_nothing_and_the_same_twice_is_the_same(tmp_path: Path) -> None:
+    assert said(tmp_path, GOOD, "render", "a") == (0, "", "")
+    first = said(tmp_path, GOOD, "render", "g")
+    assert first == said(tmp_path, GOOD, "render", "g")
+    assert "numa" not in first[1].replace("numaNode", "").replace("single-numa-node", "")
+
+
+def test_a_kubelets_own_word_is_compared_by_name(tmp_path: Path) -> None:
+    answer = json.dumps({"kubeletconfig": CONFIGZ})
+    code, out, _ = said(tmp_path, GOOD, "compare", "g", given=answer)
+    assert (code, out) == (0, "✓ node type g: the kubelet has all 6 settings in force\n1 fine\n")
+    other = {**CONFIGZ, "memoryManagerPolicy": "None", "kubeReserved": None, "reservedMemory": 7}
+    code, out, _ = said(tmp_path, GOOD, "compare", "g", given=json.dumps({"kubeletconfig": other}))
+    assert code == 1
+    assert "memoryManagerPolicy is None instead of Static" in out
+    assert "kubeReserved[memory] is not set instead of 8500Mi" in out
+    assert "reservedMemory is 7 instead of" in out
+
+
+@pytest.mark.parametrize("given", ["", "{}", "<html>", '{"kubeletconfig": []}', "[" * 5000])
+def test_what_is_no_answer_of_a_kubelet_is_told_in_a_sentence(tmp_path: Path, given: str) -> None:
+    code, _, err = said(tmp_path, GOOD, "compare", "g", given=given)
+    assert code == 2
+    assert "is not the answer of a kubelet's /configz" in err
