@@ -86,7 +86,9 @@ HOUSE: dict[str, Rule] = {
         history_file=frozenset({"os", "pathlib"}),
         textfile=frozenset({"os", "pathlib"}),
     ),
-    "run": _rule("model config kube kubelet converter queues demand sizing plan record", SCREEN | TEXT),
+    "run": _rule(
+        "model config kube kubelet converter queues demand sizing plan record", SCREEN | TEXT
+    ),
     "cli": _rule(
         "model config kube kubelet converter queues demand sizing plan record run convert.settings "
         "demo.workshop demo.slurm_workshop sandbox.commands",
