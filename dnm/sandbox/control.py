@@ -12,6 +12,7 @@ import msgspec
 
 from dnm.sandbox import manifests
 from dnm.sandbox.conversion import Behaviour
+from dnm.sandbox.converter_text import read_call, write_result
 from dnm.sandbox.deletion import FINISHED
 from dnm.sandbox.embedded import EmbeddedCluster
 from dnm.sandbox.faults import Fault
@@ -58,16 +59,14 @@ class Control:
         sandbox = self.sandbox
         if request.method == "GET":
             return json_answer(self._read(route))
-        asked = request.json()
         if route == "node-convert/begin":
             with sandbox.lock:
-                begun = sandbox.conversion.begin(
-                    asked["arguments"], asked["environment"], asked.get("process", 0)
-                )
+                begun = sandbox.conversion.begin(*read_call(request.body))
                 sandbox.store.changed.notify_all()
-            return json_answer(begun)
+            return write_result(begun)
         if route == "node-convert/finish":
-            return json_answer(sandbox.finish_conversion(asked["operation"]))
+            return write_result(sandbox.finish_conversion(int(request.body)))
+        asked = request.json()
         if route == "faults":
             if request.method == "DELETE":
                 sandbox.faults.clear()

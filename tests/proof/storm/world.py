@@ -280,7 +280,7 @@ class World:
             self.trigger[1]()
 
     def _look_for_twins(self, request: Request) -> None:
-        arguments = json.loads(request.body)["arguments"]
+        arguments = request.body.decode(errors="replace").split("\0")
         if "batch" not in arguments:
             return
         node = arguments[arguments.index("--node-name") + 1]
