@@ -18,7 +18,7 @@ from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod, PodList, Po
 from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
 from dnm.model.plan import Snapshot
 from dnm.model.queue_edit import QueueWants
-from dnm.model.registry import LentNode, Phase, QueueStatus, Registry
+from dnm.model.registry import LentNode, Phase, Registry
 from dnm.plan.planner import make_plan
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document, with_document
@@ -159,18 +159,10 @@ def _queue_map(names: list[str], nodes: int) -> ConfigMap:
 def _grown(queue_map: ConfigMap, registry: Registry) -> ConfigMap:
     """The document and its ledger with the lent nodes in it."""
     source = resolve_document(queue_map, None)
-    queues = parse_tree(source.text).queues
     nodes: dict[str, dict[str, dict[str, int]]] = {}
     for name, entry in registry.nodes.items():
         nodes.setdefault(entry.queue, {})[name] = entry.counted
-    remembered = {
-        path: QueueStatus(
-            limit=dict(one.max), baseline=dict(one.max), lent={}, used={}, pending={},
-            pending_pods=0, verdict="", reason="",
-        )
-        for path, one in queues.items()
-    }  # fmt: skip
-    wants = QueueWants(instance_id="prod", nodes=nodes, remembered=remembered)
+    wants = QueueWants(instance_id="prod", nodes=nodes, remembered="")
     edit = edit_source(source, wants)
     assert not edit.refusal, edit.refusal
     return with_document(source, edit.text, edit.ledger)

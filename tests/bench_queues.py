@@ -13,7 +13,7 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.queues.edit import edit_source
 from dnm.queues.tree import parse_tree
-from tests.queue_kit import NODE, large_document, remember, source
+from tests.queue_kit import NODE, large_document, source
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     for number in range(1000):
         size = {**NODE, "memory": 256 * 10**9 + number}
         nodes.setdefault(leaves[number * 37 % len(leaves)], {})[f"node{number:04}"] = size
-    wants = QueueWants(instance_id="prod", nodes=nodes, remembered=remember(text))
+    wants = QueueWants(instance_id="prod", nodes=nodes, remembered="")
     nothing = QueueWants(instance_id="prod")
     lent = edit_source(source(text), wants)
     print(f"{len(text):,} bytes, {len(lent.changes):,} limits change, ledger {len(lent.ledger):,}")

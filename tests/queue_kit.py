@@ -9,7 +9,6 @@ from pathlib import Path
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.model.registry import QueueStatus
 from dnm.model.value import Resources
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit import edit_source
@@ -79,26 +78,6 @@ def nodes_of(queue: str, *names: str, size: Resources = NODE) -> dict[str, dict[
     return {queue: dict.fromkeys(names, size)}
 
 
-def remember(
-    text: str, lent: Mapping[str, Resources] | None = None, baseline_text: str = ""
-) -> dict[str, QueueStatus]:
-    """What a run that saw this text noted of every queue; the baseline is that of another text."""
-    before = parse_tree(baseline_text or text).queues
-    return {
-        path: QueueStatus(
-            limit=dict(queue.max),
-            baseline=dict(before[path].max),
-            lent=dict((lent or {}).get(path, {})),
-            used={},
-            pending={},
-            pending_pods=0,
-            verdict="",
-            reason="",
-        )
-        for path, queue in parse_tree(text).queues.items()
-    }
-
-
 def edit(
     text: str,
     ledger: str,
@@ -106,9 +85,9 @@ def edit(
     instance: str = "prod",
     **more: object,
 ) -> QueueEdit:
-    """One edit by an instance whose last run saw this very text without lent nodes."""
+    """One edit by an instance whose last run saw nothing lent."""
     try:
-        values: dict[str, object] = {"remembered": remember(text)} | more
+        values: dict[str, object] = {"remembered": ""} | more
         wants = QueueWants(instance_id=instance, nodes=nodes, **values)  # type: ignore[arg-type]
         return edit_source(source(text, ledger), wants)
     except QueueError as error:  # YuniKorn could not read it

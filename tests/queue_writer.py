@@ -13,12 +13,10 @@ from pathlib import Path
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.queue_edit import QueueWants
-from dnm.model.registry import QueueStatus
 from dnm.model.value import Resources
 from dnm.queues.edit import edit_source
 from dnm.queues.writer import QueueOutcome, apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient
-from tests.queue_kit import TREE, remember
 
 PLACE = ("yunikorn", "yunikorn-configs")
 
@@ -29,13 +27,12 @@ def write(
     instance: str,
     nodes: Mapping[str, Mapping[str, Resources]],
     uptake: timedelta = timedelta(seconds=10),
-    remembered: Mapping[str, QueueStatus] | None = None,
+    remembered: str = "",
 ) -> QueueOutcome:
     """With the real Kubernetes client."""
     config = Config(path=Path("x"), namespaces={}, node_types={}, kubeconfig_path=kubeconfig)
     kube = KubeClient.connect(config)
-    seen = remember(TREE) if remembered is None else remembered
-    wants = QueueWants(instance_id=instance, nodes=nodes, remembered=seen)
+    wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remembered)
     try:
         return apply_queue_edit(
             kube,

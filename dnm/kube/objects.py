@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from dnm.kube.constraints import read_volume_affinity
-from dnm.model.cluster import Claim, ConfigMap, Deployment, NodeSelectorTerm
+from dnm.model.cluster import Claim, ConfigMap, Deployment, FieldOwner, NodeSelectorTerm
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -23,9 +23,19 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
+class _FieldsOwner(msgspec.Struct, frozen=True, rename="camel"):
+    manager: str = ""
+    operation: str = ""
+    fields_v1: Any = msgspec.field(name="fieldsV1", default=None)
+
+
+class _OwnedMetadata(_Metadata, frozen=True, rename="camel"):
+    managed_fields: list[_FieldsOwner] | None = None
+
+
 class _ConfigMap(msgspec.Struct, frozen=True, rename="camel"):
     kind: Literal["ConfigMap"]
-    metadata: _Metadata
+    metadata: _OwnedMetadata
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
     immutable: bool | None = None
@@ -125,7 +135,24 @@ def read_config_map(body: memoryview | bytes, namespace: str, name: str) -> Conf
         binary_data=found.binary_data or {},
         annotations=found.metadata.annotations or {},
         immutable=bool(found.immutable),
+        owners=tuple(
+            FieldOwner(
+                manager=one.manager,
+                operation=one.operation,
+                keys=_owned(one.fields_v1, "f:data") | _owned(one.fields_v1, "f:binaryData"),
+                annotations=_owned(one.fields_v1, "f:metadata", "f:annotations"),
+            )
+            for one in found.metadata.managed_fields or ()
+        ),
     )
+
+
+def _owned(fields: Any, *path: str) -> frozenset[str]:
+    """The names below a path of fieldsV1; none where it has another form."""
+    for step in path:
+        fields = fields.get(step) if isinstance(fields, dict) else None
+    names = fields if isinstance(fields, dict) else {}
+    return frozenset(name.removeprefix("f:") for name in names if name.startswith("f:"))
 
 
 def write_config_map(original: bytes, config_map: ConfigMap) -> bytes:

@@ -160,6 +160,16 @@ class PodList(Value):
     unreadable: Mapping[str, str] = {}  # namespace -> why
 
 
+class FieldOwner(Value):
+    """One entry of managedFields: who last set these keys of data and annotations, and how (`Apply`
+    or `Update`)."""
+
+    manager: str
+    operation: str
+    keys: frozenset[str] = frozenset()
+    annotations: frozenset[str] = frozenset()
+
+
 class ConfigMap(Value):
     namespace: str
     name: str
@@ -168,6 +178,7 @@ class ConfigMap(Value):
     binary_data: Mapping[str, str] = {}  # base64 text, as the API has it
     annotations: Mapping[str, str] = {}
     immutable: bool = False
+    owners: tuple[FieldOwner, ...] = ()
 
 
 class Deployment(Value):
@@ -189,7 +200,7 @@ class QueueLimits(Value):
     is_leaf: bool
     max: Resources = {}
     guaranteed: Resources = {}
-    fixed: frozenset[str] = frozenset()  # of max: set below what is lent, so no node moves it
+    fixed: frozenset[str] = frozenset()  # of max: as a person has set it, no node moves it
 
 
 class BatchClaim(Value):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dnm.model.cluster import QueueLimits
-from dnm.model.registry import QueueStatus
 from dnm.model.value import Resources, Value
 
 
@@ -15,14 +14,14 @@ class QueueWants(Value):
 
     `nodes`: queue -> node -> recorded size, of exactly the nodes that serve it now. `floors`: queue
     -> what its max must not shrink below (allocated now, the largest gang application), for queues
-    above it too. `remembered`: the queues as the last run of this instance saw them; only asked
-    when its part of the ledger is lost.
+    above it too. `remembered`: the ledger as the last run of this instance left it (None: no run
+    has noted it); only asked when its part of the ledger is lost or an older one.
     """
 
     instance_id: str
     nodes: Mapping[str, Mapping[str, Resources]] = {}
     floors: Mapping[str, Resources] = {}
-    remembered: Mapping[str, QueueStatus] = {}
+    remembered: str | None = None
     adjust_guaranteed: bool = True
     allowed_prefixes: tuple[str, ...] = ()  # lower case; empty: every queue
 
@@ -61,8 +60,10 @@ class QueueEdit(Value):
 
     `planned_on`: the state it was made from (None: none that could be written), which it may be
     written over. `is_changed`: something has to be written. `refusal`: nothing may be, and what a
-    person can do about it. `held`: queue -> why its limit is not where it would be. `notes`: what
-    others did to the document. `limits`: of every queue, as they are then.
+    person can do about it. `held`: queue -> why its limit is not where it would be. `blocked`: of
+    these, queue -> what a person has to mend, for nodes to be counted or a limit to be changed.
+    `uncounted`: queue -> why new nodes of it are not counted. `notes`: what others did to the
+    document. `limits`: of every queue, as they are then.
     """
 
     text: str
@@ -72,6 +73,8 @@ class QueueEdit(Value):
     changes: tuple[LimitChange, ...] = ()
     notes: tuple[str, ...] = ()
     held: Mapping[str, str] = {}
+    blocked: Mapping[str, str] = {}
+    uncounted: Mapping[str, str] = {}
     refusal: str = ""
     numbers: Mapping[str, QueueNumbers] = {}
     limits: Mapping[str, QueueLimits] = {}

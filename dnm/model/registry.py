@@ -149,6 +149,7 @@ class RunRecord(Value):
     errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     queues: dict[str, QueueStatus] = {}
+    ledger: str | None = None  # as the run wrote it, in case the annotation is lost; None: unknown
     nodes: dict[str, str] = {}  # lent node -> sentence
     pods_seen: int = 0  # unfinished ones, rounded down to a power of ten; below 1,000: 0
     pods_doubted_since: datetime | None = None  # an empty list after `pods_seen`

@@ -22,6 +22,7 @@ from dnm.plan.resumption import (
 )
 from dnm.plan.returns import Returned
 from dnm.plan.supply import node_supply
+from dnm.queues.edit import why_no_growth
 from dnm.sizing.budget import NodePool
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
 from dnm.sizing.sizing import size_queues
@@ -31,14 +32,16 @@ _CLAIMED_FIRST = "nodes that are claimed and not lent count; `dnm plan` names th
 
 class Converted(Value):
     """`verdicts` by monitored queue. `requests`: the new ones, which `registry` holds already.
-    `sizing` None: nothing is known of any queue. `nodes`: what is said of those whose conversion
-    was interrupted."""
+    `questions`: why queues get no node that a person has to mend the document for. `sizing` None:
+    nothing is known of any queue. `nodes`: what is said of those whose conversion was
+    interrupted."""
 
     returned: Returned
     registry: Registry
     verdicts: Mapping[str, QueueVerdict]
     requests: tuple[ConversionRequest, ...] = ()
     errors: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
     sizing: Sizing | None = None
     nodes: Mapping[str, NodeVerdict] = {}
 
@@ -121,6 +124,10 @@ def _start_all(start: Converted, sizing: Sizing) -> Converted:
         so_far, obstacle = _judge_queue(so_far, sizing.queues[pool.queue])
         is_wanted = obstacle is None or obstacle.reason is not Reason.BREAKER
         obstacle = obstacle or _wait_for(pool.queue, brakes[pool.node_type])
+        if obstacle is None and (why := _why_not_counted(so_far, pool, count)):
+            obstacle = _wait(pool.queue, Reason.QUEUE_UNREADABLE, why)
+            questions = (*so_far.questions, f"{pool.queue} gets no node: {why}")
+            so_far = msgspec.structs.replace(so_far, questions=questions)
         before = so_far
         so_far = _wait_or_request(so_far, pool, count, obstacle)
         asked = sum(one.count for one in so_far.requests[len(before.requests) :])
@@ -185,6 +192,21 @@ def _judge_queue(before: Converted, sizing: QueueSizing) -> tuple[Converted, Que
         chance = next_chance(known.config, breaker)
         detail += f"; changed demand is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
     return _with_breaker(before, queue, breaker), _wait(queue, Reason.BREAKER, detail)
+
+
+def _why_not_counted(before: Converted, pool: NodePool, count: int) -> str:
+    """Why the size of these nodes, and of those on their way, could not be written into the limits;
+    empty: it could."""
+    known, asked = before.known, before.limits.action
+    if known.document is None or asked is None:
+        return ""
+    types = [pool.node_type] * count + [
+        one.node_type for one in node_supply(known, before.registry).incoming
+        if one.queue == pool.queue
+    ]  # fmt: skip
+    known_types = known.config.node_types
+    sizes = [known_types[name].size for name in types if name in known_types]
+    return why_no_growth(known.document, asked.wants, pool.queue, sizes)
 
 
 def _with_breaker(before: Converted, queue: str, breaker: Breaker) -> Converted:

@@ -23,6 +23,7 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.history import run_name
 from dnm.model.plan import Plan, Snapshot
+from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
@@ -58,19 +59,19 @@ def fold_plan(converted: Converted) -> Plan:
     returned, limits, known = converted.returned, converted.limits, converted.known
     advanced = limits.fenced.standing.advanced
     verdicts = {**returned.verdicts, **converted.nodes}
-    question = limits.edit.refusal if limits.edit else ""
+    questions = [*_questions(limits.edit), *converted.questions]
     errors = (
         *_unread(known.snapshot),
         known.refusal,
         *advanced.errors,
         *converted.errors,
         *find_conflicts(converted),
-        question,
+        *questions,
     )
     status = queue_statuses(converted)
     notes = (*advanced.notes, *(limits.edit.notes if limits.edit else ()))
     return Plan(
-        registry=_remembering(converted.registry, status, notes),
+        registry=_remembering(converted.registry, status, limits.edit, notes),
         actions=tuple(list_actions(converted)),
         nodes=tuple(verdicts[name] for name in sorted(verdicts)),
         queues=tuple(converted.verdicts[queue] for queue in sorted(converted.verdicts)),
@@ -80,9 +81,18 @@ def fold_plan(converted: Converted) -> Plan:
         seen=seen_statuses(known),
         decisions=list_decisions(converted, status),
         diff=limits.diff,
-        needs_person=bool(question),
+        needs_person=bool(questions),
         run=run_name(known.now),
     )
+
+
+def _questions(edit: QueueEdit | None) -> list[str]:
+    """What only a person can mend in the queue document."""
+    if edit is None:
+        return []
+    if edit.refusal:
+        return [edit.refusal]
+    return [f"{queue}: {why}" for queue, why in edit.blocked.items()]
 
 
 def _unread(snapshot: Snapshot) -> list[str]:
@@ -98,12 +108,20 @@ def _unread(snapshot: Snapshot) -> list[str]:
 
 
 def _remembering(
-    registry: Registry, status: dict[str, QueueStatus], notes: tuple[str, ...]
+    registry: Registry,
+    status: dict[str, QueueStatus],
+    edit: QueueEdit | None,
+    notes: tuple[str, ...],
 ) -> Registry:
-    """The record as it is saved before the first action. It remembers the queues from then on, so
-    that a first run that is killed leaves a baseline behind."""
+    """The record as it is saved before the first action. It remembers the queues and the ledger
+    from then on, so that a run that is killed after it has written leaves a trace of that."""
     return msgspec.structs.replace(
         registry,
         held=tuple(name for name in registry.held if name in registry.nodes),
-        last_run=msgspec.structs.replace(registry.last_run, queues=dict(status), notes=notes),
+        last_run=msgspec.structs.replace(
+            registry.last_run,
+            queues=dict(status),
+            notes=notes,
+            ledger=edit.ledger if edit and not edit.refusal else registry.last_run.ledger,
+        ),
     )

@@ -18,18 +18,26 @@ def queue_wants(
     floors: Mapping[str, Resources] | None = None,
 ) -> QueueWants:
     """Returns what this instance asks while `nodes` serve (`serving_sizes`). `remembered` has the
-    queues as the last run saw them, in case the ledger has to be rebuilt; only those that it could
-    judge count."""
+    ledger as the last run left it, in case it is lost."""
     return QueueWants(
         instance_id=config.instance_id,
         nodes=nodes,
         floors=floors or {},
-        remembered={
-            path: status for path, status in remembered.last_run.queues.items() if status.is_judged
-        },
+        remembered=_remembered_ledger(remembered),
         adjust_guaranteed=config.adjust_guaranteed,
         allowed_prefixes=config.allowed_queue_prefixes,
     )
+
+
+def _remembered_ledger(remembered: Registry) -> str | None:
+    """A record of an older dnm has no ledger; where no queue of it had a lent node, that is as good
+    as an empty one."""
+    last = remembered.last_run
+    if last.ledger is None and last.queues:
+        statuses = last.queues.values()
+        is_nothing_lent = all(one.is_judged and not any(one.lent.values()) for one in statuses)
+        return "" if is_nothing_lent else None
+    return last.ledger
 
 
 def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dict[str, int]]]:

@@ -9,7 +9,8 @@ read again as a text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,9 +19,18 @@ from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.queue_path import may_edit
 from dnm.model.value import Resources, Value
-from dnm.queues.baselines import Baseline, compare, current, recover
+from dnm.queues.baselines import Baseline, compare, current, is_closed
+from dnm.queues.blocked import find_stuck, hold_back, only_recorded
+from dnm.queues.config_map_size import check_size
 from dnm.queues.document import QueueDocument, read_document
-from dnm.queues.edit_report import changes_of, held_of, limits_of, notes_of, numbers_of
+from dnm.queues.edit_report import (
+    blocked_of,
+    changes_of,
+    held_of,
+    limits_of,
+    notes_of,
+    numbers_of,
+)
 from dnm.queues.ledger import (
     Ledger,
     LedgerEntry,
@@ -30,25 +40,26 @@ from dnm.queues.ledger import (
     lent_amounts,
     sum_resources,
 )
+from dnm.queues.lost_ledger import ledger_in_force
+from dnm.queues.manifests import is_applied
 from dnm.queues.new_limits import fit_limits
-from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument
+from dnm.queues.source import SourceDocument
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
 from dnm.queues.tree import DocumentTree, LimitPlace, without_collection
 from dnm.queues.validation import validate
 
-ANNOTATIONS_LIMIT = 256 * 1024  # bytes, keys and values of all annotations of an object
-DATA_LIMIT = 1024 * 1024  # bytes, of a ConfigMap's data
+_TO_COME = "a-node-that-is-to-come-"
 
 
 class ForeseenEdit(Value):
     """An edit that is decided and judged, but whose text has not been read again (`text` None: it
-    does not change). The `limits` of `edit` are those that stand there now; `fixed` in them are
-    those that a person set below what is lent."""
+    does not change). The `limits` of `edit` are those that stand there now; `fixed` are those that
+    no node raises, since a person has set them below what is lent, or closed the queue."""
 
     wants: QueueWants
     edit: QueueEdit
     text: EditedText | None = None
-    frozen: frozenset[LimitPlace] = frozenset()
+    fixed: frozenset[LimitPlace] = frozenset()
 
 
 def edit_document(
@@ -81,12 +92,32 @@ def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
         refusal = document.ledger_problem or document.refusal
         if refusal:
             raise QueueError(refusal)
-        known = compare(document.tree, document.ledger)
-        if wants.instance_id not in document.ledger.sections:
-            known = recover(document.tree, known, wants)
-        return foresee(document, document.ledger, known, wants)
+        ledger, note = ledger_in_force(document, wants)
+        known = compare(document.tree, ledger, is_applied(document.source))
+        foreseen = foresee(document, ledger, known, wants)
+        return _with_note(foreseen, note)
     except (QueueError, QuantityError) as error:
         return ForeseenEdit(wants=wants, edit=refused_edit(document, str(error)))
+
+
+def _with_note(foreseen: ForeseenEdit, note: str) -> ForeseenEdit:
+    if not note:
+        return foreseen
+    edit = msgspec.structs.replace(foreseen.edit, notes=(note, *foreseen.edit.notes))
+    told: ForeseenEdit = msgspec.structs.replace(foreseen, edit=edit)
+    return told
+
+
+def why_no_growth(
+    document: QueueDocument, wants: QueueWants, queue: str, sizes: Sequence[Resources]
+) -> str:
+    """Returns why the limits could not contain more nodes of these sizes that serve the queue, with
+    the line and the next step; empty: they could. So it is known before a node is converted."""
+    nodes = dict(wants.nodes.get(queue, {}))
+    nodes |= {f"{_TO_COME}{number}": size for number, size in enumerate(sizes)}
+    more = msgspec.structs.replace(wants, nodes={**wants.nodes, queue: nodes})
+    edit = foresee_edit(document, more).edit
+    return edit.refusal or edit.uncounted.get(queue, "")
 
 
 def why_no_shrink(document: QueueDocument, foreseen: ForeseenEdit) -> str:
@@ -116,7 +147,7 @@ def prove(document: QueueDocument, foreseen: ForeseenEdit) -> QueueEdit:
         after = read_again(foreseen.text)
     except QueueError as error:
         return refused_edit(document, str(error))
-    limits = limits_of(after.queues, foreseen.frozen)
+    limits = limits_of(after.queues, foreseen.fixed)
     edit: QueueEdit = msgspec.structs.replace(foreseen.edit, limits=limits)
     return edit
 
@@ -130,31 +161,95 @@ def foresee(
     known: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
 ) -> ForeseenEdit:
-    """Decides the edit over these baselines. Raises QueueError and QuantityError where there is
-    none."""
-    source, tree = document.source, document.tree
-    sections = dict(ledger.sections)
-    sections.pop(wants.instance_id, None)
+    """Decides the edit over these baselines. Where that can't be with all nodes that are to be
+    counted, it is without those that are not counted yet: what shrinks goes on. Raises QueueError
+    where there is none."""
     own = own_section(ledger, wants)
+    try:
+        return _foresee(document, ledger, known, wants, _Counted(own))
+    except QueueError as error:
+        recorded = ledger.sections.get(wants.instance_id, Section())
+        less = only_recorded(own, recorded)
+        if less == own:
+            raise
+        waiting = {
+            queue: str(error)
+            for queue in own.queues
+            if own.queues[queue] != less.queues.get(queue, {})
+        }
+        return _foresee(document, ledger, known, wants, _Counted(less, waiting))
+
+
+class _Counted(NamedTuple):
+    """What this instance lends from now on as far as it can be counted, and the queues of nodes
+    that can't, with why."""
+
+    own: Section
+    waiting: Mapping[str, str] = {}
+
+
+class _Aim(NamedTuple):
+    """What the limits should become, and those of them that can't, with why. `fixed`: those that
+    people have set so that no node raises them, the frozen ones among them."""
+
+    sections: Mapping[str, Section]
+    lent: Lent
+    frozen: frozenset[LimitPlace]
+    fixed: frozenset[LimitPlace]
+    targets: Mapping[LimitPlace, int]
+    stuck: Mapping[LimitPlace, str]
+
+
+def _aim(
+    tree: DocumentTree,
+    ledger: Ledger,
+    known: Mapping[LimitPlace, Baseline],
+    instance: str,
+    own: Section,
+) -> _Aim:
+    sections = {name: part for name, part in ledger.sections.items() if name != instance}
     if own.queues:
-        sections[wants.instance_id] = own
+        sections[instance] = own
     lent = lent_amounts(sections.values())
     frozen = frozenset(
         place for place, baseline in known.items() if baseline.is_frozen and lent.at(place)
     )
+    fixed = frozen.union(place for place, one in known.items() if is_closed(place, one.amount))
     targets = {
         place: baseline.amount + lent.at(place)
         for place, baseline in known.items()
-        if place not in frozen
+        if place not in fixed
     }
-    edited, texts, held = _fit_validly(tree, known, targets, wants)
-    entries = _entries(tree, known, lent, texts)
+    stuck = find_stuck(tree, targets)
+    moving = {place: target for place, target in targets.items() if place not in stuck}
+    return _Aim(sections, lent, frozen, fixed, moving, stuck)
+
+
+def _foresee(
+    document: QueueDocument,
+    ledger: Ledger,
+    known: Mapping[LimitPlace, Baseline],
+    wants: QueueWants,
+    counted: _Counted,
+) -> ForeseenEdit:
+    source, tree = document.source, document.tree
+    own, waiting = counted
+    aim = _aim(tree, ledger, known, wants.instance_id, own)
+    if aim.stuck:
+        recorded = ledger.sections.get(wants.instance_id, Section())
+        own, held_back = hold_back(own, recorded, aim.stuck)
+        waiting = {**held_back, **waiting}
+        aim = _aim(tree, ledger, known, wants.instance_id, own)
+    sections, lent, frozen = aim.sections, aim.lent, aim.frozen
+    edited, texts, held = _fit_validly(tree, known, aim.targets, wants)
+    entries = _entries(tree, ledger, known, lent, texts)
     new_ledger = Ledger(sections=sections, entries=entries, frozen=frozen)
     ledger_text = source.ledger_text
     if document.ledger_problem or new_ledger != document.ledger:
         ledger_text = encode_ledger(new_ledger)
     text = edited.text if edited else source.text
-    _check_size(source, text, ledger_text)
+    check_size(source, text, ledger_text)
+    blocked = blocked_of(aim.stuck, waiting)
     edit = QueueEdit(
         text=text,
         ledger=ledger_text,
@@ -162,11 +257,13 @@ def foresee(
         is_changed=text != source.text or ledger_text != source.ledger_text,
         changes=changes_of(tree, texts),
         notes=notes_of(tree, known, lent),
-        held=held_of(tree, held, frozen, wants),
+        held=held_of(tree, held, frozen, wants, blocked),
+        blocked=blocked,
+        uncounted=waiting,
         numbers=numbers_of(tree, known, texts, sections, wants.instance_id),
-        limits=limits_of(document.limits, frozen),
+        limits=limits_of(document.limits, aim.fixed),
     )
-    return ForeseenEdit(wants=wants, edit=edit, text=edited, frozen=frozen)
+    return ForeseenEdit(wants=wants, edit=edit, text=edited, fixed=aim.fixed)
 
 
 def own_section(ledger: Ledger, wants: QueueWants) -> Section:
@@ -201,7 +298,7 @@ def _fit_validly(
     for attempt in (targets, without):
         fitted = fit_limits(tree, attempt, wants.floors)
         texts = {
-            place: _text_for(place, amount, known[place])
+            place: _text_for(tree, place, amount, known[place])
             for place, amount in fitted.amounts.items()
         }
         if not texts:
@@ -221,44 +318,32 @@ def _fit_validly(
     )
 
 
-def _text_for(place: LimitPlace, amount: int, baseline: Baseline) -> str:
-    """The baseline's own characters where that is the amount, else in its style."""
-    if amount == baseline.amount:
-        return baseline.text
-    return format_yunikorn(place.resource, amount, baseline.text)
+def _text_for(tree: DocumentTree, place: LimitPlace, amount: int, baseline: Baseline) -> str:
+    """The baseline's own characters where that is the amount, else in its style; with the spaces
+    around it that stand there now."""
+    text = baseline.text
+    if amount != baseline.amount:
+        text = format_yunikorn(place.resource, amount, text)
+    now = tree.places[place].text
+    return now.replace(now.strip(), text.strip())
 
 
 def _entries(
     tree: DocumentTree,
+    ledger: Ledger,
     known: Mapping[LimitPlace, Baseline],
     lent: Lent,
     texts: Mapping[LimitPlace, str],
 ) -> dict[LimitPlace, LedgerEntry]:
-    """Of every limit that what is lent moves, or that is still held away from its baseline."""
-    entries = {}
+    """Of every limit that what is lent moves, or that is still held away from its baseline. One
+    that is missing in the document is known again when it comes back."""
+    entries = {
+        place: entry
+        for place, entry in ledger.entries.items()
+        if place not in tree.places and entry.is_moved(place.resource)
+    }
     for place, baseline in known.items():
         written = texts.get(place, tree.places[place].text)
         if lent.at(place) or parse_yunikorn(place.resource, written) != baseline.amount:
             entries[place] = LedgerEntry(baseline.text, written)
     return entries
-
-
-def _check_size(source: SourceDocument, text: str, ledger: str) -> None:
-    config_map = source.config_map
-    if config_map is None:
-        return
-    annotations = {**config_map.annotations, LEDGER_ANNOTATION: ledger}
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
-    if size > ANNOTATIONS_LIMIT and len(ledger) > len(source.ledger_text):
-        raise QueueError(
-            f"the ledger would need {len(ledger)} bytes and the annotations of the ConfigMap "
-            f"{size}, Kubernetes allows {ANNOTATIONS_LIMIT}: no more nodes are counted until some "
-            "are returned; `kubectl apply --server-side` keeps no copy of the manifest there"
-        )
-    data = {**config_map.data} if source.is_gzip else {**config_map.data, source.key: text}
-    size = sum(len(value.encode()) for value in data.values())
-    if size > DATA_LIMIT and len(text) > len(source.text):
-        raise QueueError(
-            f"the ConfigMap would hold {size} bytes, Kubernetes allows {DATA_LIMIT}; move the "
-            "queues into binaryData as queues.yaml.gz"
-        )

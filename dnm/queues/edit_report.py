@@ -34,8 +34,7 @@ def changes_of(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> tuple[Lim
 def limits_of(
     limits: Mapping[str, QueueLimits], frozen: Iterable[LimitPlace]
 ) -> Mapping[str, QueueLimits]:
-    """Returns the limits with those marked as `fixed` that a person set below what is lent: no node
-    raises them, none lowers them."""
+    """Returns the limits with those marked as `fixed` that no node raises and none lowers."""
     fixed: dict[str, set[str]] = {}
     for place in frozen:
         if place.kind == "max":
@@ -84,14 +83,24 @@ def notes_of(
     )
 
 
+def blocked_of(stuck: Mapping[LimitPlace, str], waiting: Mapping[str, str]) -> dict[str, str]:
+    """Returns, by queue, what a person has to mend: a limit that can't be changed, or nodes that
+    can't be counted because of one."""
+    blocked = {queue: f"nodes are not counted: {why}" for queue, why in sorted(waiting.items())}
+    for place, why in sorted(stuck.items()):
+        blocked.setdefault(place.queue, f"a limit can't be changed: {why}")
+    return blocked
+
+
 def held_of(
     tree: DocumentTree,
     held: Mapping[LimitPlace, str],
     frozen: Iterable[LimitPlace],
     wants: QueueWants,
+    blocked: Mapping[str, str],
 ) -> dict[str, str]:
     """Returns, by queue, why its limits are not where they would be."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {queue: [why] for queue, why in blocked.items()}
     for place in sorted(frozen):
         reasons.setdefault(place.queue, []).append(
             f"{place.kind} {place.resource} was set to {tree.places[place].text.strip()}, less "

@@ -38,6 +38,10 @@ class LedgerEntry(NamedTuple):
     baseline: str
     written: str
 
+    def is_moved(self, resource: str) -> bool:
+        """Tells whether another amount was written than the baseline's."""
+        return parse_yunikorn(resource, self.baseline) != parse_yunikorn(resource, self.written)
+
 
 class Ledger(Value):
     """`frozen`: limits that a person set below what is lent; dnm leaves them as they are until

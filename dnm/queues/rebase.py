@@ -9,10 +9,11 @@ import msgspec
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.queues.baselines import Reading, compare, declared, recover
+from dnm.queues.baselines import Reading, compare, declared
 from dnm.queues.document import QueueDocument
 from dnm.queues.edit import foresee, own_section, prove, refused_edit
 from dnm.queues.ledger import Ledger, lent_amounts
+from dnm.queues.lost_ledger import ledger_in_force
 
 
 def rebase_document(
@@ -47,19 +48,17 @@ def _rebase(
     is_for_all = reading is not None and not chosen
     if document.ledger_problem and not is_for_all:
         raise QueueError(document.ledger_problem)
-    ledger, tree = document.ledger, document.tree
+    tree = document.tree
+    ledger = document.ledger if is_for_all else ledger_in_force(document, wants).ledger
     others = ledger.sections.keys() - {wants.instance_id}
     if forget and forget not in others:
         known_ones = ", ".join(sorted(others)) or "none"
         raise QueueError(f"the ledger has no other instance {forget!r}; it has {known_ones}")
     known = compare(tree, ledger)
-    is_recorded = wants.instance_id in ledger.sections
-    if not is_for_all and not is_recorded:
-        known = recover(tree, known, wants)
     sections = {name: part for name, part in ledger.sections.items() if name != forget}
     own = own_section(ledger, wants)
     contained = lent_amounts({**sections, wants.instance_id: own}.values())
-    is_lost = bool(own.queues) and not is_recorded
+    is_lost = bool(own.queues) and wants.instance_id not in ledger.sections
     for place, baseline in known.items():
         is_asked = is_lost or baseline.news or baseline.is_frozen
         if reading and is_asked and (not chosen or place.queue in chosen):

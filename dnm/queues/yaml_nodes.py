@@ -226,6 +226,8 @@ def digits_of(text: str, node: YamlNode) -> tuple[int, int] | None:
     if node.style in ("'", '"'):
         end = node.end - 1
         start = end - len(node.value)
+        if text[start - 1] != node.style:  # the last characters of an escape may read like it
+            return None
     elif node.style in ("|", ">"):
         core = node.value.strip()
         start = text.find("\n", node.start, node.end) + 1

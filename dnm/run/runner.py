@@ -191,6 +191,7 @@ def _record(
         errors=(*plan.errors, *outcome.errors),
         notes=plan.notes,
         queues=dict(plan.status),
+        ledger=before.ledger,
         nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
         pods_seen=before.pods_seen,
         pods_doubted_since=before.pods_doubted_since,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from dnm.model.cluster import ConfigMap
-from dnm.model.registry import Phase
+from dnm.model.plan import Reason, SetQueueLimits, StartConversion, Verdict
+from dnm.model.registry import Phase, QueueStatus, RunRecord
 from dnm.plan.limits import plan_limits
 from dnm.plan.queue_wants import floors, serving_sizes
 from dnm.queues.source import LEDGER_ANNOTATION
-from tests.builders import COUNTED, QUEUE
+from tests.builders import COUNTED, QUEUE, SIZE
 from tests.plan.worlds import (
     BASELINE,
     LONG_AGO,
@@ -20,7 +21,9 @@ from tests.plan.worlds import (
     pods,
     queue_map,
     serving,
+    wanting,
 )
+from tests.site import WORKSHOP_QUEUES
 
 
 def test_only_nodes_of_this_instance_that_serve_are_in_a_limit() -> None:
@@ -90,3 +93,92 @@ def test_a_limit_that_a_person_set_below_what_is_lent_is_fixed() -> None:
     standing = serving().set(maps=(document, None)).standing()
     assert standing.limits[QUEUE].fixed == {"vcore"}
     assert fenced().standing().limits[QUEUE].fixed == frozenset()
+
+
+# --- what can't be written -----------------------------------------------------------------------
+
+ESCAPED = WORKSHOP_QUEUES.replace("vcore: 80", 'vcore: "\\x38\\x30"')
+CLOSED = WORKSHOP_QUEUES.replace("vcore: 80", "vcore: 80\n                    pods: 0")
+
+
+def test_a_queue_whose_growth_could_not_be_written_gets_no_node() -> None:
+    plan = wanting(3).set(maps=(queue_map(text=ESCAPED), None)).plan()
+    (verdict,) = (one for one in plan.queues if one.queue == QUEUE)
+    assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.QUEUE_UNREADABLE)
+    assert f"line 22: max vcore of {QUEUE} is written with escapes" in verdict.detail
+    assert not any(isinstance(action, StartConversion) for action in plan.actions)
+    assert plan.needs_person and f"{QUEUE} gets no node: line 22" in plan.errors[0]
+    assert "line 22" in plan.status[QUEUE].reason
+    assert not wanting(3).plan().needs_person
+
+
+def test_nodes_on_their_way_are_counted_with_those_that_are_asked_for() -> None:
+    for room, is_enough in ((4, True), (3, False)):
+        most = 2**63 - 1 - room * SIZE["memory"]
+        text = WORKSHOP_QUEUES.replace("memory: 320G", f"memory: {most}")
+        world = wanting(4).set(maps=(queue_map(text=text), None))
+        for name in ("a001", "a002", "a003"):
+            world.lent(name, Phase.JOINING)
+        plan = world.plan()
+        assert ("more than YuniKorn can count" in "".join(plan.errors)) is not is_enough
+        assert any(isinstance(one, StartConversion) for one in plan.actions) is is_enough
+
+
+def test_a_number_that_became_unwritable_lets_the_nodes_go() -> None:
+    document = queue_map({"a001": dict(COUNTED)})
+    text = document.data["queues.yaml"].replace("vcore: 208", 'vcore: "20\\x38"')
+    world = fenced().set(maps=(msgspec.structs.replace(document, data={"queues.yaml": text}), None))
+    plan = world.plan()
+    (action,) = (one for one in plan.actions if isinstance(one, SetQueueLimits))
+    assert 'vcore: "20\\x38"' in action.edit.text and "memory: 320G" in action.edit.text
+    assert "a001" not in action.edit.ledger
+    assert plan.needs_person and "a limit can't be changed" in plan.errors[0]
+
+
+def test_a_queue_that_is_closed_for_all_pods_gets_no_node() -> None:
+    """`pods: 0` is how YuniKorn closes a queue: dnm neither lends for it nor opens it."""
+    plan = wanting(3).set(maps=(queue_map(text=CLOSED), None)).plan()
+    assert not any(isinstance(action, StartConversion) for action in plan.actions)
+    (verdict,) = (one for one in plan.queues if one.queue == QUEUE)
+    assert f"no new node raises the pods limit of {QUEUE}" in verdict.sentence
+    joined = serving().set(maps=(queue_map(text=CLOSED), None)).plan()
+    (action,) = (one for one in joined.actions if isinstance(one, SetQueueLimits))
+    assert "pods: 0\n" in action.edit.text and "vcore: 208" in action.edit.text
+
+
+def test_a_queue_that_is_opened_again_has_its_new_limit_and_what_is_lent() -> None:
+    closed = queue_map({"a001": dict(COUNTED)}, text=CLOSED)
+    text = closed.data["queues.yaml"].replace("pods: 0", "pods: 50")
+    document = msgspec.structs.replace(closed, data={"queues.yaml": text})
+    (action,) = (
+        one
+        for one in serving().set(maps=(document, None)).plan().actions
+        if isinstance(one, SetQueueLimits)
+    )
+    assert f"pods: {50 + COUNTED['pods']}" in action.edit.text
+
+
+def test_what_the_run_wrote_is_remembered_in_case_the_annotation_is_lost() -> None:
+    plan = serving().set(maps=(queue_map(), None)).plan()
+    (action,) = (one for one in plan.actions if isinstance(one, SetQueueLimits))
+    assert plan.registry.last_run.ledger == action.edit.ledger != ""
+    document = msgspec.structs.replace(queue_map(), data={"queues.yaml": action.edit.text})
+    again = serving().recorded(last_run=plan.registry.last_run).set(maps=(document, None)).plan()
+    (action,) = (one for one in again.actions if isinstance(one, SetQueueLimits))
+    assert (action.edit.text, action.edit.ledger) == (
+        document.data["queues.yaml"],
+        plan.registry.last_run.ledger,
+    )
+    assert "the ledger is gone from the ConfigMap" in again.notes[0]
+
+
+def test_the_record_of_an_older_dnm_has_no_ledger() -> None:
+    """Where it had nothing lent the first growth is one; where it had, a person is asked."""
+    bare = serving().set(maps=(queue_map(), None))
+    assert not bare.plan().needs_person
+    status = QueueStatus(
+        limit={}, baseline={}, lent={"vcore": 1}, used={}, pending={}, pending_pods=0, verdict="",
+        reason="",
+    )  # fmt: skip
+    asked = bare.recorded(last_run=RunRecord(queues={QUEUE: status})).plan()
+    assert asked.needs_person and "no run has yet noted" in asked.errors[0]

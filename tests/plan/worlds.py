@@ -70,7 +70,7 @@ def queue_map(
     )  # fmt: skip
     if not lent:
         return plain
-    wants = QueueWants(instance_id="prod", nodes={QUEUE: lent}, remembered=REMEMBERED)
+    wants = QueueWants(instance_id="prod", nodes={QUEUE: lent}, remembered="")
     edit = edit_source(resolve_document(plain, None), wants)
     assert not edit.refusal
     return msgspec.structs.replace(

@@ -1,33 +1,17 @@
-"""What each limit would be without lent nodes: compared three ways, and after a lost ledger."""
+"""What each limit would be without lent nodes: compared three ways."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import pytest
-
-from dnm.model.quantity import parse_yunikorn
-from dnm.model.queue_edit import QueueEdit
-from dnm.model.value import Resources
-from dnm.queues.baselines import Reading
-from dnm.queues.ledger import decode_ledger
-from dnm.queues.rebase import rebase_document
-from dnm.queues.tree import parse_tree
 from tests.queue_kit import (
-    NODE,
     ONE,
     TREE,
     TWO,
     A,
-    B,
     change,
     edit,
     lend,
     limit,
     nodes_of,
-    read,
-    remember,
-    wants,
 )
 
 
@@ -132,122 +116,6 @@ def test_the_baselines_own_characters_come_back() -> None:
     made = lend(text, ONE)
     assert (limit(made, A), limit(made, A, "memory")) == ("208", "1323741824Ki")
     assert edit(made.text, made.ledger, {}).text == text
-
-
-def lost(text: str, nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> QueueEdit:
-    return edit(text, "", nodes, **more)
-
-
-def amounts_in(ledger: str) -> object:
-    """A ledger but for the style of its numbers: the characters of a lost baseline are lost."""
-    decoded = decode_ledger(ledger)
-    entries = {
-        place: [parse_yunikorn(place.resource, text) for text in entry]
-        for place, entry in decoded.entries.items()
-    }
-    return decoded.sections, entries
-
-
-def test_a_lost_ledger_is_rebuilt_where_the_text_still_contains_what_is_lent() -> None:
-    made = lend(TREE, TWO)
-    was = remember(made.text, lent={A: made.numbers[A].lent}, baseline_text=TREE)
-    rebuilt = lost(made.text, TWO, remembered=was)
-    assert rebuilt.text == made.text
-    assert amounts_in(rebuilt.ledger) == amounts_in(made.ledger)
-    leaving = lost(made.text, {}, remembered=was)
-    assert parse_tree(leaving.text).queues == parse_tree(TREE).queues
-
-
-def test_a_lost_ledger_is_rebuilt_where_the_text_was_replaced_too() -> None:
-    made = lend(TREE, TWO)
-    was = remember(made.text, lent={A: made.numbers[A].lent}, baseline_text=TREE)
-    rebuilt = lost(TREE, TWO, remembered=was)
-    assert (rebuilt.text, rebuilt.ledger) == (made.text, made.ledger)
-
-
-def test_the_first_growth_after_a_person_changed_the_baseline() -> None:
-    raised = change(TREE, "max: {vcore: 80,", "max: {vcore: 90,")
-    assert limit(lost(raised, ONE, remembered=remember(TREE)), A) == "218"
-
-
-def test_the_first_growth_took_effect_and_its_ledger_was_lost_at_once() -> None:
-    made = lend(TREE, ONE)
-    assert lost(made.text, ONE, remembered=remember(TREE)).text == made.text
-
-
-UNDECIDED = [
-    pytest.param("max: {vcore: 300,", "is 300, which fits neither", id="fits neither"),
-    pytest.param("max: {vcore: 80,", "contains them", id="half and half"),
-]
-
-
-@pytest.mark.parametrize(("new", "why"), UNDECIDED)
-def test_what_can_not_be_decided_is_asked(new: str, why: str) -> None:
-    made = lend(TREE, TWO, adjust_guaranteed=False)
-    was = remember(made.text, lent={A: made.numbers[A].lent}, baseline_text=TREE)
-    text = change(made.text, "max: {vcore: 336,", new)
-    asked = lost(text, TWO, remembered=was)
-    assert (asked.text, asked.is_changed) == (text, False)
-    assert why in asked.refusal
-    assert "dnm queues rebase --as total" in asked.refusal
-    for reading, vcore in ((Reading.TOTAL, None), (Reading.BASELINE, 256)):
-        answered = rebase_document(read(text), wants(TWO, remembered=was), reading)
-        if answered.refusal:  # 80 can't contain 256
-            assert reading is Reading.TOTAL and "less than the 256" in answered.refusal
-            continue
-        stands = parse_tree(text).queues[A].max["vcore"] // 1000
-        assert limit(answered, A) == str(stands + (vcore or 0))
-        assert not edit(answered.text, answered.ledger, TWO).is_changed
-
-
-def test_nodes_that_no_run_remembers_are_asked_about() -> None:
-    """As after taking over another tool's registry."""
-    asked = lost(lend(TREE, ONE).text, ONE, remembered={})
-    assert "no run has yet noted what root.science.a was before" in asked.refusal
-
-
-def test_a_limit_that_is_new_since_the_last_run() -> None:
-    """With nothing lent it is a baseline; with a lost ledger it is not known what it contains."""
-    limited = change(TREE, "- name: free", "- {name: free, resources: {max: {vcore: 200}}}")
-    nodes = nodes_of("root.free", "n1")
-    assert limit(lost(limited, nodes, remembered=remember(TREE)), "root.free") == "328"
-    was = remember(TREE, lent={"root.free": NODE})
-    assert "had no limit when it was last seen" in lost(limited, nodes, remembered=was).refusal
-
-
-def test_monitored_queues_below_each_other_are_not_counted_twice() -> None:
-    nodes = {**ONE, **nodes_of("root.science", "n2")}
-    made = lend(TREE, nodes)
-    lent: dict[str, Resources] = {queue: made.numbers[queue].lent for queue in (A, "root.science")}
-    was = remember(made.text, lent=lent, baseline_text=TREE)
-    rebuilt = lost(made.text, nodes, remembered=was)
-    assert amounts_in(rebuilt.ledger) == amounts_in(made.ledger)
-
-
-def test_both_ledgers_are_lost_and_both_instances_find_themselves() -> None:
-    first = lend(TREE, ONE)
-    both = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="test")
-    was = {
-        "prod": remember(both.text, lent={A: both.numbers[A].lent or NODE}, baseline_text=TREE),
-        "test": remember(both.text, lent={B: both.numbers[B].lent}, baseline_text=TREE),
-    }
-    for order in (["prod", "test"], ["test", "prod"]):
-        text, ledger = both.text, ""
-        for instance in order:
-            nodes = ONE if instance == "prod" else nodes_of(B, "m1")
-            made = edit(text, ledger, nodes, instance=instance, remembered=was[instance])
-            assert not made.refusal
-            text, ledger = made.text, made.ledger
-        assert text == both.text
-        assert amounts_in(ledger) == amounts_in(both.ledger)
-
-
-def test_a_lost_ledger_and_a_guarantee_smaller_than_what_was_lent_is_asked_about() -> None:
-    made = lend(TREE, TWO)
-    text = change(made.text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 9,")
-    was = remember(made.text, lent={A: made.numbers[A].lent}, baseline_text=TREE)
-    asked = edit(text, "", TWO, remembered=was)
-    assert f"guaranteed vcore of {A} is less than them" in asked.refusal
 
 
 def test_a_manifest_after_a_shrink_that_was_held_is_no_news() -> None:

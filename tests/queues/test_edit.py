@@ -6,10 +6,9 @@ import pytest
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.value import Resources
+from dnm.queues.config_map_size import ANNOTATIONS_LIMIT, DATA_LIMIT
 from dnm.queues.document import read_document
 from dnm.queues.edit import (
-    ANNOTATIONS_LIMIT,
-    DATA_LIMIT,
     edit_document,
     edit_source,
     foresee_edit,
@@ -31,7 +30,6 @@ from tests.queue_kit import (
     limit,
     nodes_of,
     read,
-    remember,
     source,
     wants,
 )
@@ -115,7 +113,7 @@ def test_beyond_the_annotation_limit_nothing_grows_and_shrinking_goes_on() -> No
     assert len(made.ledger) < ANNOTATIONS_LIMIT
     more: dict[str, Resources] = {f"another-{number:05}": {"vcore": 5} for number in range(4500)}
     full = edit(made.text, made.ledger, {A: {**many, **more}})
-    assert "Kubernetes allows 262144: no more nodes are counted" in full.refusal
+    assert "Kubernetes allows 262144: no more nodes are counted" in full.blocked[A]
     assert not full.is_changed
     crowded = resolve_document(
         config_map(
@@ -127,21 +125,23 @@ def test_beyond_the_annotation_limit_nothing_grows_and_shrinking_goes_on() -> No
         ),
         None,
     )
-    assert edit_source(crowded, wants({A: {**many, **nodes_of(A, "n1")[A]}})).refusal
+    assert edit_source(crowded, wants({A: {**many, **nodes_of(A, "n1")[A]}})).blocked
     fewer = {name: many[name] for name in list(many)[:-1]}
-    assert not edit_source(crowded, wants({A: fewer})).refusal
+    assert not edit_source(crowded, wants({A: fewer})).blocked
+    swapped = edit_source(crowded, wants({A: {**fewer, **nodes_of(A, "n1")[A]}}))
+    assert swapped.blocked and swapped.is_changed  # what is returned is shrunk all the same
 
 
 def test_a_document_beyond_the_size_of_a_config_map_is_refused() -> None:
     text = TREE + "# " + "x" * (1024 * 1024 - len(TREE) - 3) + "\n"
     text = change(text, "max: {vcore: 80,", "max: {vcore: 8000m,")
     made = edit(text, "", nodes_of(A, "n1"))
-    assert "Kubernetes allows 1048576" in made.refusal
+    assert "Kubernetes allows 1048576" in made.blocked[A] and not made.is_changed
 
 
 def test_limits_beyond_int64_are_refused() -> None:
     text = change(TREE, "max: {vcore: 64, memory: 256G}", "max: {pods: 9223372036854775807}")
-    assert "outside what YuniKorn can count" in edit(text, "", nodes_of(B, "n1")).refusal
+    assert "more than YuniKorn can count; lower it" in edit(text, "", nodes_of(B, "n1")).blocked[B]
 
 
 # --- foreseen, planned, written -------------------------------------------------------------------
@@ -163,9 +163,7 @@ OTHER_STATES = {
 @pytest.mark.parametrize("state", OTHER_STATES.values(), ids=OTHER_STATES)
 def test_an_edit_is_planned_anew_on_any_other_state(state: ConfigMap) -> None:
     planned = lend(TREE, ONE)
-    again = edit_source(
-        resolve_document(state, None), wants(ONE, remembered=remember(TREE)), planned
-    )
+    again = edit_source(resolve_document(state, None), wants(ONE, remembered=""), planned)
     assert again is not planned and again.text == planned.text
     if state.resource_version:
         assert again.planned_on != planned.planned_on
@@ -176,17 +174,15 @@ def test_an_edit_is_planned_anew_on_any_other_state(state: ConfigMap) -> None:
 def test_another_writers_document_is_edited_and_not_overwritten() -> None:
     planned = lend(TREE, ONE)
     theirs = config_map(change(TREE, "max: {vcore: 80,", "max: {vcore: 90,"), resource_version="2")
-    again = edit_source(
-        resolve_document(theirs, None), wants(ONE, remembered=remember(TREE)), planned
-    )
+    again = edit_source(resolve_document(theirs, None), wants(ONE, remembered=""), planned)
     assert (limit(planned, A), limit(again, A)) == ("208", "218")
 
 
 def test_what_was_foreseen_is_written_only_for_the_same_wants() -> None:
     document = read(TREE)
-    foreseen = foresee_edit(document, wants(ONE, remembered=remember(TREE)))
-    same = edit_document(document, wants(ONE, remembered=remember(TREE)), foreseen)
-    more = edit_document(document, wants(TWO, remembered=remember(TREE)), foreseen)
+    foreseen = foresee_edit(document, wants(ONE, remembered=""))
+    same = edit_document(document, wants(ONE, remembered=""), foreseen)
+    more = edit_document(document, wants(TWO, remembered=""), foreseen)
     assert (limit(same, A), limit(more, A)) == ("208", "336")
     assert foreseen.edit.limits == document.limits
     assert same.limits == parse_tree(same.text).queues
@@ -216,9 +212,9 @@ def test_a_full_ledger_may_still_shrink_and_an_invalid_document_may_not() -> Non
     noise = "x" * (ANNOTATIONS_LIMIT - 600)
     crowded = resolve_document(config_map(TREE, annotations={"note": noise}), None)
     many = {A: nodes_of(A, *(f"node{number:04}" for number in range(60)))[A]}
-    asked = wants(many, remembered=remember(TREE))
+    asked = wants(many, remembered="")
     foreseen = foresee_edit(read_document(crowded), asked)
-    assert "Kubernetes allows" in foreseen.edit.refusal
+    assert "Kubernetes allows" in foreseen.edit.blocked[A]
     assert why_no_shrink(read_document(crowded), foreseen) == ""
     invalid = read(change(TREE, "max: {vcore: 80,", "max: {vcore: 8000,"))
     refused = foresee_edit(invalid, asked)
@@ -227,9 +223,9 @@ def test_a_full_ledger_may_still_shrink_and_an_invalid_document_may_not() -> Non
 
 def test_two_states_that_are_not_told_are_not_the_same() -> None:
     untold = resolve_document(config_map(TREE, resource_version=""), None)
-    planned = edit_source(untold, wants(ONE, remembered=remember(TREE)))
+    planned = edit_source(untold, wants(ONE, remembered=""))
     assert planned.planned_on is None
-    assert edit_source(untold, wants(ONE, remembered=remember(TREE)), planned) is not planned
+    assert edit_source(untold, wants(ONE, remembered=""), planned) is not planned
 
 
 def test_an_instance_that_lends_nothing_keeps_what_it_recorded() -> None:
@@ -261,4 +257,4 @@ def test_a_config_map_beyond_its_size_may_still_shrink() -> None:
     more = edit_source(
         resolve_document(full, None), wants(nodes_of(A, *(f"n{n}" for n in range(1, 9))))
     )
-    assert "Kubernetes allows" in more.refusal
+    assert "Kubernetes allows" in more.blocked[A]

@@ -13,10 +13,7 @@ from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.tree import check_rules, parse_tree
-from tests.queue_kit import (
-    edit,
-    remember,
-)
+from tests.queue_kit import edit
 from tests.queue_trees import random_tree
 
 TREES = int(os.environ.get("DNM_TREES", "2500"))
@@ -40,7 +37,6 @@ def test_every_edit_of_a_random_tree_is_valid_and_leaves_no_trace(chunk: int) ->
 
 def assert_no_trace(rng: random.Random, text: str) -> None:
     baseline = parse_tree(text).queues
-    seen = remember(text)
     paths = [path for path in baseline if path != "root"]
     steps: list[tuple[str, str, str, Resources]] = []
     for number in range(rng.choice((1, 2, 3))):
@@ -58,7 +54,7 @@ def assert_no_trace(rng: random.Random, text: str) -> None:
             del nodes[node]
         else:
             nodes[node] = size
-        made = edit(now, ledger, lent[instance], instance=instance, remembered=seen)
+        made = edit(now, ledger, lent[instance], instance=instance)
         assert not made.refusal, made.refusal
         after = parse_tree(made.text)
         assert check_rules(after) == ()

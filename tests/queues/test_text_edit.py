@@ -60,7 +60,7 @@ UNEDITABLE = [
 @pytest.mark.parametrize(("text", "reason"), UNEDITABLE)
 def test_documents_that_yunikorn_takes_and_dnm_leaves_alone(text: str, reason: str) -> None:
     assert check_text(text) == ()
-    refused = edit(text, "", {}, remembered={})
+    refused = edit(text, "", {}, remembered=None)
     assert reason in refused.refusal
     assert (refused.text, refused.is_changed) == (text, False)
     assert any(reason in advice.message for advice in advise(parse_tree(text)))
@@ -80,24 +80,25 @@ SHARED = [
 
 
 @pytest.mark.parametrize(("first", "second"), SHARED)
-def test_aliased_limits_are_refused_with_their_line(first: str, second: str) -> None:
+def test_aliased_limits_hold_up_their_queue_with_their_line(first: str, second: str) -> None:
     text = change(TREE, "max: {vcore: 80, memory: 320G}", first)
     text = change(text, "max: {vcore: 64, memory: 256G}", second)
     assert check_text(text) == ()
     for queue in (A, "root.science.b"):
         refused = edit(text, "", nodes_of(queue, "n1"))
         assert refused.text == text
-        assert "is used elsewhere by an alias" in refused.refusal
-        assert "line 14: max vcore" in refused.refusal
+        assert "is used elsewhere by an alias" in refused.blocked[queue]
+        assert "line 14: max vcore" in refused.blocked[queue] and not refused.is_changed
     free = edit(text, "", nodes_of("root.free", "n1"))
     assert not free.refusal and free.text == text
 
 
-def test_a_number_with_escapes_is_refused_with_its_line() -> None:
+def test_a_number_with_escapes_holds_up_its_queue_with_its_line() -> None:
     text = change(TREE, "vcore: 80", r'vcore: "\x38\x30"')
     assert parse_tree(text).queues[A].max["vcore"] == 80_000
     refused = edit(text, "", nodes_of(A, "n1"))
-    assert "line 14: max vcore of root.science.a is written with escapes" in refused.refusal
+    assert "line 14: max vcore of root.science.a is written with escapes" in refused.blocked[A]
+    assert not refused.is_changed
 
 
 def test_an_edit_that_would_change_the_meaning_is_caught() -> None:

@@ -106,7 +106,7 @@ def test_any_text_is_a_document_or_a_sentence(noise: str, start: int, length: in
     for text in (noise, TREE[:start] + noise + TREE[start + length :]):
         violations = check_text(text)
         assert all(found.message and found.line >= 1 for found in violations)
-        made = edit(text, noise, nodes_of("root.science", "n1"), remembered={})
+        made = edit(text, noise, nodes_of("root.science", "n1"), remembered=None)
         assert made.refusal or check_text(made.text) == ()
 
 

@@ -30,7 +30,7 @@ from dnm.queues.writer import QueueOutcome, apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 from dnm.sandbox.cluster import Sandbox
 from tests import queue_writer
-from tests.queue_kit import TREE, A, B, change, config_map, nodes_of, remember
+from tests.queue_kit import TREE, A, B, change, config_map, nodes_of
 from tests.queue_writer import PLACE
 
 Nodes = Mapping[str, Mapping[str, Resources]]
@@ -87,7 +87,7 @@ class Api:
 
 
 def write(api: Api, nodes: Nodes, instance: str = "prod") -> QueueOutcome:
-    wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remember(TREE))
+    wants = QueueWants(instance_id=instance, nodes=nodes, remembered="")
     return apply_queue_edit(api, PLACE, lambda source: edit_source(source, wants))
 
 

@@ -1,0 +1,272 @@
+"""The annotation is lost, or put back to an older state: no amount is ever added twice."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from dnm.model.queue_edit import QueueEdit
+from dnm.model.value import Resources
+from dnm.queues.baselines import Reading
+from dnm.queues.rebase import rebase_document
+from tests.queue_kit import (
+    NODE,
+    ONE,
+    TREE,
+    TWO,
+    A,
+    B,
+    change,
+    edit,
+    lend,
+    limit,
+    nodes_of,
+    read,
+    wants,
+)
+from tests.queue_trees import random_tree
+
+Nodes = Mapping[str, Mapping[str, Resources]]
+
+
+def lost(text: str, nodes: Nodes, then: str | None, **more: object) -> QueueEdit:
+    """The next edit, by an instance whose last run left the ledger `then`."""
+    return edit(text, "", nodes, remembered=then, **more)  # type: ignore[arg-type]
+
+
+def test_it_is_written_again_where_the_limits_stand_as_they_were_written() -> None:
+    made = lend(TREE, TWO)
+    again = lost(made.text, TWO, made.ledger)
+    assert (again.text, again.ledger) == (made.text, made.ledger)
+    assert again.notes == (
+        "the ledger is gone from the ConfigMap: the limits stand as the last run noted them, so "
+        "what it noted is taken, and written again",
+    )
+    assert lost(made.text, {}, made.ledger).text == TREE
+    assert lost(made.text, ONE, made.ledger).text == lend(TREE, ONE).text
+
+
+@pytest.mark.parametrize("kind", ["max", "guaranteed"])
+@pytest.mark.parametrize("queue", ["root.science", "root.science.x"])
+def test_a_limit_that_only_an_ancestor_has_is_not_added_to_twice(kind: str, queue: str) -> None:
+    """120 -> 130 -> 140, as long as the annotation was taken away."""
+    text = change(TREE, "resources:\n              guaranteed: {vcore: 40, memory: 100G}\n", "")
+    text = f"""\
+partitions:
+- name: default
+  queues:
+  - name: root
+    queues:
+    - name: science
+      resources: {{{kind}: {{vcore: 120}}}}
+      queues:
+      - name: x
+"""
+    nodes = nodes_of(queue, "n1", size={"vcore": 10_000})
+    now, then = text, ""
+    for _ in range(3):
+        made = lost(now, nodes, then)
+        assert limit(made, "root.science", kind=kind) == "130"
+        now, then = made.text, made.ledger
+    assert lost(now, {}, then).text == text
+
+
+def test_it_is_written_again_where_the_manifest_was_applied_too() -> None:
+    made = lend(TREE, TWO)
+    again = lost(TREE, TWO, made.ledger)
+    assert (again.text, again.ledger) == (made.text, made.ledger)
+
+
+def test_the_first_growth_after_a_person_changed_the_baseline() -> None:
+    raised = change(TREE, "max: {vcore: 80,", "max: {vcore: 90,")
+    assert limit(lost(raised, ONE, ""), A) == "218"
+
+
+def test_the_first_growth_took_effect_and_its_ledger_was_lost_at_once() -> None:
+    made = lend(TREE, ONE)
+    assert lost(made.text, ONE, made.ledger).text == made.text
+
+
+def test_the_first_growth_was_noted_and_never_written() -> None:
+    made = lend(TREE, ONE)
+    assert lost(TREE, ONE, made.ledger).text == made.text
+
+
+def test_a_growth_that_was_noted_and_never_written() -> None:
+    one, two = lend(TREE, ONE), lend(TREE, TWO)
+    again = edit(one.text, one.ledger, TWO, remembered=two.ledger)
+    assert (again.text, again.ledger, again.notes) == (two.text, two.ledger, ())
+
+
+def test_a_shrink_that_was_held_is_still_known() -> None:
+    made = lend(TREE, ONE)
+    busy = {A: {"vcore": 150_000}}
+    held = edit(made.text, made.ledger, {}, floors=busy)
+    assert limit(held, A) == "150"
+    again = lost(held.text, {}, held.ledger, floors=busy)
+    assert (again.text, again.ledger) == (held.text, held.ledger)
+    assert lost(held.text, {}, held.ledger).text == TREE
+
+
+def test_a_brake_that_a_person_has_put_on_is_still_known() -> None:
+    made = lend(TREE, TWO, adjust_guaranteed=False)
+    braked = change(made.text, "max: {vcore: 336,", "max: {vcore: 10,")
+    frozen = edit(braked, made.ledger, TWO, adjust_guaranteed=False)
+    again = lost(frozen.text, TWO, frozen.ledger, adjust_guaranteed=False)
+    assert (again.text, again.ledger) == (frozen.text, frozen.ledger)
+
+
+def test_an_older_ledger_was_put_back_beside_the_limits() -> None:
+    """As a tool does that restores annotations alone: 336 would become 464."""
+    one, two = lend(TREE, ONE), lend(TREE, TWO)
+    again = edit(two.text, one.ledger, TWO, remembered=two.ledger)
+    assert (again.text, again.ledger) == (two.text, two.ledger)
+    assert "older than the limits beside it" in again.notes[0]
+    assert edit(two.text, one.ledger, {}, remembered=two.ledger).text == TREE
+
+
+def test_an_older_export_was_put_back_as_a_whole() -> None:
+    one, two = lend(TREE, ONE), lend(TREE, TWO)
+    again = edit(one.text, one.ledger, TWO, remembered=two.ledger)
+    assert (again.text, again.ledger) == (two.text, two.ledger)
+
+
+def test_both_instances_find_themselves() -> None:
+    first = lend(TREE, ONE)
+    both = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="test")
+    for order in (["prod", "test"], ["test", "prod"]):
+        text, ledger = both.text, ""
+        for instance in order:
+            nodes = ONE if instance == "prod" else nodes_of(B, "m1")
+            made = edit(text, ledger, nodes, instance=instance, remembered=both.ledger)
+            text, ledger = made.text, made.ledger
+        assert (text, ledger) == (both.text, both.ledger)
+
+
+def test_only_the_last_writer_knows_and_the_other_waits_for_it() -> None:
+    first = lend(TREE, ONE)
+    both = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="test")
+    asked = lost(both.text, ONE, first.ledger)
+    assert "which fits neither" in asked.refusal and asked.text == both.text
+    healed = edit(both.text, "", nodes_of(B, "m1"), instance="test", remembered=both.ledger)
+    assert (healed.text, healed.ledger) == (both.text, both.ledger)
+    assert not edit(healed.text, healed.ledger, ONE, remembered=first.ledger).is_changed
+
+
+def test_another_has_written_in_between() -> None:
+    """Its section is there, ours is lost: what it lends is on top of what we knew."""
+    made = lend(TREE, ONE)
+    other = edit(made.text, "", nodes_of(B, "m1"), instance="test")
+    again = edit(other.text, other.ledger, ONE, remembered=made.ledger)
+    assert again.text == other.text and not again.refusal
+    gone = edit(again.text, again.ledger, {}, remembered=again.ledger)
+    back = edit(gone.text, gone.ledger, {}, instance="test", remembered=again.ledger)
+    assert back.text == TREE and back.ledger == ""
+
+
+UNDECIDED = [
+    pytest.param("max: {vcore: 300,", "is 300, which fits neither", id="fits neither"),
+    pytest.param("max: {vcore: 80,", "contains them, max vcore of", id="half and half"),
+]
+
+
+@pytest.mark.parametrize(("new", "why"), UNDECIDED)
+def test_what_can_not_be_decided_is_asked(new: str, why: str) -> None:
+    made = lend(TREE, TWO, adjust_guaranteed=False)
+    text = change(made.text, "max: {vcore: 336,", new)
+    asked = lost(text, TWO, made.ledger)
+    assert (asked.text, asked.is_changed) == (text, False)
+    assert why in asked.refusal
+    assert "dnm queues rebase --as total" in asked.refusal
+    for reading, vcore in ((Reading.TOTAL, 0), (Reading.BASELINE, 256)):
+        asking = wants(TWO, remembered=made.ledger)
+        answered = rebase_document(read(text), asking, reading)
+        if answered.refusal:  # 80 can't contain 256
+            assert reading is Reading.TOTAL and "less than the 256" in answered.refusal
+            continue
+        stands = int(new.split()[2].rstrip(","))
+        assert limit(answered, A) == str(stands + vcore)
+        assert not edit(answered.text, answered.ledger, TWO, remembered=made.ledger).is_changed
+
+
+def test_nodes_that_no_run_remembers_are_asked_about() -> None:
+    """As after taking over another tool's registry."""
+    asked = lost(lend(TREE, ONE).text, ONE, None)
+    assert "no run has yet noted what its queues were before" in asked.refusal
+
+
+def test_a_limit_that_is_new_since_the_last_run() -> None:
+    """With nothing lent it is a baseline; with a lost ledger it is not known what it contains."""
+    limited = change(TREE, "- name: free", "- {name: free, resources: {max: {vcore: 200}}}")
+    nodes = nodes_of("root.free", "n1")
+    assert limit(lost(limited, nodes, ""), "root.free") == "328"
+    then = lend(TREE, nodes).ledger
+    assert "had no limits when they were last seen" in lost(limited, nodes, then).refusal
+    assert lost(TREE, nodes, then).ledger == then
+
+
+def test_queues_below_each_other_are_not_counted_twice() -> None:
+    nodes = {**ONE, **nodes_of("root.science", "n2")}
+    made = lend(TREE, nodes)
+    again = lost(made.text, nodes, made.ledger)
+    assert (again.text, again.ledger) == (made.text, made.ledger)
+
+
+# --- at any point of any history -----------------------------------------------------------------
+
+HISTORIES = int(os.environ.get("DNM_HISTORIES", "600"))
+
+
+@pytest.mark.parametrize("chunk", range(6))
+def test_a_loss_at_any_point_of_a_history_never_changes_an_amount_twice(chunk: int) -> None:
+    """Random trees, random lends and returns, the annotation lost at random points: the next edit
+    makes the same document as without the loss, another one changes nothing, and after all is
+    returned the document is the same as before; or a person is asked, and nothing is written."""
+    seed = int(os.environ.get("DNM_SEED", "20261121")) + chunk
+    rng = random.Random(seed)
+    asked = losses = 0
+    for number in range(HISTORIES // 6):
+        text = random_tree(rng)
+        found = play_history(rng, text, f"DNM_SEED={seed} tree {number}:\n{text}")
+        losses, asked = losses + found[0], asked + found[1]
+    print(f"DNM_SEED={seed - chunk} chunk {chunk}: {losses} losses, {asked} questions")
+    assert losses > HISTORIES // 6 and asked == 0
+
+
+def play_history(rng: random.Random, text: str, story: str) -> tuple[int, int]:
+    paths = [path for path in read(text).tree.queues if path != "root"]
+    lent: dict[str, dict[str, Resources]] = {}
+    now, ledger, then = text, "", ""
+    losses = asked = 0
+    moves = [rng.choice(paths) for _ in range(rng.randint(1, 4))]
+    steps = [("lend", path, f"n{number}") for number, path in enumerate(moves)]
+    for verb, queue, node in [
+        *steps,
+        *(("return", q, n) for _, q, n in rng.sample(steps, len(steps))),
+    ]:
+        if verb == "lend":
+            names = rng.sample(sorted(NODE), rng.randint(1, 4))
+            lent.setdefault(queue, {})[node] = {name: NODE[name] for name in names}
+        else:
+            del lent[queue][node]
+        expected = edit(now, ledger, lent, remembered=then)
+        if rng.random() < 0.5:
+            losses += 1
+            made = edit(now, "", lent, remembered=then)
+            if made.refusal:
+                asked += 1
+                assert made.text == now, story
+                made = expected
+            assert (made.text, made.ledger) == (expected.text, expected.ledger), story
+        else:
+            made = expected
+        assert not made.refusal, story
+        now, ledger, then = made.text, made.ledger, made.ledger
+        for stands in (ledger, ""):
+            again = edit(now, stands, lent, remembered=then)
+            assert (again.text, again.ledger) == (now, ledger), story
+    assert now.encode() == text.encode(), story
+    return losses, asked

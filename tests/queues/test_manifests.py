@@ -1,0 +1,188 @@
+"""A manifest is applied again, with the same or with new values, while nodes are lent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dnm.kube.objects import read_config_map
+from dnm.model.cluster import ConfigMap
+from dnm.model.queue_edit import QueueEdit
+from dnm.queues.edit import edit_source
+from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
+from tests.queue_kit import ONE, TREE, TWO, A, B, change, lend, limit, nodes_of, wants
+
+ONE_LIMIT = """\
+partitions:
+- name: default
+  queues:
+  - name: root
+    queues:
+    - name: x
+      resources: {max: {vcore: 80}}
+"""
+X = "root.x"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def stored(text: str, ledger: str, tool: str, exported: dict[str, str] | None = None) -> ConfigMap:
+    """The ConfigMap as the API server keeps it after this tool has put the text there; `exported`:
+    annotations that the manifest has, as an export of the cluster's own object does."""
+    keeps = tool not in ("kubectl replace", "kubectl delete and create")
+    annotations = {**(exported or {}), **({LEDGER_ANNOTATION: ledger} if keeps and ledger else {})}
+    owner = {
+        "kubectl edit": ("kubectl-edit", "Update"),
+        "kubectl apply": ("kubectl-client-side-apply", "Update"),
+        "kubectl apply --server-side": ("kubectl", "Apply"),
+        "Argo CD": ("argocd-controller", "Update"),
+        "Flux": ("kustomize-controller", "Apply"),
+        "Helm": ("helm", "Update"),
+        "kubectl replace": ("kubectl-replace", "Update"),
+        "kubectl delete and create": ("kubectl-create", "Update"),
+    }[tool]
+    if tool in ("kubectl apply", "Argo CD"):
+        manifest = {"metadata": {"annotations": exported or {}}, "data": {"queues.yaml": text}}
+        annotations[LAST_APPLIED] = json.dumps(manifest)
+    named = {f"f:{name}": {} for name in exported or {}}
+    body = {
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "yunikorn-configs", "namespace": "yunikorn", "resourceVersion": "9",
+            "annotations": annotations,
+            "managedFields": [
+                {"manager": "dnm", "operation": "Update", "fieldsType": "FieldsV1",
+                 "fieldsV1": {"f:metadata": {"f:annotations": {f"f:{LEDGER_ANNOTATION}": {}}}}},
+                {"manager": owner[0], "operation": owner[1], "fieldsType": "FieldsV1",
+                 "fieldsV1": {"f:data": {".": {}, "f:queues.yaml": {}},
+                              "f:metadata": {"f:annotations": {".": {}, **named}}}},
+            ],
+        },
+        "data": {"queues.yaml": text},
+    }  # fmt: skip
+    return read_config_map(json.dumps(body).encode(), "yunikorn", "yunikorn-configs")
+
+
+def after(
+    text: str, ledger: str, tool: str, nodes: object, exported: dict[str, str] | None = None
+) -> QueueEdit:
+    source = resolve_document(stored(text, ledger, tool, exported), None)
+    return edit_source(source, wants(nodes, remembered=ledger))  # type: ignore[arg-type]
+
+
+WHOLE = ["kubectl apply", "kubectl apply --server-side", "Argo CD", "Flux", "Helm"]
+DROP = ["kubectl replace", "kubectl delete and create"]
+NEW = {"up": "300", "down": "70", "far down": "10", "as it was": "80"}
+
+
+@pytest.mark.parametrize("tool", [*WHOLE, *DROP, "kubectl edit"])
+@pytest.mark.parametrize("new", NEW.values(), ids=NEW)
+def test_several_limits_of_which_one_is_new(tool: str, new: str) -> None:
+    """The others are back at their baselines: so all of it is the manifest's, whoever wrote it."""
+    made = lend(TREE, TWO)
+    manifest = change(TREE, "max: {vcore: 80,", f"max: {{vcore: {new},")
+    again = after(manifest, made.ledger, tool, TWO)
+    assert not again.refusal and limit(again, A) == str(int(new) + 256)
+    assert limit(again, "root.science") == "1256"
+    assert not after(again.text, again.ledger, "kubectl edit", TWO).is_changed
+    one = after(again.text, again.ledger, "kubectl edit", ONE)
+    assert limit(one, A) == str(int(new) + 128)
+    assert after(one.text, one.ledger, "kubectl edit", {}).text == manifest
+
+
+@pytest.mark.parametrize("tool", [*WHOLE, *DROP])
+def test_another_queue_says_that_all_of_it_was_applied(tool: str) -> None:
+    """Every limit of one queue is new; the other queue and the one above are at their baselines."""
+    nodes = {**ONE, **nodes_of(B, "m1")}
+    made = lend(TREE, nodes, adjust_guaranteed=False)
+    manifest = change(TREE, "max: {vcore: 80, memory: 320G}", "max: {vcore: 300, memory: 1T}")
+    again = after(manifest, made.ledger, tool, nodes)
+    assert [limit(again, A), limit(again, A, "memory")] == ["428", "1256G"]
+    assert limit(again, B) == "192"
+    assert after(again.text, again.ledger, "kubectl edit", {}).text == manifest
+
+
+@pytest.mark.parametrize("tool", WHOLE)
+@pytest.mark.parametrize("new", NEW.values(), ids=NEW)
+def test_a_single_limit_is_judged_by_who_wrote_it(tool: str, new: str) -> None:
+    """300 became 172, then 44."""
+    nodes = nodes_of(X, "n1", "n2")
+    made = lend(ONE_LIMIT, nodes)
+    manifest = ONE_LIMIT.replace("80", new)
+    again = after(manifest, made.ledger, tool, nodes)
+    assert limit(again, X) == str(int(new) + 256)
+    assert "as after a manifest was applied" in again.notes[0]
+    assert after(again.text, again.ledger, "kubectl edit", {}).text == manifest
+
+
+def test_a_single_limit_that_a_person_edited_is_his_total() -> None:
+    nodes = nodes_of(X, "n1", "n2")
+    made = lend(ONE_LIMIT, nodes)
+    again = after(ONE_LIMIT.replace("80", "300"), made.ledger, "kubectl edit", nodes)
+    assert limit(again, X) == "300" and "write 556" in again.notes[0]
+
+
+@pytest.mark.parametrize("tool", DROP)
+def test_a_single_new_limit_without_a_ledger_is_asked_about(tool: str) -> None:
+    """Nothing else in the document says whether it is a manifest's or an edited export's."""
+    nodes = nodes_of(X, "n1", "n2")
+    made = lend(ONE_LIMIT, nodes)
+    asked = after(ONE_LIMIT.replace("80", "300"), made.ledger, tool, nodes)
+    assert "is 300, which fits neither" in asked.refusal and not asked.is_changed
+    same = after(ONE_LIMIT, made.ledger, tool, nodes)
+    assert (same.text, same.ledger) == (made.text, made.ledger)
+
+
+@pytest.mark.parametrize("tool", ["kubectl apply", "kubectl apply --server-side", "Flux"])
+def test_an_edited_export_is_a_persons_total(tool: str) -> None:
+    """`kubectl get -o yaml`, a number changed, applied: it has the ledger in it."""
+    nodes = nodes_of(X, "n1", "n2")
+    made = lend(ONE_LIMIT, nodes)
+    export = made.text.replace("336", "400")
+    again = after(export, made.ledger, tool, nodes, {LEDGER_ANNOTATION: made.ledger})
+    assert limit(again, X) == "400"
+    assert limit(after(again.text, again.ledger, "kubectl edit", {}), X) == "144"
+
+
+@pytest.mark.parametrize("tool", WHOLE)
+def test_a_manifest_that_holds_what_was_written_is_no_news(tool: str) -> None:
+    made = lend(TREE, TWO)
+    assert not after(made.text, made.ledger, tool, TWO).is_changed
+    edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 400,")
+    again = after(edited, made.ledger, tool, TWO)
+    assert limit(again, A) == "400"
+
+
+@pytest.mark.parametrize("tool", [*WHOLE, *DROP])
+def test_a_manifest_with_another_tree(tool: str) -> None:
+    """A limit more, a limit less, a queue more: what is there is the baseline."""
+    made = lend(TREE, TWO)
+    manifest = change(TREE, "max: {vcore: 80, memory: 320G}", "max: {vcore: 90, pods: 20}")
+    manifest = change(
+        manifest, "          - name: free\n", "          - name: free\n          - name: new\n"
+    )
+    again = after(manifest, made.ledger, tool, TWO)
+    assert [limit(again, A), limit(again, A, "pods")] == ["346", "240"]
+    assert after(again.text, again.ledger, "kubectl edit", {}).text == manifest
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [None, [], [{}], [{"manager": "x", "operation": "Apply", "fieldsV1": "?"}],
+     [{"manager": "x", "operation": "Apply", "fieldsV1": {"f:data": [1]}}]],
+)  # fmt: skip
+@pytest.mark.parametrize("applied", ["", "{", "[]", "null", '{"metadata": 1}', '{"data": {}}'])
+def test_what_the_object_says_may_be_anything(fields: object, applied: str) -> None:
+    nodes = nodes_of(X, "n1", "n2")
+    made = lend(ONE_LIMIT, nodes)
+    body = {
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "c", "namespace": "n", "resourceVersion": "9", "managedFields": fields,
+            "annotations": {LEDGER_ANNOTATION: made.ledger, LAST_APPLIED: applied},
+        },
+        "data": {"queues.yaml": ONE_LIMIT.replace("80", "300")},
+    }  # fmt: skip
+    found = read_config_map(json.dumps(body).encode(), "n", "c")
+    edit = edit_source(resolve_document(found, None), wants(nodes, remembered=made.ledger))
+    assert limit(edit, X) == "300"

@@ -1,0 +1,124 @@
+// What YuniKorn itself makes of queue documents: one JSON object a line in, one a line out.
+//
+// load: why its validator refuses the document; start: why a scheduler does not start with it;
+// reload: why a scheduler that runs with another one does not take it up; inactive: it starts, but
+// not with these placement rules. queues: the limits that are then in force, by path, as written
+// into the scheduler's own queues.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"regexp"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"github.com/apache/yunikorn-core/pkg/common/configs"
+	"github.com/apache/yunikorn-core/pkg/entrypoint"
+	"github.com/apache/yunikorn-core/pkg/log"
+	"github.com/apache/yunikorn-core/pkg/mock"
+	"github.com/apache/yunikorn-core/pkg/scheduler"
+	"github.com/apache/yunikorn-core/pkg/webservice/dao"
+	"github.com/apache/yunikorn-scheduler-interface/lib/go/si"
+)
+
+const base = `
+partitions:
+  - name: default
+    queues:
+      - name: root
+        submitacl: '*'
+        queues:
+          - name: base
+`
+
+type question struct {
+	Text       string `json:"text"`
+	Expression string `json:"expression"`
+}
+
+type limits struct {
+	Max        map[string]int64 `json:"max"`
+	Guaranteed map[string]int64 `json:"guaranteed"`
+}
+
+type answer struct {
+	Load     string            `json:"load"`
+	Start    string            `json:"start"`
+	Reload   string            `json:"reload"`
+	Inactive bool              `json:"inactive"`
+	Queues   map[string]limits `json:"queues"`
+}
+
+func main() {
+	log.InitializeLogger(zap.NewNop(), &zap.Config{})
+	services := entrypoint.StartAllServicesWithParams(true, false)
+	_, err := services.RMProxy.RegisterResourceManager(
+		&si.RegisterResourceManagerRequest{
+			RmID: "judge", PolicyGroup: "judge", Version: "1", Config: base,
+		}, &mock.ResourceManagerCallback{})
+	if err != nil {
+		panic(err)
+	}
+	reader := bufio.NewReaderSize(os.Stdin, 1<<20)
+	writer := json.NewEncoder(os.Stdout)
+	writer.SetEscapeHTML(false)
+	decoder := json.NewDecoder(reader)
+	for number := 0; decoder.More(); number++ {
+		var asked question
+		if err := decoder.Decode(&asked); err != nil {
+			panic(err)
+		}
+		if asked.Expression != "" {
+			_, err := regexp.Compile(asked.Expression)
+			_ = writer.Encode(answer{Load: words(err)})
+			continue
+		}
+		_ = writer.Encode(judge(services, asked.Text, number))
+	}
+}
+
+func judge(services *entrypoint.ServiceContext, text string, number int) answer {
+	var said answer
+	_, err := configs.LoadSchedulerConfigFromByteArray([]byte(text))
+	said.Load = words(err)
+	if err == nil {
+		name := "start" + strconv.Itoa(number)
+		context, err := scheduler.NewClusterContext(name, name, []byte(text))
+		said.Start = words(err)
+		if err == nil {
+			if partition := context.GetPartitionWithoutClusterID("default"); partition != nil {
+				said.Queues = map[string]limits{}
+				collect(partition.GetPartitionQueues(), said.Queues)
+				said.Inactive = len(partition.GetPlacementRules()) == 0
+			}
+		}
+	} else {
+		said.Start = said.Load
+	}
+	update(services, base)
+	said.Reload = words(update(services, text))
+	return said
+}
+
+func update(services *entrypoint.ServiceContext, text string) error {
+	return services.RMProxy.UpdateConfiguration(&si.UpdateConfigurationRequest{
+		RmID: "judge", PolicyGroup: "judge", Config: text,
+	})
+}
+
+func collect(queue dao.PartitionQueueDAOInfo, found map[string]limits) {
+	found[queue.QueueName] = limits{queue.MaxResource, queue.GuaranteedResource}
+	for _, child := range queue.Children {
+		collect(child, found)
+	}
+}
+
+func words(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
