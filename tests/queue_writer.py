@@ -27,7 +27,7 @@ def write(
     instance: str,
     nodes: Mapping[str, Mapping[str, Resources]],
     uptake: timedelta = timedelta(seconds=10),
-    remembered: str = "",
+    remembered: str | None = "",
 ) -> QueueOutcome:
     """With the real Kubernetes client."""
     config = Config(path=Path("x"), namespaces={}, node_types={}, kubeconfig_path=kubeconfig)

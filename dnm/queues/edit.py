@@ -115,7 +115,12 @@ def why_no_growth(
     the line and the next step; empty: they could. So it is known before a node is converted."""
     nodes = dict(wants.nodes.get(queue, {}))
     nodes |= {f"{_TO_COME}{number}": size for number, size in enumerate(sizes)}
-    more = msgspec.structs.replace(wants, nodes={**wants.nodes, queue: nodes})
+    is_first = wants.remembered is None and not any(wants.nodes.values())
+    more = msgspec.structs.replace(
+        wants,
+        nodes={**wants.nodes, queue: nodes},
+        remembered="" if is_first else wants.remembered,
+    )
     edit = foresee_edit(document, more).edit
     return edit.refusal or edit.uncounted.get(queue, "")
 

@@ -143,7 +143,7 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
     sandbox.set_queues(lend(TREE, nodes_of(A, "n1")).text)  # without its ledger
     wants = QueueWants(instance_id="prod", nodes=nodes_of(A, "n1"))
     with pytest.raises(QueueError, match="dnm queues rebase --as total"):
-        write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered="")
+        write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered=None)
 
     def say(reading: Reading, is_sure: bool = True) -> str:
         def change_it(source: SourceDocument) -> QueueEdit:
@@ -165,7 +165,7 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
     assert said.startswith("no limit changes\n")
     assert f"{A}: max without lent nodes: 80 vcore, 320G memory" in said
     with pytest.raises(QueueError, match="dnm queues rebase --as total"):
-        write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered="")
+        write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered=None)
     assert say(Reading.TOTAL).endswith("| the ledger is written\n")
     for reading in Reading:
         said = say(reading)

@@ -80,5 +80,7 @@ def assert_limits(
                 for size in nodes.values()
                 if below == path or below.startswith(f"{path}.")
             )
-            if path not in made.held:
+            if resource == "pods" and before.get(resource) == 0:
+                assert amount == 0  # closed
+            elif path not in made.held:
                 assert amount == before.get(resource, 0) + added

@@ -53,7 +53,7 @@ type answer struct {
 }
 
 func main() {
-	log.InitializeLogger(zap.NewNop(), &zap.Config{})
+	log.InitializeLogger(zap.NewNop(), &zap.Config{Level: zap.NewAtomicLevel()})
 	services := entrypoint.StartAllServicesWithParams(true, false)
 	_, err := services.RMProxy.RegisterResourceManager(
 		&si.RegisterResourceManagerRequest{
@@ -89,11 +89,14 @@ func judge(services *entrypoint.ServiceContext, text string, number int) answer 
 		context, err := scheduler.NewClusterContext(name, name, []byte(text))
 		said.Start = words(err)
 		if err == nil {
-			if partition := context.GetPartitionWithoutClusterID("default"); partition != nil {
-				said.Queues = map[string]limits{}
-				collect(partition.GetPartitionQueues(), said.Queues)
-				said.Inactive = len(partition.GetPlacementRules()) == 0
+			partition := context.GetPartitionWithoutClusterID("default")
+			if partition == nil {
+				said.Reload = "no partition default: the scheduler would wait for itself for ever"
+				return said
 			}
+			said.Queues = map[string]limits{}
+			collect(partition.GetPartitionQueues(), said.Queues)
+			said.Inactive = len(partition.GetPlacementRules()) == 0
 		}
 	} else {
 		said.Start = said.Load
