@@ -61,7 +61,6 @@ def check_cluster(
         violations=tuple(violations),
         advice=(*advice, *judged.advice),
         queues=judged.queues,
-        is_deadly=judged.is_deadly,
     )
     return _report([whole], as_json)
 
@@ -79,7 +78,7 @@ def _report(judged: list[Judgement], as_json: bool) -> int:
     else:
         for one in judged:
             _print_judgement(one)
-    are_good = all(one.is_ok and not one.is_deadly for one in judged)
+    are_good = all(one.is_ok for one in judged)
     return ExitCode.OK if are_good else ExitCode.FAILED
 
 
@@ -107,14 +106,7 @@ def _print_judgement(judged: Judgement) -> None:
         print(printable(f"{judged.file}:{found.line}: {found.message} [{found.rule}]"))
     for found in judged.advice:
         print(printable(f"{judged.file}:{found.line}: advice: {found.message} [{found.rule}]"))
-    if judged.is_ok and judged.is_deadly:
-        print(
-            printable(
-                f"{judged.file}: never apply it: YuniKorn takes it, but it has no partition "
-                "`default` and so no queue for Kubernetes"
-            )
-        )
-    elif judged.is_ok:
+    if judged.is_ok:
         print(printable(f"{judged.file}: YuniKorn takes it, {judged.queues} queues"))
 
 

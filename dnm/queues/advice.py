@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dnm.model.quantity import QuantityError, format_amount, parse_yunikorn
+from dnm.model.quantity import format_amount
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
 from dnm.queues.decode import RuleViolation
-from dnm.queues.schema import Queue
+from dnm.queues.placement_rules import doubtful_expressions
 from dnm.queues.tree import DocumentTree
 from dnm.queues.validation import amounts_of
 
@@ -96,12 +96,8 @@ def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
     def advice(rule: str, queue: str, line: int, message: str) -> None:
         found.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
 
-    if tree.refusal:
+    if tree.refusal and tree.partition is not None:
         advice("document", "", 1, tree.refusal)
-    if not tree.scheduler.partitions:
-        advice(
-            "partition", "", 1, "without partitions YuniKorn fails every application: never apply"
-        )
     for path, queue in tree.written.items():
         for kind, quantities in (
             ("max", queue.resources.max),
@@ -119,19 +115,11 @@ def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
                     right = "memory" if name == "Memory" else "vcore"
                     message = f"{path}: no pod asks for {name!r}; YuniKorn's name is {right!r}"
                     advice("resource", path, line, message)
-        _advise_template(path, queue, advice)
+    for partition in tree.scheduler.partitions or []:
+        for line, expression in doubtful_expressions(partition):
+            advice(
+                "placement", "", line,
+                f"only Go can tell whether {expression[:80]!r} is a regular expression; where it "
+                "is none, YuniKorn does not start",
+            )  # fmt: skip
     return tuple(sorted(found, key=lambda violation: violation.line))
-
-
-def _advise_template(path: str, queue: Queue, advice: object) -> None:
-    template = queue.childtemplate
-    assert callable(advice)
-    for quantities in (template.resources.max, template.resources.guaranteed):
-        for resource, quantity in (quantities or {}).items():
-            try:
-                parse_yunikorn(resource, quantity.text)
-            except QuantityError as error:
-                message = (
-                    f"{path}: childtemplate {resource} {quantity.text!r}: {error}; reloads fail"
-                )
-                advice("template", path, quantity.node.line, message)

@@ -16,20 +16,18 @@ from dnm.model.value import Value
 from dnm.queues.advice import advise
 from dnm.queues.decode import RuleViolation
 from dnm.queues.source import SourceDocument, resolve_document
-from dnm.queues.tree import check_rules, read_tree
+from dnm.queues.tree import DocumentTree, check_rules, read_tree
 from dnm.queues.yaml_nodes import MAPPING, SCALAR, YamlError, YamlNode, compose_all
 
 
 class Judgement(Value):
-    """Of one document: `violations` are what YuniKorn refuses, `advice` what it takes badly.
-
-    `is_deadly`: it takes it, and ends every application with it."""
+    """Of one document: `violations` are what YuniKorn refuses, or ends everything with; `advice` is
+    what it takes badly."""
 
     file: str
     violations: tuple[RuleViolation, ...] = ()
     advice: tuple[RuleViolation, ...] = ()
     queues: int = 0
-    is_deadly: bool = False
 
     @property
     def is_ok(self) -> bool:
@@ -73,11 +71,22 @@ def judge_text(file: str, text: str) -> Judgement:
         return Judgement(file=file, violations=problems)
     return Judgement(
         file=file,
-        violations=check_rules(tree),
+        violations=(*check_rules(tree), *_deadly(tree)),
         advice=advise(tree),
         queues=len(tree.queues),
-        is_deadly=tree.partition is None,
     )
+
+
+def _deadly(tree: DocumentTree) -> tuple[RuleViolation, ...]:
+    """What its validator lets pass: with this a scheduler that runs ends every application, or
+    waits for its own lock for ever (1.8, 1.9)."""
+    if tree.partition is not None:
+        return ()
+    message = (
+        "never apply it: there is no partition `default`, and so no queue for Kubernetes; a "
+        "YuniKorn that reloads it ends every application and may hang"
+    )
+    return (RuleViolation(rule="partition", queue="", line=1, message=message),)
 
 
 def _broken(file: str, rule: str, line: int, message: str) -> Judgement:

@@ -1,20 +1,31 @@
-"""Placement rules of queues.yaml: well formed, and the fixed part of their paths can be reached.
+"""Placement rules of queues.yaml: well formed, known, and the fixed part of their paths can be
+reached.
 
-After checkPlacementRules and checkQueueHierarchyForPlacement of yunikorn-core's configvalidator.go.
+After checkPlacementRules and checkQueueHierarchyForPlacement of yunikorn-core's configvalidator.go,
+and after pkg/scheduler/placement: a scheduler that starts with a rule that it does not know places
+nothing, one that runs does not reload it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 
 from dnm.queues.schema import Filter, Partition, PlacementRule, Queue
 
 USER_NAME = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?\Z")
 GROUP_NAME = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*\Z")
+QUEUE_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}\Z")
 _RULE_NAME = re.compile(r"[_a-zA-Z][a-zA-Z0-9_]*\Z")
 _PATTERN_SIGN = re.compile(r"[\^$*+?()\[{}|]")
-_NOT_IN_GO = re.compile(r"\(\?(?:[=!#(>]|<[=!])|\\[1-9Z]|[*+?}][*+]|\(\?P[=>]")
+_RULES = frozenset(("user", "fixed", "provided", "tag", "test"))
+
+# What Python's and Go's regular expressions read differently, or only one of them knows.
+_DIFFERENT = re.compile(
+    r"\(\?(?!:|P<|[ims]+\))|\\[^.^$*+?()\[\]{}|\\dDwWsSbBAtnrfv/-]|[*+?}][*+?{]|\{[0-9]{3,}|"
+    r"\{.*\{|\{,|(?:\\[bBA]|[$^])[*+?{]|\[[^]]*\\[bBA]|\[\[|\[.*(--|&&|~~|\|\|)|.\(\?[ims]"
+)
 
 
 def check_placement_rules(
@@ -34,13 +45,45 @@ def check_placement_rules(
             report("placement", "", rule.line, f"placement rule no. {number}: {message}")
 
 
+def doubtful_expressions(partition: Partition) -> Iterator[tuple[int, str]]:
+    """Yields line and text of the filters' expressions that only Go can judge."""
+    rules = list(partition.placementrules or [])
+    while rules:
+        rule = rules.pop(0)
+        for names in (rule.filter.users, rule.filter.groups):
+            if names and len(names) == 1 and is_regex(names[0]) is None:
+                yield rule.line, names[0]
+        if rule.parent is not None:
+            rules.append(rule.parent)
+
+
 def _syntax(rule: PlacementRule) -> list[str]:
     problems = []
     if not _RULE_NAME.match(rule.name):
         problems.append(f"{rule.name!r} is no name of a placement rule")
+    elif rule.name.lower() not in _RULES:
+        known = ", ".join(sorted(_RULES - {"test"}))
+        problems.append(f"YuniKorn knows no placement rule {rule.name!r}; there are {known}")
+    problems += _value_problems(rule)
     if rule.parent is not None:
         problems += _syntax(rule.parent)
     return problems + _filter_problems(rule.filter)
+
+
+def _value_problems(rule: PlacementRule) -> list[str]:
+    name, value = rule.name.lower(), rule.value.lower()
+    if name in ("fixed", "tag") and not value:
+        return [f"a placement rule `{name}` needs a value"]
+    if name != "fixed":
+        return []
+    problems = [
+        f"{part!r} in the value of a placement rule `fixed` is no queue name"
+        for part in value.split(".")
+        if not QUEUE_NAME.match(part)
+    ]
+    if value.startswith("root") and rule.parent is not None:
+        problems.append(f"a placement rule `fixed` with the full path {value} takes no parent")
+    return problems
 
 
 def _filter_problems(chosen: Filter) -> list[str]:
@@ -51,17 +94,27 @@ def _filter_problems(chosen: Filter) -> list[str]:
         ("user", chosen.users, USER_NAME),
         ("group", chosen.groups, GROUP_NAME),
     ):
-        if names and len(names) == 1 and not pattern.match(names[0]) and not _is_regex(names[0]):
+        if (
+            names
+            and len(names) == 1
+            and not pattern.match(names[0])
+            and is_regex(names[0]) is False
+        ):
             problems.append(f"filter {kind} {names[0]!r} is neither a name nor an expression")
     return problems
 
 
-def _is_regex(text: str) -> bool:
-    """Whether Go's regexp takes it; what only Python knows (look-around …) is out."""
-    if not _PATTERN_SIGN.search(text) or _NOT_IN_GO.search(text):
+def is_regex(text: str) -> bool | None:
+    """Tells whether YuniKorn takes the text for a regular expression, which Go's regexp has to
+    compile; None: only Go can tell."""
+    if not _PATTERN_SIGN.search(text):
         return False
+    if _DIFFERENT.search(text):
+        return None
     try:
-        re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(text)
     except (re.error, OverflowError, RecursionError):
         return False
     return True

@@ -157,8 +157,6 @@ def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> s
         name = queue.name
         if name.lower() == "root" and len(partition.queues or []) > 1:
             return _false_root("root.root", queue)
-        if name != "root" and name.lower() == "root":
-            return f"line {queue.line}: YuniKorn can't start with a root written {name!r}"
     for path, parent, queue in walk(root_of(partition)):
         if parent is not None and queue.name.lower() == "root":
             return _false_root(path, queue)

@@ -1,7 +1,8 @@
-"""YuniKorn's own validation of queues.yaml, on the whole tree: every violation, not the first.
+"""What YuniKorn refuses of queues.yaml, on the whole tree: every violation, not the first.
 
 The rules are those of pkg/common/configs/configvalidator.go of yunikorn-core, unchanged from 1.4 to
-1.9. Amounts are in YuniKorn's units. A type that a map does not name is never compared: no limit.
+1.9, and what its validator lets pass and a start or a reload of the scheduler does not. Amounts are
+in YuniKorn's units. A type that a map does not name is never compared: no limit.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dnm.model.quantity import INT64_MAX, QuantityError, format_amount, parse_yunikorn
 from dnm.model.value import Resources
 from dnm.queues.decode import RuleViolation
-from dnm.queues.placement_rules import GROUP_NAME, USER_NAME, check_placement_rules
+from dnm.queues.placement_rules import (
+    GROUP_NAME,
+    QUEUE_NAME,
+    USER_NAME,
+    check_placement_rules,
+)
 from dnm.queues.schema import Limit, Partition, Quantities, Queue, SchedulerConfig
 
 Report = Callable[[str, str, int, str], None]
 """Takes a violation: rule, queue path, line, message."""
 
-_QUEUE_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}\Z")
 _WILDCARD = "*"
 
 
@@ -65,8 +70,8 @@ def amounts_of(quantities: Quantities | None) -> dict[str, int]:
 
 
 def validate(scheduler: SchedulerConfig) -> tuple[RuleViolation, ...]:
-    """Returns every violation, in the order of lines; none if and only if YuniKorn's validator
-    accepts the decoded configuration."""
+    """Returns every violation, in the order of lines; none if and only if YuniKorn starts with the
+    decoded configuration and reloads it."""
     found: list[RuleViolation] = []
 
     def report(rule: str, queue: str, line: int, message: str) -> None:
@@ -87,6 +92,9 @@ def _check_partition(partition: Partition, report: Report) -> None:
         report("structure", "", partition.line, "the partition has no `queues`")
         return
     root = root_of(partition)
+    if root.name != "root":
+        message = f"YuniKorn can't start with a root written {root.name!r}"
+        report("root", "root", root.line, message)
     resources = root.resources
     if resources.max is not None or resources.guaranteed is not None:
         message = "root can't have limits, not even empty ones: its size is that of the cluster"
@@ -97,6 +105,8 @@ def _check_partition(partition: Partition, report: Report) -> None:
         limits = root_limits if queue is root else queue.limits or []
         _check_quantities(path, queue, limits, report)
         _check_limits(path, queue, limits, report)
+        if queue is root or queue.parent or queue.queues:
+            _check_template(path, queue, report)
     _check_resources(root, report)
     check_placement_rules(partition, root, report)
     _check_node_order(partition, report)
@@ -119,12 +129,14 @@ def _plain(limit: Limit) -> tuple[object, ...]:
 
 def _check_names(path: str, queue: Queue, report: Report) -> None:
     for field, acl in (("adminacl", queue.adminacl), ("submitacl", queue.submitacl)):
-        if len(acl.split()) > 2:
-            report("acl", path, queue.line, f"{path}: {field} has more than users and groups")
+        # The validator counts words, the scheduler that starts counts single spaces.
+        if len(acl.split()) > 2 or acl.count(" ") > 1:
+            message = f"{path}: {field} is more than users, one space, groups: {acl[:60]!r}"
+            report("acl", path, queue.line, message)
     seen: set[str] = set()
     for child in queue.queues or []:
         name = child.name.lower()
-        if not _QUEUE_NAME.match(child.name):
+        if not QUEUE_NAME.match(child.name):
             message = f"{child.name!r} below {path} is no queue name"
             report("name", path, child.line, message)
         if name in seen:
@@ -152,6 +164,26 @@ def _check_quantities(path: str, queue: Queue, limits: list[Limit], report: Repo
             except QuantityError as error:
                 message = f"{path}: {kind} {resource} {quantity.text!r}: {error}"
                 report("quantity", path, quantity.node.line, message)
+
+
+def _check_template(path: str, queue: Queue, report: Report) -> None:
+    """Amounts for dynamic queues: the validator passes over them, a start reads them, unless all
+    of the template is empty."""
+    template = queue.childtemplate
+    maps = (template.resources.max, template.resources.guaranteed)
+    properties = (template.properties or {}).items()
+    amounts = [(key, one.text) for quantities in maps for key, one in (quantities or {}).items()]
+    if not template.maxapplications and not any(
+        key and text for key, text in [*properties, *amounts]
+    ):
+        return
+    for quantities in maps:
+        for resource, quantity in (quantities or {}).items():
+            try:
+                parse_yunikorn(resource, quantity.text)
+            except QuantityError as error:
+                message = f"{path}: childtemplate {resource} {quantity.text!r}: {error}"
+                report("template", path, quantity.node.line, message)
 
 
 def _check_resources(root: Queue, report: Report) -> None:

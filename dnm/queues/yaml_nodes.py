@@ -100,9 +100,9 @@ def compose_all(text: str) -> list[Composed]:
 
 def _documents(text: str) -> Iterator[Composed]:
     mark_length = len(text) - len(text.removeprefix("\ufeff"))
-    within = text.find("\n\ufeff")
-    if within >= 0:  # libyaml would pass over it, go-yaml takes it for a letter
-        line = text.count("\n", 0, within) + 2
+    is_twice, within = text.startswith("\ufeff\ufeff"), text.find("\n\ufeff")
+    if is_twice or within >= 0:  # libyaml would pass over it, go-yaml takes it for a letter
+        line = 1 if is_twice else text.count("\n", 0, within) + 2
         raise YamlError(line, "a byte order mark stands within the text")
     parser = _parser(text[mark_length:])
     try:
@@ -139,7 +139,10 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
     while True:
         event = next_event()
         kind = type(event)
-        if kind is StreamStartEvent or kind is DocumentStartEvent:
+        if kind is DocumentStartEvent:
+            _refuse_other_version(event)
+            continue
+        if kind is StreamStartEvent:
             continue
         if kind is StreamEndEvent or event is None:
             return composed
@@ -181,6 +184,12 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
             flow_depth += node.style == FLOW
             if len(open_nodes) > _MAX_DEPTH:
                 raise YamlError(node.line, f"nested deeper than {_MAX_DEPTH} levels")
+
+
+def _refuse_other_version(start: Any) -> None:
+    """libyaml knows YAML 1.2 too, go-yaml only 1.1."""
+    if start.version not in (None, (1, 1)):
+        raise YamlError(start.start_mark.line + 1, "a %YAML directive other than 1.1")
 
 
 def _refuse_slash_escape(quoted: str, line: int) -> None:

@@ -48,7 +48,17 @@ def check_activation(document: Fields) -> None:
             raise ConfigRefused("partition cannot be created without root queue")
         for rule in partition["placementrules"] or ():
             check_rule_starts(rule)
+        _check_access(partition["queues"][0])
         _check_templates(partition["queues"][0])
+
+
+def _check_access(queue: Fields) -> None:
+    """The scheduler itself splits at every single space, which its validator does not."""
+    for acl in (queue["submitacl"], queue["adminacl"]):
+        if len(acl.split(" ")) > 2:
+            raise ConfigRefused(f"multiple spaces found in ACL: '{acl}'")
+    for child in queue["queues"] or ():
+        _check_access(child)
 
 
 def _check_partition(partition: Fields) -> None:
@@ -264,9 +274,14 @@ def _check_node_order(policy: Fields) -> None:
 
 
 def _check_templates(queue: Fields) -> None:
-    """Only those of parents are ever read."""
-    if queue["parent"] or queue["queues"]:
-        for texts in queue["childtemplate"]["resources"].values():
+    """Only those of parents are ever read, and only where something stands in them."""
+    template = queue["childtemplate"]
+    maps = [template["properties"], *template["resources"].values()]
+    is_set = template["maxapplications"] or any(
+        name and text for texts in maps for name, text in (texts or {}).items()
+    )
+    if is_set and (queue["parent"] or queue["queues"]):
+        for texts in template["resources"].values():
             try:
                 configured_amounts(texts)
             except AmountError as error:

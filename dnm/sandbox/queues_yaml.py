@@ -74,6 +74,7 @@ def read_fields(text: str) -> Fields:
     """Reads the first document of the text, every field of every mapping filled in. Raises
     ConfigRefused; a text without a document is a configuration without partitions."""
     try:
+        _check_spelling(text)
         loader = _LOADER(text.encode("utf-8", "surrogatepass"))
         try:
             node = loader.get_node() if loader.check_node() else None
@@ -87,6 +88,35 @@ def read_fields(text: str) -> Fields:
         raise ConfigRefused("\n  ".join(["yaml: unmarshal errors:", *reader.problems]))
     fields: Fields = _zero("SchedulerConfig") if found is None else found
     return fields
+
+
+def _check_spelling(text: str) -> None:
+    """Raises ConfigRefused for what libyaml reads in the first document and go-yaml does not:
+    another version than 1.1, a second byte order mark, `?` within a word in brackets, a directive
+    after the first line."""
+    text = text.removeprefix("\ufeff")
+    if text.startswith("\ufeff") or "\n\ufeff" in text:
+        raise ConfigRefused("yaml: unmarshal errors: a byte order mark is no field")
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        match event:
+            case yaml.DocumentStartEvent(version=version) if version not in (None, (1, 1)):
+                raise ConfigRefused("yaml: found incompatible YAML document")
+            case yaml.CollectionStartEvent(flow_style=True):
+                depth += 1
+            case yaml.CollectionStartEvent() if depth:
+                depth += 1
+            case yaml.CollectionEndEvent() if depth:
+                depth -= 1
+            case yaml.ScalarEvent(value=value, style=style) if depth and not style and "?" in value:
+                raise ConfigRefused("yaml: did not find expected ',' or '}'")
+            case yaml.DocumentEndEvent():
+                end = len(text) if event.explicit else event.end_mark.index  # type: ignore[union-attr]
+                rest = text[end:].splitlines()
+                kept = [line for line in rest if line.strip() and not line.startswith(("%", "#"))]
+                if rest and rest[0].startswith("%") and kept and not kept[0].startswith("---"):
+                    raise ConfigRefused("yaml: found a directive within the document")
+                return
 
 
 class _Reader:

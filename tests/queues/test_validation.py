@@ -15,7 +15,7 @@ from dnm.cli.queue_verbs import check_files
 from dnm.queues.advice import advise
 from dnm.queues.files import judge_file
 from dnm.queues.tree import check_rules, check_text, parse_tree
-from tests.queue_kit import CORPUS, DATA, TREE, A, change
+from tests.queue_kit import CORPUS, DATA, ONE, TREE, A, change, edit
 
 VECTORS = json.loads((DATA / "yunikorn_vectors.json").read_text())["config"]
 
@@ -106,16 +106,6 @@ def test_every_violation_is_listed() -> None:
 ADVICE = [
     pytest.param(TREE.replace("320G", "0").replace("vcore: 80", "vcore: 0"), "zero", id="zero max"),
     pytest.param(change(TREE, "vcore: 64", "cpu: 64"), "resource", id="cpu for vcore"),
-    pytest.param(
-        change(
-            TREE,
-            "- name: free",
-            "- {name: free, parent: true, childtemplate: {resources: {max: {vcore: 1.5}}}}",
-        ),
-        "template",
-        id="a template that fails when it is used",
-    ),
-    pytest.param("partitions: []", "partition", id="no partitions"),
 ]
 
 
@@ -159,7 +149,7 @@ FILES = [
     pytest.param(
         "kind: Namespace\n---\n" + manifest(BAD), [("R1", 24)], id="behind another manifest"
     ),
-    pytest.param("", [], id="nothing is legal"),
+    pytest.param("", [("partition", 1)], id="nothing"),
     pytest.param("{", [("yaml", 2)], id="no YAML"),
 ]
 
@@ -175,7 +165,7 @@ def test_files_and_manifests(
     path.write_text(content)
     (judged,) = judge_file(path)
     assert [(one.rule, one.line) for one in judged.violations] == found
-    assert check_files([path], as_json=False) == (1 if found or not content else 0)
+    assert check_files([path], as_json=False) == (1 if found else 0)
     printed = capsys.readouterr().out
     for rule, line in found:
         assert f"{path}:{line}: " in printed and f"[{rule}]" in printed
@@ -197,11 +187,83 @@ def test_what_yunikorn_takes_and_nobody_should_apply_does_not_pass(
     path = tmp_path / "queues.yaml"
     path.write_text(content)
     assert check_files([path], as_json=False) == 1
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith(f"{path}: never apply it: YuniKorn takes it, but")
+    assert ": never apply it: there is no partition `default`" in capsys.readouterr().out
     assert check_files([path], as_json=True) == 1
     (entry,) = json.loads(capsys.readouterr().out)
-    assert entry["ok"] and not entry["violations"] and entry["advice"]  # YuniKorn's own verdict
+    assert not entry["ok"] and entry["violations"][-1]["rule"] == "partition"
+
+
+FREE = "          - name: free"
+NOT_STARTED = {
+    "another version of YAML": ("%YAML 1.2\n---\n" + TREE, "yaml", 1),
+    "a root in capitals": (change(TREE, "- name: root", "- name: Root"), "root", 4),
+    "a template's amount": (
+        change(
+            TREE,
+            FREE,
+            "          - {name: free, parent: true, "
+            "childtemplate: {resources: {max: {vcore: 1.5}}}}",
+        ),
+        "template",
+        18,
+    ),
+} | {
+    f"an ACL {acl!r}": (change(TREE, FREE, f"{FREE}\n            submitacl: '{acl}'"), "acl", 18)
+    for acl in ("a  b", " a b", "a b ", " * ", "a b c")
+} | {
+    f"a rule {rule}": (
+        change(TREE, "    queues:\n      - name: root", f"    placementrules: [{rule}]\n"
+               "    queues:\n      - name: root"),
+        "placement", 3,
+    )
+    for rule in ("{name: namespace}", "{name: recovery}", "{name: fixed}", "{name: tag}",
+                 "{name: fixed, value: a b}",
+                 "{name: fixed, value: root.free, parent: {name: user}}")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "rule", "line"), NOT_STARTED.values(), ids=NOT_STARTED)
+def test_what_the_validator_takes_and_no_scheduler_starts_with_does_not_pass(
+    text: str, rule: str, line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(text)
+    assert check_files([path], as_json=False) == 1
+    assert f"{path}:{line}: " in capsys.readouterr().out
+    assert [(one.rule, one.line) for one in check_text(text)] == [(rule, line)]
+    edited = edit(text, "", ONE)
+    assert edited.refusal and edited.text == text
+
+
+STARTED = ["'*'", "a", "a b", "a,b c,d", "' a'", "'a '"]
+
+
+@pytest.mark.parametrize("acl", STARTED)
+def test_an_acl_that_a_scheduler_starts_with(acl: str) -> None:
+    assert check_text(change(TREE, FREE, f"{FREE}\n            submitacl: {acl}")) == ()
+
+
+@pytest.mark.parametrize(
+    "expression", ["^\\pL+$", "a(?i)b", "\\Qa.b\\E.*", "[[:alpha:]]+", "(?=a)b"]
+)
+def test_an_expression_that_only_go_knows_is_advice_and_edited(expression: str) -> None:
+    rule = f"{{name: user, filter: {{users: ['{expression}']}}}}"
+    text = change(TREE, "    queues:\n      - name: root",
+                  f"    placementrules: [{rule}]\n    queues:\n      - name: root")  # fmt: skip
+    assert check_text(text) == ()
+    (advice,) = advise(parse_tree(text))
+    assert "only Go can tell" in advice.message and expression in advice.message.replace(
+        "\\\\", "\\"
+    )
+    assert edit(text, "", ONE).changes
+
+
+@pytest.mark.parametrize("expression", ["[a", "(a", "a)", "*a", "[b-a]"])
+def test_an_expression_that_is_none_is_refused(expression: str) -> None:
+    rule = f"{{name: user, filter: {{users: ['{expression}']}}}}"
+    text = change(TREE, "    queues:\n      - name: root",
+                  f"    placementrules: [{rule}]\n    queues:\n      - name: root")  # fmt: skip
+    assert [one.rule for one in check_text(text)] == ["placement"]
 
 
 def test_json_for_pipelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

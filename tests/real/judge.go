@@ -1,6 +1,6 @@
 // What YuniKorn itself makes of queue documents: one JSON object a line in, one a line out.
 //
-// load: why its validator refuses the document; start: why a scheduler does not start with it;
+// several: it has other partitions than default, so it was not reloaded. load: why its validator refuses the document; start: why a scheduler does not start with it;
 // reload: why a scheduler that runs with another one does not take it up; inactive: it starts, but
 // not with these placement rules. queues: the limits that are then in force, by path, as written
 // into the scheduler's own queues.
@@ -49,6 +49,7 @@ type answer struct {
 	Start    string            `json:"start"`
 	Reload   string            `json:"reload"`
 	Inactive bool              `json:"inactive"`
+	Several  bool              `json:"several"`
 	Queues   map[string]limits `json:"queues"`
 }
 
@@ -89,6 +90,14 @@ func judge(services *entrypoint.ServiceContext, text string, number int) answer 
 		context, err := scheduler.NewClusterContext(name, name, []byte(text))
 		said.Start = words(err)
 		if err == nil {
+			for _, partition := range context.GetPartitionMapClone() {
+				said.Inactive = said.Inactive || len(partition.GetPlacementRules()) == 0
+			}
+			// A reload that takes a partition away never ends: the scheduler waits for its own lock.
+			if len(context.GetPartitionMapClone()) > 1 {
+				said.Several = true
+				return said
+			}
 			partition := context.GetPartitionWithoutClusterID("default")
 			if partition == nil {
 				said.Reload = "no partition default: the scheduler would wait for itself for ever"
@@ -96,7 +105,6 @@ func judge(services *entrypoint.ServiceContext, text string, number int) answer 
 			}
 			said.Queues = map[string]limits{}
 			collect(partition.GetPartitionQueues(), said.Queues)
-			said.Inactive = len(partition.GetPlacementRules()) == 0
 		}
 	} else {
 		said.Start = said.Load

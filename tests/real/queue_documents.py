@@ -1,0 +1,275 @@
+"""Queue documents before YuniKorn's own code: what dnm says of them, and what its edits become.
+
+Not collected with the other tests of real servers: these need no rig, only the judge that `make
+real` builds (`pytest --numprocesses 2 tests/real/queue_documents.py`). DNM_DOCUMENTS and DNM_EDITS
+set how many, DNM_SEED which; every failure names its seed and its document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from dnm.model.quantity import parse_yunikorn
+from dnm.model.value import Resources
+from dnm.queues.files import judge_text
+from dnm.queues.placement_rules import is_regex
+from dnm.queues.tree import parse_tree
+from dnm.sandbox.queues_rules import check_activation, read_document
+from dnm.sandbox.queues_yaml import ConfigRefused
+from tests.queue_kit import CORPUS, DATA, TREE, edit
+from tests.queue_trees import random_tree
+from tests.real.judge import CORES, ask_all, judge
+
+DOCUMENTS = int(os.environ.get("DNM_DOCUMENTS", "2000"))
+EDITS = int(os.environ.get("DNM_EDITS", "1500"))
+EXPRESSIONS = int(os.environ.get("DNM_EXPRESSIONS", "4000"))
+SEED = int(os.environ.get("DNM_SEED", "20261121"))
+Record = Callable[[str, object], None]
+
+JUDGED = [json.loads(line)["yaml"] for line in (DATA / "judged.jsonl").read_text().splitlines()]
+SMALL = [text for text in CORPUS.values() if len(text) < 5000]
+PARTS = [
+    "submitacl: '*'", "submitacl: 'a  b'", "submitacl: ' a'", "adminacl: 'a b '", "adminacl: a b c",
+    "adminacl: ''", "submitacl: ' * '", 'submitacl: "a\\tb"', "parent: true", "parent: false",
+    "childtemplate: {resources: {max: {vcore: 1.5}}}", "childtemplate: {maxapplications: 1}",
+    "childtemplate: {resources: {max: {vcore: ''}}}", "properties: {a: b}", "queues: []",
+    "childtemplate: {properties: {x: y}, resources: {guaranteed: {memory: 1Gi}}}",
+    "resources: {}", "resources: {max: {}}", "maxapplications: 3", "maxapplications: -1",
+    "limits: [{limit: x, users: [u], maxresources: {vcore: 1}}]",
+    "limits: [{limit: x, groups: ['*'], maxapplications: 1}]",
+]  # fmt: skip
+RULES = [
+    "{name: provided}", "{name: user, create: true}", "{name: Fixed, value: root.a}",
+    "{name: fixed}", "{name: fixed, value: 'a b'}", "{name: fixed, value: root.a, parent: "
+    "{name: user}}", "{name: tag, value: namespace}", "{name: tag}", "{name: nonsense}",
+    "{name: recovery}", "{name: test}", "{name: fixed, value: x, create: true}", "{name: ''}",
+    "{name: user, filter: {type: deny, users: [u]}}", "{name: user, filter: {users: ['a.*']}}",
+    "{name: user, filter: {users: ['[a']}}", "{name: user, filter: {type: both}}",
+    "{name: user, filter: {users: ['^\\pL+$']}}", "{name: provided, parent: {name: nothing}}",
+    "{name: user, filter: {groups: ['(?P<n>a)']}}", "{name: fixed, value: ROOT.A}",
+]  # fmt: skip
+HEADS = ["%YAML 1.1\n---\n", "%YAML 1.2\n---\n", "%YAML 2.0\n---\n", "%TAG ! !\n---\n", "---\n",
+         "# %YAML 1.2\n", "\ufeff", "%FOO bar\n---\n", "%YAML 1.1\n%YAML 1.1\n---\n"]  # fmt: skip
+SCRAPS = ["", " ", "  ", "\n", "\t", ":", "- ", "'", '"', "{", "}", "[", "]", "&a ", "*a", "<<: ",
+          "!!str ", "!x ", "|", ">-", "#", "%", "---\n", "...\n", "0", "9", "m", "Ki", "E", "-",
+          "~", "null", "root", "Root", "ROOT", "default", "name: ", ",", "\\", "\u00a0", "\x07",
+          "é", "?", "@", "`", "queues:", "max: ", "yes", "1.5", "0x10", "2023-01-01"]  # fmt: skip
+
+
+def random_document(rng: random.Random) -> str:
+    """A document made by chance: a good one with parts that YuniKorn reads, perhaps broken."""
+    kind = rng.random()
+    if kind < 0.35:
+        text = _with_parts(rng)
+    elif kind < 0.6:
+        text = random_tree(rng)
+    else:
+        text = rng.choice([*SMALL, *JUDGED])
+    if rng.random() < 0.12:
+        text = rng.choice(HEADS) + text
+    for _ in range(rng.choice((0, 0, 0, 1, 1, 3))):
+        text = _broken(rng, text)
+    return text
+
+
+def _with_parts(rng: random.Random) -> str:
+    root = rng.choice(["root", "root", "root", "Root", "ROOT", "a"])
+    name = rng.choice(["name: default\n", "name: default\n", "name: ''\n", "name: Default\n"])
+    lines = ["partitions:", f"  - {name.strip()}"]
+    if rng.random() < 0.6:
+        rules = ", ".join(rng.sample(RULES, rng.choice((1, 1, 2))))
+        lines.append(f"    placementrules: [{rules}]")
+    lines += ["    queues:", f"      - name: {root}"]
+    lines += [f"        {part}" for part in rng.sample(PARTS, rng.choice((0, 0, 1)))]
+    if rng.random() < 0.8:
+        lines.append("        queues:")
+        for child in rng.sample(["a", "b", "A", "root", "c.d", "x" * 65], rng.choice((1, 2))):
+            lines.append(f"          - name: {child}")
+            lines += [f"            {part}" for part in rng.sample(PARTS, rng.choice((0, 1, 2)))]
+    return "\n".join(lines) + "\n"
+
+
+def _broken(rng: random.Random, text: str) -> str:
+    at = rng.randint(0, len(text))
+    way = rng.random()
+    if way < 0.4:
+        return text[:at] + rng.choice(SCRAPS) + text[at:]
+    if way < 0.6:
+        return text[:at] + text[at + rng.randint(1, 6) :]
+    if way < 0.8:
+        lines = text.splitlines(keepends=True) or [""]
+        line = rng.randrange(len(lines))
+        lines.insert(rng.randrange(len(lines) + 1), lines[line])
+        if rng.random() < 0.5:
+            del lines[line]
+        return "".join(lines)
+    numbers = list(re.finditer(r"[0-9]+", text))
+    if not numbers:
+        return text
+    found = rng.choice(numbers)
+    new = rng.choice(["0", "1", "9223372036854775807", "010", str(int(found[0]) * 10)])
+    return text[: found.start()] + new + text[found.end() :]
+
+
+def seeded(part: int) -> random.Random:
+    print(f"DNM_SEED={SEED}")
+    return random.Random(f"{SEED} {part}")
+
+
+# --- what dnm says of a document -----------------------------------------------------------------
+
+
+def said_by_dnm(text: str) -> tuple[bool, bool]:
+    """Whether `dnm queues check` exits with 0, and whether it says that it can't be sure."""
+    judged = judge_text("x", text)
+    is_unsure = any("only Go can tell" in one.message for one in judged.advice)
+    return judged.is_ok, is_unsure
+
+
+def said_by_sandbox(text: str) -> bool:
+    try:
+        document = read_document(text)
+        check_activation(document)
+    except ConfigRefused:
+        return False
+    return any(one["name"] == "default" for one in document["partitions"] or ())
+
+
+@pytest.mark.parametrize("chunk", range(2))
+@pytest.mark.parametrize("version", CORES)
+def test_dnm_and_the_sandbox_say_of_a_document_what_yunikorn_does(
+    version: str, chunk: int, record_property: Record
+) -> None:
+    """YuniKorn takes a document when a scheduler starts with it, with its placement rules in force,
+    and one that runs reloads it. There is one exception: an expression that dnm leaves to Go."""
+    rng = seeded(chunk)
+    texts = [random_document(rng) for _ in range(DOCUMENTS // 2)]
+    texts = [text for text in texts if text]  # the ConfigMap's empty text is the built-in document
+    counts: Counter[str] = Counter()
+    wrong = []
+    for text, answer in zip(texts, ask_all(version, texts), strict=True):
+        takes = not (answer["load"] or answer["start"] or answer["reload"] or answer["inactive"])
+        if answer["several"] and not has_default(text):
+            takes = False
+        is_ok, is_unsure = said_by_dnm(text)
+        counts["taken" if takes else "refused"] += 1
+        counts["unsure"] += is_unsure
+        if (is_ok != takes and not (is_unsure and is_ok)) or (
+            said_by_sandbox(text) != takes and not is_unsure
+        ):
+            told = {key: value for key, value in answer.items() if key != "queues"}
+            wrong.append((is_ok, said_by_sandbox(text), told, text))
+    figures = f"YuniKorn {version}: {len(texts)} documents {dict(counts)}, {len(wrong)} wrong"
+    record_property("figures", f"{figures}, DNM_SEED={SEED}")
+    assert wrong[:3] == [] and min(counts["taken"], counts["refused"]) > len(texts) // 8
+
+
+def has_default(text: str) -> bool:
+    return parse_tree(text).partition is not None
+
+
+# --- expressions ---------------------------------------------------------------------------------
+
+ATOMS = ["a", ".", "^", "$", "[a-z]", "[^a]", "[", "]", "(", ")", "*", "+", "?", "|", "{2}", "{,5}",
+         "{2,1}", "{", "}", "\\d", "\\pL", "\\p{Greek}", "\\z", "\\Z", "\\A", "\\b", "\\1", "\\Q",
+         "\\E", "\\x41", "\\x{41}", "\\_", "\\h", "(?i)", "(?:", "(?P<n>", "(?<n>", "(?=", "(?!",
+         "(?#", "(?>", "[[:alpha:]]", "[]a]", "[a-\\d]", "a*+", "{1001}", "{1000}", "-", "\\",
+         "é", " ", "(?s)", "(?U)", "(?i-s:", "[*+]", "\\.", "\\-", "\\/", "\\t", "0", "\\0",
+         "[a", "--", "&&", "\\u0041", "[b-a]", "(?P=n)", "\\N"]  # fmt: skip
+
+
+def test_an_expression_that_dnm_judges_is_judged_as_go_does(record_property: Record) -> None:
+    rng = seeded(3)
+    texts = sorted({"".join(rng.choices(ATOMS, k=rng.randint(1, 6))) for _ in range(EXPRESSIONS)})
+    counts: Counter[str] = Counter()
+    wrong = []
+    with judge("1.9.0") as go:
+        for text in texts:
+            known = is_regex(text)
+            if not re.search(r"[\^$*+?()\[{}|]", text):
+                continue  # no expression for YuniKorn, whatever Go says
+            counts[{True: "yes", False: "no", None: "only Go can tell"}[known]] += 1
+            if known is not None and known != go.compiles(text):
+                wrong.append((text, known))
+    figures = f"{len(texts)} expressions {dict(counts)}, {len(wrong)} wrong"
+    record_property("figures", f"{figures}, DNM_SEED={SEED}")
+    assert wrong[:10] == [] and min(counts["yes"], counts["no"]) > len(texts) // 40
+
+
+# --- what its edits become -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", range(2))
+@pytest.mark.parametrize("version", CORES)
+def test_every_edit_is_a_document_that_yunikorn_runs_with_the_limits_that_are_wanted(
+    version: str, chunk: int, record_property: Record
+) -> None:
+    rng = seeded(10 + chunk)
+    edits: list[tuple[str, dict[str, dict[str, dict[str, int]]]]] = []
+    while len(edits) < EDITS // 2:
+        edits += some_edits(rng, random_tree(rng) if rng.random() < 0.9 else TREE)
+    numbers = 0
+    for (text, wanted), answer in zip(edits, ask_all(version, (t for t, _ in edits)), strict=True):
+        assert not (answer["load"] or answer["start"] or answer["reload"]), (answer, text)
+        for path, kinds in wanted.items():
+            for kind, amounts in kinds.items():
+                assert (answer["queues"][path][kind] or {}) == amounts, (path, kind, text)
+                numbers += len(amounts)
+    figures = f"YuniKorn {version}: {len(edits)} edits, {numbers} limits as they were wanted"
+    record_property("figures", f"{figures}, DNM_SEED={SEED}")
+
+
+def some_edits(
+    rng: random.Random, text: str
+) -> list[tuple[str, dict[str, dict[str, dict[str, int]]]]]:
+    """A history of lends and returns; each text, and what its limits have to be by arithmetic."""
+    before = parse_tree(text)
+    paths = [path for path in before.queues if path != "root"]
+    lent: dict[str, dict[str, Resources]] = {}
+    ledger, now, made = "", text, []
+    for number in range(rng.randint(1, 6)):
+        queue = rng.choice(paths)
+        nodes = lent.setdefault(queue, {})
+        if nodes and rng.random() < 0.4:
+            nodes.pop(rng.choice(sorted(nodes)))
+        else:
+            names = rng.sample(("vcore", "memory", "pods", "nvidia.com/gpu"), rng.randint(1, 4))
+            nodes[f"n{number}"] = {name: rng.choice((1, 110, 64_000, 2**38)) for name in names}
+        edited = edit(now, ledger, lent, remembered=ledger)
+        assert not edited.refusal, text
+        now, ledger = edited.text, edited.ledger
+        made.append((now, limits_wanted(text, lent, set(edited.held))))
+    return made
+
+
+def limits_wanted(
+    text: str, lent: dict[str, dict[str, Resources]], held: set[str]
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Baseline and what is lent below, of queues that nothing holds back."""
+    tree = parse_tree(text)
+    wanted: dict[str, dict[str, dict[str, int]]] = {}
+    for path, queue in tree.written.items():
+        if path == "root" or path in held:
+            continue
+        amounts = {
+            name: parse_yunikorn(name, one.text)
+            for name, one in (queue.resources.max or {}).items()
+        }
+        if not any(amounts.values()):
+            wanted[path] = {"max": {}}
+            continue
+        for below, nodes in lent.items():
+            if below == path or below.startswith(f"{path}."):
+                for size in nodes.values():
+                    for name in amounts.keys() & size.keys():
+                        if name != "pods" or amounts[name]:  # closed: stays so
+                            amounts[name] += size[name]
+        wanted[path] = {"max": amounts}
+    return wanted
