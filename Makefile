@@ -46,6 +46,7 @@ test: $(STAMP) packages lint audit
 real: $(STAMP) packages
 	$(BIN)/python -m tests.real build
 	$(BIN)/python -m tests.real.slurm_roots build
+	$(BIN)/python -m tests.real.judge
 
 # All wait more than they work, so they run beside one another.
 LONG_STORIES := $(addprefix tests/real/test_,races.py preemption.py queue_document.py)
@@ -61,6 +62,7 @@ long-stories:
 
 generations:
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py
+	$(BIN)/python -m pytest --numprocesses 2 tests/real/queue_documents.py
 
 bench: $(STAMP) packages
 	$(BIN)/python -m tests.bench.startup

@@ -9,9 +9,13 @@ from dnm.cli.output import amounts
 from dnm.config import values
 from dnm.model.config import Config
 from dnm.model.plan import Snapshot
+from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Unreadable
+from dnm.plan.queue_wants import queue_wants
 from dnm.queues.advice import advise
 from dnm.queues.document import QueueDocument, read_document
+from dnm.queues.edit import why_no_growth
+from dnm.queues.ledger import Section
 from dnm.queues.source import resolve_document
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 
@@ -53,6 +57,8 @@ def check_queue_document(
 
 def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
     """Of each monitored queue: there, and with a limit that dnm can move."""
+    counted = document.ledger.sections.get(config.instance_id, Section()).queues
+    wants = queue_wants(config, Registry(last_run=RunRecord(ledger="")), counted)
     for policy in config.namespaces.values():
         check, path = f"queue of {policy.name}", policy.queue
         limits = document.limits.get(path)
@@ -72,6 +78,11 @@ def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
                 "map the namespace to the leaf its pods run in",
             )
         limit = amounts(limits.max)
+        sizes = [config.node_types[name].size for name in policy.node_types]
+        obstacles = (why_no_growth(document, wants, path, [size]) for size in sizes)
+        if not document.refusal and (why := next(filter(None, obstacles), "")):
+            yield wrong(check, f"{path} gets no node, since its limit can't grow: {why}")
+            continue
         yield fine(
             check,
             f"{path}, limit {limit}"

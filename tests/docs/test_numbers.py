@@ -13,7 +13,7 @@ from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import Backoff, Breaker, Registry
+from dnm.model.registry import Backoff, Breaker, Registry, RunRecord
 from dnm.plan.backoff import with_failure
 from dnm.plan.breaker import next_chance
 from dnm.plan.planner import make_plan
@@ -127,7 +127,8 @@ def test_a_cap_leaves_as_many_as_the_row_says(row: list[str]) -> None:
     most, there, wanted, per_run, started = map(int, row)
     names = [f"a{number:03}" for number in range(there)]
     registry = Registry(
-        nodes={name: entry(name, namespace="gpu", queue=GPU, idle=None) for name in names}
+        nodes={name: entry(name, namespace="gpu", queue=GPU, idle=None) for name in names},
+        last_run=RunRecord(ledger=""),
     )
     some = pods(wanted * 2, size(64, 128))
     for name in names:
