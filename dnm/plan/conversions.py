@@ -126,8 +126,7 @@ def _start_all(start: Converted, sizing: Sizing) -> Converted:
         obstacle = obstacle or _wait_for(pool.queue, brakes[pool.node_type])
         if obstacle is None and (why := _why_not_counted(so_far, pool, count)):
             obstacle = _wait(pool.queue, Reason.QUEUE_UNREADABLE, why)
-            questions = (*so_far.questions, f"{pool.queue} gets no node: {why}")
-            so_far = msgspec.structs.replace(so_far, questions=questions)
+            so_far = _asking(so_far, f"{pool.queue} gets no node: {why}")
         before = so_far
         so_far = _wait_or_request(so_far, pool, count, obstacle)
         asked = sum(one.count for one in so_far.requests[len(before.requests) :])
@@ -192,6 +191,14 @@ def _judge_queue(before: Converted, sizing: QueueSizing) -> tuple[Converted, Que
         chance = next_chance(known.config, breaker)
         detail += f"; changed demand is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
     return _with_breaker(before, queue, breaker), _wait(queue, Reason.BREAKER, detail)
+
+
+def _asking(before: Converted, question: str) -> Converted:
+    """Asks a person, unless the edit of the document asks already."""
+    edit = before.limits.edit
+    if edit is not None and edit.refusal:
+        return before
+    return msgspec.structs.replace(before, questions=(*before.questions, question))
 
 
 def _why_not_counted(before: Converted, pool: NodePool, count: int) -> str:

@@ -17,10 +17,10 @@ import msgspec
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.model.queue_path import may_edit
 from dnm.model.value import Resources, Value
-from dnm.queues.baselines import Baseline, compare, current, is_closed
-from dnm.queues.blocked import find_stuck, hold_back, only_recorded
+from dnm.queues.aims import aim_at, own_section
+from dnm.queues.baselines import Baseline, compare, current
+from dnm.queues.blocked import hold_back, only_recorded
 from dnm.queues.config_map_size import check_size
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit_report import (
@@ -37,8 +37,6 @@ from dnm.queues.ledger import (
     Lent,
     Section,
     encode_ledger,
-    lent_amounts,
-    sum_resources,
 )
 from dnm.queues.lost_ledger import ledger_in_force
 from dnm.queues.manifests import is_applied
@@ -193,43 +191,6 @@ class _Counted(NamedTuple):
     waiting: Mapping[str, str] = {}
 
 
-class _Aim(NamedTuple):
-    """What the limits should become, and those of them that can't, with why. `fixed`: those that
-    people have set so that no node raises them, the frozen ones among them."""
-
-    sections: Mapping[str, Section]
-    lent: Lent
-    frozen: frozenset[LimitPlace]
-    fixed: frozenset[LimitPlace]
-    targets: Mapping[LimitPlace, int]
-    stuck: Mapping[LimitPlace, str]
-
-
-def _aim(
-    tree: DocumentTree,
-    ledger: Ledger,
-    known: Mapping[LimitPlace, Baseline],
-    instance: str,
-    own: Section,
-) -> _Aim:
-    sections = {name: part for name, part in ledger.sections.items() if name != instance}
-    if own.queues:
-        sections[instance] = own
-    lent = lent_amounts(sections.values())
-    frozen = frozenset(
-        place for place, baseline in known.items() if baseline.is_frozen and lent.at(place)
-    )
-    fixed = frozen.union(place for place, one in known.items() if is_closed(place, one.amount))
-    targets = {
-        place: baseline.amount + lent.at(place)
-        for place, baseline in known.items()
-        if place not in fixed
-    }
-    stuck = find_stuck(tree, targets)
-    moving = {place: target for place, target in targets.items() if place not in stuck}
-    return _Aim(sections, lent, frozen, fixed, moving, stuck)
-
-
 def _foresee(
     document: QueueDocument,
     ledger: Ledger,
@@ -239,12 +200,12 @@ def _foresee(
 ) -> ForeseenEdit:
     source, tree = document.source, document.tree
     own, waiting = counted
-    aim = _aim(tree, ledger, known, wants.instance_id, own)
+    aim = aim_at(tree, ledger, known, wants.instance_id, own)
     if aim.stuck:
         recorded = ledger.sections.get(wants.instance_id, Section())
         own, held_back = hold_back(own, recorded, aim.stuck)
         waiting = {**held_back, **waiting}
-        aim = _aim(tree, ledger, known, wants.instance_id, own)
+        aim = aim_at(tree, ledger, known, wants.instance_id, own)
     sections, lent, frozen = aim.sections, aim.lent, aim.frozen
     edited, texts, held = _fit_validly(tree, known, aim.targets, wants)
     entries = _entries(tree, ledger, known, lent, texts)
@@ -269,22 +230,6 @@ def _foresee(
         limits=limits_of(document.limits, aim.fixed),
     )
     return ForeseenEdit(wants=wants, edit=edit, text=edited, fixed=aim.fixed)
-
-
-def own_section(ledger: Ledger, wants: QueueWants) -> Section:
-    """Returns what this instance lends from now on; queues outside its prefixes stay as
-    recorded."""
-    before = ledger.sections.get(wants.instance_id, Section()).queues
-    queues: dict[str, dict[str, Resources]] = {}
-    for queue in {*before, *wants.nodes}:
-        is_ours = may_edit(queue, wants.allowed_prefixes)
-        nodes = (wants.nodes if is_ours else before).get(queue, {})
-        if nodes:
-            queues[queue] = {node: sum_resources([size]) for node, size in nodes.items()}
-    recorded = ledger.sections.get(wants.instance_id)
-    if not queues and recorded is not None:
-        return Section(guaranteed=recorded.guaranteed)
-    return Section(queues=queues, guaranteed=wants.adjust_guaranteed)
 
 
 def _fit_validly(

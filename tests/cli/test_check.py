@@ -173,7 +173,7 @@ BROKEN: list[object] = [
                  "there is no root.dew in the queue document, did you mean 'root.dev'?", 1,
                  id="queue-not-there"),
     pytest.param(lambda s: s.sandbox.set_queues(QUEUES.replace("vcore: 80", 'vcore: "\\x38\\x30"')),
-                 "queue of dev", "failed", "root.dev gets no node, since its limit can't grow: line",
+                 "queue of dev", "failed", "gets no node, since its limit can't grow: line",
                  1, id="limit-not-writable"),
     pytest.param(lambda s: s.write("map.json", '{"dev": "root.parent"}'), "queue of dev",
                  "warning", "has 1 queues below it", 0, id="queue-is-a-parent"),
