@@ -8,7 +8,7 @@ import yaml
 from dnm.model.errors import QueueError
 from dnm.model.quantity import format_yunikorn
 from dnm.model.value import Resources
-from dnm.queues.advice import advise
+from dnm.queues.files import judge_text
 from dnm.queues.schema import SchedulerConfig
 from dnm.queues.text_edit import read_again, replace_limits, why_not_changeable
 from dnm.queues.tree import LimitPlace, check_text, parse_tree
@@ -44,11 +44,6 @@ UNEDITABLE = [
         "line 1: root.root is named like root",
         id="root in capitals beside others",
     ),
-    pytest.param(
-        change(TREE, "name: root", "name: ROOT"),
-        "line 4: YuniKorn can't start with a root written 'ROOT'",
-        id="root in capitals",
-    ),
     pytest.param("partitions: []", "no partition `default`", id="no partition"),
     pytest.param("# nothing\n", "no partition `default`", id="nothing"),
     pytest.param(
@@ -63,7 +58,8 @@ def test_documents_that_yunikorn_takes_and_dnm_leaves_alone(text: str, reason: s
     refused = edit(text, "", {}, remembered=None)
     assert reason in refused.refusal
     assert (refused.text, refused.is_changed) == (text, False)
-    assert any(reason in advice.message for advice in advise(parse_tree(text)))
+    judged = judge_text("x", text)
+    assert any(reason in one.message for one in (*judged.advice, *judged.violations))
 
 
 def test_no_text_is_made_of_a_tree_that_may_not_be_edited() -> None:

@@ -1,7 +1,8 @@
 """The verdict on a queue document is YuniKorn's own: its validator's answers are the test data.
 
 `judged.jsonl` holds documents that were made by chance, half of them by breaking good ones, with
-what the validator of yunikorn-core 1.9.0 answered.
+what the validator of yunikorn-core 1.9.0 answered; `tests/real/queue_documents.py` asks the whole
+of YuniKorn about new ones.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def test_there_are_62_documents() -> None:
 def test_the_verdict_of_yunikorn_on_documents_made_by_chance() -> None:
     judged = [json.loads(line) for line in (DATA / "judged.jsonl").read_text().splitlines()]
     wrong = [one for one in judged if (not check_text(one["yaml"])) != one["ok"]]
-    assert wrong == []
+    told = {found.message for one in wrong for found in check_text(one["yaml"])}
+    assert told == {"a placement rule `tag` needs a value"}  # of that the validator knows nothing
+    assert len(wrong) == 3 and all(one["ok"] for one in wrong)
     assert len(judged) > 700 and sum(one["ok"] for one in judged) > 150
 
 
