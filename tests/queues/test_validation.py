@@ -34,7 +34,7 @@ def test_the_verdict_of_yunikorn_on_documents_made_by_chance() -> None:
     judged = [json.loads(line) for line in (DATA / "judged.jsonl").read_text().splitlines()]
     wrong = [one for one in judged if (not check_text(one["yaml"])) != one["ok"]]
     told = {found.message for one in wrong for found in check_text(one["yaml"])}
-    assert told == {"a placement rule `tag` needs a value"}  # of that the validator knows nothing
+    assert all("needs a value" in message for message in told)  # a start sees it, no validator
     assert len(wrong) == 3 and all(one["ok"] for one in wrong)
     assert len(judged) > 700 and sum(one["ok"] for one in judged) > 150
 
