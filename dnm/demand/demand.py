@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -21,8 +21,8 @@ from dnm.demand.gangs import (
     GangApp,
     gang_apps,
     gang_demand,
-    is_beyond_counting,
     largest_gangs,
+    split_countable,
 )
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted, with_siblings
 from dnm.demand.pod_request import as_counted
@@ -93,9 +93,7 @@ def gather_demand(
     pods = as_counted(pods, facts.yunikorn.release if facts.yunikorn else None)
     finder = _QueueFinder(pods, config, queues, facts.yunikorn)
     sums = _sum_bound(pods, finder)
-    apps = [app for app in gang_apps(sums.gang_members) if not is_beyond_counting(app)]
-    counted = {app.app_id for app in apps}
-    beyond = {id(pod) for pod in sums.gang_members if pod.app_id not in counted}
+    apps, beyond = split_countable(gang_apps(sums.gang_members))
     collector = Collector(config, facts.now, facts.claims, facts.stalled)
     held = _held_by_scheduler(facts.yunikorn)
     for pod, count, why in _asking(sums.unbound, apps, beyond, facts.now):
@@ -294,10 +292,11 @@ def _add(total: dict[str, int], request: Resources, count: int) -> None:
 
 
 def _asking(
-    unbound: Sequence[Pod], apps: Iterable[GangApp], beyond: Set[int], now: datetime
+    unbound: Sequence[Pod], apps: Iterable[GangApp], beyond: Mapping[int, NotCounted], now: datetime
 ) -> Iterable[tuple[Pod, int, NotCounted | None]]:
     """Yields the pending pods, those that a gang will still create among them: a pod, how many it
-    stands for, and why they are left out. `beyond`: pods (by id) of gangs that are not counted."""
+    stands for, and why they are left out. `beyond`: pods (by id) of gangs that are not counted,
+    and why."""
     taken_over: set[int] = set()
     to_come: list[tuple[Pod, int]] = []
     for app in apps:
@@ -306,7 +305,7 @@ def _asking(
         to_come += gang.to_come
     for pod in unbound:
         why = _why_not_counted(pod, id(pod) in taken_over)
-        yield pod, 1, why or (NotCounted.GANG if id(pod) in beyond else None)
+        yield pod, 1, why or beyond.get(id(pod))
     for pod, count in to_come:
         yield pod, count, _why_not_counted(pod, False)
 

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from dnm.demand.pending import NotCounted
 from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.model.cluster import Pod, TaskGroup
 from dnm.model.quantity import INT64_MAX
@@ -22,13 +23,17 @@ from dnm.model.value import Resources, Value
 
 _PLACEHOLDER_TIMEOUT = timedelta(minutes=15)  # the shim's default; afterwards it schedules normally
 
-MOST_MEMBERS = 100_000  # of all task groups together: Kubernetes' own bound is 150,000 pods
+# Of all task groups of a gang, and of all gangs of a namespace: Kubernetes' own bound is 150,000
+# pods.
+MOST_MEMBERS = 100_000
 
 
 class GangApp(Value):
-    """Holds the pods of one application that has task groups."""
+    """Holds the pods of one application that has task groups, all of one namespace: who only names
+    another's application is not of it."""
 
     app_id: str
+    namespace: str
     groups: tuple[TaskGroup, ...]
     pods: tuple[Pod, ...]
 
@@ -49,15 +54,42 @@ class GangDemand(Value):
 
 def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
     """Returns the gang applications among pods that carry a task group or are placeholders."""
-    members: dict[str, list[Pod]] = {}
+    members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if pod.is_yunikorn:
-            members.setdefault(pod.app_id, []).append(pod)
+            members.setdefault((pod.namespace, pod.app_id), []).append(pod)
     apps = []
-    for app_id, of_app in members.items():
+    for (namespace, app_id), of_app in members.items():
         groups = next((pod.task_groups for pod in of_app if pod.task_groups), ())
-        apps.append(GangApp(app_id=app_id, groups=groups, pods=tuple(of_app)))
+        apps.append(GangApp(app_id=app_id, namespace=namespace, groups=groups, pods=tuple(of_app)))
     return tuple(apps)
+
+
+def split_countable(
+    apps: Iterable[GangApp],
+) -> tuple[tuple[GangApp, ...], Mapping[int, NotCounted]]:
+    """Returns the gangs that are counted, and why the pods (by id) of the others are not: one that
+    asks for too much by itself, or those of a namespace, the youngest, that together do."""
+    counted: list[GangApp] = []
+    left_out: dict[int, NotCounted] = {}
+    members: dict[str, int] = {}
+    for app in sorted(apps, key=lambda one: (one.first.created, one.namespace, one.app_id)):
+        total = members.get(app.namespace, 0) + _members(app)
+        why = None
+        if is_beyond_counting(app):
+            why = NotCounted.GANG
+        elif total > MOST_MEMBERS:
+            why = NotCounted.GANGS
+        if why is None:
+            members[app.namespace] = total
+            counted.append(app)
+        else:
+            left_out.update((id(pod), why) for pod in app.pods)
+    return tuple(counted), left_out
+
+
+def _members(app: GangApp) -> int:
+    return sum(max(0, group.min_member) for group in app.groups)
 
 
 def is_beyond_counting(app: GangApp) -> bool:
@@ -66,7 +98,7 @@ def is_beyond_counting(app: GangApp) -> bool:
     return (
         len(app.groups) > MOST_TASK_GROUPS
         or any(len(group.min_resource) > MOST_RESOURCES + 1 for group in app.groups)
-        or sum(max(0, group.min_member) for group in app.groups) > MOST_MEMBERS
+        or _members(app) > MOST_MEMBERS
         or any(abs(amount) > INT64_MAX for amount in gang_total(app).values())
     )
 

@@ -43,6 +43,7 @@ class NotCounted(Enum):
     CLAIM = "waiting for a volume claim that is missing, lost or unreadable"
     PLACEHOLDER = "about to take over a gang placeholder"
     GANG = "of a gang that asks for more than dnm counts"
+    GANGS = "of gangs that together ask for more than dnm counts in a namespace"
     APPLICATIONS = "of an application that waits because its queue runs maxapplications"
     USER_LIMIT = "held back by a user or group limit, which no node raises"
     STALLED = "pending while a node stood idle for its whole time: waiting for something else"

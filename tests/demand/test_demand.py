@@ -447,7 +447,7 @@ WORKERS = TaskGroup(name="w", min_member=4, min_resource={**size(2, 8), "pods": 
 
 def gang(some: list[Pod]) -> tuple[int, int]:
     """How many pending pods are taken over by placeholders, and how many are yet to come."""
-    app = GangApp(app_id="app", groups=(WORKERS,), pods=tuple(some))
+    app = GangApp(app_id="app", namespace="dev", groups=(WORKERS,), pods=tuple(some))
     found = gang_demand(app, NOW)
     return len(found.taken_over), sum(count for _, count in found.to_come)
 

@@ -102,6 +102,32 @@ def test_what_a_gang_beyond_counting_has_in_use_is_counted() -> None:
     assert found.queues[DEV].used["vcore"] == 12_000 and found.nodes["k1"].work_pods == 3
 
 
+def test_the_gangs_of_a_namespace_are_bounded_together_and_the_oldest_count() -> None:
+    few = [
+        pod
+        for n in range(10)
+        for pod in first_pod(group(MOST_MEMBERS // 4), app=f"app{n}", name=f"g{n}-", ago=600 - n)
+    ]
+    found = demand(few, config(), tree())
+    assert found.queues[DEV].pending_pods == MOST_MEMBERS
+    (left_out,) = found.uncounted
+    assert (left_out.why, left_out.count) == (NotCounted.GANGS, 6)
+    other = first_pod(group(3), app="mine", namespace="other", name="mine")
+    again = demand([*few, *other], config(), tree())
+    assert {one.why for one in again.uncounted if one.namespace == "other"} <= {NotCounted.NO_QUEUE}
+    assert again.queues[DEV].pending_pods == MOST_MEMBERS
+
+
+def test_who_names_another_s_application_is_not_of_its_gang() -> None:
+    mine = first_pod(group(3), app="gang", name="mine")
+    alone = demand(mine, config(), tree())
+    theirs = first_pod(group(50_000), app="gang", name="a", namespace="other", ago=500)
+    both = demand([*theirs, *mine], config(), tree())
+    of_mine = [one for one in both.groups if one.namespace == "dev"]
+    assert [one.total for one in of_mine] == [one.total for one in alone.groups] == [3]
+    assert both.queues[DEV].largest_gang["vcore"] >= alone.queues[DEV].largest_gang["vcore"]
+
+
 def annotation(count: Any = 3, cpu: Any = "1", **more: Any) -> str:
     return json.dumps([{"name": "w", "minMember": count, "minResource": {"cpu": cpu}, **more}])
 

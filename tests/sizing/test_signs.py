@@ -292,7 +292,7 @@ def test_a_gang_of_two_groups_asks_for_the_sum() -> None:
         TaskGroup(name="driver", min_member=1, min_resource={"vcore": 2000, "pods": 1}),
         TaskGroup(name="worker", min_member=3, min_resource={"vcore": 4000, "memory": 5}),
     )
-    app = GangApp(app_id="app", groups=groups, pods=())
+    app = GangApp(app_id="app", namespace="dev", groups=groups, pods=())
     assert gang_total(app) == {"vcore": 14_000, "memory": 15, "pods": 1}
 
 
@@ -301,7 +301,7 @@ def test_placeholders_stand_for_the_smallest_pods(larger: str) -> None:
     small, large = {"vcore": 10, "memory": 10}, {"vcore": 10, "memory": 10, larger: 11}
     members = pods(1, small, name="small") + pods(1, large, name="large")
     holder = pods(1, small, name="holder", is_placeholder=True)
-    app = GangApp(app_id="app", groups=(), pods=(*members, *holder))
+    app = GangApp(app_id="app", namespace="dev", groups=(), pods=(*members, *holder))
     assert [pod.name for pod in gang_demand(app, NOW).taken_over] == ["small0"]
 
 
