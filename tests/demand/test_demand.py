@@ -313,10 +313,10 @@ def test_pods_of_daemonsets_that_yunikorn_schedules_count_in_their_queue() -> No
 
 
 def test_equal_pods_are_one_group_with_their_age() -> None:
-    old, young = pods(2, SMALL, ago=100), pods(3, SMALL, ago=10, name="y")
+    old, young = pods(2, SMALL, ago=100), pods(9, SMALL, ago=10, name="y")
     (group,) = gather(young + old).groups
-    assert (group.count, group.young, group.oldest) == (2, 3, text(100))
-    assert group.names == ("p0", "p1", "y0")
+    assert (group.count, group.young, group.oldest) == (2, 9, text(100))
+    assert group.names == ("p0", "p1", *(f"y{n}" for n in range(8)))
 
 
 @pytest.mark.parametrize(
@@ -352,12 +352,13 @@ NOT_COUNTED = {
 
 @pytest.mark.parametrize("why", NOT_COUNTED, ids=lambda why: why.name)
 def test_what_is_not_counted_is_named(why: NotCounted) -> None:
-    found = gather(pods(4, SMALL, **NOT_COUNTED[why]))
+    found = gather(pods(14, SMALL, **NOT_COUNTED[why]))
     assert found.groups == ()
     ((namespace, reason, count, names),) = [
         (one.namespace, one.why, one.count, one.names) for one in found.uncounted
     ]
-    assert (namespace, reason, count, names) == ("dev", why, 4, ("p0", "p1", "p2"))
+    first_ten = tuple(f"p{n}" for n in range(10))
+    assert (namespace, reason, count, names) == ("dev", why, 14, first_ten)
 
 
 def test_pods_of_other_schedulers_are_only_named_where_namespaces_are_monitored() -> None:
