@@ -379,6 +379,8 @@ class Play:
                 host.has_old_registry = True
                 host.path.write_bytes(host.old[0])
             case "gone":
+                # Without a previous one this is a first run to dnm: its numbers begin anew.
+                host.has_old_registry |= not previous_path(host.path).exists()
                 host.path.unlink()
             case "gone with its previous":
                 host.has_old_registry = True
