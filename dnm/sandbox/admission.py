@@ -134,8 +134,8 @@ def _qos_class(spec: Object) -> str:
         return "BestEffort"
     is_guaranteed = all(
         name in limits and kubernetes_amount(str(limits[name])) ==
-        kubernetes_amount(str(requests.get(name, limits[name])))
-        for requests, limits in parts for name in ("cpu", "memory")
+        kubernetes_amount(str(asked.get(name, limits[name])))
+        for asked, limits in parts for name in ("cpu", "memory")
     )  # fmt: skip
     return "Guaranteed" if is_guaranteed else "Burstable"
 
