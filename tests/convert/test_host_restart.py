@@ -44,9 +44,9 @@ if [ "$1" = --set ] && [ -e '{place}/fault' ]; then
 fi
 exec '{python}' -m dnm.convert.cli "$@"
 """
-# Each stage with its own way forwards or back takes a minute: these are where the ways part.
+# Stages before the Node is there: once it is Ready, any run takes it up before the host goes down.
 LENDING = (
-    ("slurm.drain:after", False), ("convert.prepare:after", True), ("convert.join:after", False),
+    ("slurm.drain:after", False), ("convert.prepare:after", True), ("convert.reach:after", False),
 )  # fmt: skip
 RETURNING = ("convert.reset:after",)
 
@@ -223,7 +223,7 @@ def test_a_lost_registry_forgets_no_claim(place: Place) -> None:
 
 def test_resume_by_hand_lends_nothing(place: Place) -> None:
     """Whoever calls it does not know whether the lending is wanted; its way is back."""
-    place.die_in("convert.join:after")
+    place.die_in("convert.prepare:after")
     converter = str(place.directory / "node-convert")
     environment = {**place.lab.environ, "DNM_CONFIG": str(place.site.path)}
     listed = subprocess.run(
