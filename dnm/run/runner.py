@@ -141,6 +141,8 @@ def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
 def _write_history(config: Config, outcome: Outcome, now: datetime) -> Outcome:
     """Writes what the registry tells; what can't be written is told again by the next run."""
     untold = outcome.registry.memory.untold
+    if untold:  # first in the registry: a kill in between must not give their numbers again
+        save_registry(config.converted_nodes_path, outcome.registry)
     try:
         written = _history(config).append(untold, now)
     except OSError as error:
