@@ -53,8 +53,10 @@ class History:
         with fault_point("history.append"):
             tail = self._mend(sum(map(len, encoded)) + len(encoded) + _TAIL)
             missing = {text: line for text, line in encoded.items() if text not in tail}
-            if missing:
+            if len(missing) == len(encoded):
+                # What stands here may be given again: it must be in the file that is looked into.
                 self._rotate(now)
+            if missing:
                 self._write(b"".join(text + b"\n" for text in missing))
         return tuple(missing.values())
 

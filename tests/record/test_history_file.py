@@ -107,6 +107,17 @@ def test_all_files_together_are_bounded(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.glob("history*")) < 7_000
 
 
+def test_lines_that_are_given_again_are_known_across_the_end_of_a_month(tmp_path: Path) -> None:
+    """A run was killed before its registry knew that they were written, and again a month later."""
+    kept = history(tmp_path)
+    kept.append([line(1), line(2)], NOW)
+    kept.append([line(1), line(2), line(3)], NOW + 32 * DAY)
+    kept.append([line(1), line(2), line(3), line(4)], NOW + 33 * DAY)
+    assert numbers(kept) == [1, 2, 3, 4]
+    kept.append([line(5)], NOW + 34 * DAY)
+    assert numbers(kept) == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("point", ["history.append", "history.rotate", "history.fsync"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_between_rotating_and_writing_loses_nothing(

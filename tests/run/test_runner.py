@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError, LockedError
+from dnm.model.fault_points import struck_by
 from dnm.model.plan import Pass
 from dnm.model.registry import Ended, Pause, Phase, Registry
 from dnm.queues.source import LEDGER_ANNOTATION
@@ -19,6 +20,7 @@ from dnm.run.registry import load_registry, save_registry
 from dnm.run.runner import change_registry, run_lock, run_pass
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node
 from tests.plan.worlds import pods
+from tests.proof.told import check_told
 from tests.run.edges import Converter, Kube
 
 
@@ -81,6 +83,22 @@ def test_a_cluster_that_does_not_answer_is_an_error_and_nothing_is_touched(confi
     assert result.exit_code == ExitCode.FAILED
     assert "no route to the API server" in result.plan.errors
     assert load_registry(config, NOW).nodes["a001"].phase is Phase.SERVING
+
+
+def test_a_run_that_is_killed_once_it_has_told_leaves_no_number_to_be_given_again(
+    config: Config,
+) -> None:
+    """A run that can't act saves nothing before its history."""
+
+    def strike(point: str, when: str) -> None:
+        if (point, when) == ("history.append", "after"):
+            raise KeyboardInterrupt
+
+    with struck_by(strike), pytest.raises(KeyboardInterrupt):
+        run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
+    later = NOW + timedelta(minutes=1)
+    run_pass(config, {}, lambda: False, lambda: later, _unreachable)
+    assert check_told(config.converted_nodes_path)
 
 
 @pytest.mark.parametrize(
