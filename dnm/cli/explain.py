@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dnm.cli.history import QuestionError, describe_line, select_lines
-from dnm.cli.output import amounts, print_json, print_line
+from dnm.cli.output import amounts, decision_numbers, print_json, print_line
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision
@@ -154,12 +154,6 @@ def _sentences(document: Mapping[str, Any], name: str) -> Iterator[str]:
 def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
     if numbers.get("pending_pods"):
         yield f"  pending: {numbers['pending_pods']} pods, {amounts(numbers.get('pending', {}))}"
-    for key in ("used", "limit", "headroom"):
-        if numbers.get(key):
-            yield f"  {key}: {amounts(numbers[key])}"
-    for key in ("wanted", "granted"):
-        if numbers.get(key):
-            nodes = ", ".join(f"{count} of type {name}" for name, count in numbers[key].items())
-            yield f"  {key}: {nodes}"
+    yield from (f"  {key}: {text}" for key, text in decision_numbers(numbers))
     if numbers.get("pods"):
         yield f"  pods that lack something: {', '.join(numbers['pods'])}"

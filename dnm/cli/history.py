@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from dnm.cli.output import amounts
+from dnm.cli.output import amounts, decision_numbers
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import HistoryLine
@@ -148,13 +148,7 @@ def _numbers(line: HistoryLine) -> Iterator[str]:
             yield f"{word} {duration(timedelta(seconds=numbers[key]))}"
     if "pending_pods" in numbers:
         yield f"{numbers['pending_pods']} pods pending ({amounts(numbers.get('pending', {}))})"
-    for key in ("used", "limit", "headroom"):
-        if numbers.get(key):
-            yield f"{key} {amounts(numbers[key])}"
-    for key in ("wanted", "granted"):
-        if numbers.get(key):
-            nodes = ", ".join(f"{count} of type {name}" for name, count in numbers[key].items())
-            yield f"{key} {nodes}"
+    yield from (f"{key} {text}" for key, text in decision_numbers(numbers))
     if numbers.get("pods"):
         yield f"pods {', '.join(numbers['pods'])}"
     for key in ("failures", "until", "strikes", "reading", "forgotten_instance"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -41,3 +42,14 @@ def amounts(resources: Mapping[str, int]) -> str:
         for name, amount in shown
         if name != "pods"
     )
+
+
+def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields name and words of each number that a decision for a queue rested on or came to."""
+    for key in ("used", "limit", "headroom"):
+        if numbers.get(key):
+            yield key, amounts(numbers[key])
+    for key in ("wanted", "granted"):
+        if numbers.get(key):
+            nodes = (f"{count} of type {name}" for name, count in numbers[key].items())
+            yield key, ", ".join(nodes)

@@ -184,9 +184,7 @@ class ConversionPool:
         if journal.direction is Direction.BATCH or not journal.has_begun(to_k8s.FIRST_IRREVERSIBLE):
             return False
         node = KubeConnection(self.settings).read_node(journal.node)
-        return (
-            node is not None and node.mark is not None and (node.mark.instance == journal.instance)
-        )
+        return node is not None and node.is_marked_by(journal.instance)
 
     def _each(self, nodes: Iterable[str], work: Callable[[str], NodeResult]) -> list[NodeResult]:
         results: list[NodeResult] = []

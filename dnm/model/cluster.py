@@ -135,6 +135,10 @@ class Node(Value):
     capacity: Resources = {}  # only read where a node type says what its kubelets keep back
     zone_memory: tuple[int, ...] = ()  # free bytes of each NUMA node, where its exporter is read
 
+    def is_marked_by(self, instance: str) -> bool:
+        """Whether its annotations name this instance of dnm; its own kubelet can write them too."""
+        return self.mark is not None and self.mark.instance == instance
+
     @property
     def carries_fence(self) -> bool:
         """Whether its annotations say that dnm has cordoned it, cordoned or not by now."""

@@ -44,8 +44,7 @@ def asks_anyway(config: Config, registry: Registry, now: datetime) -> bool:
 
 def _is_unrecorded_mark(config: Config, registry: Registry, node: Node) -> bool:
     """Only Slurm or the ledger can tell whether such a mark is true."""
-    is_ours = node.mark is not None and node.mark.instance == config.instance_id
-    return is_ours and node.name not in registry.nodes
+    return node.is_marked_by(config.instance_id) and node.name not in registry.nodes
 
 
 def wanted_nodes(registry: Registry) -> bool:

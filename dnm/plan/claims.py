@@ -82,12 +82,9 @@ def take_in_claims(
 
 def _is_marked(config: Config, name: str, facts: Facts) -> bool:
     node = (facts.nodes or {}).get(name)
-    mark = node.mark if node is not None else None
-    return (
-        mark is not None
-        and mark.instance == config.instance_id
-        and (mark.namespace in config.namespaces)
-    )
+    if node is None or node.mark is None:
+        return False
+    return node.is_marked_by(config.instance_id) and node.mark.namespace in config.namespaces
 
 
 def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:

@@ -53,7 +53,6 @@ def test_it_is_written_again_where_the_limits_stand_as_they_were_written() -> No
 @pytest.mark.parametrize("queue", ["root.science", "root.science.x"])
 def test_a_limit_that_only_an_ancestor_has_is_not_added_to_twice(kind: str, queue: str) -> None:
     """120 -> 130 -> 140, as long as the annotation was taken away."""
-    text = change(TREE, "resources:\n              guaranteed: {vcore: 40, memory: 100G}\n", "")
     text = f"""\
 partitions:
 - name: default
