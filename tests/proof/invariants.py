@@ -66,7 +66,8 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
     kinds = list(lent.values())
     for request in registry.requests:
         # A node that is marked already, though an older registry came back, is the same node.
-        known = {name for name in request.names if name in lent}
+        # So is one whose conversion is gone on with: its claim is of the call before.
+        known = {name for name in (*request.names, request.node) if name in lent}
         known |= {name for name, claim in claims.items() if claim.request == request.id}
         kinds += [(request.node_type, request.namespace)] * (request.count - len(known))
     if len(kinds) > config.max_converted_nodes:
