@@ -49,6 +49,8 @@ HOUSE: dict[str, Rule] = {
         "",
         EVERYTHING,
         trust=FILES | {"sys"},
+        readers=FILES | {"grp"},
+        bounded=FILES | PROCESSES | {"selectors", "time"},
         fault_points=FILES | MOMENT | PROCESSES,
         config=frozenset({"pathlib"}),
         printable=frozenset({"os", "shutil", "sys"}),  # the width of the terminal

@@ -158,12 +158,12 @@ def nodes(
     """Show which batch nodes could be lent now."""
     config = load_named_config(config_path)
     from dnm.cli.report import print_batch_nodes
-    from dnm.converter.contract import converter_environment
+    from dnm.converter.contract import given_to_converter
     from dnm.converter.node_list import list_batch_nodes
     from dnm.model.errors import ConverterError
     from dnm.model.value import Unreadable
 
-    listed = list_batch_nodes(config, converter_environment(config, os.environ))
+    listed = list_batch_nodes(config, given_to_converter(config, os.environ))
     if isinstance(listed, Unreadable):
         raise ConverterError(listed.error)
     shown = [

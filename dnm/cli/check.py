@@ -27,10 +27,11 @@ from dnm.cli.findings import (
 )
 from dnm.config.files import read_ini
 from dnm.config.load import find_config_path, load_config
-from dnm.converter.contract import converter_environment
+from dnm.converter.contract import given_to_converter
 from dnm.converter.node_list import list_batch_nodes
+from dnm.model.blackout import LEAST, is_too_short
 from dnm.model.cluster import BatchNode
-from dnm.model.config import Config
+from dnm.model.config import PASSED_BY_DEFAULT, Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import count_of
 from dnm.model.registry import Phase, Registry
@@ -219,11 +220,30 @@ def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Find
         yield wrong("converter", *distrust.rsplit(": ", 1))
     else:
         yield fine("converter", f"{path} is executable")
+    yield from _check_passed(config, environ)
     if "node_convert" in read_ini(config.path, []):
         from dnm.convert.settings import load_settings
 
         load_settings({}, environ, config.path)
         yield fine("converter", f"its section [node_convert] in {config.path} is right")
+
+
+def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """The variables that the converter is to be given: there, and such that they can be hidden."""
+    for name in config.pass_environment:
+        value = environ.get(name, "")
+        if not value and name not in PASSED_BY_DEFAULT:
+            yield doubtful(
+                "converter",
+                f"pass_environment names {name}, which is not set here",
+                "set it where dnm is started (EnvironmentFile= of dnm.service), or leave it out",
+            )
+        elif value and is_too_short(value):
+            yield doubtful(
+                "converter",
+                f"{name} has fewer than {LEAST} characters: it is not blacked out",
+                "give it a longer value, or leave it out of pass_environment",
+            )
 
 
 def check_batch_nodes(
@@ -233,7 +253,7 @@ def check_batch_nodes(
     if not config.node_convert_path.exists():
         yield skipped("batch nodes", "they need the converter")
         return
-    listed = list_batch_nodes(config, converter_environment(config, environ))
+    listed = list_batch_nodes(config, given_to_converter(config, environ))
     if isinstance(listed, Unreadable):
         yield wrong(
             "batch nodes",

@@ -71,6 +71,8 @@ SETTINGS: Keys = {
     "metrics_file": ("metrics_file", path_text),
     "history_days": ("history_keep", values.days(0, 36_500)),
     "read_node_topology": ("read_node_topology", values.boolean),
+    "pass_environment": ("pass_environment", values.variable_names),
+    "state_group": ("state_group", values.group_name),
 }
 
 # [namespace:NAME] -> NamespacePolicy
@@ -146,7 +148,7 @@ NODE_CONVERT_KEYS: Keys = {
     "preempt_drain_timeout": ("preempt_drain_timeout", values.seconds(1, 86_400)),
     "state_dir": ("state_dir", path_text),
     "hooks_dir": ("hooks_dir", path_text),
-    "pass_environment": ("pass_environment", values.names),
+    "pass_environment": ("pass_environment", values.variable_names),
     "parallel": ("parallel", values.whole_number(1, 256)),
     "roll_back": ("roll_back", values.boolean),
     "poll_seconds": ("poll_seconds", values.seconds(0.1, 60)),
@@ -168,17 +170,21 @@ PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT")
 NAMED_SECTIONS = ("namespace", "node_type")
 RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9._-]+|hugepages-[A-Za-z0-9]+|ephemeral-storage|pods")
 # What a key means that stands there without a value; None: the same as one that is left out
-MAY_BE_EMPTY: Mapping[str, Any] = dict.fromkeys(
-    (
-        "kubeconfig_path",
-        "node_convert_path",
-        "converted_nodes_path",
-        "slurm_reservation_name",
-        "allowed_queue_prefixes",
-        "yunikorn_url",
-        "metrics_file",
-    )
-)
+MAY_BE_EMPTY: Mapping[str, Any] = {
+    "pass_environment": (),
+    **dict.fromkeys(
+        (
+            "kubeconfig_path",
+            "node_convert_path",
+            "converted_nodes_path",
+            "slurm_reservation_name",
+            "allowed_queue_prefixes",
+            "yunikorn_url",
+            "metrics_file",
+            "state_group",
+        )
+    ),
+}
 NODE_CONVERT_MAY_BE_EMPTY: Mapping[str, Any] = {
     "pass_environment": (),
     **dict.fromkeys(

@@ -23,6 +23,7 @@ from dnm.config.keys import (
     DEFAULT_QUEUE_MAP,
     KUBELET_KEYS,
     NAMESPACE_KEYS,
+    NODE_CONVERT_KEYS,
     NODE_TYPE_KEYS,
     RESOURCE,
     SETTINGS,
@@ -72,6 +73,8 @@ def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
     fields = fields_of(settings, SETTINGS)
     fields["log_console"] = fields.get("log_console", False) or _is_set(environ, "DNM_LOG_CONSOLE")
     fields["default_request"] = _default_request(settings)
+    fields["pass_environment"] = _variables(sections, settings)
+    _check_group(settings.get("state_group") or "", problems)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
     check_together(config, _queue_map_path(settings), problems)
     if problems:
@@ -101,6 +104,27 @@ def find_converter(environ: Mapping[str, str]) -> Path:
     shipped = Path(sys.executable).parent / "node-convert"
     found = shutil.which("node-convert", path=environ.get("PATH", os.defpath))
     return Path(found) if found and not shipped.exists() else shipped
+
+
+def _variables(sections: Sections, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those that the shipped converter is to pass on to its hooks reach it by dnm. Where they are
+    wrong there, that is the converter's to say."""
+    own = _given(settings, "pass_environment", _DEFAULTS.pass_environment)
+    entries = sections.get("node_convert", {})
+    asked = known_entries(entries, {"pass_environment": NODE_CONVERT_KEYS["pass_environment"]})
+    found = parse_section("node_convert", asked, NODE_CONVERT_KEYS, [])
+    return tuple(dict.fromkeys((*own, *(found.get("pass_environment") or ()))))
+
+
+def _check_group(name: str, problems: list[str]) -> None:
+    import grp
+
+    try:
+        if name:
+            grp.getgrnam(name)
+    except KeyError:
+        why = "is no group of this host; name one, or leave the key out"
+        problems.append(problem("settings", "state_group", name, why))
 
 
 def _default_request(settings: Mapping[str, Any]) -> dict[str, int]:

@@ -24,6 +24,8 @@ _SLURM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NODE_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61})")
 _QUEUE_NAME = re.compile(r"[a-z0-9_:#/@-]{1,64}")
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+ -]{0,254}[$]?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -124,6 +126,25 @@ def names(text: str) -> tuple[str, ...]:
             raise ValueError(f"names {entry} more than once; name it once")
         seen.add(entry)
     return entries
+
+
+def variable_names(text: str) -> tuple[str, ...]:
+    """Of the environment, as POSIX names them."""
+    found = names(text)
+    for name in found:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(
+                f"'{name}' is not the name of a variable; write letters, digits and '_', "
+                "beginning with a letter or '_', e.g. RACADM_PASS, and no value"
+            )
+    return found
+
+
+def group_name(text: str) -> str:
+    """Of a group of this host; whether there is one of this name is looked up later."""
+    if not _GROUP.fullmatch(text):
+        raise ValueError("is not the name of a group; write e.g. hpcadmin")
+    return text
 
 
 def namespace(text: str) -> str:

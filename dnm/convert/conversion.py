@@ -21,6 +21,7 @@ from dnm.convert.journal import Book, Journal, StageMark
 from dnm.convert.kube_side import KubeConnection, KubeSide
 from dnm.convert.kubelet_file import kubelet_facts
 from dnm.convert.settings import Settings
+from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import ConverterError, DnmError, SlurmError
 from dnm.model.fault_points import fault_point
 from dnm.slurm.client import SlurmClient, SlurmOutcomeUnknown, SlurmRefused
@@ -195,7 +196,8 @@ class NodeConversion:
             **kubelet_facts(self.settings, self.journal, name),
         }
         environment = hook_environment(self.settings, facts, os.environ)
-        secrets = [os.environ.get(variable, "") for variable in self.settings.pass_environment]
+        passed = (os.environ.get(variable, "") for variable in self.settings.pass_environment)
+        secrets = Secrets([*passed, *secrets_by_name(os.environ)])
         call = HookCall([str(path), self.node], environment, secrets, self.say)
         self.book.change(hook=call.process)
         call.let_go()

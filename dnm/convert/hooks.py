@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -23,9 +23,9 @@ from pathlib import Path
 from dnm.convert.settings import Settings
 from dnm.converter.processes import is_alive, process_of
 from dnm.converter.signals import end_by_signals
+from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.errors import ConverterError
 from dnm.model.fault_points import fault_point
-from dnm.model.printable import printable, without_secrets
 from dnm.model.registry import ConverterProcess
 from dnm.model.trust import check_trust
 
@@ -85,13 +85,13 @@ class HookCall:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        secrets: Sequence[str],
+        secrets: Secrets,
         say: Callable[[str], None],
     ) -> None:
         """Starts the process, which waits at the gate until `let_go`. Raises ConverterError."""
         self.command = list(command)
         self.say = say
-        self.secrets = secrets
+        self.lines = SafeLines(secrets, _LONGEST_LINE)
         self.last_lines: list[str] = []
         try:
             with fault_point("hook.start"):
@@ -131,17 +131,16 @@ class HookCall:
         with selectors.DefaultSelector() as selector:
             os.set_blocking(self.child.stdout.fileno(), False)
             selector.register(self.child.stdout, selectors.EVENT_READ)
-            rest = b""
             while self.child.poll() is None and not why:
-                rest = self._listen(selector, rest, 0.1)
+                self._listen(selector, 0.1)
                 if time.monotonic() > deadline:
                     why = f"did not end within {timeout.total_seconds():g} s and was ended"
                 elif is_hurried():
                     why = "was ended because node-convert was told twice to stop"
             if why:
                 end_session(self.child.pid, lambda: self.child.poll() is not None)
-            rest = self._listen(selector, rest, 0)
-            self._hear(rest)
+            self._listen(selector, 0)
+            self._hear(self.lines.end())
         self.child.stdout.close()
         with fault_point("hook.end"):
             code = self.child.wait()
@@ -149,25 +148,19 @@ class HookCall:
             last = f": {' / '.join(self.last_lines)}" if self.last_lines else ""
             raise HookFailed(f"the hook {self.command[0]} {why or f'failed (exit {code})'}{last}")
 
-    def _listen(self, selector: selectors.BaseSelector, rest: bytes, seconds: float) -> bytes:
+    def _listen(self, selector: selectors.BaseSelector, seconds: float) -> None:
         for event, _ in selector.select(seconds) if selector.get_map() else ():
             content = os.read(event.fd, 65536)
             if not content:
                 selector.unregister(event.fileobj)
-            *lines, rest = (rest + content).split(b"\n")
-            for line in lines:
-                self._hear(line)
-            rest = rest[:_LONGEST_LINE]
+            self._hear(self.lines.feed(content))
         if not selector.get_map():
             time.sleep(min(seconds, 0.02))
-        return rest
 
-    def _hear(self, line: bytes) -> None:
-        text = line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip()
-        text = without_secrets(text, self.secrets)
-        if text:
-            self.last_lines = [*self.last_lines, printable(text)][-_LAST_LINES:]
-            self.say(printable(text))
+    def _hear(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.last_lines = [*self.last_lines, line][-_LAST_LINES:]
+            self.say(line)
 
 
 def end_session(leader: int, has_ended: Callable[[], bool]) -> None:

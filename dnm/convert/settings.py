@@ -33,7 +33,8 @@ from dnm.config.sections import (
     resolve_paths,
 )
 from dnm.convert.select import Rules
-from dnm.model.config import NodeType, Taint
+from dnm.model.bounded import read_regular
+from dnm.model.config import PASSED_BY_DEFAULT, NodeType, Taint
 from dnm.model.errors import ConfigError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.value import Value
@@ -62,7 +63,7 @@ class Settings(Value, frozen=True):
     preempt_drain_timeout: timedelta = timedelta(seconds=300)
     state_dir: Path = Path("/etc/dynamic-node/node-convert")
     hooks_dir: Path = Path("/etc/dynamic-node/hooks")
-    pass_environment: tuple[str, ...] = ("PASSWORD",)
+    pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT
     parallel: int = 8
     roll_back: bool = True
     poll_seconds: timedelta = timedelta(seconds=2)
@@ -121,6 +122,8 @@ class Settings(Value, frozen=True):
             order=_read_order(self.order_file) if self.order_file else {},
         )
 
+
+_LARGEST_ORDER = 16 * 1024 * 1024  # bytes
 
 # What dnm's own sections say to both programs: key -> field here
 _SHARED = {
@@ -212,7 +215,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
 def _read_order(path: Path) -> dict[str, int]:
     """Node -> number of its line; a line is a host list, e.g. a rack or a switch."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_regular(path, _LARGEST_ORDER).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"order_file {path} can't be read ({error}): name a file with a host list on each line"

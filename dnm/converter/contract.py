@@ -6,12 +6,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError
+from dnm.model.value import Value
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-# Names of variables: API_KEY and RACADM_PASS, and not KEYBOARD or PASSENGERS.
-_SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)|(.*_)?(PASS|CREDENTIAL|KEY)S?(_|$)")
+# What every program may see, what Slurm's programs read, and the way to the cluster.
+_COMMON = (
+    "PATH", "HOME", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF",
+    "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT",
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+)  # fmt: skip
 
 
 def list_command(config: Config, node: str = "") -> list[str]:
@@ -56,21 +62,33 @@ def _checked(name: str) -> str:
     return name
 
 
-def converter_environment(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns what the site has set, with the cluster and the reservation that dnm means."""
-    environment = dict(environ)
+class Given(Value):
+    """What a converter is given by its environment, and which values of it must not be seen."""
+
+    environment: Mapping[str, str]
+    secrets: Secrets
+
+
+def given_to_converter(config: Config, environ: Mapping[str, str]) -> Given:
+    """Returns what a program needs, the cluster and the reservation that dnm means, and what
+    `pass_environment` names: nothing else of dnm's own environment, whose secrets are hidden by
+    their names all the same."""
+    environment = {name: text for name, text in environ.items() if _is_common(name)}
+    passed = {
+        name: environ[name]
+        for name in config.pass_environment
+        if name in environ and name not in environment
+    }
+    environment |= passed
     environment["DNM_CONFIG"] = str(config.path)
     environment["DNM_INSTANCE"] = config.instance_id
     if config.kubeconfig_path is not None:
         environment["KUBECONFIG"] = str(config.kubeconfig_path)
     if config.slurm_reservation_name:
         environment["RES_NAME"] = config.slurm_reservation_name
-    return environment
+    hidden = Secrets([*passed.values(), *secrets_by_name(environ)])
+    return Given(environment=environment, secrets=hidden)
 
 
-def secrets_of(environment: Mapping[str, str]) -> list[str]:
-    """Returns the values that must not stand in a log, by the names of their variables; of a value
-    of several lines each of them, since what is printed is read by lines."""
-    values = [value for name, value in environment.items() if _SECRET.match(name.upper())]
-    lines = [line.strip() for value in values for line in value.splitlines()]
-    return list(dict.fromkeys(filter(None, (*values, *lines))))
+def _is_common(name: str) -> bool:
+    return name in _COMMON or name.startswith("LC_")

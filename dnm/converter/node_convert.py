@@ -7,7 +7,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from dnm.converter.contract import REQUEST, converter_environment, secrets_of
+import msgspec
+
+from dnm.converter.contract import REQUEST, given_to_converter
 from dnm.converter.listen import Waits, run_converters
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
@@ -26,12 +28,12 @@ class NodeConvert:
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         self.config = config
-        self.environment = converter_environment(config, environ)
+        self.given = given_to_converter(config, environ)
         self.directory = config.converted_nodes_path.parent / "converter"
         self.calls: dict[str, ConverterCall] = {}
 
     def list_nodes(self, node: str = "") -> dict[str, BatchNode] | Unreadable:
-        return list_batch_nodes(self.config, self.environment, node)
+        return list_batch_nodes(self.config, self.given, node)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         """Those whose keeper or whose converter has not ended."""
@@ -45,8 +47,9 @@ class NodeConvert:
 
     def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
         """Starts it under a key of the caller's; raises ConverterError."""
-        environment = {**self.environment, REQUEST: key}
-        call = ConverterCall(key, command, environment, self.directory)
+        environment = {**self.given.environment, REQUEST: key}
+        given = msgspec.structs.replace(self.given, environment=environment)
+        call = ConverterCall(key, command, given, self.directory)
         self.calls[key] = call
         return call.process
 
@@ -70,11 +73,10 @@ class NodeConvert:
 
     def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None:
         """Passes on what converters of earlier runs have printed since, by key."""
-        secrets = secrets_of(self.environment)
         for key in self._keys():
             try:
                 with fault_point("converter.read_output"):
-                    output = ConverterOutput(self.directory / key, secrets, os.O_RDWR)
+                    output = ConverterOutput(self.directory / key, self.given.secrets, os.O_RDWR)
             except OSError as error:
                 on_line(key, f"its output can't be read: {error.strerror}")
                 continue
@@ -100,7 +102,7 @@ class NodeConvert:
         """How one of an earlier run has ended, as far as it was written down."""
         try:
             with fault_point("converter.read_output"):
-                output = ConverterOutput(self.directory / key, secrets_of(self.environment))
+                output = ConverterOutput(self.directory / key, self.given.secrets)
         except OSError:
             return Ended()
         output.read_new(lambda line: None, is_last=True)

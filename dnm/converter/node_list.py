@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import errno
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from dnm.converter.contract import NODE_NAME, list_command, secrets_of
+from dnm.converter.contract import NODE_NAME, Given, list_command
+from dnm.model.blackout import SafeLines, Secrets
+from dnm.model.bounded import TimeoutExpired, run_bounded
 from dnm.model.cluster import BatchClaim, BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, SlurmError
 from dnm.model.fault_points import fault_point
-from dnm.model.printable import printable, without_secrets
+from dnm.model.printable import printable
 from dnm.model.slurm_state import in_service_of, parse_state
 from dnm.model.trust import check_trust
 from dnm.model.value import Unreadable
 
 _LIST_TIMEOUT = timedelta(seconds=60)
 _LIST_LIMIT = 64 * 1024 * 1024  # bytes
+_LONGEST_LINE = 4096
+_AT_ONCE = 64 * 1024
 
 
 class _ListedClaim(msgspec.Struct):
@@ -50,7 +51,7 @@ class _List(msgspec.Struct):
 
 
 def list_batch_nodes(
-    config: Config, environment: Mapping[str, str], node: str = ""
+    config: Config, given: Given, node: str = ""
 ) -> dict[str, BatchNode] | Unreadable:
     """Returns every node, or the one named, as `node-convert --list` judges it: from JSON where the
     converter speaks it, else from the table of the site's script. Anything else is Unreadable.
@@ -59,57 +60,66 @@ def list_batch_nodes(
     """
     what = f"{config.node_convert_path} --list"
     command = list_command(config, node)
+    seconds = _LIST_TIMEOUT.total_seconds()
     answers: list[str] = []
     for options in (["--output", "json"], []):
         try:
             check_trust(config.node_convert_path, ConverterError)
             with fault_point("converter.list"):
-                answer = _ask([*command, *options], environment)
-        except subprocess.TimeoutExpired:
-            seconds = _LIST_TIMEOUT.total_seconds()
+                answer = run_bounded([*command, *options], given.environment, seconds, _LIST_LIMIT)
+        except TimeoutExpired:
             return Unreadable(what=what, error=f"{what}: no answer in {seconds:.0f} s")
         except ConverterError as error:
             return Unreadable(what=what, error=str(error))
         except OSError as error:
-            return Unreadable(what=what, error=f"{what} can't be started: {error.strerror}")
+            why = "was ended" if error.errno == errno.EFBIG else "can't be started"
+            return Unreadable(what=what, error=f"{what} {why}: {error.strerror}")
         if answer.returncode == 0:
-            nodes = parse_list(answer.stdout[:_LIST_LIMIT])
+            nodes = parse_list(answer.stdout)
             if nodes is not None:
-                return nodes
-        answers.append(_describe_failure(answer, secrets_of(environment)))
+                return _without_secrets(nodes, given.secrets, what)
+        answers.append(_describe_failure(answer, given.secrets))
     both = "; ".join(dict.fromkeys(answers)) or "no table in its output"
     return Unreadable(what=what, error=f"{what}: {both}")
 
 
-def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Sequence[str]) -> str:
+def _without_secrets(
+    nodes: dict[str, BatchNode], secrets: Secrets, what: str
+) -> dict[str, BatchNode] | Unreadable:
+    """A name can't be blacked out: it would be another's, and the node would be missing, or its
+    claim not ours."""
+    for node in nodes.values():
+        if any(secrets.hide(name) != name for name in _names_of(node)):
+            error = "a name in it holds a secret of the environment: give that another value"
+            return Unreadable(what=what, error=f"{what}: {error}")
+    return {
+        name: msgspec.structs.replace(
+            node,
+            state=secrets.hide(node.state),
+            verdict=secrets.hide(node.verdict),
+            reason=secrets.hide(node.reason),
+            claim=node.claim
+            and msgspec.structs.replace(node.claim, error=secrets.hide(node.claim.error)),
+        )
+        for name, node in nodes.items()
+    }
+
+
+def _names_of(node: BatchNode) -> tuple[str, ...]:
+    if (claim := node.claim) is None:
+        return (node.name,)
+    return node.name, claim.instance, claim.namespace, claim.node_type, claim.request
+
+
+def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secrets) -> str:
     """The exit code, and of stderr the converter's own last sentence, else the last line."""
-    lines = answer.stderr.decode("utf-8", "replace").strip().splitlines()
+    said = SafeLines(secrets, _LONGEST_LINE)
+    pieces = range(0, len(answer.stderr), _AT_ONCE)
+    lines = [line for at in pieces for line in said.feed(answer.stderr[at : at + _AT_ONCE])]
+    lines += said.end()
     own = [line for line in lines if line.startswith("node-convert:")]
-    last = without_secrets(printable([*lines, *own][-1]), secrets) if lines else ""
+    last = [*lines, *own][-1] if lines else ""
     return f"exit {answer.returncode} {last}".strip()
-
-
-def _ask(
-    command: Sequence[str], environment: Mapping[str, str]
-) -> subprocess.CompletedProcess[bytes]:
-    """Runs a command that changes nothing; one that takes too long is killed with its children.
-
-    Raises OSError and TimeoutExpired."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(environment),
-        start_new_session=True,
-    ) as child:
-        try:
-            output = child.communicate(timeout=_LIST_TIMEOUT.total_seconds())
-        except BaseException:
-            with suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
-            raise
-        return subprocess.CompletedProcess(command, child.returncode, *output)
 
 
 def parse_list(content: bytes) -> dict[str, BatchNode] | None:
@@ -123,7 +133,7 @@ def parse_list(content: bytes) -> dict[str, BatchNode] | None:
         node.node: BatchNode(
             name=node.node,
             state=printable(node.state),
-            verdict=node.verdict,
+            verdict=printable(node.verdict),
             reason=printable(node.reason),
             in_service=node.in_service,
             claim=_claim(node.claim) if isinstance(node.claim, _ListedClaim) else None,

@@ -7,7 +7,7 @@ and the next run still learns which nodes it named.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from io import FileIO
 from pathlib import Path
@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.contract import NODE_NAME
+from dnm.model.blackout import SafeLines, Secrets
+from dnm.model.bounded import read_regular
 from dnm.model.fault_points import fault_point
-from dnm.model.printable import printable, without_secrets
 
 # Of one call, as ends of their names.
 FILES = ("out", "err", "process", "converter", "heard", "exit")
@@ -24,6 +25,7 @@ _LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
 _READ_AT_ONCE = 64 * 1024
 _OUTPUT_LIMIT = 64 * 1024 * 1024
 _LAST_LINES = 5
+_LARGEST_NOTE = 4096  # bytes: a process, a position, an exit code
 
 
 def file_of(call: Path, end: str) -> Path:
@@ -41,7 +43,7 @@ def read_or_empty(path: Path) -> bytes:
     with suppress(OSError):
         if path.exists():
             with fault_point("converter.read_output"):
-                return path.read_bytes()
+                return read_regular(path, _LARGEST_NOTE)
     return b""
 
 
@@ -49,13 +51,13 @@ class ConverterOutput:
     """`<key>.out` and `<key>.err` of a directory. `<key>.heard` tells the next run how far they
     were read."""
 
-    def __init__(self, call: Path, secrets: Sequence[str], flags: int = os.O_RDONLY) -> None:
+    def __init__(self, call: Path, secrets: Secrets, flags: int = os.O_RDONLY) -> None:
         """`call` is the directory and the key; `flags` as of open(2). Raises OSError."""
         self.names: list[str] = []
         self.last_lines: list[str] = []
-        self.secrets = secrets
         self.call = call
-        self.tails = _Tail(file_of(call, "out"), flags), _Tail(file_of(call, "err"), flags)
+        files = (file_of(call, end) for end in ("out", "err"))
+        self.tails = tuple(_Tail(file, SafeLines(secrets, _LINE_LIMIT), flags) for file in files)
 
     def load_position(self) -> None:
         """Goes to where the run before stopped reading."""
@@ -65,7 +67,7 @@ class ConverterOutput:
 
     def save_position(self) -> None:
         """Writes down how far was read; where that fails, lines are read twice and not lost."""
-        position = msgspec.json.encode([tail.at - len(tail.rest) for tail in self.tails])
+        position = msgspec.json.encode([tail.passed_on for tail in self.tails])
         with suppress(OSError), fault_point("converter.heard"):
             file_of(self.call, "heard").write_bytes(position)
 
@@ -82,18 +84,15 @@ class ConverterOutput:
     def _read_new(self, on_line: Callable[[str], None], is_last: bool) -> None:
         for tail in self.tails:
             for line in tail.new_lines(is_last):
-                text = printable(line.decode("utf-8", "replace").rstrip())
-                if text:
-                    on_line(self.take_line(text, tail is self.tails[0]))
+                on_line(self.take_line(line, tail is self.tails[0]))
 
     def take_line(self, line: str, from_stdout: bool) -> str:
-        """Notes a name alone on a line of stdout: a node that it converted. Returns the line for a
-        log: a script that prints its commands prints passwords too."""
+        """Notes a name alone on a line of stdout: a node that it converted. What is blacked out in
+        it is no name, or else a password alone on a line would be kept as one."""
         if from_stdout and NODE_NAME.fullmatch(line) and line not in self.names:
             self.names.append(line)
-        shown = without_secrets(line, self.secrets)
-        self.last_lines = [*self.last_lines, shown][-_LAST_LINES:]
-        return shown
+        self.last_lines = [*self.last_lines, line][-_LAST_LINES:]
+        return line
 
     def read_exit_code(self) -> int | None:
         """None: it has not ended, or was killed together with what waited for it."""
@@ -104,28 +103,26 @@ class ConverterOutput:
 class _Tail:
     """A file that a process writes and this one reads, as far as it has come."""
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, lines: SafeLines, flags: int) -> None:
         self.can_cut = flags != os.O_RDONLY
         self.file = open_file(path, flags)
+        self.lines = lines
         self.at = 0
-        self.rest = b""
 
-    def new_lines(self, is_last: bool) -> Iterator[bytes]:
+    @property
+    def passed_on(self) -> int:
+        """How many bytes need not be read again."""
+        return max(self.at - len(self.lines.rest), 0)
+
+    def new_lines(self, is_last: bool) -> Iterator[str]:
         """Whole lines, cut at a limit; at the end everything that is left."""
         while content := os.pread(self.file.fileno(), _READ_AT_ONCE, self.at):
             self.at += len(content)
-            yield from self._lines_of(content)
+            yield from self.lines.feed(content)
         if self.can_cut and self.at > _OUTPUT_LIMIT:
             # Appending goes on at the beginning: a converter that babbles fills no disk.
             with fault_point("converter.cut_output"):
                 os.ftruncate(self.file.fileno(), 0)
             self.at = 0
         if is_last:
-            yield from self._lines_of(b"\n")
-
-    def _lines_of(self, content: bytes) -> list[bytes]:
-        whole, newline, rest = (self.rest + content).rpartition(b"\n")
-        if len(rest) > _LINE_LIMIT:
-            whole, rest = whole + newline + rest, b""
-        self.rest = rest
-        return [line[:_LINE_LIMIT] for line in whole.splitlines()]
+            yield from self.lines.end()

@@ -11,13 +11,13 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from dnm.converter.contract import secrets_of
+from dnm.converter.contract import Given
 from dnm.converter.output import FILES, ConverterOutput, file_of, open_file
 from dnm.converter.processes import boot_id, process_of
 from dnm.converter.started import Started, end_started, started_at
@@ -85,9 +85,7 @@ def _check_none_at_work(place: Path) -> None:
 class ConverterCall:
     """A converter that this run has started; `listen.py` waits for it."""
 
-    def __init__(
-        self, key: str, command: Sequence[str], environment: Mapping[str, str], directory: Path
-    ) -> None:
+    def __init__(self, key: str, command: Sequence[str], given: Given, directory: Path) -> None:
         """Starts it; raises ConverterError when the program is missing or not executable."""
         try:
             check_trust(Path(command[0]), ConverterError)
@@ -97,9 +95,10 @@ class ConverterCall:
             _check_none_at_work(self.place)
             with fault_point("converter.output"):
                 directory.mkdir(mode=0o700, exist_ok=True)
+                directory.chmod(0o700)  # what is in it is as it was printed
                 for end in FILES:
                     file_of(directory / key, end).unlink(missing_ok=True)
-                self.output = ConverterOutput(directory / key, secrets_of(environment), _OWN)
+                self.output = ConverterOutput(directory / key, given.secrets, _OWN)
                 note = open_file(file_of(directory / key, "process"), _OWN)
                 own_files = [str(file_of(directory / key, end)) for end in ("exit", "converter")]
             with fault_point("converter.start"):
@@ -108,7 +107,7 @@ class ConverterCall:
                     stdin=subprocess.DEVNULL,
                     stdout=self.output.tails[0].file,
                     stderr=self.output.tails[1].file,
-                    env=dict(environment),
+                    env=dict(given.environment),
                     start_new_session=True,
                     preexec_fn=partial(_note_process, note.fileno()),
                 )

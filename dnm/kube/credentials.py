@@ -12,12 +12,14 @@ from dnm.kube.kubeconfig import (
     proxy_of_environment,
     read_kubeconfig,
 )
+from dnm.model.bounded import read_regular
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.fault_points import fault_point
 
 _HOME_KUBECONFIG = Path("~/.kube/config")
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+_LARGEST_CA = 4 << 20  # bytes
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -50,7 +52,7 @@ def _service_account() -> Access:
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         source="the service account of this pod",
         authorization=lambda: bearer_of_file(token),
-        ca_pem=(_SERVICE_ACCOUNT / "ca.crt").read_bytes(),
+        ca_pem=read_regular(_SERVICE_ACCOUNT / "ca.crt", _LARGEST_CA),
         proxy=proxy_of_environment("https"),
         no_proxy=no_proxy_of_environment(),
     )

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from dnm.kube.kubeconfig_fields import ExecSettings
+from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import KubeError
 from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
@@ -81,7 +82,9 @@ def run_plugin(plugin: ExecPlugin) -> Credential:
         os.close(out)
         os.close(err)
     if code != 0:
-        last = printable(told.decode(errors="replace").strip()[-300:])
+        own = [variable.value for variable in plugin.settings.env or ()]
+        secrets = Secrets([*own, *secrets_by_name(os.environ)])
+        last = printable(secrets.hide(told.decode(errors="replace").strip())[-300:])
         hint = f"; {plugin.settings.install_hint}" if plugin.settings.install_hint else ""
         raise _refusal(plugin, f"ended with exit code {code}: {last}{hint}")
     try:

@@ -22,6 +22,7 @@ from dnm.kube.kubeconfig_fields import (
     object_to_cluster,
     object_to_user,
 )
+from dnm.model.bounded import read_regular
 from dnm.model.errors import KubeError
 from dnm.model.trust import read_trusted
 
@@ -172,7 +173,7 @@ def _pem(entry: _Entry, key: str, data: str | None) -> bytes:
         except binascii.Error as error:
             raise ValueError(f"{key}-data is no base64: {error}") from error
     path = entry.value.get(key)
-    return (entry.base / path).read_bytes() if path else b""
+    return read_regular(entry.base / path, _LARGEST) if path else b""
 
 
 def _authorization(user: User, base: Path) -> Callable[[], str]:
@@ -195,8 +196,7 @@ def bearer_of_file(path: Path, otherwise: str = "") -> str:
     """Returns the header with the token of a file, or with `otherwise` where it can't be read and
     there is one. Raises KubeError."""
     try:
-        with path.open("rb") as file:
-            token = file.read(_LARGEST).decode("ascii").strip()
+        token = read_regular(path, _LARGEST).decode("ascii").strip()
         return f"Bearer {token or otherwise}"
     except (OSError, ValueError) as error:
         if otherwise:

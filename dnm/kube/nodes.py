@@ -1,14 +1,17 @@
 """Nodes as the API prints them, reduced to `model.Node`.
 
-A node whose allocatable can't be read spoils the whole list: its room is neither known nor zero.
+A node that can't be read is there and unknown, and leaves the others as they are: its own kubelet
+writes its allocatable. Only a list in which a node has no name is no list.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
 
+from dnm.kube.errors import clean
 from dnm.model.cluster import Mark, Node
 from dnm.model.config import Taint
 from dnm.model.quantity import QuantityError, kube_resources
@@ -76,11 +79,36 @@ class _NodePage(msgspec.Struct, frozen=True):
     items: list[_Node]
 
 
+class _RawPage(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Name
+
+
+class _Marks(msgspec.Struct, frozen=True):
+    annotations: _Annotations | None = None
+
+
+class _Marked(msgspec.Struct, frozen=True):
+    metadata: _Marks
+
+
 class _WholeNode(_Node, frozen=True, kw_only=True):
     kind: Literal["Node"]
 
 
 _decode_capacity = msgspec.json.Decoder(dict[str, str] | None).decode
+_NO_AMOUNTS = _NodeStatus()
+_decode_raw_page = msgspec.json.Decoder(_RawPage).decode
+_decode_item = msgspec.json.Decoder(_Node).decode
+_decode_name = msgspec.json.Decoder(_Named).decode
+_decode_marks = msgspec.json.Decoder(_Marked).decode
 _decode_page = msgspec.json.Decoder(_NodePage).decode
 _decode_node = msgspec.json.Decoder(_WholeNode).decode
 
@@ -96,12 +124,14 @@ def mark_annotations(mark: Mark) -> dict[str, str | None]:
 
 
 def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list[Node]:
-    """Raises msgspec.MsgspecError, or QuantityError that names the node. `has_capacity`: the raw
-    size of the machines is wanted too."""
-    nodes = _decode_page(page).items
-    if not has_capacity:
-        return [_reduce(node) for node in nodes]
-    return [msgspec.structs.replace(_reduce(node), capacity=_capacity(node)) for node in nodes]
+    """Returns the nodes of a page, in their order. Raises msgspec.MsgspecError for what is no page
+    of things with names. `has_capacity`: the raw size of the machines is wanted too."""
+    try:
+        nodes = _decode_page(page).items
+    except msgspec.ValidationError:
+        items = _decode_raw_page(page).items
+        return [_read_alone(item, has_capacity) for item in items]
+    return [_reduce_or_doubt(node, has_capacity) for node in nodes]
 
 
 def _capacity(node: _Node) -> dict[str, int]:
@@ -110,6 +140,31 @@ def _capacity(node: _Node) -> dict[str, int]:
         return kube_resources(_decode_capacity(node.status.capacity) or {})
     except (msgspec.MsgspecError, QuantityError):
         return {}
+
+
+def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
+    """One node of a page in which some can't be read. Its mark is read by itself: a marked node
+    counts under the caps, whatever else it says."""
+    try:
+        return _reduce_or_doubt(_decode_item(item), has_capacity)
+    except msgspec.ValidationError as error:
+        name = _decode_name(item).metadata.name
+        mark = None
+        with suppress(msgspec.ValidationError):
+            mark = _mark(_decode_marks(item).metadata.annotations)
+        why = f"node {clean(name)} can't be read: {clean(str(error))}"
+        return Node(name=name, allocatable={}, is_ready=False, mark=mark, unreadable=why)
+
+
+def _reduce_or_doubt(node: _Node, has_capacity: bool) -> Node:
+    try:
+        reduced = _reduce(node)
+    except QuantityError as error:
+        known = _reduce(msgspec.structs.replace(node, status=_NO_AMOUNTS))
+        return msgspec.structs.replace(known, is_ready=False, unreadable=clean(str(error)))
+    if not has_capacity:
+        return reduced
+    return msgspec.structs.replace(reduced, capacity=_capacity(node))
 
 
 def read_one_node(body: memoryview | bytes, name: str) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +37,26 @@ class _PodVolume(msgspec.Struct, frozen=True, rename={"claim": "persistentVolume
     ephemeral: msgspec.Raw = EMPTY
 
 
+class _RawPage(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+
+
+class _PlaceName(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+
+
+class _PlaceNode(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """The least that must be known of a pod: where it is."""
+
+    metadata: _PlaceName
+    spec: _PlaceNode
+
+
 class _Identity(msgspec.Struct, frozen=True):
     """What labels and annotations say of a pod. `rare` are fields of a Pod that few pods have."""
 
@@ -44,6 +65,8 @@ class _Identity(msgspec.Struct, frozen=True):
     rare: dict[str, Any] = {}
 
 
+_decode_raw_page = msgspec.json.Decoder(_RawPage).decode
+_decode_place = msgspec.json.Decoder(_Place).decode
 _decode_volumes = msgspec.json.Decoder(list[_PodVolume]).decode
 
 
@@ -72,9 +95,35 @@ class PodReducer:
 
     def add(self, page: memoryview | bytes) -> None:
         """One page; raises msgspec.MsgspecError, ValueError or RecursionError if it is none."""
+        try:
+            items = self._decode(page).items
+        except msgspec.ValidationError:
+            for alone in _decode_raw_page(page).items:
+                self._add_alone(alone)
+            return
+        self._add_items(items, page)
+
+    def _add_alone(self, item: msgspec.Raw) -> None:
+        """One of a page in which some can't be read: it is there, and keeps its node."""
+        page = b'{"items":[%b]}' % bytes(item)
+        try:
+            items = self._decode(page).items
+        except msgspec.ValidationError as error:
+            known = _decode_place(item)
+            name, namespace = known.metadata.name, known.metadata.namespace
+            why = clean(f"pod {name} can't be read: {error}")
+            self.unreadable.setdefault(namespace, why)
+            pod = Pod(
+                namespace=namespace, name=name, shape=_UNKNOWN_SHAPE, node=known.spec.node_name
+            )
+            self.pods.append(pod)
+            return
+        self._add_items(items, page)
+
+    def _add_items(self, items: Sequence[Any], page: memoryview | bytes) -> None:
         share = self._strings.setdefault
         self._labels = []
-        for position, item in enumerate(self._decode(page).items):
+        for position, item in enumerate(items):
             metadata, spec = item.metadata, item.spec
             is_yunikorn = spec.scheduler_name == _YUNIKORN
             identity = self._identify(metadata, is_yunikorn)

@@ -120,7 +120,10 @@ class Mark(Value):
 
 
 class Node(Value):
-    """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them."""
+    """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them.
+
+    `unreadable` says what of it could not be read: it is there, and nothing else is known of it, so
+    it offers no room, and is neither taken up nor given back."""
 
     name: str
     allocatable: Resources
@@ -134,6 +137,7 @@ class Node(Value):
     mark: Mark | None = None
     capacity: Resources = {}  # only read where a node type says what its kubelets keep back
     zone_memory: tuple[int, ...] = ()  # free bytes of each NUMA node, where its exporter is read
+    unreadable: str = ""
 
     def is_marked_by(self, instance: str) -> bool:
         """Whether its annotations name this instance of dnm; its own kubelet can write them too."""

@@ -12,6 +12,7 @@ from dnm.model.kubelet import KubeletSettings
 from dnm.model.value import Resources, Value
 
 NAMESPACE = "{namespace}"
+PASSED_BY_DEFAULT = ("PASSWORD",)
 
 
 def fill_namespace(text: str, namespace: str) -> str:
@@ -106,6 +107,8 @@ class Config(Value):
     slurm_reservation_name: str = ""
     metrics_file: Path | None = None
     history_keep: timedelta = timedelta(days=400)  # zero: no history
+    pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter
+    state_group: str = ""  # who may read the record besides its owner; empty: nobody
 
     @property
     def lock_path(self) -> Path:

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 _GAP = "  "
@@ -27,15 +27,6 @@ def printable(text: str, longest: int | None = None) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """What a program said, with these values blacked out; those of one or two characters are in
-    every line and are no secrets."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) > 2:
-            text = text.replace(secret, "***")
-    return text
 
 
 def count_of(number: int, thing: str) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
+from dnm.model.bounded import open_regular
 from dnm.model.errors import ConfigError, DnmError
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -115,12 +116,15 @@ def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) 
     so a named pipe holds nobody up. Raises `error` for what can't be trusted, is no regular file or
     is larger than `largest` bytes, and OSError where it can't be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = open_regular(path)
+    except OSError as irregular:
+        if irregular.errno != errno.EINVAL:
+            raise
+        why = (irregular.strerror or "").removeprefix("it ")
+        raise error(f"{path} {why}: name a file") from irregular
     try:
         info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
-            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
-            raise error(f"{path} is {kind}: name a file")
         if distrust := find_distrust(path, info):
             raise error(distrust)
         with open(descriptor, "rb", closefd=False) as file:

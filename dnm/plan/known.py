@@ -122,7 +122,7 @@ def _facts(snapshot: Snapshot, demand: Demand | None, document: QueueDocument | 
         nodes=None if isinstance(nodes, Unreadable) else {node.name: node for node in nodes},
         batch=None if isinstance(batch, Unreadable) else batch,
         working_pods=None if demand is None else {n: u.work_pods for n, u in use.items()},
-        sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide and not pods.unreadable,
+        sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide,
         running=snapshot.running_converters,
         ended=snapshot.ended,
         unscheduled=_unscheduled(snapshot, demand),

@@ -120,7 +120,7 @@ def _clock(instant: datetime) -> str:
 def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     assert facts.nodes is not None
     node = facts.nodes.get(name)
-    if node is not None and node.is_ready and not node.is_deleting:
+    if node is not None and node.is_ready and not (node.is_deleting or node.unreadable):
         size = measure_node(config, entry.node_type, node)
         if size is not None:
             joined = enter_phase(entry, Phase.SERVING, facts.now, counted=size.counted)
@@ -147,6 +147,8 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
 def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
     if node.is_deleting:
         return "is being deleted from Kubernetes"
+    if node.unreadable:
+        return f"is in Kubernetes and can't be read ({node.unreadable})"
     if not node.is_ready:
         return "is in Kubernetes but not Ready"
     expected = config.node_types[entry.node_type].size
@@ -162,6 +164,9 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     if node.is_cordoned_by_another:
         held = _with(entry, idle_since=None)
         return _becomes(name, held, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
+    if node.unreadable:
+        unknown = _with(entry, idle_since=None)
+        return _becomes(name, unknown, Verdict.WAIT, Reason.UNKNOWN, node.unreadable)
     size = grown(config, entry.node_type, node, entry.counted)
     if size.counted != entry.counted:
         entry = _with(entry, counted=size.counted)
@@ -219,8 +224,9 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
     if node is None:
         return _left_kubernetes(name, entry, facts)
     pods = facts.work_on(name)
-    if pods is None:
-        return _becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
+    if pods is None or node.unreadable:
+        detail = node.unreadable or _UNSEEN_PODS
+        return _becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if pods:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
         return _becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod landed on it")
@@ -272,8 +278,9 @@ def _not_returned(config: Config, name: str, entry: LentNode, facts: Facts) -> N
         )
         return _fails(name, entry, facts.now, Reason.GAVE_UP, error)
     pods = facts.work_on(name) if node is not None else 0
-    if pods is None:
-        return _becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
+    if pods is None or (node is not None and node.unreadable):
+        detail = (node.unreadable if node is not None else "") or _UNSEEN_PODS
+        return _becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if pods:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
         return _becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")

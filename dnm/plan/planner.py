@@ -104,6 +104,12 @@ def _unread(snapshot: Snapshot) -> list[str]:
             f"the pods of namespace {namespace} could not be read: {why}"
             for namespace, why in sorted(snapshot.pods.unreadable.items())
         ]
+    if not isinstance(snapshot.nodes, Unreadable):
+        lines += [
+            f"{node.unreadable}: it is neither taken up nor given back"
+            for node in snapshot.nodes
+            if node.unreadable
+        ]
     return lines
 
 

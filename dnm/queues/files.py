@@ -19,6 +19,8 @@ from dnm.queues.source import SourceDocument, resolve_document
 from dnm.queues.tree import DocumentTree, check_rules, read_tree
 from dnm.queues.yaml_nodes import MAPPING, SCALAR, YamlError, YamlNode, compose_all
 
+_LARGEST = 64 * 1024 * 1024  # bytes; a ConfigMap has one MiB, a file may hold many
+
 
 class Judgement(Value):
     """Of one document: `violations` are what YuniKorn refuses, or ends everything with; `advice` is
@@ -37,7 +39,10 @@ class Judgement(Value):
 def judge_file(path: Path) -> list[Judgement]:
     """Judges every queue document of a file; a file that can't be read is a violation itself."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:  # it may be a pipe: `queues check <(kubectl get …)`
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            return [_broken(str(path), "file", 0, f"is larger than {_LARGEST} bytes")]
         text = content.decode()
     except OSError as error:
         return [_broken(str(path), "file", 0, f"can't be read: {error.strerror}")]

@@ -19,6 +19,7 @@ import msgspec
 
 from dnm.model.fault_points import fault_point
 from dnm.model.history import HistoryLine
+from dnm.model.readers import Access, access_of, give_access, mend_access
 
 LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
 MOST = 256 * 1024 * 1024  # bytes of all files
@@ -33,20 +34,29 @@ _decode = msgspec.json.Decoder(HistoryLine).decode
 
 class History:
     """The history beside one registry. `keep`: how long its lines are kept; zero: it has none.
-    `largest`, `most`: bytes of one file, and of all."""
+    `largest`, `most`: bytes of one file, and of all. `group`: who may read them beside their owner,
+    as the registry."""
 
     def __init__(
-        self, registry_path: Path, keep: timedelta, largest: int = LARGEST, most: int = MOST
+        self,
+        registry_path: Path,
+        keep: timedelta,
+        largest: int = LARGEST,
+        most: int = MOST,
+        group: str = "",
     ) -> None:
         self.directory = registry_path.parent
         self.path = self.directory / "history.jsonl"
-        self.keep, self.largest, self.most = keep, largest, most
+        self.keep, self.largest, self.most, self.group = keep, largest, most, group
 
     # --- writing ------------------------------------------------------------------------------
 
     def append(self, lines: Sequence[HistoryLine], now: datetime) -> tuple[HistoryLine, ...]:
         """Writes those that don't stand there yet and returns them. Raises OSError; all that was
         to be written is then to be given again."""
+        access = access_of(self.group)
+        for path in (self.path, *(path for _, path in self._old_files())):
+            mend_access(path, access)
         encoded = {_encode(line): line for line in lines}
         if not encoded or not self.keep:
             return ()
@@ -57,7 +67,7 @@ class History:
                 # What stands here may be given again: it must be in the file that is looked into.
                 self._rotate(now)
             if missing:
-                self._write(b"".join(text + b"\n" for text in missing))
+                self._write(b"".join(text + b"\n" for text in missing), access)
         return tuple(missing.values())
 
     def _mend(self, length: int) -> frozenset[bytes]:
@@ -75,10 +85,11 @@ class History:
                 os.ftruncate(descriptor, size - len(tail) + len(whole))
         return frozenset(whole.split(b"\n"))
 
-    def _write(self, content: bytes) -> None:
+    def _write(self, content: bytes, access: Access) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.path, flags, 0o644)
+        descriptor = os.open(self.path, flags, 0o600)
         try:
+            give_access(descriptor, access)
             written = os.write(descriptor, content)
             if written < len(content):
                 raise OSError(f"only {written} of {len(content)} bytes could be written")

@@ -8,15 +8,18 @@ beside it (`.previous`). A file in the predecessor's flat form is taken over.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dnm.model.bounded import read_regular
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.fault_points import fault_point
+from dnm.model.readers import Access, access_of, give_access, mend_access
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.trust import read_trusted
 
@@ -64,13 +67,17 @@ def load_registry(config: Config, now: datetime) -> Registry:
 
 
 def _read(path: Path) -> bytes | None:
-    if not os.path.lexists(path):
-        return None
     try:
+        os.lstat(path)  # where it is out of sight, it is not missing
         with fault_point("registry.read"):
             return read_trusted(path, _LARGEST, RegistryError)
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise RegistryError(
+            f"the registry {path} is not yours to read: ask its owner, or whoever writes the "
+            "configuration to let your group read it (state_group in [settings])"
+        ) from error
     except OSError as error:
         raise RegistryError(
             f"the registry {path} can't be read ({error.strerror}): mend its permissions"
@@ -89,17 +96,21 @@ def encode_registry(registry: Registry) -> bytes:
     return msgspec.json.format(msgspec.json.encode(registry, order="sorted"), indent=1) + b"\n"
 
 
-def save_registry(path: Path, registry: Registry) -> bool:
-    """Replaces the file if its content would change; says whether it did.
+def save_registry(path: Path, registry: Registry, group: str = "") -> bool:
+    """Replaces the file if its content would change; says whether it did. Its owner may read it,
+    and `group` where one is named: also what an earlier dnm left open to all.
 
     Temporary file in the same directory, fsync, the old one kept, rename, fsync of the directory.
     Raises RegistryError; the old file is then still whole.
     """
     content = encode_registry(registry)
     try:
-        if path.exists() and path.read_bytes() == content:
+        access = access_of(group)
+        for file in (path, previous_path(path)):
+            mend_access(file, access)
+        if _stands(path, content):
             return False
-        _replace(path, content)
+        _replace(path, content, access)
     except OSError as error:
         raise RegistryError(
             f"the registry {path} can't be written ({error.strerror or error}): "
@@ -108,11 +119,19 @@ def save_registry(path: Path, registry: Registry) -> bool:
     return True
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _stands(path: Path, content: bytes) -> bool:
+    with suppress(FileNotFoundError):
+        return read_regular(path, _LARGEST) == content
+    return False
+
+
+def _replace(path: Path, content: bytes, access: Access) -> None:
     temporary = path.with_name(path.name + ".new")
     with fault_point("registry.write"):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb") as file:
+            give_access(descriptor, access)
             file.write(content)
             file.flush()
             with fault_point("registry.fsync"):

@@ -156,7 +156,7 @@ def _write_history(config: Config, outcome: Outcome, now: datetime) -> Outcome:
 
 
 def _history(config: Config) -> History:
-    return History(config.converted_nodes_path, config.history_keep)
+    return History(config.converted_nodes_path, config.history_keep, group=config.state_group)
 
 
 def _mark_begin(config: Config) -> None:
@@ -203,7 +203,7 @@ def _record(
     errors = judge_errors(memory.lasting, record.errors, ended[0], config.check_interval)
     memory = msgspec.structs.replace(memory, lasting=errors.lasting)
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record, memory=memory)
-    if not save_registry(config.converted_nodes_path, registry):
+    if not save_registry(config.converted_nodes_path, registry, config.state_group):
         _set_time("registry.time", config.converted_nodes_path)
     return msgspec.structs.replace(outcome, registry=registry, said=errors.said, over=errors.over)
 
@@ -244,7 +244,7 @@ def _cause_at(config: Config, now: datetime) -> Cause:
 def _save_told(config: Config, registry: Registry, now: datetime) -> bool:
     path = config.converted_nodes_path
     before = os.stat(path).st_mtime if path.exists() else None
-    is_saved = save_registry(path, registry)
+    is_saved = save_registry(path, registry, config.state_group)
     with suppress(OSError):  # the registry tells it until a run can write it
         _history(config).append(registry.memory.untold, now)
     if before is not None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from subprocess import CompletedProcess
 
+from dnm.model.bounded import TimeoutExpired, run_bounded
 from dnm.model.errors import SlurmError
 from dnm.model.fault_points import fault_point
 from dnm.slurm.text import (
@@ -31,6 +32,7 @@ from dnm.slurm.text import (
 
 COMMAND_TIMEOUT = timedelta(seconds=30)
 PING_TIMEOUT = timedelta(seconds=10)
+_LARGEST = 256 * 1024 * 1024  # bytes; ten thousand nodes take 20 MiB
 _SEARCH_PATH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin:/sbin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # What Slurm's library (22.05, 24.11 and 26.05) and the kernel's sockets say of a lost connection.
@@ -225,9 +227,7 @@ class SlurmClient:
                 raise SlurmOutcomeUnknown(f"'{' '.join(command)}': {sentence}")
             raise SlurmRefused(f"'{' '.join(command)}' was refused: {sentence}", sentence)
 
-    def _run(
-        self, point: str, command: Sequence[str], timeout: timedelta
-    ) -> subprocess.CompletedProcess[str]:
+    def _run(self, point: str, command: Sequence[str], timeout: timedelta) -> CompletedProcess[str]:
         program = shutil.which(command[0], path=self.environment["PATH"])
         if program is None:
             raise SlurmError(
@@ -236,32 +236,27 @@ class SlurmClient:
             )
         try:
             with fault_point(point):
-                return subprocess.run(  # a list, no shell, checked names
-                    [program, *command[1:]],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    env=self.environment,
-                    timeout=timeout.total_seconds(),
-                    check=False,
-                    encoding="utf-8",
-                    errors="replace",
+                answer = run_bounded(  # a list, no shell, checked names
+                    [program, *command[1:]], self.environment, timeout.total_seconds(), _LARGEST
                 )
-        except subprocess.TimeoutExpired as error:
+        except TimeoutExpired as error:
             raise SlurmOutcomeUnknown(
                 f"'{' '.join(command[:6])}' did not answer within {timeout.total_seconds():g} s: "
                 "is slurmctld busy or away?"
             ) from error
         except OSError as error:
             raise SlurmError(f"{program} can't be run ({error.strerror})") from error
+        out, err = (text.decode("utf-8", "replace") for text in (answer.stdout, answer.stderr))
+        return CompletedProcess(answer.args, answer.returncode, out, err)
 
 
-def _is_away(answer: subprocess.CompletedProcess[str]) -> bool:
+def _is_away(answer: CompletedProcess[str]) -> bool:
     """Returns whether the controller went away during the command. Some clients are then ended by
     SIGPIPE, without a word (26.05)."""
     return answer.returncode < 0 or bool(_AWAY.search(_sentence_of(answer)))
 
 
-def _sentence_of(answer: subprocess.CompletedProcess[str]) -> str:
+def _sentence_of(answer: CompletedProcess[str]) -> str:
     """Slurm's sentence; some commands print it on stdout."""
     text = " ".join(f"{answer.stderr} {answer.stdout}".split())
     return text[:300] or f"exit {answer.returncode} without a word"

@@ -18,6 +18,7 @@ from dnm.convert.journal import Direction, Journal
 from dnm.convert.kubelet_file import check_kubelets, kubelet_facts
 from dnm.convert.settings import Settings, load_settings
 from dnm.converter.processes import process_of
+from dnm.model.blackout import Secrets
 from dnm.model.errors import ConverterError
 from dnm.model.registry import ConverterProcess
 
@@ -39,7 +40,10 @@ def script(tmp_path: Path) -> Script:
 def call(path: Path, *secrets: str, timeout: timedelta = SOON, **environ: str) -> list[str]:
     said: list[str] = []
     hook = HookCall(
-        [str(path), "a001"], {"PATH": os.environ["PATH"], **environ}, secrets, said.append
+        [str(path), "a001"],
+        {"PATH": os.environ["PATH"], **environ},
+        Secrets(secrets),
+        said.append,
     )
     hook.let_go()
     hook.wait(timeout, lambda: False)
@@ -100,7 +104,8 @@ def test_it_does_not_begin_before_it_is_let_go(script: Script, tmp_path: Path) -
     starter = subprocess.Popen(
         [sys.executable, "-c",
          "import sys, time; from dnm.convert.hooks import HookCall\n"
-         "hook = HookCall([sys.argv[1], 'a001'], {}, [], print)\n"
+         "from dnm.model.blackout import Secrets\n"
+         "hook = HookCall([sys.argv[1], 'a001'], {}, Secrets(), print)\n"
          "print(hook.process.pid, flush=True); time.sleep(60)", str(path)],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()},
     )  # fmt: skip

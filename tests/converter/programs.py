@@ -7,8 +7,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+from dnm.converter.contract import Given
 from dnm.converter.listen import Waits, run_converters
 from dnm.converter.start import ConverterCall
+from dnm.model.blackout import Secrets
 from dnm.model.registry import Ended
 
 LONG = timedelta(seconds=30)
@@ -19,6 +21,11 @@ def script(directory: Path, body: str) -> Path:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return path
+
+
+def an_environment(*hidden: str) -> Given:
+    """This process's environment, and values that must not be seen."""
+    return Given(environment=dict(os.environ), secrets=Secrets(hidden))
 
 
 def never() -> bool:
@@ -32,7 +39,7 @@ def run_one(
     grace: timedelta = LONG,
 ) -> tuple[Ended, list[str]]:
     lines: list[str] = []
-    call = ConverterCall("k", [str(path)], dict(os.environ), path.parent / "output")
+    call = ConverterCall("k", [str(path)], an_environment(), path.parent / "output")
     waits = Waits(timeout=timeout, patience=LONG, grace=grace)
     ended = run_converters({"k": call}, waits, lambda _, line: lines.append(line), should_leave)
     return ended["k"], lines

@@ -8,13 +8,12 @@ import pytest
 
 from dnm.converter.contract import (
     convert_command,
-    converter_environment,
+    given_to_converter,
     list_command,
     return_command,
-    secrets_of,
 )
+from dnm.model.blackout import secrets_by_name
 from dnm.model.errors import ConverterError
-from dnm.model.printable import without_secrets
 from tests.builders import a_config
 
 
@@ -44,9 +43,27 @@ def test_the_command_and_its_environment_keep_the_contract(tmp_path: Path) -> No
     assert return_command(config, "a001") == [
         "/x/node-convert", "--set", "batch", "--node-name", "a001"
     ]  # fmt: skip
-    environment = converter_environment(config, {"PATH": "/bin", "PASSWORD": "secret"})
-    assert environment["RES_NAME"] == "k8s-test" and environment["PASSWORD"] == "secret"
-    assert environment["KUBECONFIG"] == str(tmp_path / "kubeconfig")
+    given = given_to_converter(config, {"PATH": "/bin", "PASSWORD": "secret"}).environment
+    assert given["RES_NAME"] == "k8s-test" and given["PASSWORD"] == "secret"
+    assert given["KUBECONFIG"] == str(tmp_path / "kubeconfig")
+
+
+def test_the_converter_gets_what_it_needs_and_what_is_named_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    needed = {
+        "PATH": "/bin", "HOME": "/root", "LANG": "C.UTF-8", "LC_TIME": "de", "TZ": "UTC",
+        "USER": "root", "LOGNAME": "root", "TMPDIR": "/tmp", "SLURM_CONF": "/s",
+        "KUBECONFIG": "/k", "https_proxy": "http://me:hunter2@proxy:1",
+    }  # fmt: skip
+    others = {"LD_PRELOAD": "evil", "AWS_SECRET_ACCESS_KEY": "a-w-s", "SITE": "anvil", "pin": "1"}
+    config = a_config(tmp_path, pass_environment=("SITE", "PATH", "ABSENT"))
+    given = given_to_converter(config, {**needed, **others})
+    own = {"DNM_CONFIG": str(config.path), "DNM_INSTANCE": config.instance_id}
+    assert given.environment == {**needed, **own, "SITE": "anvil"}
+    # What was passed is hidden whatever its name, and what has the name of a secret too.
+    shown = given.secrets.hide("anvil a-w-s http://me:hunter2@proxy:1 /bin pin=1")
+    assert shown == "*** *** http://me:***@proxy:1 /bin pin=1"
 
 
 @pytest.mark.parametrize(
@@ -64,10 +81,4 @@ def test_the_command_and_its_environment_keep_the_contract(tmp_path: Path) -> No
     ],
 )
 def test_secrets_are_known_by_the_names_of_their_variables(name: str, is_secret: bool) -> None:
-    assert (secrets_of({name: "hunter2"}) == ["hunter2"]) is is_secret
-
-
-def test_a_secret_of_several_lines_is_blacked_out_line_by_line() -> None:
-    secrets = secrets_of({"SITE_KEY": "-----BEGIN-----\nMIIEvQ\n-----END-----\n"})
-    for line in ("-----BEGIN-----", "+ echo MIIEvQ", "-----END-----"):
-        assert without_secrets(line, secrets) in ("***", "+ echo ***")
+    assert (secrets_by_name({name: "hunter2"}) == ["hunter2"]) is is_secret

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ from dnm.converter.processes import process_of, still_running
 from dnm.converter.start import ConverterCall
 from dnm.model.registry import Ended
 from tests.builders import a_config
-from tests.converter.programs import LONG, never, run_one, script
+from tests.converter.programs import LONG, an_environment, never, run_one, script
 
 
 def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
@@ -30,7 +29,7 @@ def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
 
 def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
     path = script(tmp_path, f"set -e; sleep 1; echo a001; echo done > {tmp_path}/result")
-    call = ConverterCall("k", [str(path)], dict(os.environ), tmp_path / "output")
+    call = ConverterCall("k", [str(path)], an_environment(), tmp_path / "output")
     waits = Waits(timeout=LONG, patience=LONG, grace=timedelta(seconds=0.1))
     ended = run_converters({"k": call}, waits, lambda *_: None, lambda: True)["k"]
     assert ended.left_running and still_running([call.process]) == {call.process}
@@ -52,7 +51,7 @@ def test_several_run_at_once_and_each_is_heard(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
         path = script(tmp_path / name, f"sleep 0.4; echo {name}001; exit {len(calls)}")
-        calls[name] = ConverterCall(name, [str(path)], dict(os.environ), tmp_path / "output")
+        calls[name] = ConverterCall(name, [str(path)], an_environment(), tmp_path / "output")
     began = time.monotonic()
     waits = Waits(timeout=LONG, patience=LONG, grace=LONG)
     ended = run_converters(calls, waits, lambda *_: None, never)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from dnm.converter.node_list import list_batch_nodes, parse_list
 from dnm.model.cluster import BatchNode
 from dnm.model.value import Unreadable
 from tests.builders import a_config
-from tests.converter.programs import script
+from tests.converter.programs import an_environment, script
 
 TABLE = """\
 NODE             STATE                            IDLE  VERDICT REASON
@@ -34,14 +36,14 @@ def test_both_forms_of_a_list_are_read(tmp_path: Path) -> None:
     }
     (tmp_path / "list.json").write_text(json.dumps(document))
     modern = script(tmp_path, f"cat {tmp_path}/list.json")
-    assert list_batch_nodes(a_config(node_convert_path=modern), dict(os.environ)) == {
+    assert list_batch_nodes(a_config(node_convert_path=modern), an_environment()) == {
         "a001": BatchNode(name="a001", state="IDLE", verdict="OK", in_service=True)
     }
     (tmp_path / "table").write_text(TABLE)
     legacy = script(
         tmp_path, f'[ "$2" = --output ] && {{ echo usage >&2; exit 1; }}; cat {tmp_path}/table'
     )
-    nodes = list_batch_nodes(a_config(node_convert_path=legacy), dict(os.environ))
+    nodes = list_batch_nodes(a_config(node_convert_path=legacy), an_environment())
     assert isinstance(nodes, dict)
     assert {name: node.in_service for name, node in nodes.items()} == {
         "a001": True, "a002": False, "a003": True, "a004": None
@@ -53,14 +55,62 @@ def test_of_a_list_that_fails_the_converter_s_own_sentence_is_kept(tmp_path: Pat
     own = "node-convert: no slurmctld: look at it"
     body = f"echo warming up >&2; echo '{own}' >&2; echo scontrol: fatal: source >&2; exit 1"
     config = a_config(node_convert_path=script(tmp_path, body))
-    listed = list_batch_nodes(config, dict(os.environ))
+    listed = list_batch_nodes(config, an_environment())
     assert isinstance(listed, Unreadable) and listed.error.endswith(f"--list: exit 1 {own}")
+
+
+ENDLESS = {
+    "stdout": "yes a001",
+    "stderr": "yes >&2",
+    "stdout, with a child that is deaf": "trap '' TERM; yes a001 & wait",
+}
+
+
+@pytest.mark.parametrize("body", ENDLESS.values(), ids=ENDLESS.keys())
+def test_a_list_without_end_is_cut_short_and_takes_no_memory(tmp_path: Path, body: str) -> None:
+    config = a_config(node_convert_path=script(tmp_path, f"echo $$ >{tmp_path}/group; {body}"))
+    tracemalloc.start()
+    listed = list_batch_nodes(config, an_environment())
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(listed, Unreadable) and "printed more than" in listed.error
+    assert most < 200 * 1024**2
+    with pytest.raises(ProcessLookupError):  # none of its children is left
+        for _ in range(200):
+            os.killpg(int((tmp_path / "group").read_text()), 0)
+            time.sleep(0.02)
+
+
+def test_secrets_in_a_list_are_blacked_out_and_never_taken_for_a_node(tmp_path: Path) -> None:
+    table = TABLE.replace("job 17 of x", "job 17 of hunter2")
+    (tmp_path / "table").write_text(table)
+    config = a_config(node_convert_path=script(tmp_path, f"cat {tmp_path}/table"))
+    listed = list_batch_nodes(config, an_environment("hunter2"))
+    assert isinstance(listed, dict) and listed["a003"].reason == "job 17 of ***"
+    named = list_batch_nodes(config, an_environment("a003"))
+    assert isinstance(named, Unreadable) and "a003" not in named.error
+    failing = a_config(node_convert_path=script(tmp_path, "echo hunter2 >&2; exit 1"))
+    refused = list_batch_nodes(failing, an_environment("hunter2"))
+    assert isinstance(refused, Unreadable) and refused.error.endswith("exit 1 ***")
+
+
+def test_secrets_in_a_claim_are_blacked_out_and_its_names_are_not_changed(tmp_path: Path) -> None:
+    claim = {"instance": "prod", "namespace": "dev", "error": "its journal holds hunter2"}
+    nodes = [{"node": "a001", "state": "IDLE", "verdict": "SKIP", "claim": claim}]
+    (tmp_path / "list").write_text(json.dumps({"nodes": nodes}))
+    config = a_config(node_convert_path=script(tmp_path, f"cat {tmp_path}/list"))
+    listed = list_batch_nodes(config, an_environment("hunter2"))
+    assert isinstance(listed, dict) and listed["a001"].claim is not None
+    assert listed["a001"].claim.error == "its journal holds ***"
+    assert (listed["a001"].claim.instance, listed["a001"].claim.namespace) == ("prod", "dev")
+    named = list_batch_nodes(config, an_environment("prod"))
+    assert isinstance(named, Unreadable) and "holds a secret" in named.error
 
 
 @pytest.mark.parametrize("body", ["exit 3", "echo hello", "echo '[]'", "echo '{\"nodes\": 3}'"])
 def test_any_other_answer_is_unreadable_not_empty(tmp_path: Path, body: str) -> None:
     config = a_config(node_convert_path=script(tmp_path, body))
-    assert isinstance(list_batch_nodes(config, dict(os.environ)), Unreadable)
+    assert isinstance(list_batch_nodes(config, an_environment()), Unreadable)
 
 
 @given(st.binary(max_size=400) | st.text(max_size=400).map(lambda t: (TABLE + t).encode()))

@@ -19,7 +19,7 @@ from dnm.converter.started import Started, started_at
 from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable
 from tests.builders import a_config
-from tests.converter.programs import LONG, never, script
+from tests.converter.programs import LONG, an_environment, never, script
 
 
 def test_a_missing_or_unexecutable_converter_is_a_sentence(tmp_path: Path) -> None:
@@ -27,8 +27,10 @@ def test_a_missing_or_unexecutable_converter_is_a_sentence(tmp_path: Path) -> No
     path.chmod(0o644)
     for missing in (path, tmp_path / "nothing"):
         with pytest.raises(ConverterError, match="node_convert_path"):
-            ConverterCall("k", [str(missing)], {}, tmp_path / "output")
-        assert isinstance(list_batch_nodes(a_config(node_convert_path=missing), {}), Unreadable)
+            ConverterCall("k", [str(missing)], an_environment(), tmp_path / "output")
+        assert isinstance(
+            list_batch_nodes(a_config(node_convert_path=missing), an_environment()), Unreadable
+        )
 
 
 SOON = timedelta(seconds=0.2)

@@ -542,3 +542,23 @@ def test_a_plain_kubeconfig_loads_no_library_but_the_parsers(tmp_path: Path) -> 
             [sys.executable, "-c", LOADS, str(path)], capture_output=True, text=True, check=True
         )
     assert not SURPRISES & set(run.stdout.split())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+@pytest.mark.parametrize("key", ["tokenFile", "client-key", "certificate-authority"])
+def test_a_file_that_is_none_or_has_no_end_is_a_sentence_and_holds_nobody_up(
+    tmp_path: Path, key: str, kind: str
+) -> None:
+    thing = tmp_path / "thing"
+    if kind == "pipe":
+        os.mkfifo(thing)
+    else:
+        with thing.open("wb") as file:
+            file.truncate(1 << 40)  # takes no room on the disk
+    cluster = {key: "thing"} if key == "certificate-authority" else {}
+    user: dict[str, Any] = {} if cluster else {key: "thing"}
+    if key == "client-key":
+        user["client-certificate"] = "client.pem"
+    path = a_kubeconfig(tmp_path, cluster, user)
+    with pytest.raises(KubeError, match=r"no regular file|larger than"):
+        load_access(a_config(tmp_path, kubeconfig_path=path))

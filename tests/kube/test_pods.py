@@ -350,6 +350,29 @@ def test_a_pod_that_can_not_be_read_spoils_its_namespace_and_stays(
     assert reducer.pods[0].shape.request == {"pods": 1}
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spec": {"nodeName": "a001", "priority": "high"}},
+        {"status": 7, "spec": {"nodeName": "a001"}},
+    ],
+    ids=["a field", "its status"],
+)
+def test_a_pod_that_is_none_spoils_its_namespace_keeps_its_node_and_leaves_the_others(
+    changes: dict[str, Any],
+) -> None:
+    good = a_pod({"name": "ok", "namespace": "other"}, {"nodeName": "a002"})
+    page = json.dumps({"items": [good, {**a_pod({"name": "bad"}), **changes}, good]}).encode()
+    reducer = PodReducer()
+    reducer.add(page)
+    assert [(pod.name, pod.node) for pod in reducer.pods] == [
+        ("ok", "a002"), ("bad", "a001"), ("ok", "a002")
+    ]  # fmt: skip
+    assert list(reducer.unreadable) == ["dev"] and reducer.pods[1].counts_as_work
+    with pytest.raises(msgspec.ValidationError):
+        reducer.add(json.dumps({"items": [{"metadata": {"name": "who knows"}}, 5]}).encode())
+
+
 WORDS = st.sampled_from(
     ["metadata", "name", "spec", "status", "containers", "resources", "requests", "cpu", "labels",
      "annotations", "nodeName", "tolerations", "affinity", "volumes", "schedulerName", "yunikorn",

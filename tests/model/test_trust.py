@@ -15,7 +15,16 @@ import pytest
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
-SECRETS = {"token": "tok-5f1c9e", "PASSWORD": "pass-77d0a2", "SITE_TOKEN": "site-30be41"}
+SECRETS = {
+    "token": "tok-5f1c9e",
+    "PASSWORD": "pass-77d0a2",
+    "SITE_TOKEN": "site-30be41",
+    "SITE_PIN": "pin-9b2e",  # by pass_environment alone
+    "SITE_CERT": "cert-begin-4d\nMIIEvQ7f30\ncert-end-91",
+    "SITE_LONG": "0123456789abcdefghij",
+    "NOT_PASSED": "lib-5521",
+}
+PASSED = "PASSWORD, SITE_TOKEN, SITE_PIN, SITE_CERT, SITE_LONG, SITE_UNSET"
 
 # Tells on every process that there is while it runs, prints its commands and what it was given, and
 # does its work then.
@@ -26,6 +35,10 @@ done >>@CALLS@ 2>/dev/null
 set -x
 : "racadm -p $PASSWORD"
 echo "as $SITE_TOKEN"
+echo "$SITE_PIN"
+echo "$SITE_CERT"
+echo "$SITE_LONG" | fold -w 7
+echo "given $(env | cut -d= -f1 | sort | tr '\\n' ' ')"
 printf '\\033]0;owned\\007 one\\rtwo \\302\\2332J\\n' >&2
 exec @CONVERTER@ "$@"
 """
@@ -49,7 +62,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     script.chmod(0o755)
     return Site(
         sandbox, tmp_path / "site", kubeconfig_path=path, node_convert_path=script,
-        reversion_idle_seconds=1,
+        reversion_idle_seconds=1, pass_environment=PASSED,
     )  # fmt: skip
 
 
@@ -87,6 +100,15 @@ def test_no_secret_is_logged_kept_or_on_a_command_line(sandbox: Sandbox, site: S
         if path.is_file()
     }
     assert len(kept) >= 2
+    heard = text + "".join(kept.values())
+    for secret in (*SECRETS["SITE_CERT"].splitlines(), *("0123456", "789abcd")):
+        assert secret not in heard, secret
+    given = set(
+        next(line for line in text.splitlines() if "given " in line).split("given ")[1].split()
+    )
+    assert {"PASSWORD", "SITE_CERT", "DNM_INSTANCE", "PATH"} <= given and "NOT_PASSED" not in given
+    assert "pass_environment names SITE_UNSET" in text
+    assert not [path for path in kept if path.stat().st_mode & 0o077]
     for name, secret in SECRETS.items():
         assert secret not in text, name
         assert secret not in calls, name

@@ -81,6 +81,28 @@ CASES = [
     case(Phase.SERVING, facts([a_node()]), Reason.IDLE, Phase.SERVING, "just idle"),
     case(
         Phase.SERVING,
+        facts([a_node(unreadable="its allocatable")]),
+        Reason.UNKNOWN,
+        Phase.SERVING,
+        "idle for long, but its Node can't be read",
+        idle_since=LONG_AGO,
+    ),
+    case(
+        Phase.RELEASING,
+        facts([a_node(mark=FENCED, is_cordoned=True, unreadable="its allocatable")]),
+        Reason.UNKNOWN,
+        Phase.RELEASING,
+        "fenced, but its Node can't be read",
+    ),
+    case(
+        Phase.JOINING,
+        facts([a_node(unreadable="its allocatable")]),
+        Reason.JOINING,
+        Phase.JOINING,
+        "its Node can't be read",
+    ),
+    case(
+        Phase.SERVING,
         facts([a_node()]),
         Reason.IDLE_LONG_ENOUGH,
         Phase.SERVING,

@@ -55,6 +55,7 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "history.rotate": "once a month: record/test_history_file.py",
     "metrics.": "where metrics_file is set: record/test_metrics.py",
     "history.drop": "once in history_days: record/test_history_file.py",
+    "registry.access": "a file that an earlier dnm left open: run/test_registry.py",
     "converter.signal": "a converter that hangs: test_degrading.py",
     "converter.cut_output": "a converter that babbles: test_degrading.py",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +39,35 @@ def test_lines_come_back_in_their_order(tmp_path: Path) -> None:
     kept.append([line(3, reason="ünicode\nand a line")], NOW)
     assert list(kept.read()) == [line(1), line(2), line(3, reason="ünicode\nand a line")]
     assert kept.path.read_bytes().count(b"\n") == 3
-    assert kept.path.stat().st_mode & 0o777 == 0o644
+    assert kept.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_who_may_read_it_is_as_with_the_registry(tmp_path: Path) -> None:
+    group = next(one for one in grp.getgrall() if one.gr_gid in {*os.getgroups(), os.getegid()})
+    kept = history(tmp_path)
+    kept.append([line(1)], NOW)
+    kept.append([line(2)], NOW + 40 * DAY)
+    files = sorted(tmp_path.glob("history*.jsonl"))
+    for file in files:
+        file.chmod(0o644)  # of an earlier dnm
+    kept.append([], NOW + 41 * DAY)
+    assert len(files) == 2 and [file.stat().st_mode & 0o777 for file in files] == [0o600] * 2
+    shared = History(kept.directory / "converted_nodes.json", 400 * DAY, group=group.gr_name)
+    shared.append([line(3)], NOW + 80 * DAY)
+    files = sorted(tmp_path.glob("history*.jsonl"))
+    assert len(files) == 3
+    for file in files:
+        info = file.stat()
+        assert (info.st_mode & 0o777, info.st_gid) == (0o640, group.gr_gid), file
+    kept.append([line(4)], NOW + 81 * DAY)
+    assert kept.path.stat().st_mode & 0o777 == 0o600 and numbers(kept) == [1, 2, 3, 4]
+
+
+def test_a_group_that_is_gone_keeps_the_lines_for_later(tmp_path: Path) -> None:
+    kept = History(tmp_path / "converted_nodes.json", 400 * DAY, group="nosuchgroup")
+    with pytest.raises(OSError, match="state_group = nosuchgroup"):
+        kept.append([line(1)], NOW)
+    assert not kept.path.exists()
 
 
 def test_what_stands_there_is_not_written_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dnm.converter.processes import process_of
+from dnm.converter.started import started_at
 from dnm.model.registry import Phase
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
@@ -180,11 +181,11 @@ def test_a_keeper_that_is_killed_leaves_no_exit_code(sandbox: Sandbox, site: Sit
     """As after a reboot: nothing is known of the end, so the batch side says what came of it. Here
     nothing had been claimed, and nobody waits for what can't come."""
     run(site)
-    (keeper,) = site.registry.open_calls.values()
+    ((key, keeper),) = site.registry.open_calls.items()
     assert keeper is not None
     os.killpg(keeper.pid, signal.SIGKILL)
     for _ in range(100):
-        if process_of(keeper.pid) != keeper:
+        if not started_at(site.config.converted_nodes_path.parent / "converter" / key).is_alive:
             break
         time.sleep(0.02)
     text = run(site, code=1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -173,6 +175,91 @@ def test_any_moment_of_a_write_leaves_the_old_or_the_new(
 )
 def test_a_type_is_a_prefix_and_digits(node: str, node_type: str | None) -> None:
     assert a_config().type_of(node) == node_type
+
+
+def modes(path: Path) -> list[int]:
+    return [file.stat().st_mode & 0o777 for file in (path, previous_path(path))]
+
+
+def test_the_record_is_its_owner_s_also_one_that_an_earlier_dnm_left_open(tmp_path: Path) -> None:
+    path = a_config(tmp_path).converted_nodes_path
+    save_registry(path, Registry())
+    save_registry(path, FULL)
+    assert modes(path) == [0o600, 0o600]
+    for file in (path, previous_path(path)):
+        file.chmod(0o644)
+    assert not save_registry(path, FULL)  # nothing to write, but to mend
+    assert modes(path) == [0o600, 0o600]
+    path.chmod(0o644)
+    path.with_name(path.name + ".new").touch(mode=0o666)  # of a run that was killed
+    save_registry(path, Registry())
+    assert modes(path) == [0o600, 0o600]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_who_may_read_the_record() -> None:
+    """A process of another user, without and with the group, and as a member of none."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        Path(directory).chmod(0o711)
+        path = a_config(Path(directory)).converted_nodes_path
+        read_as_others(path)
+        Path(directory).chmod(0o700)
+        assert "state_group" in read_as(65534, path), "out of sight is not missing"
+
+
+def read_as(gid: int, path: Path) -> str:
+    """As the user nobody, in one group."""
+    program = (
+        "import os, sys; from pathlib import Path; from dnm.run import registry as r\n"
+        "def tell():\n"
+        "    try: return str(r._read(Path(sys.argv[1])) is not None)\n"
+        "    except Exception as error: return str(error)\n"
+        "tell()\n"  # all is imported that he may have no right to
+        "os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(65534)\n"
+        "print(tell())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, str(path), str(gid)],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+
+
+def read_as_others(path: Path) -> None:
+    group = next(one for one in grp.getgrall() if one.gr_gid not in (0, 65534))
+
+    save_registry(path, FULL)
+    assert "state_group" in read_as(group.gr_gid, path)
+    save_registry(path, FULL, group.gr_name)
+    assert (path.stat().st_mode & 0o777, path.stat().st_gid) == (0o640, group.gr_gid)
+    assert read_as(group.gr_gid, path) == "True\n"
+    assert "state_group" in read_as(65534, path)
+    save_registry(path, FULL)  # the group is taken out of the configuration again
+    assert "state_group" in read_as(group.gr_gid, path)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_while_its_access_is_mended_opens_nothing(tmp_path: Path, when: str) -> None:
+    path = a_config(tmp_path).converted_nodes_path
+    save_registry(path, FULL)
+    path.chmod(0o644)
+    program = (
+        "import sys; from pathlib import Path; from dnm.model.registry import Registry;"
+        "from dnm.run.registry import save_registry; save_registry(Path(sys.argv[1]), Registry())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        env={**os.environ, "DNM_FAULT": f"registry.access:{when}:kill"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode < 0
+    save_registry(path, FULL)
+    assert path.stat().st_mode & 0o777 == 0o600 and load_registry(a_config(tmp_path), NOW) == FULL
+
+
+def test_a_group_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RegistryError, match="state_group = nosuchgroup"):
+        save_registry(a_config(tmp_path).converted_nodes_path, FULL, "nosuchgroup")
 
 
 def test_a_named_pipe_for_a_registry_holds_nobody_up(tmp_path: Path) -> None:

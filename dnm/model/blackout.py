@@ -1,0 +1,192 @@
+"""Values that must not be seen, blacked out in what a program prints.
+
+A program that prints its commands prints the secrets that it was given: in the middle of a line,
+folded over several, and cut wherever the reader's buffer happens to end. So a value is looked for
+in the stream without white space and control characters, in bytes, and what may be its beginning is
+held back until more is read. A value of several lines is hidden line by line too. What a program
+has encoded (base64, `%20`) is another value, and nobody can know it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+
+from dnm.model.printable import printable
+
+LEAST = 4  # characters of a value that can be hidden; fewer are in every line
+STARS = "***"
+_NOISE = bytes([*range(0x21), 0x7F])  # where a value may be folded
+_SPACE = " \t\r\n\v\f"
+_RUN = re.compile(rb"[\x00-\x20\x7f]+")
+_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:([^/@\s]+)@")
+# Names of variables: API_KEY and RACADM_PASS, and not KEYBOARD or PASSENGERS.
+_SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)|(.*_)?(PASS|CREDENTIAL|KEY)S?(_|$)")
+
+
+def _bytes_of(value: str) -> bytes:
+    """As in the environment, where bytes that are no UTF-8 come as lone surrogates."""
+    return value.encode("utf-8", "surrogateescape")
+
+
+def secrets_by_name(environment: Mapping[str, str]) -> list[str]:
+    """Returns the values that must not stand in a log, by the names of their variables, and the
+    passwords of addresses."""
+    named = [value for name, value in environment.items() if _SECRET.match(name.upper())]
+    in_urls = [word for value in environment.values() for word in _PASSWORD_IN_URL.findall(value)]
+    return [*named, *in_urls]
+
+
+def is_too_short(value: str) -> bool:
+    """Whether a value has too few characters to be hidden: they would be found everywhere."""
+    return sum(char > " " and char != "\x7f" for char in value) < LEAST
+
+
+class Secrets:
+    """The values that must not be seen, and each line of those that have several."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        found = [part for value in values for part in (value, *value.splitlines())]
+        texts = {part.strip(_SPACE) for part in found if not is_too_short(part)}
+        self.texts = tuple(sorted(texts | {printable(text) for text in texts}, key=len)[::-1])
+        flat = {_bytes_of(text).translate(None, _NOISE) for text in texts}
+        self._flat = tuple(sorted(flat, key=len, reverse=True))
+        self._sorted = sorted(flat)
+        self._firsts = frozenset(value[0] for value in flat)
+        self.longest = len(self._flat[0]) if self._flat else 0
+
+    def hide(self, text: str) -> str:
+        """Returns a text of its own, such as a field of a list, without these values."""
+        if not self._flat:
+            return text
+        return self.hide_shown(self.hide_in(_bytes_of(text)).decode("utf-8", "replace"))
+
+    def hide_shown(self, shown: str) -> str:
+        """Returns a line without those that it got only by being made printable."""
+        while found := next((hidden for hidden in self.texts if hidden in shown), None):
+            shown = shown.replace(found, STARS)  # it gets shorter, so this ends
+        return shown
+
+    def hide_in(self, content: bytes) -> bytes:
+        """Returns bytes of which nothing follows, without these values."""
+        return _replace(content, self.find(content, is_whole=True)[0])
+
+    def find(self, content: bytes, is_whole: bool = False) -> tuple[list[tuple[int, int]], int]:
+        """Returns where in `content` these values stand, apart from each other and in order, and
+        where one may have begun that is not over yet; that is its length where none has."""
+        flat = content.translate(None, _NOISE)
+        spans = list(_merged(sorted(span for each in self._flat for span in _spans(flat, each))))
+        begun = len(flat) if is_whole else self._beginning(flat)
+        if not spans and begun == len(flat):
+            return [], len(content)
+        places = _Places(content)
+        found = [(places.of(start), places.of(end - 1) + 1) for start, end in spans]
+        return found, places.of(begun) if begun < len(flat) else len(content)
+
+    def _beginning(self, flat: bytes) -> int:
+        """Where at the end of `flat` a value may have begun; the earliest such place."""
+        for at in range(max(len(flat) - self.longest + 1, 0), len(flat)):
+            if flat[at] in self._firsts:
+                end = flat[at:]
+                following = bisect_right(self._sorted, end)  # what begins so stands right behind it
+                if self._sorted[following : following + 1] and self._sorted[following].startswith(
+                    end
+                ):
+                    return at
+        return len(flat)
+
+
+class _Places:
+    """Where the bytes that are no noise stand; asked for in any order."""
+
+    def __init__(self, content: bytes) -> None:
+        self.known: list[int] = []
+        before = 0
+        for run in _RUN.finditer(content):
+            self.known.extend(range(before, run.start()))
+            before = run.end()
+        self.known.extend(range(before, len(content)))
+
+    def of(self, number: int) -> int:
+        return self.known[number]
+
+
+def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:
+    """Those that overlap as one: of the places within a value the last, so that a long line of one
+    letter is not gone through letter by letter."""
+    start = flat.find(value)
+    while start >= 0:
+        last = start
+        while (later := flat.rfind(value, last + 1, last + 2 * len(value) - 1)) >= 0:
+            last = later
+        yield start, last + len(value)
+        start = flat.find(value, last + len(value))
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Overlapping ones as one, or else the end of one would be seen behind the other."""
+    last: tuple[int, int] | None = None
+    for start, end in spans:
+        if last is not None and start < last[1]:
+            last = last[0], max(last[1], end)
+            continue
+        if last is not None:
+            yield last
+        last = start, end
+    if last is not None:
+        yield last
+
+
+def _replace(content: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
+    parts, at = [], 0
+    for start, end in spans:
+        parts += [content[at:start], STARS.encode()]
+        at = end
+    return b"".join([*parts, content[at:]])
+
+
+class SafeLines:
+    """What a program prints, read in pieces of any length, as printable lines without secrets."""
+
+    def __init__(self, secrets: Secrets, longest: int) -> None:
+        """A line of more than `longest` bytes is cut."""
+        self.secrets = secrets
+        self.longest = longest
+        self.rest = b""  # read and not passed on yet
+
+    def feed(self, content: bytes) -> Iterator[str]:
+        """Yields the lines that are whole, once nothing that follows can make a secret of their
+        end."""
+        self.rest += content
+        spans, begun = self.secrets.find(self.rest)
+        cut = _before_spans(self.rest.rfind(b"\n", 0, begun) + 1, spans, self.rest)
+        if len(self.rest) - cut > self.longest:  # no line is that long: cut before what may be one
+            cut = _before_spans(begun, spans, b"")
+        if len(self.rest) - cut > 2 * self.longest + self.secrets.longest:
+            spans = [*_merged([*spans, (begun, len(self.rest))])]
+            cut = len(self.rest)
+        whole, self.rest = self.rest[:cut], self.rest[cut:]
+        yield from self._lines_of(_replace(whole, [span for span in spans if span[1] <= cut]))
+
+    def end(self) -> Iterator[str]:
+        """Yields what is left when nothing follows."""
+        whole, self.rest = self.rest, b""
+        yield from self._lines_of(self.secrets.hide_in(whole))
+
+    def _lines_of(self, content: bytes) -> Iterator[str]:
+        for line in filter(None, content.splitlines()):
+            text = line[: self.longest].decode("utf-8", "replace").rstrip(_SPACE)
+            shown = printable(text)
+            if shown != text or "\ufffd" in text or STARS in text:
+                shown = self.secrets.hide_shown(shown)
+            if shown:
+                yield shown
+
+
+def _before_spans(cut: int, spans: Iterable[tuple[int, int]], content: bytes) -> int:
+    """The last place to cut at that is not within a secret: in `content` behind a line's end."""
+    for start, end in reversed([*spans]):
+        if start < cut < end:
+            cut = content.rfind(b"\n", 0, start) + 1 if content else start
+    return cut

@@ -1,0 +1,100 @@
+"""Programs and files of others, read with a bound in bytes and in time.
+
+A program that never stops printing, a device or a named pipe in place of a file must neither fill
+the memory of a run nor hold it, and its lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import IO
+
+__all__ = ["TimeoutExpired", "open_regular", "read_regular", "run_bounded"]
+
+_AT_ONCE = 64 * 1024
+
+
+def open_regular(path: Path) -> int:
+    """Returns the descriptor of a regular file, for reading; opening does not wait, so a named pipe
+    holds nobody up. Raises OSError, also for what is no regular file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+    raise OSError(errno.EINVAL, f"it is {kind}", str(path))
+
+
+def read_regular(path: Path, largest: int) -> bytes:
+    """Returns the content of a regular file of at most `largest` bytes. Raises OSError."""
+    with open(open_regular(path), "rb") as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"it is larger than {largest} bytes", str(path))
+    return content
+
+
+def run_bounded(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float, largest: int
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs a command in a session of its own, without input, and returns what it printed.
+
+    One that takes longer than `seconds` or prints more than `largest` bytes is killed with its
+    children. Raises TimeoutExpired and OSError, EFBIG for what is too much.
+    """
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        start_new_session=True,
+    ) as child:
+        deadline = time.monotonic() + seconds
+        try:
+            assert child.stdout is not None and child.stderr is not None
+            printed = _read_all((child.stdout, child.stderr), deadline, largest)
+            if printed is None:
+                raise TimeoutExpired(command, seconds)
+            child.wait(max(deadline - time.monotonic(), 0))
+        except BaseException:
+            with suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, child.returncode, *printed)
+
+
+def _read_all(
+    streams: tuple[IO[bytes], IO[bytes]], deadline: float, largest: int
+) -> tuple[bytes, bytes] | None:
+    """Until all are closed; None: the time was up."""
+    read: dict[int, list[bytes]] = {stream.fileno(): [] for stream in streams}
+    total = 0
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            for event, _ in selector.select(left):
+                content = os.read(event.fd, _AT_ONCE)
+                if not content:
+                    selector.unregister(event.fileobj)
+                read[event.fd].append(content)
+                total += len(content)
+                if total > largest:
+                    raise OSError(errno.EFBIG, f"it printed more than {largest} bytes")
+    out, err = (b"".join(parts) for parts in read.values())
+    return out, err

@@ -1,0 +1,68 @@
+"""Nodes of a page: one that can't be read is unknown by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.kube.nodes import read_node_page, read_one_node
+from dnm.model.quantity import QuantityError
+
+READY = {
+    "allocatable": {"cpu": "4", "memory": "16Gi", "pods": "110"},
+    "conditions": [{"type": "Ready", "status": "True"}],
+}
+MARK = {"dynamic-node-manager/instance": "prod", "dynamic-node-manager/namespace": "dev"}
+
+
+def a_node(name: str, **changes: Any) -> dict[str, Any]:
+    metadata = {"name": name, "annotations": MARK, **changes.pop("metadata", {})}
+    return {"metadata": metadata, "spec": {}, "status": READY, **changes}
+
+
+MALFORMED: dict[str, dict[str, Any]] = {
+    "an amount": {"status": {**READY, "allocatable": {"cpu": "four"}}},
+    "an amount that is no text": {"status": {**READY, "allocatable": {"cpu": 4}}},
+    "its allocatable": {"status": {**READY, "allocatable": [1]}},
+    "its conditions": {"status": {**READY, "conditions": {}}},
+    "its taints": {"spec": {"taints": [{"key": 5}]}},
+    "its labels": {"metadata": {"labels": "x"}},
+    "its status": {"status": "\x1b[2J"},
+}
+
+
+@pytest.mark.parametrize("changes", MALFORMED.values(), ids=MALFORMED.keys())
+def test_one_that_can_not_be_read_leaves_the_others(changes: dict[str, Any]) -> None:
+    items = [a_node("k1"), a_node("bad", **changes), a_node("k2")]
+    nodes = read_node_page(json.dumps({"items": items}).encode())
+    assert [node.name for node in nodes] == ["k1", "bad", "k2"]
+    good = [node for node in nodes if not node.unreadable]
+    assert [(n.name, n.is_ready, n.allocatable["vcore"]) for n in good] == [
+        ("k1", True, 4000), ("k2", True, 4000)
+    ]  # fmt: skip
+    bad = nodes[1]
+    assert "bad" in bad.unreadable and bad.unreadable.isprintable()
+    assert not bad.allocatable and not bad.is_ready
+    assert bad.mark is not None and bad.mark.instance == "prod", "it counts under the caps"
+    with pytest.raises((msgspec.ValidationError, QuantityError)):
+        read_one_node(json.dumps({"kind": "Node", **items[1]}).encode(), "bad")
+
+
+@pytest.mark.parametrize("changes", MALFORMED.values(), ids=MALFORMED.keys())
+def test_the_size_of_the_machines_is_known_beside_one_that_can_not_be_read(
+    changes: dict[str, Any],
+) -> None:
+    whole = a_node("k1", status={**READY, "capacity": {"cpu": "8"}})
+    page = json.dumps({"items": [a_node("bad", **changes), whole]}).encode()
+    bad, good = read_node_page(page, has_capacity=True)
+    assert good.capacity == {"vcore": 8000}
+    assert bad.unreadable and not bad.capacity
+
+
+@pytest.mark.parametrize("item", [{}, {"metadata": {}}, {"metadata": {"name": 5}}, 7])
+def test_what_has_no_name_is_no_node_and_the_page_no_page(item: Any) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        read_node_page(json.dumps({"items": [a_node("k1"), item]}).encode())

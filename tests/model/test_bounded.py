@@ -1,0 +1,115 @@
+"""Programs and files of others: what they give is bounded in bytes and in time."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dnm
+from dnm.model.bounded import TimeoutExpired, read_regular, run_bounded
+
+PACKAGE = Path(dnm.__file__).parent
+
+
+def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    assert read_regular(path, 100) == b"x" * 100
+    with pytest.raises(OSError, match="larger than 99 bytes"):
+        read_regular(path, 99)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+def test_what_is_no_file_is_refused_and_holds_nobody_up(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "thing" if kind != "device" else Path("/dev/zero")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    with pytest.raises(OSError, match=r"it is (no regular file|a directory)"):
+        read_regular(path, 100)
+
+
+def run(script: str, seconds: float = 20, largest: int = 100_000) -> tuple[bytes, bytes, int]:
+    done = run_bounded(["/bin/sh", "-c", script], os.environ, seconds, largest)
+    return done.stdout, done.stderr, done.returncode
+
+
+def test_a_program_is_heard_on_both_streams_and_has_no_input() -> None:
+    assert run("cat; echo out; echo err >&2; exit 3") == (b"out\n", b"err\n", 3)
+
+
+def test_one_that_prints_too_much_or_takes_too_long_is_ended_with_its_children() -> None:
+    with pytest.raises(OSError, match="printed more than 100000 bytes") as raised:
+        run("yes & yes >&2")
+    assert raised.value.errno == errno.EFBIG
+    begun = time.monotonic()
+    for late in ("sleep 60", "sleep 60 & exit 0", "exec >&- 2>&-; sleep 60"):
+        with pytest.raises(TimeoutExpired):
+            run(late, seconds=0.3)
+    assert time.monotonic() - begun < 50
+
+
+# --- the source ------------------------------------------------------------------------------
+
+# Where something is read without a bound of this kind, and why that is bounded all the same.
+BOUNDED = {
+    "http.body": "the bodies of answers: a buffer with a bound, read piece by piece",
+    "queues.yunikorn_rest": "the same buffer",
+    "model.bounded": "the bound itself",
+    "converter.processes": "/proc, written by the kernel",
+    "converter.start": "/proc, in the keeper",
+    "queues.decode": "a method of the decoder, no file",
+    "queues.schema": "a method of the decoder, no file",
+    "kube.requests": "a method of the session, which has a bound",
+    "kube.questions": "the same",
+    "kube.session": "the same",
+    "convert.kube_side": "the same",
+    "convert.hooks": "the pipe of a hook, line by line",
+    "convert.lab": "the lab of the demo and the tests: its own files",
+    "record.history_file": "the end of the file, and lines of a bounded length",
+    "record.textfile": "a number of bytes",
+    "cli.history": "a method of the history, line by line",
+    "convert.to_k8s": "ping, whose output is thrown away",
+}
+NOT_OF_A_SITE = ("sandbox.", "demo.")  # they read what they have written themselves
+READS = {"read", "read_text", "read_bytes", "readlines", "readline", "communicate", "check_output"}
+
+
+def unbounded(root: Path) -> Iterator[tuple[str, int, str]]:
+    """Calls that read all there is: without a number of bytes, or of a program to its end."""
+    for path in sorted(root.rglob("*.py")):
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+                continue
+            name, owner = call.func.attr, ast.unparse(call.func.value)
+            reads_all = name in READS and not (name == "read" and _has_bound(call))
+            if reads_all or (owner == "subprocess" and name == "run"):
+                yield module, call.lineno, f"{owner}.{name}"
+
+
+def _has_bound(call: ast.Call) -> bool:
+    """`file.read(LARGEST + 1)`: one argument, a number or a constant."""
+    words = ast.unparse(call.args[0]).replace("+ 1", "").strip() if len(call.args) == 1 else ""
+    return words.isdigit() or words.isupper() or words == "largest"
+
+
+def test_nothing_is_read_without_a_bound() -> None:
+    found = [one for one in unbounded(PACKAGE) if not one[0].startswith(NOT_OF_A_SITE)]
+    assert not [one for one in found if one[0] not in BOUNDED]
+    assert BOUNDED.keys() - {module for module, _, _ in found} <= {"converter.start"}, "not needed"
+
+
+def test_the_search_finds_what_has_no_bound(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "open(x).read()\npath.read_text()\nfile.read(_LARGEST + 1)\nsubprocess.run(y)\n"
+        "child.communicate()\nfile.read(size)\n"
+    )
+    assert [line for _, line, _ in unbounded(tmp_path)] == [1, 2, 4, 5, 6]
