@@ -40,8 +40,9 @@ audit: $(STAMP)
 	$(BIN)/bandit --quiet --recursive dnm --configfile pyproject.toml
 	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
 
+# Three processes on two cores: those with a Slurm wait most of the time.
 test: $(STAMP) packages lint audit
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
 
 real: $(STAMP) packages
 	$(BIN)/python -m tests.real build

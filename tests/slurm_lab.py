@@ -29,12 +29,14 @@ from dnm.sandbox.cluster import Sandbox
 NODES = (*(f"a{number:03}" for number in range(1, 11)), "b001", "b002")
 REPOSITORY = Path(__file__).parent.parent
 
-needs_slurm = [
+_RUNS_HERE = [
     pytest.mark.slurm,
-    pytest.mark.xdist_group("slurm"),
     pytest.mark.skipif(os.geteuid() != 0, reason="jobs of several users need root"),
     pytest.mark.skipif(bool(missing_programs()), reason="'make test' as root installs Slurm"),
 ]
+# Each group has a lab of its own. They wait more than they work, so two of them run side by side.
+needs_slurm = [*_RUNS_HERE, pytest.mark.xdist_group("slurm")]
+needs_other_slurm = [*_RUNS_HERE, pytest.mark.xdist_group("other slurm")]
 
 
 @lru_cache

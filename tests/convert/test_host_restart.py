@@ -21,9 +21,9 @@ from dnm.converter.started import started_at
 from dnm.model.registry import Phase
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
-from tests.slurm_lab import REPOSITORY, needs_slurm, put_back, the_lab
+from tests.slurm_lab import REPOSITORY, needs_other_slurm, put_back, the_lab
 
-pytestmark = needs_slurm
+pytestmark = needs_other_slurm
 
 NODE_CONVERT = """
 [node_convert]

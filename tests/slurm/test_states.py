@@ -22,7 +22,7 @@ from dnm.slurm.text import (
     parse_nodes,
     parse_reservations,
 )
-from tests.slurm_lab import needs_slurm
+from tests.slurm_lab import needs_other_slurm
 from tests.slurm_states import SAMPLES, Moment, load, named, play, states_lab
 
 FINISHED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "PREEMPTED")
@@ -150,7 +150,7 @@ def assert_every_state_is_read_right(lab: SlurmLab) -> str:
 
 
 class TestLive:
-    pytestmark = needs_slurm
+    pytestmark = needs_other_slurm
 
     @pytest.fixture
     def lab(self) -> Iterator[SlurmLab]:
