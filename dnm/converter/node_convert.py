@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -117,6 +118,11 @@ class NodeConvert:
         now is in nobody's way."""
         with suppress(OSError):
             for path in self.directory.iterdir():
-                if path.stem not in kept:
+                if _key_of(path) not in kept:
                     with fault_point("converter.forget_output"):
                         path.unlink(missing_ok=True)
+
+
+def _key_of(path: Path) -> str:
+    """The key of a call's file, also of one that its keeper is just writing (`KEY.exit.new`)."""
+    return Path(path.name.removesuffix(".new")).stem

@@ -89,6 +89,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     at: str
 
 
+def _asker(number: int) -> ConverterProcess:
+    """The process that asks; one that was killed meanwhile is at work on nothing."""
+    return process_of(number) or ConverterProcess(pid=number, start_ticks=0)
+
+
 class _Usage(Exception):
     pass
 
@@ -125,7 +130,7 @@ class Conversion:
     ) -> Result:
         """`process`: the number of the one that asks; while it lives, it is at work on what it
         has begun."""
-        self._asking = process_of(process) if process else None
+        self._asking = _asker(process) if process else None
         self._operations = {  # what a converter that was killed had begun stays half done
             number: one
             for number, one in self._operations.items()

@@ -42,6 +42,10 @@ def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
     assert convert.read_end("k") == Ended(exit_code=0, names=("a001",), last_lines=("a001",))
     assert convert.read_end("other") == Ended()
     assert convert.find("k") == call.process and convert.find("other") is None
+    new = convert.directory / "k.exit.new"  # what the keeper is writing now
+    new.touch()
+    convert.forget_output({"k"})
+    assert new.exists() and convert.read_end("k").exit_code == 0
     convert.forget_output({"other"})
     assert list(convert.directory.iterdir()) == []
 

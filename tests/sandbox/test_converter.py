@@ -304,6 +304,15 @@ def test_a_killed_converter_leaves_things_half_done(live_sandbox: Sandbox, detac
     assert bool(nodes(live_sandbox)) is detached
 
 
+def test_one_that_died_while_it_asked_is_at_work_on_nothing(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    with subprocess.Popen(["true"]) as process:
+        pass
+    sandbox.conversion.begin([*LEND, "1"], {"DNM_INSTANCE": "site"}, process.pid)
+    machine = sandbox.batch.machines["a001"]
+    assert machine.place == "leaving" and not sandbox.conversion.is_at_work(machine)
+
+
 def test_the_list_can_fail_too(sandbox: Sandbox) -> None:
     sandbox.add_machines(1)
     sandbox.behave(direction="list", exit_code=1, stdout="", stderr="slurmctld is away\n")
