@@ -133,7 +133,7 @@ def memory(place: Path) -> str:
     return path.read_text() if path.exists() else AMOUNTS["memory"]
 
 
-def join(api: Api, name: str, namespace: str, memory: str) -> None:
+def join(api: Api, name: str, namespace: str, memory: str = AMOUNTS["memory"]) -> None:
     """What a kubelet does that registers; kwok's heartbeat makes the Node Ready."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", namespace: "true"}
     try:
