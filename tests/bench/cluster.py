@@ -1,29 +1,27 @@
 """Writes a made-up cluster in the form in which an API server sends it. Seeded: equal every time.
 
-Pods have 3 to 5 KB, with managedFields, conditions, volumes and container statuses; nodes 6 to 8 KB
-with their image lists. 70 % of the pods run, a tenth waits (or runs too, in the quiet twin of the
+Pods have 3 to 14 kB and differ from application to application (`pods.py`); nodes 6 to 8 kB with
+their image lists. 70 % of the pods run, a tenth waits (or runs too, in the quiet twin of the
 cluster), 2 % are bound and start, 18 % are finished. A tenth of the running ones belong to
 DaemonSets. Each object lies in the file as one HTTP chunk, so that the server only copies.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.objects import HEX, TAIL, MadePod, instant, node_document, uid, word
+import msgspec
+
+from tests.bench.objects import HEX, node_document, word
+from tests.bench.pods import PODS_AN_APPLICATION, Application, Place
 
 NAMESPACES = tuple(f"team-{number:02d}" for number in range(10))
 _SEED = 20240501
-_SHAPES = tuple(
-    (cpu, memory)
-    for cpu in ("250m", "500m", "1", "2", "4")
-    for memory in ("512Mi", "1Gi", "4Gi", "8Gi")
-)
+_DAEMONS = 8
 
 
 @dataclass(frozen=True)
@@ -85,41 +83,35 @@ def _mixed(plain: list[str], tenth: list[str]) -> list[str]:
 
 
 def _pods(size: Size, phases: list[str], name: str) -> Iterator[bytes]:
-    # The twins differ in nothing but the phase of their tenth.
-    generator = random.Random(f"{_SEED}-{name == 'finished'}")
-    return (_pod(generator, number, phase, size.nodes) for number, phase in enumerate(phases))
-
-
-def _pod(generator: random.Random, number: int, phase: str, nodes: int) -> bytes:
-    is_daemon = number % 10 == 3 and phase in ("Running", "Pending")
-    if is_daemon:
-        phase = "Running"
-    namespace = "kube-system" if is_daemon else NAMESPACES[number // 20 % len(NAMESPACES)]
-    application = f"app-{number // 40:05d}"
-    node = "" if phase == "Pending" else f"node-{generator.randrange(nodes):05d}"
-    made = MadePod(
-        name=f"{application}-{word(generator, TAIL, 10)}-{word(generator, TAIL, 5)}",
-        namespace=namespace,
-        application=application,
-        uid=uid(generator),
-        created=instant(generator),
-        node=node,
-        phase={"Starting": "Pending"}.get(phase, phase),
-        shape=_SHAPES[generator.randrange(len(_SHAPES))],
-        owner="DaemonSet" if is_daemon else ("ReplicaSet" if number % 3 else "Job"),
-        volume=f"kube-api-access-{word(generator, TAIL, 5)}",
-        image=word(generator, HEX, 64),
-        environment=generator.randint(0, 4),
-    )
-    return json.dumps(made.document(), separators=(",", ":")).encode()
+    """The applications one after another, as their names sort; of the twins each pod is the same
+    but for its phase and node."""
+    total = size.pods // PODS_AN_APPLICATION + 1
+    seed = f"{_SEED}-{name == 'finished'}"
+    daemons = [Application(seed, number, "kube-system", True) for number in range(_DAEMONS)]
+    last = -1
+    for number, phase in enumerate(phases):
+        if number // PODS_AN_APPLICATION != last:
+            last = number // PODS_AN_APPLICATION
+            namespace = NAMESPACES[last * len(NAMESPACES) // total]
+            application = Application(seed, last, namespace)
+        is_daemon = number % 10 == 3 and phase in ("Running", "Pending")
+        chance = random.Random(number if name != "finished" else -1 - number)
+        node = f"node-{chance.randrange(size.nodes):05d}"
+        place = Place(number, node, {"Starting": "Pending"}.get(phase, phase))
+        if is_daemon:
+            place, owner = Place(number, node, "Running"), daemons[number // 10 % _DAEMONS]
+        else:
+            owner = application
+            if phase == "Pending":
+                place = Place(number, "", phase)
+        yield msgspec.json.encode(owner.document(chance, place))
 
 
 def _nodes(count: int) -> Iterator[bytes]:
     generator = random.Random(f"{_SEED}-nodes")
     images = [word(generator, HEX, 64) for _ in range(200)]
     return (
-        json.dumps(node_document(generator, number, images), separators=(",", ":")).encode()
-        for number in range(count)
+        msgspec.json.encode(node_document(generator, number, images)) for number in range(count)
     )
 
 
