@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dnm.model.cluster import QueueLimits
+from dnm.model.collection import without_collection
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
 from dnm.queues.decode import RuleViolation
 from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import SourceDocument
-from dnm.queues.tree import DocumentTree, check_rules, parse_tree, without_collection
+from dnm.queues.tree import DocumentTree, check_rules, parse_tree
 
 
 class QueueDocument(Value):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from dnm.model.collection import without_collection
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
@@ -43,7 +44,7 @@ from dnm.queues.manifests import is_applied
 from dnm.queues.new_limits import fit_limits
 from dnm.queues.source import SourceDocument
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
-from dnm.queues.tree import DocumentTree, LimitPlace, without_collection
+from dnm.queues.tree import DocumentTree, LimitPlace
 from dnm.queues.validation import validate
 
 _TO_COME = "a-node-that-is-to-come-"

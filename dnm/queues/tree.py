@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from dnm.model.cluster import QueueLimits
+from dnm.model.collection import without_collection
 from dnm.model.errors import QueueError
 from dnm.model.value import Resources, Value
 from dnm.queues.decode import RuleViolation
@@ -124,19 +123,6 @@ def _places_of(path: str, queue: Queue) -> Iterator[tuple[LimitPlace, Quantity]]
 def _unless_zero(amounts: Resources) -> Resources:
     """YuniKorn takes a limit that is zero throughout for none (`setResources` of queue.go)."""
     return amounts if any(amounts.values()) else {}
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """A document is many small objects that all stay: to look for garbage among them while they
-    are made would be a third of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _first(problems: Sequence[RuleViolation], most: int = 3) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from dnm.converter.node_convert import NodeConvert
 from dnm.kube.client import KubeClient
+from dnm.model.collection import without_collection
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
 from dnm.model.history import run_name
@@ -37,6 +38,7 @@ def wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
+@without_collection()
 def make_pass_plan(
     config: Config,
     environ: Mapping[str, str],
@@ -49,6 +51,7 @@ def make_pass_plan(
     return _telling(config, registry, make_plan(config, registry, facts), facts), edges
 
 
+@without_collection()
 def decide_now(config: Config, environ: Mapping[str, str]) -> Converted:
     """For `dnm explain`: what a run would decide now, with all that it decides it from."""
     registry, facts, _ = _look(config, environ, wall_clock, connect)

@@ -1,8 +1,8 @@
 """Pods that differ as those of real clusters do: five thousand applications at 150,000 pods, each
 with its own requests, environment, owner, volumes, constraints and way to say whose it is.
 
-A pod has 3 to 14 kB, most 5 to 12, and 8 in the mean; a third is managedFields, which name every field of the spec once more, as
-the API server writes them.
+A pod has 3 to 14 kB, most 5 to 12; a third is managedFields, which name every field of the spec
+once more, as the API server writes them.
 """
 
 from __future__ import annotations
