@@ -59,8 +59,9 @@ def pause(config: Config, length: timedelta | None, reason: str) -> str:
     """Stops conversions and reversions until `resume`, or for a time."""
     now = datetime.now(UTC)
     until = now + length if length else None
-    paused = Pause(since=now, until=until, reason=reason)
     deed = a_deed("pause", reason=reason, until=until.isoformat() if until else "")
+    who = f"{deed.who} on {deed.host}"
+    paused = Pause(since=now, until=until, reason=deed.reason, who=who)
     _change(config, lambda registry: _with(registry, pause=paused), deed)
     return f"paused {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
 
@@ -138,7 +139,9 @@ def _returning_again(registry: Registry, name: str) -> Registry:
 
 
 def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: str = "") -> str:
-    """Takes a node out of the registry, which a person has found to be back in Slurm."""
+    """Takes a node out of the registry, which a person has found to be back in Slurm. Refused while
+    its Node carries dnm's mark: the next run would record it again. Raises KubeError where nobody
+    can tell."""
 
     def change(registry: Registry) -> Registry:
         _known_or_claimed(registry, node)
@@ -149,10 +152,17 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: st
         )
 
     _known_or_claimed(load_registry(config, datetime.now(UTC)), node)
+    there = KubeClient.connect(config).read_node(node)
+    mark = there.mark if there is not None else None
+    if mark is not None and mark.instance == config.instance_id:
+        raise NotKnownError(
+            f"{node} is still in Kubernetes with dnm's mark: the next run would record it again; "
+            f"give it back with `{config.node_convert_path} --set batch --node-name {node}`; if "
+            f"Slurm has it already, `kubectl delete node {node}`; then forget it"
+        )
     if not is_sure(
         f"{node} leaves the registry: dnm will not return it any more, and its queue shrinks. "
-        "Is it back in Slurm and gone from Kubernetes? (While its Node is there with dnm's mark, "
-        "the next run records it again.)"
+        "Is it back in Slurm?"
     ):
         return f"{node} stays as it is"
     _change(config, change, a_deed("forget", node, reason))

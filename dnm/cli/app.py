@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from dnm.cli import completion
 from dnm.cli.load_app import load_app
 from dnm.cli.node_types_app import node_types_app
 from dnm.cli.options import (
@@ -26,7 +27,9 @@ from dnm.cli.options import (
 )
 from dnm.cli.queues_app import queues_app
 from dnm.cli.sandbox_app import sandbox_app
+from dnm.cli.verbs import Verbs
 from dnm.model.errors import DnmError, ExitCode
+from dnm.model.spans import parse_span
 
 app = typer.Typer(
     name="dnm",
@@ -34,13 +37,17 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=Verbs,
+    suggest_commands=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(queues_app, name="queues")
 app.add_typer(node_types_app, name="node-types")
 app.add_typer(load_app, name="test-load")
 app.add_typer(sandbox_app, name="sandbox")
 
-_YEAR_IN_MINUTES = 366 * 24 * 60
+NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
+_YEAR = timedelta(days=366)
 
 
 def _version(wanted: bool) -> None:
@@ -77,17 +84,18 @@ def run(
 
     set_up_logging(log_console or config.log_console or bool(os.environ.get("DNM_LOG_CONSOLE")))
     signals = StopSignals()
-    from dnm.cli.output import print_json
+    from dnm.cli.output import print_json, reader_may_leave
     from dnm.cli.report import print_run, run_document
     from dnm.run.runner import run_pass
 
     result = run_pass(config, os.environ, lambda: signals.came)
     log_told(result.outcome.told if result.outcome else ())
     log_findings(result)
-    if output is Output.json:
-        print_json(run_document(result))
-    else:
-        print_run(result)
+    with reader_may_leave():
+        if output is Output.json:
+            print_json(run_document(result))
+        else:
+            print_run(result)
     raise typer.Exit(result.exit_code)
 
 
@@ -95,15 +103,16 @@ def run(
 def plan(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
     """Show what a run would do and why; writes nothing."""
     config = load_named_config(config_path)
-    from dnm.cli.output import print_json
+    from dnm.cli.output import print_json, reader_may_leave
     from dnm.cli.report import plan_document, print_plan
     from dnm.run.planning import plan_pass
 
     result = plan_pass(config, os.environ)
-    if output is Output.json:
-        print_json(plan_document(result.plan))
-    else:
-        print_plan(result.plan)
+    with reader_may_leave():
+        if output is Output.json:
+            print_json(plan_document(result.plan))
+        else:
+            print_plan(result.plan)
     raise typer.Exit(result.exit_code)
 
 
@@ -114,14 +123,28 @@ def status(
         StatusOutput, typer.Option("--output", "-o", help="text, json or prometheus.")
     ] = StatusOutput.text,
     live: Annotated[bool, typer.Option("--live", help="Ask the cluster too.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="All columns.")] = False,
+    sort: Annotated[
+        str, typer.Option(help="By node, type, namespace, queue, phase, since or idle.")
+    ] = "node",
+    health: Annotated[
+        bool, typer.Option("--health", help="One word for a monitor; 0, 1 or 2.")
+    ] = False,
 ) -> None:
     """Show lent nodes, queues, brakes and the last run."""
     config = load_named_config(config_path)
-    from dnm.cli.output import print_json
-    from dnm.cli.status import print_status, status_document
+    now = datetime.now(UTC)
+    if health:
+        from dnm.cli.health import print_health
+
+        raise typer.Exit(print_health(config, now))
+    from dnm.cli.output import print_json, reader_may_leave
+    from dnm.cli.status import status_document
+    from dnm.cli.status_view import SortBy, print_status
     from dnm.run.registry import load_registry
 
-    now = datetime.now(UTC)
+    if sort not in tuple(SortBy):
+        raise typer.BadParameter(f"one of {', '.join(SortBy)}", param_hint="--sort")
     if live:
         from dnm.run.planning import live_registry
 
@@ -131,13 +154,16 @@ def status(
     if output is StatusOutput.prometheus:
         from dnm.run.publish import metrics_text, recorded_times
 
-        sys.stdout.write(metrics_text(config, registry, now, recorded_times(config, registry)))
+        text = metrics_text(config, registry, now, recorded_times(config, registry))
+        with reader_may_leave():
+            sys.stdout.write(text)
         raise typer.Exit(exit_code)
     document = status_document(config, registry, now, errors)
-    if output is StatusOutput.json:
-        print_json(document)
-    else:
-        print_status(document, now)
+    with reader_may_leave():
+        if output is StatusOutput.json:
+            print_json(document)
+        else:
+            print_status(document, now, wide, SortBy(sort))
     raise typer.Exit(exit_code)
 
 
@@ -175,18 +201,18 @@ def nodes(
 @app.command()
 def pause(
     config_path: ConfigOption = None,
-    minutes: Annotated[
-        float | None, typer.Option("--for", help="Minutes; else until resumed.")
-    ] = None,
+    length: Annotated[
+        str, typer.Option("--for", help="90m, 2h, 1d, or minutes; else until resumed.")
+    ] = "",
     reason: Annotated[str, typer.Option(help="Shown by status; kept in the history.")] = "",
 ) -> None:
     """Stop conversions and reversions for a while."""
     from dnm.cli import admin
 
-    if minutes is not None and not 0 < minutes <= _YEAR_IN_MINUTES:
-        raise typer.BadParameter("more than 0, a year at most", param_hint="--for")
-    length = None if minutes is None else timedelta(minutes=minutes)
-    print(admin.pause(load_named_config(config_path), length, reason))
+    span = parse_span(length, "m") if length else None
+    if length and (span is None or not timedelta(0) < span <= _YEAR):
+        raise typer.BadParameter("write 90m, 2h or 1d, a year at most", param_hint="--for")
+    print(admin.pause(load_named_config(config_path), span, reason))
 
 
 @app.command()
@@ -198,7 +224,7 @@ def resume(config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
 
 
 @app.command()
-def hold(node: str, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
+def hold(node: NodeArgument, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
     """Keep a lent node, however idle it is."""
     from dnm.cli import admin
 
@@ -206,7 +232,7 @@ def hold(node: str, config_path: ConfigOption = None, reason: ReasonOption = "")
 
 
 @app.command()
-def unhold(node: str, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
+def unhold(node: NodeArgument, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
     """Let a held node go back again."""
     from dnm.cli import admin
 
@@ -214,7 +240,11 @@ def unhold(node: str, config_path: ConfigOption = None, reason: ReasonOption = "
 
 
 @app.command()
-def reset(name: str, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
+def reset(
+    name: Annotated[str, typer.Argument(autocompletion=completion.resettable)],
+    config_path: ConfigOption = None,
+    reason: ReasonOption = "",
+) -> None:
     """Reset a breaker, a back-off or a failed node.
 
     NAME is a queue (closes its breaker), a node type (ends its back-off), or a failed node (tries
@@ -227,7 +257,7 @@ def reset(name: str, config_path: ConfigOption = None, reason: ReasonOption = ""
 
 @app.command()
 def forget(
-    node: str,
+    node: NodeArgument,
     config_path: ConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     reason: ReasonOption = "",
@@ -242,7 +272,11 @@ def forget(
 @app.command()
 def history(
     about: Annotated[
-        str, typer.Argument(help="A node, a queue, a node type or a request; none: all.")
+        str,
+        typer.Argument(
+            help="A node, a queue, a node type or a request; none: all.",
+            autocompletion=completion.resettable,
+        ),
     ] = "",
     since: Annotated[str, typer.Option(help="90m, 36h, 7d, or a time in UTC.")] = "7d",
     until: Annotated[str, typer.Option(help="The same.")] = "",
@@ -254,15 +288,21 @@ def history(
 ) -> None:
     """Show what happened, and why; newest last."""
     from dnm.cli.history import show_history
+    from dnm.cli.output import reader_may_leave
 
-    raise typer.Exit(
-        show_history(load_named_config(config_path), about, (since, until), kind, output.value)
-    )
+    config = load_named_config(config_path)
+    with reader_may_leave():
+        show_history(config, about, (since, until), kind, output.value)
 
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(help="A lent node, a queue, or NAMESPACE/POD.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A lent node, a queue, or NAMESPACE/POD.", autocompletion=completion.explainable
+        ),
+    ],
     config_path: ConfigOption = None,
     output: OutputOption = Output.text,
 ) -> None:
@@ -303,9 +343,6 @@ def main() -> None:
             if logger.handlers:  # set up by `run` alone; without any, stderr would have it twice
                 logger.error("error=%r", str(error))
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
 
 
 if __name__ == "__main__":

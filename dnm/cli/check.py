@@ -143,7 +143,7 @@ def check_registry(config: Config, registry: Registry) -> Iterator[Finding]:
     """What is recorded, and what of it needs a person."""
     yield fine(
         "registry",
-        f"{config.converted_nodes_path}: {len(registry.nodes)} lent nodes, "
+        f"{config.converted_nodes_path}: {count_of(len(registry.nodes), 'lent node')}, "
         f"{sum(request.count for request in registry.requests)} requested",
     )
     for name, entry in sorted(registry.nodes.items()):
@@ -257,7 +257,7 @@ def check_batch_nodes(
     if isinstance(listed, Unreadable):
         yield wrong(
             "batch nodes",
-            f"{listed.what}: {listed.error}",
+            listed.error,
             f"run '{quote(str(config.node_convert_path))} --list' by hand",
         )
         return
@@ -279,9 +279,10 @@ def _judge_supply(name: str, nodes: list[BatchNode]) -> Finding:
     if not lendable:
         return doubtful(
             "batch nodes",
-            f"none of {len(nodes)} nodes of the type {name} can be lent now",
+            f"none of {count_of(len(nodes), 'node')} of the type {name} can be lent now",
             "'dnm nodes' shows why not",
         )
     return fine(
-        "batch nodes", f"{len(lendable)} of {len(nodes)} nodes of the type {name} can be lent now"
+        "batch nodes",
+        f"{len(lendable)} of {count_of(len(nodes), 'node')} of the type {name} can be lent now",
     )

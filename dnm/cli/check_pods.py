@@ -100,7 +100,7 @@ def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iter
     ]
     if not shapes:
         return
-    what = f"{len(shapes)} pods have sidecars that YuniKorn before 1.9 counts twice"
+    what = f"{count_of(len(shapes), 'pod')} with sidecars that YuniKorn before 1.9 counts twice"
     release = _release(snapshot)
     if release is None:
         yield doubtful(

@@ -9,6 +9,7 @@ from dnm.cli.output import amounts
 from dnm.config import values
 from dnm.model.config import Config
 from dnm.model.plan import Snapshot
+from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Unreadable
 from dnm.plan.queue_wants import queue_wants
@@ -52,7 +53,9 @@ def check_queue_document(
             yield doubtful(check, f"line {advice.line}: {advice.message}")
     if not violations and not source.refusal and source.config_map is not None:
         where = f"{source.config_map.namespace}/{source.config_map.name}"
-        yield fine(check, f"{source.key} of {where}: {len(document.limits)} queues, valid")
+        yield fine(
+            check, f"{source.key} of {where}: {count_of(len(document.limits), 'queue')}, valid"
+        )
 
 
 def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
@@ -74,7 +77,8 @@ def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
         if children:
             yield doubtful(
                 check,
-                f"{path} has {len(children)} queues below it, whose own limits dnm leaves alone",
+                f"{path} has {count_of(len(children), 'queue')} below it, whose own limits dnm "
+                "leaves alone",
                 "map the namespace to the leaf its pods run in",
             )
         limit = amounts(limits.max)

@@ -15,7 +15,7 @@ from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision
 from dnm.model.plan import Plan, Reason, Verdict
-from dnm.model.printable import bold, terminal_width
+from dnm.model.printable import bold, count_of, terminal_width
 from dnm.plan.conversions import Converted
 from dnm.plan.explain import PodExplanation, explain_pod
 from dnm.plan.planner import fold_plan
@@ -153,7 +153,8 @@ def _sentences(document: Mapping[str, Any], name: str) -> Iterator[str]:
 
 def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
     if numbers.get("pending_pods"):
-        yield f"  pending: {numbers['pending_pods']} pods, {amounts(numbers.get('pending', {}))}"
+        pods = count_of(numbers["pending_pods"], "pod")
+        yield f"  pending: {pods}, {amounts(numbers.get('pending', {}))}"
     yield from (f"  {key}: {text}" for key, text in decision_numbers(numbers))
     if numbers.get("pods"):
         yield f"  pods that lack something: {', '.join(numbers['pods'])}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,11 +14,12 @@ from dnm.cli.output import amounts, decision_numbers
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import HistoryLine
-from dnm.model.printable import duration, printable, terminal_width, wrapped
+from dnm.model.printable import count_of, duration, printable, terminal_width, wrapped
+from dnm.model.spans import parse_span
 from dnm.record.history_file import History
 
 KINDS = ("node", "request", "queue", "limit", "breaker", "backoff", "pause", "verb")
-_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_LONGEST = timedelta(days=36_500)  # back
 _COLUMNS = tuple(HistoryLine.__struct_fields__)
 
 
@@ -31,8 +31,9 @@ class QuestionError(DnmError):
 
 def parse_moment(text: str, now: datetime, option: str) -> datetime:
     """Returns the moment so long ago (90m, 36h, 7d), or that day or time in UTC."""
-    if match := re.fullmatch(r"([0-9]{1,6})\s*([smhdw])", text):
-        return now - timedelta(seconds=int(match[1]) * _SPANS[match[2]])
+    span = parse_span(text)
+    if span is not None:
+        return now - min(span, _LONGEST)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -147,7 +148,8 @@ def _numbers(line: HistoryLine) -> Iterator[str]:
         if key in numbers:
             yield f"{word} {duration(timedelta(seconds=numbers[key]))}"
     if "pending_pods" in numbers:
-        yield f"{numbers['pending_pods']} pods pending ({amounts(numbers.get('pending', {}))})"
+        pods = count_of(numbers["pending_pods"], "pod")
+        yield f"{pods} pending ({amounts(numbers.get('pending', {}))})"
     yield from (f"{key} {text}" for key, text in decision_numbers(numbers))
     if numbers.get("pods"):
         yield f"pods {', '.join(numbers['pods'])}"

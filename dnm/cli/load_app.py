@@ -6,17 +6,32 @@ from typing import Annotated
 
 import typer
 
-from dnm.cli.options import ConfigOption, Output, OutputOption, load_named_config, sub_app
+from dnm.cli import completion
+from dnm.cli.options import ConfigOption, Output, OutputOption, load_named_config
+from dnm.cli.verbs import sub_app
 
 load_app = sub_app("The validation load: sleeping pods.")
-NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="One namespace only.")]
+NamespaceOption = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", help="One namespace only.", autocompletion=completion.namespaces
+    ),
+]
 
 
 @load_app.command("create")
 def create(
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where the pods are.")],
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace", "-n", help="Where the pods are.", autocompletion=completion.namespaces
+        ),
+    ],
     config_path: ConfigOption = None,
-    queue: Annotated[str, typer.Option(help="Else the queue of the namespace.")] = "",
+    queue: Annotated[
+        str,
+        typer.Option(help="Else the queue of the namespace.", autocompletion=completion.queues),
+    ] = "",
     name: Annotated[str, typer.Option(help="Else a new one.")] = "",
     replicas: Annotated[int, typer.Option(help="Pods.")] = 50,
     cpu: Annotated[str, typer.Option(help="Of each pod.")] = "1000m",
@@ -45,7 +60,7 @@ def create(
 
 @load_app.command("scale")
 def scale(
-    name: str,
+    name: Annotated[str, typer.Argument(autocompletion=completion.loads)],
     replicas: int,
     namespace: NamespaceOption = "",
     config_path: ConfigOption = None,
@@ -58,7 +73,9 @@ def scale(
 
 @load_app.command("delete")
 def delete(
-    name: Annotated[str, typer.Argument(help="Without it: every load.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="Without it: every load.", autocompletion=completion.loads)
+    ] = "",
     namespace: NamespaceOption = "",
     config_path: ConfigOption = None,
 ) -> None:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from dnm.cli.options import ConfigOption, Output, OutputOption, sub_app
+from dnm.cli.options import ConfigOption, Output, OutputOption
+from dnm.cli.verbs import sub_app
 
 node_types_app = sub_app("Look at node types and at what their kubelets shall be.")
 

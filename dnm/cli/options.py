@@ -45,11 +45,6 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the hi
 ConsoleOption = Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")]
 
 
-def sub_app(help_text: str) -> typer.Typer:
-    """Returns a group of verbs, which shows its help where none is named."""
-    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
-
-
 def load_named_config(path: Path | None) -> Config:
     """Returns the configuration of the option, of $DNM_CONFIG or of /etc. Raises ConfigError."""
     from dnm.config.load import load_config

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from dnm.model.printable import bold, columns, terminal_width, wrapped
+from dnm.model.printable import bold, columns, count_of, terminal_width, wrapped
+
+_LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 251Gi
 
 
 def print_json(document: object) -> None:
@@ -32,16 +36,39 @@ def print_table(
         print(f"  {line}")
 
 
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """What is printed inside may be cut off by its reader, e.g. `head`: the exit code is steady."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def amounts(resources: Mapping[str, int]) -> str:
-    """Returns `128 vcore, 256G memory`: exact, in whole cores and decimal bytes where these are."""
+    """Returns `128 vcore, 256G memory`, without the number of pods."""
+    return ", ".join(
+        f"{shown_amount(name, resources[name])} {name}" for name in order_resources(resources)
+    )
+
+
+def order_resources(names: Iterable[str]) -> list[str]:
+    """Returns cores first, then memory and the others; no number of pods."""
+    return sorted(set(names) - {"pods"}, key=lambda name: (name != "vcore", name))
+
+
+def shown_amount(resource: str, amount: int) -> str:
+    """Returns cores, or decimal bytes or pieces: exact where that is short, else rounded behind a
+    `~`, for people."""
     from dnm.model.quantity import format_yunikorn
 
-    shown = sorted(resources.items(), key=lambda item: (item[0] != "vcore", item[0]))
-    return ", ".join(
-        f"{format_yunikorn(name, amount, '1G' if name == 'memory' else '1')} {name}"
-        for name, amount in shown
-        if name != "pods"
-    )
+    if resource == "vcore":
+        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+    exact = format_yunikorn(resource, amount, "1G" if resource == "memory" else "1")
+    if len(exact) <= _LONGEST_EXACT or amount < 10**6:
+        return exact
+    return f"~{amount / 10**9:.1f}G" if amount >= 10**8 else f"~{amount / 10**6:.1f}M"
 
 
 def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -51,5 +78,7 @@ def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, amounts(numbers[key])
     for key in ("wanted", "granted"):
         if numbers.get(key):
-            nodes = (f"{count} of type {name}" for name, count in numbers[key].items())
+            nodes = (
+                f"{count_of(count, 'node')} of type {name}" for name, count in numbers[key].items()
+            )
             yield key, ", ".join(nodes)

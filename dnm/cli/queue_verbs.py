@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from dnm.cli.output import amounts, print_json
+from dnm.cli.output import amounts, print_json, shown_amount
 from dnm.model.errors import ExitCode, QueueError, YunikornError
-from dnm.model.printable import columns, printable, terminal_width
+from dnm.model.printable import columns, count_of, printable, terminal_width
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
@@ -107,7 +107,7 @@ def _print_judgement(judged: Judgement) -> None:
     for found in judged.advice:
         print(printable(f"{judged.file}:{found.line}: advice: {found.message} [{found.rule}]"))
     if judged.is_ok:
-        print(printable(f"{judged.file}: YuniKorn takes it, {judged.queues} queues"))
+        print(printable(f"{judged.file}: YuniKorn takes it, {count_of(judged.queues, 'queue')}"))
 
 
 # --- show ------------------------------------------------------------------------------------
@@ -188,12 +188,28 @@ def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[li
         for column in ("limit", "baseline", "lent", "used", "headroom"):
             known = row[column]
             amount = None if known is None else known.get(resource, 0)
-            cells.append("?" if amount is None else format_yunikorn(resource, amount, style))
+            cells.append("?" if amount is None else _shown(resource, amount, style))
         yield cells
         name = ""
 
 
+def _shown(resource: str, amount: int, style: str) -> str:
+    """As the limit is written, where that is exact."""
+    exact = format_yunikorn(resource, amount, style)
+    is_styled = exact.lstrip("0123456789") == style.lstrip("0123456789.")
+    return exact if is_styled else shown_amount(resource, amount)
+
+
 # --- rebase ----------------------------------------------------------------------------------
+
+_NOTHING_LOST = (
+    "these limits stand as dnm knows them, and the ledger says what they contain "
+    "(`dnm queues show`): nothing was written"
+)
+_NOTHING_LENT = (
+    "neither ledger nor registry has a lent node of this instance that these limits could contain: "
+    "nothing was written. If nodes are lent, let `dnm run` record them again; it asks then"
+)
 
 
 def rebase_queues(
@@ -210,11 +226,9 @@ def rebase_queues(
     """
     asked = _Question(is_sure)
     try:
-        if not asked.confirm(change(read_source(kube, *place))).is_changed:
-            print(
-                "these limits stand as dnm knows them, and the ledger says what they contain "
-                "(`dnm queues show`): nothing was written"
-            )
+        edit = asked.confirm(change(read_source(kube, *place)))
+        if not edit.is_changed:
+            print(_NOTHING_LOST if any(n.lent for n in edit.numbers.values()) else _NOTHING_LENT)
             return ExitCode.OK
         with lock:
             outcome = apply_queue_edit(

@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
+from dnm.cli import completion
 from dnm.cli.options import (
     ConfigOption,
     Output,
     OutputOption,
     ReasonOption,
     load_named_config,
-    sub_app,
 )
+from dnm.cli.verbs import sub_app
 
 queues_app = sub_app("Look at, check and mend the queue document.")
 
@@ -61,7 +62,10 @@ def queues_rebase(
     reading: Annotated[
         str, typer.Option("--as", help="What the limits are: baseline, or total with what is lent.")
     ] = "",
-    queue: Annotated[list[str] | None, typer.Option(help="Only these queues.")] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these queues.", autocompletion=completion.queues),
+    ] = None,
     forget_instance: Annotated[
         str, typer.Option("--forget", help="Drop the ledger of an instance that is no more.")
     ] = "",

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from dnm.cli.output import print_json, print_line, print_table
+from dnm.cli.status_view import pause_line
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.plan import (
@@ -44,12 +45,15 @@ def describe_action(action: Action) -> dict[str, Any]:
     return {"action": kind, **fields}
 
 
-def action_line(action: Action) -> str:
-    """Returns an action as `key=value`, for a line of text."""
+def action_lines(action: Action) -> list[str]:
+    """Returns an action as `key=value`, in the words in which a run tells it: a line a limit."""
+    if isinstance(action, SetQueueLimits):
+        return [change.line for change in action.edit.changes] or ["action=write-ledger"]
+    return [_line(action)]
+
+
+def _line(action: Action) -> str:
     match action:
-        case SetQueueLimits(wants=wants):
-            lent = " ".join(f"{queue}={len(nodes)}" for queue, nodes in sorted(wants.nodes.items()))
-            return f"action=set-limits lent-nodes: {lent or 'none'}"
         case MarkNode(node=node, mark=mark):
             return f"action=mark node={node} queue={mark.queue}"
         case EndConverter(key=key, process=process):
@@ -65,6 +69,8 @@ def action_line(action: Action) -> str:
                 f"action=convert type={request.node_type} count={request.count} "
                 f"namespace={request.namespace} queue={request.queue}"
             )
+        case _:
+            raise AssertionError(action)
 
 
 def _explained(one: QueueVerdict | NodeVerdict) -> dict[str, str]:
@@ -81,11 +87,14 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "notes": list(plan.notes),
         "errors": list(plan.errors),
         "diff": plan.diff,
+        "pause": msgspec.to_builtins(plan.pause),
     }
 
 
 def print_plan(plan: Plan) -> None:
     """Prints what a run would do and why, a line each; then the queue file as a diff."""
+    if pause := plan.pause:
+        print_line(f"dnm is {pause_line(msgspec.structs.asdict(pause))}")
     for queue in plan.queues:
         print_line(f"queue {queue.queue}: {queue.verdict.value}: {queue.sentence}")
     for node in plan.nodes:
@@ -96,8 +105,9 @@ def print_plan(plan: Plan) -> None:
         print_line(f"error: {error}")
     if plan.actions:
         print("\nA run would now do, in this order:")
-        for number, action in enumerate(plan.actions, start=1):
-            print_line(f"{number}. {action_line(action)}", "  ")
+        lines = [line for action in plan.actions for line in action_lines(action)]
+        for number, line in enumerate(lines, start=1):
+            print_line(f"{number}. {line}", "  ")
     else:
         print("\nA run would now do nothing.")
     if plan.diff:
@@ -106,12 +116,14 @@ def print_plan(plan: Plan) -> None:
 
 
 def run_document(result: Pass) -> dict[str, Any]:
-    """Returns what `dnm run --output json` prints, schema dnm.run/1."""
+    """Returns what `dnm run --output json` prints, schema dnm.run/2: the actions that were carried
+    out, as the plan has them, and the lines in which they are told."""
     outcome = result.outcome
     return {
-        "schema": "dnm.run/1",
+        "schema": "dnm.run/2",
         "exit_code": int(result.exit_code),
-        "actions": list(outcome.actions) if outcome else [],
+        "actions": [describe_action(action) for action in outcome.done] if outcome else [],
+        "lines": list(outcome.actions) if outcome else [],
         "errors": [*result.plan.errors, *(outcome.errors if outcome else ())],
         "notes": list(result.plan.notes),
     }

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dnm.cli.options import sub_app
+from dnm.cli.verbs import sub_app
 
 sandbox_app = sub_app("An embedded cluster to try dnm on.")
 DirectoryOption = Annotated[

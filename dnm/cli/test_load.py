@@ -6,10 +6,11 @@ never catch each other's pods, and one label by which dnm finds and deletes them
 
 from __future__ import annotations
 
+import io
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, redirect_stderr
 from typing import Any
 
 from dnm.cli.output import print_json
@@ -21,10 +22,12 @@ from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import Deployment
 from dnm.model.config import Config, NodeType, Taint
 from dnm.model.errors import ConfigError, DnmError, ExitCode
+from dnm.model.printable import count_of
 from dnm.model.quantity import parse_kubernetes
 from dnm.model.value import Value
 
 LABEL = "dynamic-node-manager/test-load"  # its value is the Deployment's own name
+OF_LABEL = "dynamic-node-manager/test-load-of"  # its value is the instance that created it
 QUEUE_LABELS = ("yunikorn.apache.org/queue", "queue")  # YuniKorn from 1.6, and before
 APP_LABELS = ("yunikorn.apache.org/app-id", "applicationId")
 _MOST_REPLICAS = 100_000
@@ -63,7 +66,8 @@ def scale_load(config: Config, name: str, replicas: int, namespace: str = "") ->
     with _connected(config) as kube:
         load = _find_one(config, kube, name, namespace)
         scaled = deployments.scale_deployment(kube, load.namespace, load.name, replicas)
-    print(f"{scaled.name} in {scaled.namespace}: {load.replicas} -> {scaled.replicas} pods")
+    pods = count_of(scaled.replicas, "pod")
+    print(f"{scaled.name} in {scaled.namespace}: {load.replicas} -> {pods}")
     return ExitCode.OK
 
 
@@ -77,7 +81,7 @@ def delete_loads(config: Config, name: str = "", namespace: str = "") -> int:
         for load in loads:
             try:
                 deployments.delete_deployment(kube, load.namespace, load.name)
-                print(f"deleted {load.name} in {load.namespace}, {load.replicas} pods")
+                print(f"deleted {load.name} in {load.namespace}, {count_of(load.replicas, 'pod')}")
             except DnmError as error:
                 failed += 1
                 print(f"dnm: {error}", file=sys.stderr)
@@ -114,13 +118,14 @@ def make_manifest(config: Config, load: Load) -> dict[str, Any]:
     queue = _check(config, load)
     name = load.name or f"dnm-test-load-{secrets.token_hex(4)}"
     identity = {LABEL: name, **dict.fromkeys(APP_LABELS, name)}
+    of_instance = {OF_LABEL: config.instance_id}
     # A queue's name may hold what no label value may; then the annotation alone carries it.
     labels = {**identity, **dict.fromkeys(QUEUE_LABELS if _is_label(queue) else (), queue)}
     annotations = dict.fromkeys((config.yunikorn_queue_annotation, QUEUE_LABELS[0]), queue)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "namespace": load.namespace, "labels": labels,
+        "metadata": {"name": name, "namespace": load.namespace, "labels": {**labels, **of_instance},
                      "annotations": annotations},
         "spec": {
             "replicas": load.replicas,
@@ -221,7 +226,11 @@ def _doubts(config: Config, load: Load) -> Iterator[str]:
     """Reasons why these pods may stay pending for ever."""
     kinds = _node_types(config, load.namespace)
     if not kinds:
-        yield f"{load.namespace} is not a monitored namespace: dnm lends it no node"
+        yield (
+            f"{load.namespace} is not a monitored namespace: dnm lends it no node; where dnm may "
+            "not list the Deployments of the cluster, name it: "
+            f"`dnm test-load list -n {load.namespace}`"
+        )
         return
     request = {"vcore": parse_kubernetes("vcore", load.cpu),
                "memory": parse_kubernetes("memory", load.memory)}  # fmt: skip
@@ -247,10 +256,18 @@ def _connected(config: Config) -> Iterator[ApiRequests]:
 
 
 def _find(config: Config, kube: ApiRequests, namespace: str) -> tuple[list[Deployment], int]:
-    """All loads of one namespace, or of all monitored ones, by namespace and age; and how many
-    of them dnm may not read, which stderr tells and which stop no other."""
+    """All loads of one namespace, or of the cluster, or where that is forbidden of the monitored
+    namespaces, by namespace and age; and how many of them dnm may not read, which stderr tells and
+    which stop no other."""
     found: list[Deployment] = []
     failed = 0
+    if not namespace:
+        try:  # one may have been created with --queue in a namespace that is not monitored
+            everywhere = deployments.list_deployments(kube, "", LABEL)
+            return _sorted(load for load in everywhere if _is_ours(config, load)), 0
+        except ApiRefused as error:
+            if error.status != 403:
+                raise
     for name in [namespace] if namespace else sorted(config.namespaces):
         try:
             found += deployments.list_deployments(kube, name, LABEL)
@@ -259,7 +276,23 @@ def _find(config: Config, kube: ApiRequests, namespace: str) -> tuple[list[Deplo
                 raise
             failed += 1
             print(f"dnm: {error}", file=sys.stderr)
-    return sorted(found, key=lambda load: (load.namespace, load.created, load.name)), failed
+    return _sorted(found), failed
+
+
+def _is_ours(config: Config, load: Deployment) -> bool:
+    """In a namespace that is not monitored another instance may have its own."""
+    is_monitored = load.namespace in config.namespaces
+    return is_monitored or load.labels.get(OF_LABEL) == config.instance_id
+
+
+def _sorted(found: Iterable[Deployment]) -> list[Deployment]:
+    return sorted(found, key=lambda load: (load.namespace, load.created, load.name))
+
+
+def name_loads(config: Config) -> list[str]:
+    """Returns the names of all loads, for the shell to complete."""
+    with _connected(config) as kube, redirect_stderr(io.StringIO()):
+        return [load.name for load in _find(config, kube, "")[0]]
 
 
 def _find_one(config: Config, kube: ApiRequests, name: str, namespace: str) -> Deployment:

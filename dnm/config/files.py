@@ -25,6 +25,7 @@ _LARGEST = 4 * 1024 * 1024  # bytes; ten thousand namespaces take one
 _LONGEST = 10_000  # characters of one value
 _MOST_DUPLICATES = 20  # named at once: each costs a parse
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
+_PERCENTAGE = re.compile(r"[0-9.]+ ?%")
 _REFERENCE = re.compile(r"%(?:%|\(([^()]*)\)s|)")
 
 
@@ -156,6 +157,8 @@ def _resolve(name: str, section: Mapping[str, str], problems: list[str]) -> dict
 
 def _fill_references(text: str, section: Mapping[str, str]) -> str:
     """One level deep and bounded: a value that refers to itself must not fill the memory."""
+    if _PERCENTAGE.fullmatch(text):  # refers to nothing: who reads the key says what is right
+        return text
     folded = {key.lower(): value for key, value in section.items()}
     length = 0
 

@@ -168,7 +168,13 @@ NODE_CONVERT_KEYS: Keys = {
 
 PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT")
 NAMED_SECTIONS = ("namespace", "node_type")
-RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9._-]+|hugepages-[A-Za-z0-9]+|ephemeral-storage|pods")
+# What a person may take over from slurm.conf, and how it is said here.
+ELSEWHERE = {
+    "gres": "; write a resource as Kubernetes names it, with its number, e.g. nvidia.com/gpu = 4",
+}
+RESOURCE = re.compile(
+    r"(?!gres/)[a-z0-9.-]+/[A-Za-z0-9._-]+|hugepages-[A-Za-z0-9]+|ephemeral-storage|pods"
+)
 # What a key means that stands there without a value; None: the same as one that is left out
 MAY_BE_EMPTY: Mapping[str, Any] = {
     "pass_environment": (),

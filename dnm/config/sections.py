@@ -13,7 +13,7 @@ from typing import Any
 
 from dnm.config import values
 from dnm.config.files import Sections, expand_path, shown
-from dnm.config.keys import MAY_BE_EMPTY, NAMED_SECTIONS, PLAIN_SECTIONS, Keys, path_text
+from dnm.config.keys import ELSEWHERE, MAY_BE_EMPTY, NAMED_SECTIONS, PLAIN_SECTIONS, Keys, path_text
 
 _MOST_SHOWN = 50  # problems in one answer
 
@@ -74,9 +74,8 @@ def parse_section(
     for written, text in entries.items():
         key = written.lower()
         if key not in keys:
-            problems.append(
-                problem(section, written, text, f"unknown key{values.suggest(key, keys)}")
-            )
+            hint = ELSEWHERE.get(key.partition("/")[0]) or values.suggest(key, keys)
+            problems.append(problem(section, written, text, f"unknown key{hint}"))
             continue
         if key in parsed:
             problems.append(problem(section, written, text, "is there twice; keep one"))

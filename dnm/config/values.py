@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from dnm.model.config import Taint, fill_namespace
 from dnm.model.errors import DnmError
 from dnm.model.quantity import parse_kubernetes, parse_yunikorn
+from dnm.model.spans import parse_span
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -54,29 +55,33 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
 
 def seconds(least: float, most: int) -> Callable[[str], timedelta]:
-    """A parser of durations in seconds, with a fraction where somebody likes one."""
+    """A parser of durations: seconds, with a fraction where somebody likes one, or 90m, 2h, 1d."""
 
     def parse(text: str) -> timedelta:
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text):
-            raise ValueError(f"is not a number of seconds; write one from {least:g} to {most}")
-        if not least <= float(text) <= most:
+        span = parse_span(text, "s")
+        if span is None:
+            raise ValueError(
+                f"is no duration; write seconds from {least:g} to {most}, or e.g. 90m, 2h, 1d"
+            )
+        if not least <= span.total_seconds() <= most:
             raise ValueError(f"is out of range; write seconds from {least:g} to {most}")
-        return timedelta(seconds=float(text))
+        return span
 
     return parse
 
 
 def days(least: int, most: int) -> Callable[[str], timedelta]:
-    """A parser of durations in whole days."""
+    """A parser of durations in whole days, with or without the d."""
 
     def parse(text: str) -> timedelta:
-        return timedelta(days=whole_number(least, most)(text))
+        return timedelta(days=whole_number(least, most)(text.removesuffix("d")))
 
     return parse
 
 
 def share(text: str) -> float:
     """More than 0, at most 1."""
+    _refuse_percentage(text)
     if not re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text) or not text:
         raise ValueError("is not a share; write a number above 0 and up to 1, e.g. 0.95")
     if not 0 < float(text) <= 1:
@@ -84,8 +89,14 @@ def share(text: str) -> float:
     return float(text)
 
 
+def _refuse_percentage(text: str) -> None:
+    if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,7})?) ?%{1,2}", text):
+        raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
+
+
 def portion(text: str) -> float:
     """From 0 to 1."""
+    _refuse_percentage(text)
     if not re.fullmatch(r"[01]|0?\.[0-9]{1,9}|1\.0{1,9}", text):
         raise ValueError("is not a portion; write a number from 0 to 1, e.g. 0.1")
     return float(text)
@@ -160,6 +171,7 @@ def namespaces(text: str) -> tuple[str, ...]:
     found = names(text)
     if not found:
         raise ValueError("is empty; name the namespaces that may be given nodes, e.g. dev, test")
+    _want_commas(found)
     return tuple(namespace(name) for name in found)
 
 
@@ -248,7 +260,14 @@ def node_type_names(text: str) -> tuple[str, ...]:
     found = names(text)
     if not found:
         raise ValueError("is empty; name a node type, e.g. a")
+    _want_commas(found)
     return tuple(node_type_name(name) for name in found)
+
+
+def _want_commas(entries: tuple[str, ...]) -> None:
+    if any(len(entry.split()) > 1 for entry in entries):
+        words = [word for entry in entries for word in entry.split()]
+        raise ValueError(f"has names without a comma between them; write {', '.join(words)}")
 
 
 def node_prefix(text: str) -> str:

@@ -17,6 +17,7 @@ from enum import Enum
 import msgspec
 
 from dnm.model.cluster import BatchNode
+from dnm.model.printable import count_of
 from dnm.model.slurm_state import in_service_of
 from dnm.model.value import Value
 from dnm.slurm.text import Reservation, SlurmJob, SlurmNode
@@ -272,7 +273,7 @@ def _protect(judged: Sequence[Judged], jobs: Iterable[SlurmJob]) -> list[Judged]
             found[place] = msgspec.structs.replace(
                 found[place],
                 verdict=ListVerdict.SKIP,
-                reason=f"pending job {job.display_id} needs {job.node_count} nodes",
+                reason=f"pending job {job.display_id} needs {count_of(job.node_count, 'node')}",
             )
     return found
 

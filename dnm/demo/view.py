@@ -7,6 +7,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dnm.model.printable import count_of
+
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 State = dict[str, Any]
 _LINES_SHOWN = 9
 _BAR = 40
+_STYLES = {  # told apart without colour too
+    "running": ("█", "green"),
+    "starting": ("▓", "cyan"),
+    "pending": ("░", "red"),
+    "ended": ("·", "dim"),
+}
 _PLACES = {
     "batch": ("idle", "dim"),
     "leaving": ("converting", "yellow"),
@@ -54,7 +62,7 @@ class PlainView:
 
     def show(self, state: State) -> None:
         pods, queue = pods_of(state, self.namespace), state["queues"][self.queue]
-        lent = [f"{name} ({pods} pods)" for name, pods in lent_nodes(state).items()]
+        lent = [f"{name} ({count_of(pods, 'pod')})" for name, pods in lent_nodes(state).items()]
         line = (
             f"sessions: {pods['pending']} pending, {pods['starting']} starting, "
             f"{pods['running']} running, {pods['ended']} ended | "
@@ -129,14 +137,11 @@ class LiveView:
             limit = queue["max"].get(resource, 0)
             used = queue["used"].get(resource, 0)
             label = f"{size(resource, used)} of {size(resource, limit)}"
-            table.add_row(f"queue, {resource}", _bar(((used, "green"), (limit - used, "dim"))),
+            table.add_row(f"queue, {resource}", _bar(((used, "running"), (limit - used, "ended"))),
                           label)  # fmt: skip
-        colours = {"running": "green", "starting": "cyan", "pending": "red", "ended": "dim"}
-        parts = [(pods[word], colour) for word, colour in colours.items()]
-        table.add_row("sessions", _bar(tuple(parts)), (
-            f"{pods['pending']} pending, {pods['starting']} starting, {pods['running']} running, "
-            f"{pods['ended']} ended"
-        ))  # fmt: skip
+        parts = [(pods[word], word) for word in _STYLES]
+        legend = (f"{pods[word]} {word} {sign}" for word, (sign, _) in _STYLES.items())
+        table.add_row("sessions", _bar(tuple(parts)), ", ".join(legend))
         return table
 
     def _machines(self, state: State) -> Table:
@@ -161,7 +166,7 @@ def _describe(name: str, machine: State, state: State) -> tuple[str, str]:
     node = state["nodes"].get(name)
     if node is not None:
         words = "cordoned" if node["cordoned"] else "" if node["ready"] else "NotReady"
-        return f"Kubernetes, {words or str(node['pods']) + ' pods'}", "green"
+        return f"Kubernetes, {words or count_of(node['pods'], 'pod')}", "green"
     if machine["place"] == "kubernetes":
         return "joining", "cyan"
     if machine["jobs"]:
@@ -174,11 +179,12 @@ def _bar(parts: tuple[tuple[int, str], ...]) -> Text:
 
     total = sum(max(0, part) for part, _ in parts) or 1
     bar, drawn, reached = Text(), 0, 0
-    for part, colour in parts:
+    for part, word in parts:
         reached += max(0, part)
         width = _BAR * reached // total - drawn
         drawn += width
-        bar.append("━" * width, style=colour)
+        sign, colour = _STYLES[word]
+        bar.append(sign * width, style=colour)
     return bar.append(" " * (_BAR - drawn))
 
 

@@ -27,14 +27,16 @@ def create_deployment(api: ApiRequests, namespace: str, body: Mapping[str, Any])
 def list_deployments(
     api: ApiRequests, namespace: str, label_selector: str
 ) -> tuple[Deployment, ...]:
-    """The Deployments that the selector selects. Raises KubeError."""
+    """The Deployments of a namespace, or where it is empty of all, that the selector selects.
+    Raises KubeError."""
     found: list[Deployment] = []
 
     def restart() -> Callable[[memoryview], None]:
         found.clear()
         return lambda page: found.extend(kube_objects.read_deployments(page))
 
-    what = f"list the Deployments of namespace {namespace}"
+    where = f"namespace {namespace}" if namespace else "all namespaces"
+    what = f"list the Deployments of {where}"
     with api.asking(what, "list deployments"), fault_point("kube.list_deployments"):
         query = {"labelSelector": label_selector}
         api.list_pages(List(_path_of(namespace), "DeploymentList", query), restart)
@@ -60,4 +62,5 @@ def delete_deployment(api: ApiRequests, namespace: str, name: str) -> bool:
 
 
 def _path_of(namespace: str) -> str:
-    return f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}/deployments"
+    within = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
+    return f"/apis/apps/v1/{within}deployments"

@@ -15,6 +15,7 @@ from dnm.kubelet.reservation import in_one_unit, pinned_reservation, reserved_cp
 from dnm.model.cluster import Node
 from dnm.model.config import NodeType
 from dnm.model.kubelet import KubeletSettings
+from dnm.model.printable import count_of
 from dnm.model.quantity import QuantityError, format_amount, parse_kubernetes
 
 _HUGE_PAGES = "hugepages-"
@@ -37,7 +38,7 @@ def differences(node_type: NodeType, node: Node) -> tuple[str, ...]:
             found.append(f"it keeps back {left} CPU instead of {right}")
     pods = node.allocatable.get("pods", 0)
     if kubelet.max_pods is not None and pods != kubelet.max_pods:
-        found.append(f"it takes {pods} pods, max_pods = {kubelet.max_pods}")
+        found.append(f"it takes {count_of(pods, 'pod')}, max_pods = {kubelet.max_pods}")
     return tuple(found)
 
 

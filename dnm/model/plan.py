@@ -10,7 +10,14 @@ from typing import TypeAlias
 from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, PodList, YunikornView
 from dnm.model.history import Decision, HistoryLine
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, QueueStatus, Registry
+from dnm.model.registry import (
+    ConversionRequest,
+    ConverterProcess,
+    Ended,
+    Pause,
+    QueueStatus,
+    Registry,
+)
 from dnm.model.value import Unreadable, Value
 
 
@@ -177,15 +184,18 @@ class Plan(Value):
     diff: str = ""  # of the queue document, unified
     needs_person: bool = False
     run: str = ""  # which run this is: when it looked
+    pause: Pause | None = None  # in force now
 
 
 class Outcome(Value):
-    """What the actuator did, a line each, and what it could not do; `told`: the lines of history
+    """What the actuator did, a line each, and what it could not do; `done`: the plan's actions that
+    were carried out. `told`: the lines of history
     that the run has written; `said`: what of all errors is news, `over`: which
     of them are no more."""
 
     registry: Registry
     actions: tuple[str, ...] = ()
+    done: tuple[Action, ...] = ()
     errors: tuple[str, ...] = ()
     told: tuple[HistoryLine, ...] = ()
     said: tuple[str, ...] = ()

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 _GAP = "  "
-_NARROW = 90  # columns; below it a table of lent nodes becomes a block of lines a node
 _LEAST_LAST = 24  # columns that the last cell needs to be worth wrapping into
 
 
@@ -55,7 +54,9 @@ def terminal_width() -> int:
 
 
 def bold(text: str) -> str:
-    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text
+    """Returns a headline: bold on a terminal that can and may (https://no-color.org)."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "")
+    return text if is_plain or not sys.stdout.isatty() else f"\033[1m{text}\033[0m"
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
@@ -64,7 +65,7 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(header, *rows, strict=True)]
     left = width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
-    if width < _NARROW or left < min(_LEAST_LAST, widths[-1]):
+    if left < min(_LEAST_LAST, widths[-1]):
         yield from _blocks(header, rows, width)
         return
     for row in (header, *rows):

@@ -35,6 +35,12 @@ class LimitChange(Value):
     before: str
     after: str
 
+    @property
+    def line(self) -> str:
+        """As plans, runs and the log tell it."""
+        number = f"{self.kind}.{self.resource}={self.after}"
+        return f"action=set-limit queue={self.queue} {number} was={self.before}"
+
 
 class QueueNumbers(Value):
     """One queue after the edit. limit = baseline + lent + others for what it limits, but for what

@@ -122,6 +122,7 @@ class Pause(Value):
     since: datetime
     until: datetime | None = None
     reason: str = ""
+    who: str = ""  # gave the verb, on which host
 
 
 class QueueStatus(Value):
@@ -137,6 +138,7 @@ class QueueStatus(Value):
     reason: str
     is_judged: bool = True  # False: no run could tell yet what of the limit is lent
     code: str = ""  # of the reason
+    is_demand_known: bool = True  # False: its pods could not be read
 
 
 class RunRecord(Value):

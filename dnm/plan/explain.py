@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dnm.demand.demand import DemandFacts, gather_demand
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import Pod, YunikornView
+from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Converted
@@ -116,7 +117,8 @@ def _of_group(converted: Converted, group: PendingGroup, queue: str) -> Iterator
                     f"{amount_text(resource, limit)}, it asks for {amount_text(resource, asked)}"
                 )
     if one.no_room and fits < group.count:
-        yield f"room: {one.no_room} pods of its queue find none on the nodes that are there"
+        pods = count_of(one.no_room, "pod")
+        yield f"room: the nodes that are there have none for {pods} of its queue"
 
 
 def _helpful_types(

@@ -28,6 +28,7 @@ from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import advance
+from dnm.plan.brakes import is_paused
 from dnm.plan.conversions import Converted, plan_conversions
 from dnm.plan.decisions import list_decisions
 from dnm.plan.fences import plan_fences
@@ -83,6 +84,7 @@ def fold_plan(converted: Converted) -> Plan:
         diff=limits.diff,
         needs_person=bool(questions),
         run=run_name(known.now),
+        pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
     )
 
 

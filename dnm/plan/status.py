@@ -62,5 +62,6 @@ def _status(
         verdict=last.verdict if last else "",
         reason=last.reason if last else "",
         code=last.code if last else "",
+        is_demand_known=known.demand is not None and not known.unreadable_namespaces(queue),
         is_judged=numbers is not None or (last is not None and last.is_judged),
     )

@@ -31,7 +31,7 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
     own = found.sections.get(instance)
     if wants.remembered is None:
         if own is None and any(wants.nodes.values()):
-            raise undecided("no run has yet noted what its queues were before")
+            raise undecided("no run has yet noted what its queues were before", _NEVER_WRITTEN)
         return LedgerInForce(found)
     then = decode_ledger(wants.remembered)
     if own == then.sections.get(instance) and not (found == Ledger() and then != found):
@@ -44,6 +44,8 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
     return _of_lost(document, then, is_ours=instance in then.sections)
 
 
+_GONE = "the ledger of this instance is gone from the ConfigMap"
+_NEVER_WRITTEN = "the ConfigMap has no ledger of this instance"
 _PUT_BACK = (
     "the ledger in the ConfigMap is older than the limits beside it: what the last run noted of it "
     "is taken, and written again"
@@ -117,10 +119,10 @@ def _why(tree: DocumentTree, held: dict[str, LimitPlace]) -> str:
     )
 
 
-def undecided(why: str) -> QueueError:
+def undecided(why: str, what: str = _GONE) -> QueueError:
     """Returns the question to a person, with what he can answer."""
     return QueueError(
-        "the ledger of this instance is gone from the ConfigMap while nodes are lent, and the "
-        f"limits don't tell whether they contain them: {why}. Look at `dnm queues show`, then say "
+        f"{what} while nodes are lent, and the limits don't tell whether they contain them: {why}. "
+        "Look at `dnm queues show`, then say "
         "`dnm queues rebase --as total` if they do or `dnm queues rebase --as baseline` if not"
     )

@@ -99,6 +99,8 @@ class Actuator:
         self.clock = clock
         self.registry = Registry()
         self.run = ""
+        self.reasons: Mapping[str, str] = {}  # by node and by queue
+        self.done: list[Action] = []
         self.actions: list[str] = []
         self.errors: list[str] = []
         self.unmarked: set[str] = set()
@@ -108,14 +110,20 @@ class Actuator:
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
         that could not be written down."""
         self.run = plan.run
+        self.reasons = {
+            **{verdict.queue: verdict.sentence for verdict in plan.queues},
+            **{verdict.node: verdict.sentence for verdict in plan.nodes},
+        }
         self._replace_registry(plan.registry)  # tells already what the plan changes
         self.converter.read_earlier_output(_log_line)
         for action in plan.actions:
             if self.should_stop():
                 self.errors.append("ended by a signal: the next run goes on from here")
                 break
+            told = len(self.actions)
             try:
                 self._apply(action)
+                self.done += [action] if len(self.actions) > told else []
             except DnmError as error:
                 self._fail(f"action={_word(action)} {_target(action)} error={str(error)!r}")
                 if isinstance(action, SetQueueLimits) or isinstance(error, RegistryError):
@@ -123,7 +131,10 @@ class Actuator:
         self._forget_unstarted(plan)
         self._listen()
         return Outcome(
-            registry=self.registry, actions=tuple(self.actions), errors=tuple(self.errors)
+            registry=self.registry,
+            actions=tuple(self.actions),
+            done=tuple(self.done),
+            errors=tuple(self.errors),
         )
 
     def _forget_unstarted(self, plan: Plan) -> None:
@@ -150,8 +161,10 @@ class Actuator:
         save_registry(self.config.converted_nodes_path, registry, self.config.state_group)
         self.registry = registry
 
-    def _done(self, line: str) -> None:
-        log.info("%s", line)
+    def _done(self, line: str, about: str = "") -> None:
+        """`about`: the node or queue whose verdict says why."""
+        why = f" reason={self.reasons[about]!r}" if about in self.reasons else ""
+        log.info("%s%s instance=%s", line, why, self.config.instance_id)
         self.actions.append(line)
 
     def _fail(self, line: str) -> None:
@@ -190,10 +203,7 @@ class Actuator:
         )
         if outcome.is_written:
             for change in outcome.edit.changes:
-                self._done(
-                    f"action=set-limit queue={change.queue} {change.kind}.{change.resource}="
-                    f"{change.after} was={change.before}"
-                )
+                self._done(change.line, change.queue)
             if not outcome.edit.changes:
                 self._done("action=write-ledger")
         for note in outcome.notes:
@@ -226,7 +236,7 @@ class Actuator:
                 "next one goes by the ledger"
             )
         self.unmarked.discard(name)
-        self._done(f"action=mark node={name} queue={mark.queue}")
+        self._done(f"action=mark node={name} queue={mark.queue}", name)
 
     def _fence(self, name: str) -> None:
         entry = self.registry.nodes[name]
@@ -235,14 +245,14 @@ class Actuator:
             name, lambda node: not node.is_cordoned, cordon=True, annotations=annotations
         )
         if is_open:
-            self._done(f"action=fence node={name} queue={entry.queue}")
+            self._done(f"action=fence node={name} queue={entry.queue}", name)
         else:
             log.info("action=fence node=%s skipped='it is cordoned already'", name)
 
     def _unfence(self, name: str) -> None:
         ours: Mapping[str, str | None] = {FENCED: None}
         if self._patch(name, lambda node: node.carries_fence, cordon=False, annotations=ours):
-            self._done(f"action=unfence node={name}")
+            self._done(f"action=unfence node={name}", name)
 
     def _patch(
         self,
@@ -291,7 +301,8 @@ class Actuator:
         self._done(
             f"action=convert request={request.id} type={request.node_type} count={request.count} "
             f"namespace={request.namespace} queue={request.queue}"
-            + (f" node={request.node}" if request.node else "")
+            + (f" node={request.node}" if request.node else ""),
+            request.queue,
         )
 
     def _start_return(self, name: str) -> None:
@@ -311,7 +322,7 @@ class Actuator:
         self._save(_with_node(self.registry, name, entry))
         process = self.converter.start(name, return_command(self.config, name))
         self._save(_with_node(self.registry, name, _replace(entry, converter=process)))
-        self._done(f"action=return node={name} attempt={attempt} queue={entry.queue}")
+        self._done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _why_not_return(self, name: str) -> str:
         """The last look before the converter: empty if it may be called."""

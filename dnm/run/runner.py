@@ -17,6 +17,7 @@ from dnm.model.errors import DnmError, LockedError, RegistryError
 from dnm.model.fault_points import fault_point
 from dnm.model.history import Deed, run_name
 from dnm.model.plan import Outcome, Pass, Plan
+from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.trust import check_trust
 from dnm.record.history_file import History
@@ -148,7 +149,8 @@ def _write_history(config: Config, outcome: Outcome, now: datetime) -> Outcome:
     except OSError as error:
         trouble = (
             f"the history {_history(config).path} can't be written ({error.strerror or error}): "
-            f"{len(untold)} lines wait; free space or mend the permissions of its directory"
+            f"{count_of(len(untold), 'line')} not written yet; free space or mend the permissions "
+            "of its directory"
         )
         return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
     registry = without_told(outcome.registry, untold)

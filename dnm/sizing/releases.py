@@ -26,6 +26,7 @@ from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.plan import NodeVerdict, Reason, Verdict
+from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.registry import LentNode, StalledPods
 from dnm.model.value import Value
@@ -122,10 +123,12 @@ def recall(
         verdict, reason, detail = Verdict.REVERT, Reason.FENCED, ""
         if work[name]:
             verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
-            detail = f"{work[name]} pods landed on it before the fence"
+            detail = f"{count_of(work[name], 'pod')} landed on it before the fence"
         elif wanted.get(pool, 0) > 0:
             verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
-            detail = f"{entry.queue} wants {wanted[pool]} nodes of type {entry.node_type}"
+            detail = (
+                f"{entry.queue} wants {count_of(wanted[pool], 'node')} of type {entry.node_type}"
+            )
         if verdict is Verdict.KEEP:
             wanted[pool] = wanted.get(pool, 0) - 1
         verdicts[name] = NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)

@@ -9,6 +9,7 @@ from collections import Counter
 
 from dnm.demand.demand import Demand
 from dnm.model.plan import QueueVerdict, Reason, Verdict
+from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.sizing.amounts import amount_text, number_text
 from dnm.sizing.budget import BATCH_NODES, ConversionBudget
@@ -86,7 +87,7 @@ def _why_wanted(sizing: QueueSizing) -> tuple[Reason, str]:
             reason = Reason.LACKS_BOTH
         if sizing.no_quota and sizing.shortage is not None:
             return reason, _shortage_text(sizing.shortage)
-        return reason, f"{sizing.no_room} pods"
+        return reason, count_of(sizing.no_room, "pod")
     if sizing.shortage is not None:
         return Reason.NEARLY_FULL, _shortage_text(sizing.shortage)
     return Reason.MIN_NODES, ", ".join(sorted(set(sizing.below_min_nodes)))
@@ -104,7 +105,7 @@ def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Reason, 
         return Verdict.KEEP, Reason.NOTHING_HELPS, _unschedulable_text(sizing)
     young = sum(group.young for group in demand.groups if is_under(group.queue, sizing.queue))
     if young:
-        return Verdict.WAIT, Reason.TOO_YOUNG, f"{young} pods"
+        return Verdict.WAIT, Reason.TOO_YOUNG, count_of(young, "pod")
     return Verdict.KEEP, Reason.ENOUGH, ""
 
 

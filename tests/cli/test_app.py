@@ -288,11 +288,12 @@ def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
 def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) -> None:
     assert "paused" in site.command("pause", "--reason", "maintenance").stdout
     assert "maintenance" in site.command("plan").stdout
-    assert "paused until `dnm resume`: maintenance" in site.command("status").stdout
+    said = site.command("status", COLUMNS="200", SUDO_USER="erin").stdout
+    assert re.search(r"paused by \S+ on \S+ since 20.* UTC until `dnm resume`: maintenance", said)
     assert site.command("run").returncode == 0 and not site.registry.requests
     site.command("pause", "--for", "30", "--reason", "rack 7")
-    status = site.command("status").stdout
-    assert re.search(r"paused until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: rack 7\n", status), status
+    status = site.command("status", COLUMNS="200").stdout
+    assert re.search(r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: rack 7\n", status), status
     pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]
     assert pause["reason"] == "rack 7" and pause["until"].endswith("Z")
     site.command("resume")
@@ -310,8 +311,14 @@ def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) ->
     assert "[y/N]" not in asked.stdout
     assert "nothing to reset" in site.command("reset", "a001").stderr
     assert site.command("reset", "nothing").returncode == 2
+    refused = site.command("forget", "a002", "--yes")
+    assert refused.returncode == 2 and "still in Kubernetes with dnm's mark" in refused.stderr
+    sandbox.delete("nodes", "a002")
     assert site.command("forget", "a002", "--yes").returncode == 0
     assert "a002" not in site.registry.nodes
+    sandbox.stop()
+    unknown = site.command("forget", "a001", "--yes")
+    assert unknown.returncode == 1 and "a001" in site.registry.nodes
 
 
 def test_what_a_run_finds_is_logged_too(site: Site) -> None:
@@ -320,7 +327,7 @@ def test_what_a_run_finds_is_logged_too(site: Site) -> None:
     assert "ERROR error=" in done.stderr and "dnm queues check" in done.stderr
 
 
-@pytest.mark.parametrize("minutes", ["0", "-5", "nan", "1e12"])
+@pytest.mark.parametrize("minutes", ["0", "-5", "nan", "1e12", "2y", "400d"])
 def test_a_pause_of_no_length_is_no_pause_for_ever(site: Site, minutes: str) -> None:
     done = site.command("pause", "--for", minutes)
     assert done.returncode == 2 and "--for" in done.stderr and "Traceback" not in done.stderr

@@ -176,7 +176,7 @@ BROKEN: list[object] = [
                  "queue of dev", "failed", "gets no node, since its limit can't grow: line",
                  1, id="limit-not-writable"),
     pytest.param(lambda s: s.write("map.json", '{"dev": "root.parent"}'), "queue of dev",
-                 "warning", "has 1 queues below it", 0, id="queue-is-a-parent"),
+                 "warning", "has 1 queue below it", 0, id="queue-is-a-parent"),
     pytest.param(lambda s: s.write("map.json", '{"dev": "root.parent.leaf"}'), "queue of dev",
                  "ok", "without a limit of its own", 0, id="queue-without-limit"),
     pytest.param(_mark_small_node, "nodes", "warning", "brings 96 vcore, not 128 vcore", 0,

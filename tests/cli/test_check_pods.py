@@ -80,7 +80,7 @@ SIDECAR = {
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [("1.8.0", "3 pods have sidecars that YuniKorn before 1.9 counts twice"), ("1.9.0", "")],
+    [("1.8.0", "3 pods with sidecars that YuniKorn before 1.9 counts twice"), ("1.9.0", "")],
 )
 def test_sidecars_that_take_more_of_a_queue_than_they_use(
     scheduled: CheckedSite, version: str, said: str

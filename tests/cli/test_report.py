@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dnm.cli.report import (
-    action_line,
+    action_lines,
     describe_action,
     plan_document,
     print_batch_nodes,
@@ -27,12 +27,14 @@ from dnm.model.plan import (
     QueueVerdict,
     Reason,
     ReturnNode,
+    SetQueueLimits,
     StartConversion,
     Unfence,
     Verdict,
 )
-from dnm.model.registry import ConverterProcess, Registry
-from tests.builders import MARK, QUEUE, a_batch_node, a_config, a_lent_node, a_request
+from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
+from dnm.model.registry import ConverterProcess, Pause, Registry
+from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_request
 
 LINES = [
     (MarkNode(node="a001", mark=MARK), f"action=mark node=a001 queue={QUEUE}"),
@@ -61,7 +63,7 @@ PLAN = Plan(
 
 @pytest.mark.parametrize(("action", "line"), LINES, ids=lambda one: type(one).__name__)
 def test_each_action_is_a_line(action: Action, line: str) -> None:
-    assert action_line(action) == line
+    assert action_lines(action) == [line]
     assert describe_action(action)["action"] == type(action).__name__
 
 
@@ -92,6 +94,29 @@ def test_a_plan_for_people_ends_with_the_diff(capsys: pytest.CaptureFixture[str]
     assert "A run would now do nothing." in capsys.readouterr().out
 
 
+def test_limits_are_told_in_one_word_by_plan_and_run(capsys: pytest.CaptureFixture[str]) -> None:
+    change = LimitChange(queue=QUEUE, kind="max", resource="vcore", before="80", after="208")
+    edits = (((change,), change.line), ((), "action=write-ledger"))
+    for changes, line in edits:
+        action = SetQueueLimits(
+            wants=QueueWants(instance_id="prod"),
+            edit=QueueEdit(text="", ledger="", changes=changes),
+        )
+        assert action_lines(action) == [line]
+    assert change.line == f"action=set-limit queue={QUEUE} max.vcore=208 was=80"
+
+
+def test_a_pause_is_shown_in_a_plan_that_wants_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    pause = Pause(since=NOW, reason="firmware", who="erin on h1")
+    print_plan(Plan(registry=Registry(), pause=pause))
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("dnm is paused by erin on h1 since 20")
+    assert first.endswith("until `dnm resume`: firmware")
+
+
 def test_a_run_that_did_nothing_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     print_run(Pass(plan=Plan(registry=Registry()), exit_code=0))
     assert capsys.readouterr() == ("", "")
@@ -112,14 +137,18 @@ def test_an_error_that_lasts_is_not_mailed_in_every_run(
 
 def test_a_run_counts_its_actions_errors_and_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     registry = Registry(nodes={"a001": a_lent_node()}, requests=(a_request(count=3),))
-    outcome = Outcome(registry=registry, actions=("did it",), errors=("late",), said=("late",))
+    outcome = Outcome(
+        registry=registry, actions=("did it",), done=(Fence(node="a001"),), errors=("late",),
+        said=("late",),
+    )  # fmt: skip
     result = Pass(plan=Plan(registry=registry), exit_code=1, outcome=outcome)
     print_run(result)
     shown = capsys.readouterr()
     assert shown.out.splitlines() == ["did it", "1 action, 1 error, 1 lent node, 3 coming"]
     assert shown.err == "error: late\n"
     document = run_document(result)
-    assert (document["exit_code"], document["actions"]) == (1, ["did it"])
+    assert (document["exit_code"], document["lines"]) == (1, ["did it"])
+    assert document["actions"] == [{"action": "Fence", "node": "a001"}]
     assert document["errors"] == ["late"]
 
 

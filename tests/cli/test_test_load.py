@@ -127,6 +127,21 @@ def test_deployments_of_others_are_never_touched(
     assert mine != "theirs"
 
 
+def test_a_load_in_a_namespace_that_is_not_monitored_is_seen_and_deleted(
+    sandbox: Sandbox, config: Config, created: Callable[[Load], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    created(Load(namespace="other", queue="root.dev", replicas=0, name="mine"))
+    of_another = msgspec.structs.replace(config, instance_id="trial")
+    manifest = make_manifest(of_another, Load(namespace="other", queue="root.dev", name="theirs"))
+    sandbox.create(manifest)
+    assert list_loads(config) == 0
+    shown = capsys.readouterr().out
+    assert "mine" in shown and "theirs" not in shown
+    assert delete_loads(config) == 0
+    assert [item["metadata"]["name"] for item in sandbox.objects("deployments")] == ["theirs"]
+
+
 def test_list_is_a_table(
     config: Config, created: Callable[[Load], str], capsys: pytest.CaptureFixture[str]
 ) -> None:

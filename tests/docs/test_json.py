@@ -69,7 +69,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
 
 def _when(entry: tuple[str, list[str]]) -> int:
     """The plan before the run that joins the node, the load when all else has been printed."""
-    order = ("dnm.plan/1", "dnm.run/1", "", "dnm.test-load/1")
+    order = ("dnm.plan/1", "dnm.run/2", "", "dnm.test-load/1")
     return order.index(entry[0] if entry[0] in order else "")
 
 

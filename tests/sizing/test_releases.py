@@ -78,7 +78,7 @@ TABLE = [
     row(
         "a pod that has just come needs its room",
         {"a001": NEEDED},
-        "1 pods",
+        "1 pod",
         **with_nodes("a001"),
         **limited(800, 3200, 1),
         pods=pods(1, SMALL, ago=5),
@@ -185,7 +185,7 @@ TABLE = [
     row(
         "another namespace's pods hold it, where they may use it",
         {"a001": NEEDED},
-        "1 pods",
+        "1 pod",
         **with_nodes("a001"),
         limits=tree(dev=size(928, 3456), lab={}),
         pods=pods(1, SMALL, ago=5, namespace="lab", app="l"),

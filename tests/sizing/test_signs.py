@@ -410,7 +410,7 @@ def test_a_verdict_names_its_queue_what_lacks_and_what_it_wants() -> None:
 def test_pods_without_room_are_counted_though_a_limit_is_near_its_mark() -> None:
     sizing = sizing_of(pods(1, SMALL), limits=tree(dev=size(4, 16)), headroom=0.5)
     verdict = sizing.verdicts[DEV]
-    assert (verdict.reason, verdict.detail) == (Reason.LACKS_ROOM, "1 pods; wants 1 of type a")
+    assert (verdict.reason, verdict.detail) == (Reason.LACKS_ROOM, "1 pod; wants 1 of type a")
 
 
 def test_each_type_has_its_own_reason_why_it_does_not_help() -> None:

@@ -1,0 +1,58 @@
+"""What the shell may complete: names from registry and configuration, and the cluster's test
+loads. What can't be read completes nothing, and says nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from dnm.model.errors import DnmError
+
+if TYPE_CHECKING:
+    from dnm.model.config import Config
+
+
+def _completes(
+    names: Callable[[Config], Iterable[str]],
+) -> Callable[[typer.Context, str], list[str]]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        from dnm.config.load import load_config
+
+        chosen = ctx.params.get("config_path")
+        try:
+            config = load_config(Path(chosen) if chosen else None, os.environ)
+            return sorted(name for name in set(names(config)) if name.startswith(incomplete))
+        except (DnmError, OSError):
+            return []
+
+    return complete
+
+
+def _nodes(config: Config) -> list[str]:
+    from datetime import UTC, datetime
+
+    from dnm.run.registry import load_registry
+
+    return list(load_registry(config, datetime.now(UTC)).nodes)
+
+
+def _queues(config: Config) -> list[str]:
+    return [policy.queue for policy in config.namespaces.values()]
+
+
+def _loads(config: Config) -> list[str]:
+    from dnm.cli.test_load import name_loads
+
+    return name_loads(config)
+
+
+nodes = _completes(_nodes)
+queues = _completes(_queues)
+namespaces = _completes(lambda config: config.namespaces)
+loads = _completes(_loads)
+resettable = _completes(lambda c: [*_nodes(c), *_queues(c), *c.node_types])
+explainable = _completes(lambda c: [*_nodes(c), *_queues(c), *(f"{n}/" for n in c.namespaces)])

@@ -1,0 +1,50 @@
+"""`dnm status --health`: one word for a monitor, with the exit codes of its plug-ins.
+
+    ok       0   runs come and succeed
+    failed   1   the last run failed in part; the next one tries again
+    stale    2   no run has ended for three intervals
+    person   2   something waits for a person: a failed node, or a run that asks
+
+Behind a word other than ok stands why.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dnm.model.config import Config
+from dnm.model.errors import DnmError, ExitCode
+from dnm.model.printable import printable
+from dnm.model.registry import Phase, Registry
+from dnm.run.recorded import read_last_run, warn_of_last_run
+from dnm.run.registry import load_registry
+
+_OK, _WARNING, _CRITICAL = 0, 1, 2
+
+
+def print_health(config: Config, now: datetime) -> int:
+    """Prints it and returns the exit code."""
+    try:
+        word, why, exit_code = judge_health(config, load_registry(config, now), now)
+    except DnmError as error:
+        word, why, exit_code = "person", str(error), _CRITICAL
+    print(f"{word}: {printable(why)}" if why else word)
+    return exit_code
+
+
+def judge_health(config: Config, registry: Registry, now: datetime) -> tuple[str, str, int]:
+    """Returns the word, why, and the exit code."""
+    times, run = read_last_run(config), registry.last_run
+    is_old = times.began is None or now - times.began > 3 * config.check_interval
+    if is_old:
+        return "stale", "; ".join(warn_of_last_run(config, times, now)), _CRITICAL
+    failed = [
+        f"{name} has failed: {entry.error}"
+        for name, entry in sorted(registry.nodes.items())
+        if entry.phase is Phase.FAILED
+    ]
+    if failed or run.exit_code == ExitCode.NEEDS_PERSON:
+        return "person", "; ".join(failed or run.errors), _CRITICAL
+    if run.exit_code != ExitCode.OK:
+        return "failed", "; ".join(run.errors), _WARNING
+    return "ok", "", _OK

@@ -1,0 +1,219 @@
+"""How `dnm status` looks to people: tables that fit eighty columns, or all that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from dnm.cli.output import order_resources, print_line, shown_amount
+from dnm.model.printable import bold, columns, count_of, duration, terminal_width
+
+Row = dict[str, str]
+
+
+class SortBy(StrEnum):
+    """What the nodes are sorted by."""
+
+    node = "node"
+    type = "type"
+    namespace = "namespace"
+    queue = "queue"
+    phase = "phase"
+    since = "since"
+    idle = "idle"
+
+
+_SORT_KEYS: Mapping[SortBy, Callable[[Mapping[str, Any]], Any]] = {
+    SortBy.node: lambda node: node["node"],
+    SortBy.type: lambda node: node["node_type"],
+    SortBy.namespace: lambda node: node["namespace"],
+    SortBy.queue: lambda node: node["queue"],
+    SortBy.phase: lambda node: node["phase"],
+    SortBy.since: lambda node: node["since"],
+    SortBy.idle: lambda node: -(node["idle_seconds"] or 0),
+}
+_NARROW = ("node", "phase", "for", "idle for", "back in", "type", "namespace")
+_WIDE = ("node", "type", "namespace", "queue", "phase", "for", "idle for", "back in", "reason")
+
+
+def print_status(
+    document: Mapping[str, Any], now: datetime, is_wide: bool = False, sort_by: SortBy = SortBy.node
+) -> None:
+    """Prints the document of `status_document`; `is_wide`: all columns, however long the lines."""
+    _print_nodes(document, now, is_wide, sort_by)
+    for name, error in _troubles(document):
+        print_line(f"{name}: {error}", "  ")
+    print(bold("Queues"))
+    for queue in document["queues"]:
+        _print_queue(queue)
+    if not document["queues"]:
+        print("  no run has looked at the queues yet")
+    print(bold("Brakes"))
+    for line in _brake_lines(document["brakes"], now):
+        print_line(line, "  ")
+    print(bold("Last run"))
+    for line in _run_lines(document["last_run"], now):
+        print_line(line.lstrip(), "    " if line.startswith(" ") else "  ")
+    for warning in document["warnings"]:
+        print_line(f"warning: {warning}")
+    for error in document["errors"]:
+        print_line(f"error: {error}")
+
+
+# --- nodes -----------------------------------------------------------------------------------
+
+
+def _print_nodes(
+    document: Mapping[str, Any], now: datetime, is_wide: bool, sort_by: SortBy
+) -> None:
+    print(bold("Lent nodes"))
+    rows = list(_node_rows(document, now, sort_by))
+    if not rows:
+        print("  no node is lent")
+        return
+    shown = _WIDE if is_wide else _NARROW
+    width = 10_000 if is_wide else terminal_width() - 2
+    for line in columns(shown, [[row.get(name, "") for name in shown] for row in rows], width):
+        print(f"  {line}")
+
+
+def _node_rows(document: Mapping[str, Any], now: datetime, sort_by: SortBy) -> Iterator[Row]:
+    """Nodes that are lent, that are asked for, and that are claimed and not lent."""
+    for node in sorted(document["nodes"], key=_SORT_KEYS[sort_by]):
+        yield {
+            **_place(node),
+            "node": node["node"] + (" (held)" if node["held"] else ""),
+            "phase": node["phase"],
+            "for": duration(now - node["since"]),
+            "idle for": _span(node["idle_seconds"]),
+            "back in": _span(node["goes_back_in_seconds"]),
+            "reason": node["reason"],
+        }
+    for request in document["requests"]:
+        yield {
+            **_place(request),
+            "node": f"{request['missing']} {'missing' if request['is_given_up'] else 'coming'}",
+            "phase": "given up" if request["is_given_up"] else "requested",
+            "for": duration(now - request["since"]),
+        }
+    for one in document["claimed"]:
+        since = duration(now - one["since"]) if one["since"] else "?"
+        yield {**_place(one), "node": one["node"], "phase": "claimed", "for": since}
+
+
+def _place(one: Mapping[str, Any]) -> Row:
+    return {
+        "type": one["node_type"],
+        "namespace": one["namespace"],
+        "queue": one.get("queue", ""),
+    }
+
+
+def _span(seconds: float | None) -> str:
+    """Nothing where the question does not arise."""
+    return "" if seconds is None else duration(timedelta(seconds=seconds))
+
+
+def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What went wrong with a node or a request, in full: the table has no room for it."""
+    nodes = [(node["node"], node["error"]) for node in document["nodes"] if node["error"]]
+    requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
+    claimed = [(one["node"], one["reason"]) for one in document["claimed"]]
+    return nodes + requests + claimed
+
+
+# --- queues ----------------------------------------------------------------------------------
+
+
+def _print_queue(queue: Mapping[str, Any]) -> None:
+    """What is decided, and a line for each resource: what is not known is `?`, and none is 0."""
+    pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_known"] else "? pods"
+    verdict = f"{queue['verdict'] or '?'}: {queue['reason'] or 'no run has judged it yet'}"
+    print_line(f"{queue['queue']}: {verdict}", "  ")
+    header = ["resource", "limit", "baseline", "lent", "used", f"pending ({pods})"]
+    rows = [[name, *_numbers(queue, name)] for name in _resources(queue)]
+    if not rows:
+        is_unlimited = queue["is_judged"] and queue["is_demand_known"]
+        print_line(f"{'no limit and no pods' if is_unlimited else 'its limits are not known'}; "
+                   f"{pods} pending", "    ")  # fmt: skip
+        return
+    widths = [max(map(len, cells)) for cells in zip(header, *rows, strict=True)]
+    width = terminal_width() - 4
+    if sum(widths) + 2 * len(widths) <= width + 2:  # numbers stand right
+        header, *rows = [
+            [f"{row[0]:<{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]
+            for row in (header, *rows)
+        ]
+    for line in columns(header, rows, width):
+        print(f"    {line}")
+
+
+def _resources(queue: Mapping[str, Any]) -> list[str]:
+    of_limits = {*queue["limit"], *queue["baseline"]}
+    return order_resources(of_limits | queue["used"].keys() | queue["pending"].keys())
+
+
+def _numbers(queue: Mapping[str, Any], resource: str) -> Iterator[str]:
+    limit = queue["limit"].get(resource)
+    is_known = queue["is_judged"] or limit is not None
+    yield _amount(resource, limit) if limit is not None else "no limit" if is_known else "?"
+    baseline = queue["baseline"].get(resource)
+    if not queue["is_judged"]:
+        yield from "??"
+    else:
+        yield _amount(resource, baseline) if baseline is not None else "no limit"
+        yield _amount(resource, queue["lent"].get(resource, 0))
+    for name in ("used", "pending"):
+        is_known = queue["is_demand_known"]
+        yield _amount(resource, queue[name].get(resource, 0)) if is_known else "?"
+
+
+def _amount(resource: str, amount: int) -> str:
+    return shown_amount(resource, amount) if amount else "0"
+
+
+# --- brakes and the last run -----------------------------------------------------------------
+
+
+def _brake_lines(brakes: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    for cap in brakes["caps"]:
+        yield f"{cap['cap']}: {cap['lent']} of {count_of(cap['max'], 'node')} lent"
+    if brakes["cooldown_seconds"]:
+        yield f"cooldown: {brakes['cooldown_seconds']:.0f} s left"
+    for name, backoff in brakes["backoffs"].items():
+        left = duration(backoff["until"] - now)
+        error = f": {backoff['last_error']}" if backoff["last_error"] else ""
+        yield (
+            f"type {name} backs off after {count_of(backoff['failures'], 'failed conversion')}: "
+            f"{left} left, then {backoff['ask_at_most']} at most{error}; `dnm reset {name}` ends it"
+        )
+    for queue, breaker in brakes["breakers"].items():
+        if breaker["tripped_at"]:
+            since = duration(now - breaker["tripped_at"])
+            yield f"breaker of {queue} is open for {since}: `dnm reset {queue}` closes it"
+    if brakes["pause"]:
+        yield pause_line(brakes["pause"])
+    if brakes["held"]:
+        yield "held: " + ", ".join(brakes["held"])
+
+
+def pause_line(pause: Mapping[str, Any]) -> str:
+    """Returns since and until when dnm is paused, by whom and why."""
+    until = f"{pause['until']:%Y-%m-%d %H:%M:%S} UTC" if pause["until"] else "`dnm resume`"
+    by = f" by {pause['who']}" if pause["who"] else ""
+    reason = f": {pause['reason']}" if pause["reason"] else ""
+    return f"paused{by} since {pause['since']:%Y-%m-%d %H:%M:%S} UTC until {until}{reason}"
+
+
+def _run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
+    if run["began"] is None:
+        return ["none yet"]
+    took = f", took {run['seconds']:.1f} s" if run["seconds"] is not None else ""
+    lines = [f"began {duration(now - run['began'])} ago{took}, exit code {run['exit_code']}"]
+    lines += [f"error: {error}" for error in run["errors"]]
+    if run["acted_at"]:
+        lines.append(f"last action {duration(now - run['acted_at'])} ago:")
+        lines += [f"  {action}" for action in run["actions"]]
+    return lines

@@ -1,0 +1,171 @@
+"""What `dnm status` shows of a state: within eighty columns, without a wrong word."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.cli.health import judge_health
+from dnm.cli.status import status_document
+from dnm.cli.status_view import SortBy, print_status
+from dnm.model.plan import Reason
+from dnm.model.registry import Pause, Phase, QueueStatus, Registry, RunRecord
+from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
+
+IDLE = {"idle_since": NOW - timedelta(minutes=11)}
+STATUS: dict[str, Any] = {
+    "limit": {"memory": 832 * 10**9, "vcore": 336_000},
+    "baseline": {"memory": 320 * 10**9, "vcore": 80_000},
+    "lent": {"memory": 572_610_068_480, "vcore": 256_000},
+    "used": {},
+    "pending": {},
+    "pending_pods": 1,
+    "verdict": "keep",
+    "reason": Reason.ENOUGH.value,
+}
+
+
+def shown(
+    capsys: pytest.CaptureFixture[str], registry: Registry, *, width: str = "80", **view: Any
+) -> str:
+    config = a_config(max_converted_nodes=1)
+    os.environ["COLUMNS"] = width
+    try:
+        print_status(status_document(config, registry, NOW), NOW, **view)
+    finally:
+        del os.environ["COLUMNS"]
+    return capsys.readouterr().out
+
+
+def with_queue(**changes: Any) -> Registry:
+    return Registry(last_run=RunRecord(queues={QUEUE: QueueStatus(**{**STATUS, **changes})}))
+
+
+def test_twelve_nodes_are_twelve_lines_of_eighty_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nodes = {f"a{number:03}": a_lent_node(**IDLE) for number in range(12)}
+    lines = shown(capsys, Registry(nodes=nodes)).splitlines()
+    assert lines[1].split() == [
+        "node", "phase", "for", "idle", "for", "back", "in", "type", "namespace",
+    ]  # fmt: skip
+    assert [line.split()[0] for line in lines[2:14]] == sorted(nodes)
+    assert lines[14] == "Queues" and max(map(len, lines)) <= 80
+
+
+def test_wide_has_queue_and_reason_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    record = RunRecord(nodes={"a001": Reason.IN_USE.value})
+    registry = Registry(nodes={"a001": a_lent_node()}, last_run=record)
+    wide = shown(capsys, registry, is_wide=True)
+    (line,) = [line for line in wide.splitlines() if line.startswith("  a001")]
+    assert QUEUE in line and line.endswith(Reason.IN_USE.value)
+
+
+@pytest.mark.parametrize(
+    ("by", "first"), [(SortBy.node, "a001"), (SortBy.idle, "a002"), (SortBy.since, "a003")]
+)
+def test_sorted(capsys: pytest.CaptureFixture[str], by: SortBy, first: str) -> None:
+    nodes = {
+        "a001": a_lent_node(),
+        "a002": a_lent_node(**IDLE),
+        "a003": a_lent_node(since=NOW - timedelta(days=3)),
+    }
+    assert shown(capsys, Registry(nodes=nodes), sort_by=by).splitlines()[2].split()[0] == first
+
+
+QUEUES = {
+    "known": ({}, "vcore 336 80 256 0 0", "memory 832G 320G ~572.6G 0 0", "(1 pod)"),
+    "nobody could tell what is lent": (
+        {"is_judged": False}, "vcore 336 ? ? 0 0", "memory 832G ? ? 0 0", "(1 pod)",
+    ),
+    "its pods could not be read": (
+        {"is_demand_known": False}, "vcore 336 80 256 ? ?", "memory 832G 320G ~572.6G ? ?",
+        "(? pods)",
+    ),
+    "without a limit": (
+        {"limit": {}, "baseline": {}, "used": {"vcore": 500, "memory": 10**9}, "lent": {}},
+        "vcore no limit no limit 0 0.5 0", "memory no limit no limit 0 1G 0", "(1 pod)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_a_queue_tells_unknown_from_none_and_from_zero(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    changes, cores, memory, pods = QUEUES[name]
+    text = shown(capsys, with_queue(**changes))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert cores in lines and memory in lines and f"pending {pods}" in text
+    assert "none" not in text.partition("Brakes")[0]
+
+
+def test_a_queue_of_which_nothing_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    nothing: dict[str, Any] = {
+        name: {} for name in ("limit", "baseline", "lent", "used", "pending")
+    }
+    text = shown(capsys, with_queue(**nothing, is_judged=False, is_demand_known=False))
+    assert "its limits are not known; ? pods pending" in text
+
+
+KEPT = [Reason.KEPT_READY, Reason.HELD_BY_ADMIN, Reason.NEEDED]
+
+
+@pytest.mark.parametrize("reason", [*KEPT, Reason.IDLE])
+def test_a_node_that_is_kept_does_not_go_back_in_0_s(reason: Reason) -> None:
+    record = RunRecord(nodes={"a001": f"{reason.value}: why"})
+    registry = Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record)
+    (row,) = status_document(a_config(), registry, NOW)["nodes"]
+    assert row["goes_back_in_seconds"] == (None if reason in KEPT else 0)
+
+
+def test_what_was_given_up_is_not_coming(capsys: pytest.CaptureFixture[str]) -> None:
+    requests = (a_request(id="r1", is_given_up=True, error="exit 3"), a_request(id="r2", count=2))
+    text = shown(capsys, Registry(requests=requests))
+    assert "1 missing  given up" in text and "2 coming   requested" in text
+    assert "request r1: exit 3" in text
+
+
+def test_more_lent_than_the_cap_allows_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    registry = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()})
+    assert "warning: all: 2 nodes lent or coming, and the cap is 1" in shown(capsys, registry)
+    one = shown(capsys, Registry(nodes={"a001": a_lent_node()}))
+    assert "all: 1 of 1 node lent" in one and "the cap is" not in one
+
+
+def test_a_pause_that_is_over_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    pause = Pause(since=NOW - timedelta(hours=2), until=NOW - timedelta(hours=1))
+    assert "paused" not in shown(capsys, Registry(pause=pause))
+
+
+HEALTH = [
+    pytest.param({}, 0, ("ok", 0), id="ok"),
+    pytest.param({"exit_code": 1, "errors": ("the API is away",)}, 0, ("failed", 1), id="failed"),
+    pytest.param({"exit_code": 2}, 0, ("person", 2), id="asks"),
+    pytest.param({}, 3600, ("stale", 2), id="stale"),
+    pytest.param({"exit_code": 1}, 3600, ("stale", 2), id="stale-and-failed"),
+]
+
+
+@pytest.mark.parametrize(("run", "age", "expected"), HEALTH)
+def test_health(tmp_path: Path, run: dict[str, Any], age: int, expected: tuple[str, int]) -> None:
+    config, now = a_config(tmp_path), NOW + timedelta(seconds=30 + age)
+    for path in (config.lock_path, config.converted_nodes_path):
+        path.touch()
+        os.utime(path, (NOW.timestamp(), NOW.timestamp()))
+    word, _, exit_code = judge_health(config, Registry(last_run=RunRecord(**run)), now)
+    assert (word, exit_code) == expected
+
+
+def test_a_failed_node_needs_a_person(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    for path in (config.lock_path, config.converted_nodes_path):
+        path.touch()
+    registry = Registry(nodes={"a001": a_lent_node(Phase.FAILED, error="no boot")})
+    now = NOW.fromtimestamp(time.time(), NOW.tzinfo)
+    assert judge_health(config, registry, now) == ("person", "a001 has failed: no boot", 2)
