@@ -137,7 +137,12 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
         "ClusterRole dynamic-node-manager",
         "Role dynamic-node-manager",
         "ClusterRole dynamic-node-manager-converter",
+        "ClusterRole dynamic-node-manager-events",
     )
+    silent = Config(path=Path(), namespaces={}, node_types={}, events=False)
+    assert {one.resource for one in permissions(config)} - {
+        one.resource for one in permissions(silent)
+    } == {"events"}
     named = {(one.verb, one.namespace, one.name) for one in permissions(config) if one.name}
     granted = {
         (verb, "yunikorn", name)

@@ -43,6 +43,7 @@ class Permission(Value, frozen=True):
     without: str  # what happens without it
     namespace: str = ""  # empty: cluster-wide
     name: str = ""
+    group: str = ""
     is_needed: bool = True
 
 
@@ -70,6 +71,9 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="delete", resource="nodes", is_needed=False, without=only_converter),
         Permission(verb="create", resource="pods/eviction", is_needed=False,
                    without=only_converter),
+        *((Permission(verb="create", resource="events", namespace="default", is_needed=False,
+                      group="events.k8s.io", without="kubectl does not show what becomes of nodes"),
+           ) if config.events else ()),
     )  # fmt: skip
 
 
@@ -147,9 +151,11 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
     for one in permissions(config):
         resource, _, subresource = one.resource.partition("/")
         shown = f"{one.verb} {one.resource}"
-        if one.namespace:
+        if one.name:
             shown += f" {one.namespace}/{one.name}"
-        allowed = can_i(kube.requests, one.verb, resource, one.namespace, "", subresource, one.name)
+        allowed = can_i(
+            kube.requests, one.verb, resource, one.namespace, one.group, subresource, one.name
+        )
         if allowed:
             yield fine("permission", shown)
             continue

@@ -46,7 +46,8 @@ def log_findings(result: Pass) -> None:
     import logging
 
     outcome = result.outcome
-    for note in (*result.plan.news, *(outcome.over if outcome else ())):
+    later = (*outcome.over, *outcome.notes) if outcome else ()
+    for note in (*result.plan.news, *later):
         logging.getLogger("dnm").info("note=%r", note)
     for error in outcome.said if outcome else result.plan.errors:
         if outcome is None or error not in outcome.errors:

@@ -125,7 +125,7 @@ def run_document(result: Pass) -> dict[str, Any]:
         "actions": [describe_action(action) for action in outcome.done] if outcome else [],
         "lines": list(outcome.actions) if outcome else [],
         "errors": [*result.plan.errors, *(outcome.errors if outcome else ())],
-        "notes": list(result.plan.notes),
+        "notes": [*result.plan.notes, *(outcome.notes if outcome else ())],
     }
 
 
@@ -138,7 +138,7 @@ def print_run(result: Pass) -> None:
     shown, notes = errors, result.plan.notes
     if outcome is not None and not sys.stdout.isatty():
         shown, notes = list(outcome.said), result.plan.news
-    over = outcome.over if outcome else ()
+    over = (*outcome.over, *outcome.notes) if outcome else ()
     if not (actions or shown or over or sys.stdout.isatty()):
         return
     for line in actions:

@@ -68,6 +68,7 @@ SETTINGS: Keys = {
     "breaker_strikes": ("breaker_strikes", values.whole_number(1, 1_000)),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
     "yunikorn_url": ("yunikorn_url", values.url),
+    "events": ("events", values.boolean),
     "metrics_file": ("metrics_file", path_text),
     "history_days": ("history_keep", values.days(0, 36_500)),
     "read_node_topology": ("read_node_topology", values.boolean),

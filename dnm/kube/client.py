@@ -8,6 +8,7 @@ says that its outcome is not known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +20,7 @@ from dnm.kube import objects as kube_objects
 from dnm.kube import topology
 from dnm.kube.credentials import load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer
+from dnm.kube.events import create_event
 from dnm.kube.nodes import read_node_page, read_one_node
 from dnm.kube.pods import PodReducer
 from dnm.kube.requests import ApiRequests
@@ -27,12 +29,14 @@ from dnm.kube.topology import read_zone_page
 from dnm.model.cluster import Claim, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.event import KubeEvent
 from dnm.model.fault_points import fault_point
 from dnm.model.value import Unreadable
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
 _CORE = "/api/v1"
+_EVENT_TIMEOUT = timedelta(seconds=5)
 
 
 class KubeClient:
@@ -41,6 +45,7 @@ class KubeClient:
     def __init__(self, access: Access, config: Config) -> None:
         self.requests = ApiRequests(access, config.request_timeout)
         self._config = config
+        self._events: ApiRequests | None = None  # on a connection of its own, with less patience
         self._originals: dict[tuple[str, str, str], bytes] = {}
 
     @classmethod
@@ -55,6 +60,8 @@ class KubeClient:
 
     def close(self) -> None:
         self.requests.close()
+        if self._events is not None:
+            self._events.close()
 
     # --- the snapshot -------------------------------------------------------------------------
 
@@ -250,6 +257,13 @@ class KubeClient:
         ):
             answer = self.requests.session.write("PATCH", _node_path(name), body, MERGE_PATCH)
             kube_objects.check_kind(answer.body, "Node")
+
+    def create_event(self, event: KubeEvent) -> None:
+        """Tells Kubernetes of something; waits a few seconds at most. Raises KubeError."""
+        if self._events is None:
+            timeout = min(self._config.request_timeout, _EVENT_TIMEOUT)
+            self._events = ApiRequests(self.requests.access, timeout)
+        create_event(self._events, event, self._config.instance_id)
 
     def delete_node(self, name: str) -> bool:
         """Removes the Node object; False: there was none. Raises KubeError."""

@@ -40,6 +40,7 @@ class _Annotations(
 
 class _NodeMetadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
+    uid: str | None = None
     resource_version: str | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
@@ -185,6 +186,7 @@ def _reduce(node: _Node) -> Node:
     return Node(
         name=metadata.name,
         allocatable=allocatable,
+        uid=metadata.uid or "",
         labels=metadata.labels or {},
         taints=tuple(
             Taint(key=taint.key, effect=taint.effect, value=taint.value or "")

@@ -127,6 +127,7 @@ class Node(Value):
 
     name: str
     allocatable: Resources
+    uid: str = ""
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     created: str = ""

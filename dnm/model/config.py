@@ -105,6 +105,7 @@ class Config(Value):
     instance_id: str = "prod"
     allowed_queue_prefixes: tuple[str, ...] = ()  # lower case; empty: every queue
     slurm_reservation_name: str = ""
+    events: bool = True  # tells Kubernetes of transitions
     metrics_file: Path | None = None
     history_keep: timedelta = timedelta(days=400)  # zero: no history
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter

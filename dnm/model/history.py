@@ -129,4 +129,5 @@ class Memory(Value):
     lent: dict[str, Lent] = {}  # by node
     lasting: dict[str, LastingError] = {}  # errors, by their sentence
     is_paused: bool = False  # a pause was in force when the record was last told
+    waiting: dict[str, datetime] = {}  # kinds of pods that wait in vain, and when that was told
     totals: Totals = msgspec.field(default_factory=Totals)

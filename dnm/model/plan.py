@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, PodList, YunikornView
+from dnm.model.event import WaitingPods
 from dnm.model.history import Decision, HistoryLine
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import (
@@ -185,13 +186,15 @@ class Plan(Value):
     needs_person: bool = False
     run: str = ""  # which run this is: when it looked
     pause: Pause | None = None  # in force now
+    waiting: tuple[WaitingPods, ...] = ()  # pods that wait in vain
+    uids: Mapping[str, str] = {}  # of the Nodes that are recorded
 
 
 class Outcome(Value):
     """What the actuator did, a line each, and what it could not do; `done`: the plan's actions that
     were carried out. `told`: the lines of history
     that the run has written; `said`: what of all errors is news, `over`: which
-    of them are no more."""
+    of them are no more; `notes`: what else is worth a line, and no error."""
 
     registry: Registry
     actions: tuple[str, ...] = ()
@@ -200,6 +203,7 @@ class Outcome(Value):
     told: tuple[HistoryLine, ...] = ()
     said: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Pass(Value):

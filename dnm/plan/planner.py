@@ -37,6 +37,7 @@ from dnm.plan.limits import plan_limits
 from dnm.plan.returns import plan_returns
 from dnm.plan.standing_limits import judge_limits
 from dnm.plan.status import queue_statuses, seen_statuses
+from dnm.plan.waiting import list_waiting
 
 
 def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
@@ -84,6 +85,12 @@ def fold_plan(converted: Converted) -> Plan:
         diff=limits.diff,
         needs_person=bool(questions),
         run=run_name(known.now),
+        waiting=list_waiting(converted),
+        uids={
+            name: node.uid
+            for name, node in (known.facts.nodes or {}).items()
+            if name in converted.registry.nodes or name in known.registry.nodes
+        },
         pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
     )
 

@@ -20,6 +20,7 @@ from dnm.model.history import SCHEMA, Deed, HistoryLine, Memory
 from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange
 from dnm.model.registry import Registry
+from dnm.record.events import mark_new
 from dnm.record.totals import remember
 from dnm.record.transitions import Cause, list_transitions
 
@@ -34,7 +35,9 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_read: bool
     memory = _with_lines(remember(before, plan.registry, lines, cause.now), (*done, *lines))
     intended = _limit_lines(changes, cause) if is_document_read else before.memory.intended
     memory = msgspec.structs.replace(memory, intended=tuple(intended))
-    return msgspec.structs.replace(plan, registry=_replace_memory(plan.registry, memory))
+    memory, waiting = mark_new(memory, plan.waiting, cause.now)
+    registry = _replace_memory(plan.registry, memory)
+    return msgspec.structs.replace(plan, registry=registry, waiting=waiting)
 
 
 def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:

@@ -20,6 +20,7 @@ from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.trust import check_trust
+from dnm.record.events import list_events
 from dnm.record.history_file import History
 from dnm.record.lasting import judge_errors
 from dnm.record.metrics import RunTimes
@@ -27,6 +28,7 @@ from dnm.record.tell import tell_change, tell_deed, without_told
 from dnm.record.transitions import Cause
 from dnm.run import actuator, snapshot
 from dnm.run.actuator import Actuator, Clock
+from dnm.run.events import EventWriter, send_events
 from dnm.run.planning import connect, exit_code_of, make_pass_plan, wall_clock
 from dnm.run.publish import publish_failure, publish_run
 from dnm.run.recorded import read_last_run
@@ -35,7 +37,7 @@ from dnm.run.registry import load_registry, save_registry
 _LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside listening to its converters
 
 
-class KubeEdge(snapshot.KubeReader, actuator.KubeWriter, Protocol):
+class KubeEdge(snapshot.KubeReader, actuator.KubeWriter, EventWriter, Protocol):
     """The Kubernetes edge of a whole pass."""
 
 
@@ -123,6 +125,9 @@ def _locked_pass(
     outcome = _write_history(config, outcome, clock())
     exit_code = exit_code_of(plan, outcome)
     outcome = _record(config, plan, outcome, exit_code, (clock(), ended_before))
+    if config.events and edges is not None:
+        events = list_events(outcome.told, plan.waiting, plan.uids, moments[0])
+        outcome = msgspec.structs.replace(outcome, notes=send_events(edges[0], events))
     moments.append(clock())
     return Pass(plan=plan, exit_code=exit_code, outcome=outcome), _run_times(outcome, moments)
 

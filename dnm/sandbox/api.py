@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dnm.sandbox import kinds, node_restriction
+from dnm.sandbox import events, kinds, node_restriction
 from dnm.sandbox.access import AccessRules, Attempt
 from dnm.sandbox.admission import Admission
 from dnm.sandbox.deletion import Deletion
@@ -122,6 +122,8 @@ class Api:
                                "namespace sent on the request")  # fmt: skip
         else:
             meta.pop("namespace", None)
+        if kind.group == events.GROUP:
+            manifest = events.to_core(manifest)
         self.admission.admit_creation(kind, manifest)
         created = self.store.create(kind.plural, manifest, dry_run=_is_dry_run(request))
         return json_answer(document(kind, created), 201)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from dnm.sandbox import events
 from dnm.sandbox.http_values import Answer
 from dnm.sandbox.kinds import Kind
 from dnm.sandbox.selectors import Test, field_test, label_test
@@ -54,7 +55,7 @@ class Lists:
         head = msgspec.json.encode(
             {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata}
         )
-        items = b",".join(entry.raw for entry in entries[start:end])
+        items = b",".join(_raw(kind, entry) for entry in entries[start:end])
         return Answer(body=head[:-1] + b',"items":[' + items + b"]}\n")
 
     def selected(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> list[Entry]:
@@ -132,8 +133,15 @@ class Lists:
                 return
 
 
+def _raw(kind: Kind, entry: Entry) -> bytes:
+    is_renamed = kind.group == events.GROUP
+    return msgspec.json.encode(events.from_core(entry.data)) if is_renamed else entry.raw
+
+
 def document(kind: Kind, data: Object) -> Object:
     """A single object as the API prints it."""
+    if kind.group == events.GROUP:
+        data = events.from_core(data)
     return {"kind": kind.name, "apiVersion": kind.api_version, **data}
 
 

@@ -42,7 +42,7 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     assert writes <= {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
     lines = capsys.readouterr().out.splitlines()
     assert "fine" in lines[-1]
-    assert sum(line.startswith("✓ permission: ") for line in lines) == 11
+    assert sum(line.startswith("✓ permission: ") for line in lines) == 12
     assert "✓ batch nodes: 3 of 3 nodes of the type a can be lent now" in lines
     assert "✓ node types: each of the 3 pending pods that count would fit a node" in lines
 

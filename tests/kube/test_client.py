@@ -15,6 +15,7 @@ from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.cluster import Claim, ConfigMap, Mark, NodeSelectorTerm, Pod, Requirement
 from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.event import KubeEvent
 from dnm.model.fault_points import struck_by
 from dnm.model.value import Unreadable
 from dnm.sandbox.cluster import Sandbox
@@ -541,3 +542,56 @@ def test_a_fault_point_that_fails_is_an_error_of_kubernetes(
             KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
     node = kube.read_node("k1")
     assert node is not None and node.is_cordoned == (when == "after")
+
+
+# --- events ----------------------------------------------------------------------------------
+
+
+def an_event(**changes: Any) -> KubeEvent:
+    values: dict[str, Any] = {
+        "kind": "Node", "namespace": "", "name": "a001", "uid": "u1", "is_warning": False,
+        "reason": "NodeLent", "action": "Lend", "note": "lent for root.dev",
+        "time": datetime(2026, 3, 2, 12, 0, 0, 5, UTC),
+    }  # fmt: skip
+    return KubeEvent(**{**values, **changes})
+
+
+def test_an_event_on_a_node_is_where_kubectl_looks_for_it(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
+    kube.create_event(an_event())
+    (found,) = sandbox.objects("events", "default")
+    assert found["involvedObject"] == {
+        "apiVersion": "v1", "kind": "Node", "name": "a001", "uid": "u1",
+    }  # fmt: skip
+    assert found["eventTime"] == "2026-03-02T12:00:00.000005Z" and found["type"] == "Normal"
+    assert (found["message"], found["reportingInstance"]) == ("lent for root.dev", "prod")
+    kube.create_event(an_event(reason="NodeServing"))  # of the same moment
+    assert len(sandbox.objects("events", "default")) == 2
+
+
+def test_an_event_on_a_pod_is_in_its_namespace(sandbox: Sandbox, kube: KubeClient) -> None:
+    sandbox.add_namespace("dev")
+    kube.create_event(an_event(kind="Pod", namespace="dev", name="p" * 240, is_warning=True))
+    (found,) = sandbox.objects("events", "dev")
+    assert found["involvedObject"]["namespace"] == "dev" and found["type"] == "Warning"
+    assert len(found["metadata"]["name"]) <= 253
+
+
+@pytest.mark.parametrize(
+    "changes", [{"note": "x" * 1025}, {"reason": ""}, {"action": "x" * 129}], ids=str
+)
+def test_an_event_that_a_server_refuses_is_refused(
+    kube: KubeClient, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(KubeError, match="422"):
+        kube.create_event(an_event(**changes))
+
+
+@pytest.mark.parametrize("status", [429, 403, 500])
+def test_an_event_is_asked_for_once(sandbox: Sandbox, kube: KubeClient, status: int) -> None:
+    """The second time it would go well."""
+    sandbox.fault("status", path="/events", code=status, times=1)
+    with pytest.raises(KubeError, match="create an Event on Node a001"):
+        kube.create_event(an_event())
+    assert not sandbox.objects("events", "default")

@@ -18,6 +18,7 @@ import msgspec
 from dnm.model.cluster import BatchClaim, BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
+from dnm.model.event import KubeEvent
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
 from dnm.model.value import Unreadable
@@ -202,6 +203,10 @@ class ModelKube:
             ]
             if sections[0] != sections[1]:
                 broken.append(f"{self.instance} changed another's part of the ledger")
+
+    def create_event(self, event: KubeEvent) -> None:
+        with self._call("kube.create_event", "events"):
+            self.world.kube_events.append(event)
 
     def patch_node(
         self,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dnm.model.cluster import ConfigMap, Node, Pod, PodShape, QueueLimits
+from dnm.model.event import KubeEvent
 from dnm.queues.tree import check_text, parse_tree
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class World:
         self.now = BEGIN
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
+        self.kube_events: list[KubeEvent] = []
         self.machines: dict[str, Machine] = {}
         self.manifest = MANIFEST
         self.config_map: ConfigMap | None = None
@@ -161,7 +163,7 @@ class World:
 
     def put_node(self, name: str, size: Mapping[str, int], labels: Mapping[str, str]) -> None:
         labels = {"kubernetes.io/hostname": name, **labels}
-        self.nodes[name] = Node(name=name, allocatable=size, labels=labels)
+        self.nodes[name] = Node(name=name, uid=f"uid-{name}", allocatable=size, labels=labels)
         self.change_node(name)
 
     def change_node(self, name: str, **changes: object) -> None:

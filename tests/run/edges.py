@@ -10,6 +10,7 @@ import msgspec
 
 from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
+from dnm.model.event import KubeEvent
 from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
 from tests.plan.worlds import queue_map
@@ -25,6 +26,7 @@ class Kube:
         self.pods = tuple(pods)
         self.queues: ConfigMap | None = queue_map()
         self.refuses: set[str] = set()
+        self.events: list[KubeEvent] = []
         self.conflicts = 0  # so many patches meet a newer object first
 
     def _check(self, word: str) -> None:
@@ -61,6 +63,10 @@ class Kube:
         version = str(int(config_map.resource_version) + 1)
         self.queues = msgspec.structs.replace(config_map, resource_version=version)
         return self.queues
+
+    def create_event(self, event: KubeEvent) -> None:
+        self._check("create event")
+        self.events.append(event)
 
     def patch_node(
         self,

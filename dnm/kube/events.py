@@ -1,0 +1,61 @@
+"""Events in the API, as events.k8s.io/v1 wants them: kubernetes pkg/apis/core/validation/events.go
+and pkg/apis/core/validation/validation.go, 1.34.
+
+The namespace of one on a Node is `default`, and its `regarding` has none: so that `kubectl describe
+node` finds it, by the Node's uid.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from dnm.kube.objects import check_kind
+from dnm.kube.requests import ApiRequests
+from dnm.model.event import KubeEvent
+from dnm.model.fault_points import fault_point
+
+CONTROLLER = "dynamic-node-manager/dnm"
+_LONGEST_INSTANCE = 128
+_LONGEST_OBJECT = 200  # of its name, which begins the name of the Event: 253 at most
+
+
+def create_event(api: ApiRequests, event: KubeEvent, instance: str) -> None:
+    """Creates it, and asks once. Raises KubeError."""
+    namespace = event.namespace or "default"
+    path = f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
+    body = msgspec.json.encode(manifest_of(event, instance))
+    what = f"create an Event on {event.kind} {event.name}"
+    with (
+        api.changing(what, "create events"),
+        fault_point("kube.create_event"),
+    ):
+        answer = api.session.write("POST", path, body, is_throttled=False)
+        check_kind(answer.body, "Event")
+
+
+def manifest_of(event: KubeEvent, instance: str) -> dict[str, Any]:
+    """Returns the object as JSON. Its name is that of what it is about and the moment, as client-go
+    has it, with the reason, since two may be of one moment."""
+    moment = event.time.astimezone(UTC)
+    microseconds = round(moment.timestamp() * 1e6)
+    name = f"{event.name[:_LONGEST_OBJECT].rstrip('.-')}.{event.reason.lower()}.{microseconds:x}"
+    regarding = {"apiVersion": "v1", "kind": event.kind, "name": event.name, "uid": event.uid}
+    if event.namespace:
+        regarding["namespace"] = event.namespace
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": event.namespace or "default"},
+        "eventTime": f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z",
+        "type": "Warning" if event.is_warning else "Normal",
+        "reason": event.reason,
+        "action": event.action,
+        "note": event.note,
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance[:_LONGEST_INSTANCE],
+        "regarding": regarding,
+    }

@@ -1,0 +1,103 @@
+"""Which Events a run tells: one for a transition of a node that is in Kubernetes, one for each kind
+of pods that begins to wait in vain, and one where the verdict on waiting pods has changed. Pure.
+
+So there are never more than transitions and kinds of waiting pods; an idle hour tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dnm.model.event import KubeEvent, WaitingPods
+from dnm.model.history import HistoryLine, Memory
+from dnm.model.printable import count_of, printable
+
+LONGEST_NOTE = 1024  # bytes that the API takes
+_TOLD_AGAIN = timedelta(days=7)
+_MOST_KINDS = 500
+# Event of a node -> reason, action, whether it is a warning.
+_OF_NODES = {
+    "lent": ("NodeLent", "Lend", False),
+    "adopted": ("NodeAdopted", "Adopt", False),
+    "joined": ("NodeServing", "Serve", False),
+    "fenced": ("NodeFenced", "Fence", False),
+    "unfenced": ("NodeServing", "Unfence", False),
+    "returning": ("NodeReturning", "Return", False),
+    "returned": ("NodeReturned", "Return", False),
+    "return-failed": ("NodeReturnFailed", "Return", True),
+    "failed": ("NodeFailed", "Lend", True),
+    "failed-again": ("NodeFailed", "Lend", True),
+}
+
+
+def mark_new(
+    memory: Memory, waiting: Sequence[WaitingPods], now: datetime
+) -> tuple[Memory, tuple[WaitingPods, ...]]:
+    """Returns the memory that knows these kinds, and them with `is_new` where it did not. A kind
+    that comes back after a week is new."""
+    here = {one.kind for one in waiting}
+    known = {
+        kind: told
+        for kind, told in memory.waiting.items()
+        if kind in here or now - told < _TOLD_AGAIN
+    }
+    marked = tuple(msgspec.structs.replace(one, is_new=one.kind not in known) for one in waiting)
+    new = {one.kind: now for one in marked if one.is_new}
+    remembered = dict([*known.items(), *new.items()][-_MOST_KINDS:])
+    return msgspec.structs.replace(memory, waiting=remembered), marked
+
+
+def list_events(
+    told: Iterable[HistoryLine],
+    waiting: Sequence[WaitingPods],
+    uids: Mapping[str, str],
+    now: datetime,
+) -> list[KubeEvent]:
+    """Returns the Events of these lines of history. `uids`: of the Nodes that are there."""
+    lines = list(told)
+    events = [
+        _of_node(line, uids[line.object])
+        for line in lines
+        if line.kind == "node" and line.event in _OF_NODES and uids.get(line.object)
+    ]
+    return [*events, *_of_pods(lines, waiting, now)]
+
+
+def _of_node(line: HistoryLine, uid: str) -> KubeEvent:
+    reason, action, is_warning = _OF_NODES[line.event]
+    return KubeEvent(
+        kind="Node", namespace="", name=line.object, uid=uid, is_warning=is_warning,
+        reason=reason, action=action, time=line.time,
+        note=_note(f"{line.event} for queue {line.queue}: {line.reason}"),
+    )  # fmt: skip
+
+
+def _of_pods(
+    lines: Sequence[HistoryLine], waiting: Sequence[WaitingPods], now: datetime
+) -> Iterator[KubeEvent]:
+    """Of each kind that is new one pod; and one pod of each queue whose verdict is new."""
+    changed = {line.queue for line in lines if line.kind == "queue"}
+    for one in waiting:
+        if one.is_new or one.queue in changed:
+            changed.discard(one.queue)
+            yield _of_pod(one, now)
+
+
+def _of_pod(one: WaitingPods, now: datetime) -> KubeEvent:
+    others = f" ({count_of(one.count, 'equal pod')} waiting)" if one.count > 1 else ""
+    return KubeEvent(
+        kind="Pod", namespace=one.namespace, name=one.name, uid=one.uid, is_warning=False,
+        reason="NoNodeLent", action="Wait", time=now,
+        note=_note(f"no node is lent for queue {one.queue}: {one.sentence}{others}"),
+    )  # fmt: skip
+
+
+def _note(text: str) -> str:
+    """The API counts bytes."""
+    shown = printable(text)
+    if len(shown.encode()) <= LONGEST_NOTE:
+        return shown
+    return shown.encode()[: LONGEST_NOTE - 3].decode(errors="ignore") + "…"

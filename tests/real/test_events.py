@@ -1,0 +1,51 @@
+"""Events on a real API server, with the role of etc/rbac.yaml: what kubectl shows of a lent node
+and of a pod that waits in vain."""
+
+from __future__ import annotations
+
+from tests.real.conftest import MakeSite
+from tests.real.rig import Rig
+from tests.real.site import pod
+
+DEV = "root.research.services.dev"
+BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/dynamic-node-manager-events"
+
+
+def test_kubectl_describes_what_became_of_a_node_and_why_a_pod_waits(
+    rig: Rig, make_site: MakeSite
+) -> None:
+    """One node may be lent; 60 pods of 4 cores need two."""
+    site = make_site(max_converted_nodes=1)
+    for number in range(60):
+        rig.create("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
+    site.run_until(lambda: site.lent and rig.running("dev") > 50, "one node is lent")
+    site.dnm("run")
+    (lent,) = site.lent
+    node = rig.shell(f"kubectl describe node {lent}")
+    for reason in ("NodeLent", "NodeServing"):
+        assert reason in node and "dynamic-node-manager/dnm" in node, node
+    waiting = [
+        one["regarding"]["name"]
+        for one in rig.api.get("/apis/events.k8s.io/v1/namespaces/dev/events")["items"]
+        if one["reason"] == "NoNodeLent"
+    ]
+    told = rig.shell(f"kubectl describe pod -n dev {waiting[0]}")
+    assert "NoNodeLent" in told and "a cap is reached" in told, told
+    assert len(waiting) <= 3, waiting
+
+
+def test_without_the_role_a_run_notes_it_and_goes_on(rig: Rig, make_site: MakeSite) -> None:
+    binding = rig.api.get(BINDING)
+    rig.api.delete(BINDING)
+    try:
+        site = make_site()
+        for number in range(30):
+            rig.create("/api/v1/namespaces/dev/pods", pod(f"v{number:02}", DEV, "4", "16Gi"))
+        runs = site.run_until(lambda: rig.running("dev") == 30, "all run")
+        notes = [line for run in runs for line in run.stdout.splitlines() if "Event" in line]
+        assert notes and all("permission to create events" in note for note in notes), notes
+        assert all(run.returncode == 0 for run in runs)
+    finally:
+        for field in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+            binding["metadata"].pop(field, None)
+        rig.create(BINDING.rpartition("/")[0], binding)

@@ -1,0 +1,107 @@
+"""Which Events are told of lines of history and of pods that wait: values in, values out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dnm.model.event import KubeEvent, WaitingPods
+from dnm.model.history import SCHEMA, HistoryLine, Memory
+from dnm.record.events import LONGEST_NOTE, list_events, mark_new
+from tests.builders import NOW, QUEUE
+
+UIDS = {"a001": "u1"}
+
+
+def line(kind: str, event: str, name: str = "a001", **fields: Any) -> HistoryLine:
+    return HistoryLine(
+        schema=SCHEMA, number=1, time=NOW, run="r", instance="prod", kind=kind, event=event,
+        object=name, **{"queue": QUEUE, "reason": "why", **fields},
+    )  # fmt: skip
+
+
+def waiting(kind: str = "k1", **fields: Any) -> WaitingPods:
+    values = {"queue": QUEUE, "namespace": "dev", "name": f"{kind}-0", "uid": f"uid-{kind}"}
+    return WaitingPods(kind=kind, count=3, sentence="a cap is reached", **{**values, **fields})
+
+
+def reasons(events: list[KubeEvent]) -> list[tuple[str, str, bool]]:
+    return [(event.name, event.reason, event.is_warning) for event in events]
+
+
+OF_NODES = [
+    ("lent", "NodeLent", False),
+    ("adopted", "NodeAdopted", False),
+    ("joined", "NodeServing", False),
+    ("fenced", "NodeFenced", False),
+    ("unfenced", "NodeServing", False),
+    ("returning", "NodeReturning", False),
+    ("returned", "NodeReturned", False),
+    ("return-failed", "NodeReturnFailed", True),
+    ("failed", "NodeFailed", True),
+    ("failed-again", "NodeFailed", True),
+]
+
+
+@pytest.mark.parametrize(("event", "reason", "is_warning"), OF_NODES)
+def test_a_transition_of_a_node_is_an_event_on_it(
+    event: str, reason: str, is_warning: bool
+) -> None:
+    (told,) = list_events([line("node", event)], (), UIDS, NOW)
+    assert reasons([told]) == [("a001", reason, is_warning)]
+    assert (told.kind, told.namespace, told.uid, told.time) == ("Node", "", "u1", NOW)
+    assert QUEUE in told.note and told.note.endswith(": why")
+
+
+NOTHING = [
+    pytest.param(line("node", "lent", "a002"), id="its-node-is-not-there"),
+    pytest.param(line("node", "forgotten"), id="a-person-knows"),
+    pytest.param(line("verb", "hold"), id="verb"),
+    pytest.param(line("limit", "changed", QUEUE), id="limit"),
+    pytest.param(line("queue", "wait", QUEUE), id="a-verdict-that-leaves-nobody-waiting"),
+]
+
+
+@pytest.mark.parametrize("told", NOTHING)
+def test_what_is_no_event(told: HistoryLine) -> None:
+    assert list_events([told], (), UIDS, NOW) == []
+
+
+def test_pods_that_wait_are_told_once_for_each_kind_and_once_for_a_new_verdict() -> None:
+    memory, first = mark_new(Memory(), [waiting("k1"), waiting("k2")], NOW)
+    assert reasons(list_events([], first, {}, NOW)) == [
+        ("k1-0", "NoNodeLent", False), ("k2-0", "NoNodeLent", False),
+    ]  # fmt: skip
+    memory, again = mark_new(memory, [waiting("k1"), waiting("k2")], NOW + timedelta(minutes=1))
+    assert list_events([], again, {}, NOW) == []
+    verdict = [line("queue", "wait", QUEUE)]
+    assert reasons(list_events(verdict, again, {}, NOW)) == [("k1-0", "NoNodeLent", False)]
+    both = mark_new(memory, [waiting("k1"), waiting("k3")], NOW)[1]
+    assert [event.name for event in list_events(verdict, both, {}, NOW)] == ["k1-0", "k3-0"]
+
+
+@pytest.mark.parametrize(("days", "is_new"), [(6, False), (8, True)])
+def test_a_kind_that_comes_back_is_told_again_after_a_week(days: int, is_new: bool) -> None:
+    memory, _ = mark_new(Memory(), [waiting()], NOW)
+    later = NOW + timedelta(days=days)
+    memory, _ = mark_new(memory, [], later)
+    assert mark_new(memory, [waiting()], later)[1][0].is_new is is_new
+
+
+def test_a_kind_that_stays_is_never_told_again_and_what_is_remembered_is_bounded() -> None:
+    memory, _ = mark_new(Memory(), [waiting()], NOW)
+    memory, marked = mark_new(memory, [waiting()], NOW + timedelta(days=9))
+    assert not marked[0].is_new
+    many = [waiting(f"k{number}") for number in range(900)]
+    assert len(mark_new(memory, many, NOW)[0].waiting) == 500
+
+
+def test_a_note_is_one_line_of_at_most_so_many_bytes() -> None:
+    (told,) = list_events([line("node", "failed", reason="ä\n\x1b[31m" * 900)], (), UIDS, NOW)
+    assert len(told.note.encode()) <= LONGEST_NOTE and told.note.isprintable()
+    (pod,) = list_events([], [waiting(is_new=True)], {}, NOW)
+    assert pod.note == (
+        f"no node is lent for queue {QUEUE}: a cap is reached (3 equal pods waiting)"
+    )

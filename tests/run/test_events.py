@@ -1,0 +1,149 @@
+"""Events over HTTP with the real client: what the API holds after runs, and how few there are."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.model.errors import KubeError
+from dnm.model.event import KubeEvent
+from dnm.record.history_file import History
+from dnm.run.events import MOST, send_events
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import NOW
+from tests.site import QUEUE, a_workshop_site
+
+
+def events(sandbox: Sandbox, namespace: str = "default") -> list[dict[str, Any]]:
+    """As core/v1 has them, which `kubectl describe` asks."""
+    return [one for one in sandbox.objects("events", namespace) if one.get("reportingComponent")]
+
+
+def test_a_node_tells_its_way_and_a_pod_why_it_waits(sandbox: Sandbox, tmp_path: Path) -> None:
+    site = a_workshop_site(sandbox, tmp_path)
+    site.path.write_text(site.path.read_text() + "max_converted_nodes = 1\n")
+    sandbox.add_pods(4, "dev", queue=QUEUE, cpu="16", memory="16G", name="big")
+    for _ in range(4):
+        site.run()
+        sandbox.tick(60)
+    (lent,) = site.lent()
+    uid = sandbox.get("nodes", lent)["metadata"]["uid"]
+    told = [one for one in events(sandbox) if one["involvedObject"]["name"] == lent]
+    assert [one["reason"] for one in told] == ["NodeLent", "NodeServing"]
+    for one in told:
+        assert one["involvedObject"] == {
+            "apiVersion": "v1", "kind": "Node", "name": lent, "uid": uid,
+        }  # fmt: skip
+        assert one["reportingComponent"] == "dynamic-node-manager/dnm"
+        assert one["reportingInstance"] == "prod"
+    (pod, *others) = events(sandbox, "dev")
+    owner = sandbox.get("pods", pod["involvedObject"]["name"], "dev")
+    assert pod["involvedObject"]["uid"] == owner["metadata"]["uid"]
+    assert pod["involvedObject"]["namespace"] == "dev" and "a cap is reached" in pod["message"]
+    assert len(others) <= 2
+
+
+def test_none_where_they_are_off(sandbox: Sandbox, tmp_path: Path) -> None:
+    site = a_workshop_site(sandbox, tmp_path)
+    site.path.write_text(site.path.read_text() + "events = false\n")
+    site.run_until_rest()
+    assert site.lent() and not events(sandbox) and not events(sandbox, "dev")
+
+
+def test_a_refused_event_is_one_note_and_no_error(sandbox: Sandbox, tmp_path: Path) -> None:
+    site = a_workshop_site(sandbox, tmp_path)
+    sandbox.fault("status", path="/events", code=403)
+    notes = []
+    for _ in range(3):
+        result = site.run()
+        assert result.outcome is not None and result.exit_code == 0
+        assert not result.outcome.errors
+        notes.append(result.outcome.notes)
+        sandbox.tick(1)
+    (told,) = [note for note in notes if note]
+    assert len(told) == 1 and told[0].startswith("4 Events not sent to Kubernetes: ")
+    assert "permission to create events" in told[0] and "events = false" in told[0]
+    assert len(site.lent()) == 2
+
+
+def test_one_that_is_not_answered_holds_up_a_run_for_seconds(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = a_workshop_site(sandbox, tmp_path)
+    site.path.write_text(site.path.read_text() + "request_timeout_seconds = 60\n")
+    monkeypatch.setattr("dnm.kube.client._EVENT_TIMEOUT", NOW.resolution * 300_000)
+    sandbox.fault("slow", path="/events", seconds=5)
+    site.run()
+    sandbox.tick(1)
+    began = time.monotonic()
+    result = site.run()
+    assert time.monotonic() - began < 3
+    assert result.exit_code == 0 and result.outcome is not None and result.outcome.notes
+
+
+class Slow:
+    """Takes its time by a clock of its own, or refuses after some."""
+
+    def __init__(self, seconds: float = 0, refuses_after: int = 10**9) -> None:
+        self.seconds, self.refuses_after, self.taken, self.now = seconds, refuses_after, 0, 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def create_event(self, event: KubeEvent) -> None:
+        self.now += self.seconds
+        if self.taken >= self.refuses_after:
+            raise KubeError("403")
+        self.taken += 1
+
+
+def an_event(number: int) -> KubeEvent:
+    return KubeEvent(kind="Node", namespace="", name=f"a{number}", uid="u", is_warning=False,
+                     reason="NodeLent", action="Lend", note="", time=NOW)  # fmt: skip
+
+
+BOUNDS = {
+    "all": (Slow(), 3, 3, ""),
+    "too many": (Slow(), MOST + 2, MOST, f"2 Events not sent to Kubernetes: a run sends {MOST}"),
+    "too slow": (Slow(2), 9, 3, "6 Events not sent to Kubernetes: 5 s were over"),
+    "refused": (Slow(refuses_after=1), 3, 1, "2 Events not sent to Kubernetes: 403; events ="),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_number_and_time_are_bounded(name: str) -> None:
+    writer, asked, taken, note = BOUNDS[name]
+    notes = send_events(writer, [an_event(number) for number in range(asked)], writer.clock)
+    assert writer.taken == taken and note in "".join(notes) and len(notes) == bool(note)
+
+
+def test_a_week_has_no_more_events_than_transitions_and_kinds_of_waiting_pods(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """A workshop a day, of which two kinds of pods find no room; a run every three hours."""
+    site = a_workshop_site(sandbox, tmp_path)
+    text = site.path.read_text().replace("seconds = 60", "seconds = 10800")
+    site.path.write_text(text + "max_converted_nodes = 1\n")
+    sandbox.finish_pods(list(site.pods()), "dev")
+    kinds = 2
+    for day in range(7):
+        pods: list[str] = []
+        for cpu, count in (("4", 60), ("8", 10)):
+            name = f"day{day}-{cpu}"
+            pods += sandbox.add_pods(count, "dev", queue=QUEUE, cpu=cpu, memory="16G", name=name)
+        for hour in range(0, 24, 3):
+            if hour == 9:
+                sandbox.finish_pods(pods, "dev")
+            site.run()
+            sandbox.tick(3 * 3600)
+    lines = list(History(site.config.converted_nodes_path, site.config.history_keep).read())
+    transitions = sum(line.kind in ("node", "queue") for line in lines)
+    of_nodes = Counter(one["reason"] for one in events(sandbox))
+    of_pods = len(events(sandbox, "dev"))
+    assert min(of_nodes[f"Node{word}"] for word in ("Lent", "Serving", "Fenced", "Returning")) == 7
+    assert kinds <= of_pods <= kinds + sum(line.kind == "queue" for line in lines)
+    assert sum(of_nodes.values()) + of_pods <= transitions + kinds
