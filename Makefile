@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: mutants help demo test lint audit real test-real stories long-stories generations bench bench-real bench-economy soak storm packages clean
+.PHONY: mutants report-page help demo test lint audit real test-real stories long-stories generations bench bench-real bench-economy soak storm packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
 	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
 	@echo "make bench-economy  four policies over six workloads of a week, measured"
+	@echo "make report-page    the pages of dnm in a real browser: Chromium and axe-core"
 	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
 	@echo "make storm          the installed command under 1,000 runs of blows, in real time (minutes)"
@@ -80,6 +81,12 @@ bench-economy: $(STAMP)
 mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutants]'
 	nice $(BIN)/python -m tests.mutants $(MUTANTS)
+
+# Not in CI: a browser of a hundred megabytes.
+report-page: $(STAMP)
+	@sh tests/packages.sh chromium npm
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	$(BIN)/python -m tests.report_page
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.proof.soak

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -91,6 +92,10 @@ def run(
     result = run_pass(config, os.environ, lambda: signals.came)
     log_told(result.outcome.told if result.outcome else ())
     log_findings(result)
+    if config.status_page and result.outcome and (result.outcome.told or result.outcome.actions):
+        from dnm.cli.status_page import write_status_page
+
+        write_status_page(config, result.outcome.registry)
     with reader_may_leave():
         if output is Output.json:
             print_json(run_document(result))
@@ -293,6 +298,24 @@ def history(
     config = load_named_config(config_path)
     with reader_may_leave():
         show_history(config, about, (since, until), kind, output.value)
+
+
+@app.command()
+def report(
+    since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in UTC.")] = "30d",
+    html: Annotated[Path | None, typer.Option(help="Write a page with charts instead.")] = None,
+    config_path: ConfigOption = None,
+    output: Annotated[
+        HistoryOutput, typer.Option("--output", "-o", help="text, json or csv.")
+    ] = HistoryOutput.text,
+) -> None:
+    """Show what was lent, for whom, how long pods waited, and what held nodes back."""
+    config = load_named_config(config_path)
+    from dnm.cli.output import reader_may_leave
+    from dnm.cli.show_report import show_report
+
+    with reader_may_leave():
+        show_report(config, since, html, output.value)
 
 
 @app.command()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from dnm.cli.history import QuestionError, describe_line, select_lines
+from dnm.cli.history import QuestionError, describe_line, last_lines
 from dnm.cli.output import amounts, decision_numbers, print_json, print_line
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
@@ -19,10 +18,9 @@ from dnm.model.printable import bold, count_of, terminal_width
 from dnm.plan.conversions import Converted
 from dnm.plan.explain import PodExplanation, explain_pod
 from dnm.plan.planner import fold_plan
-from dnm.run.planning import decide_now, wall_clock
+from dnm.run.planning import decide_now
 
 _LAST = 5  # transitions shown
-_LOOK_BACK = timedelta(days=400)
 
 # What a person, or time, can change of a verdict. What is not here needs nothing.
 _WHAT_CHANGES_IT = {
@@ -51,13 +49,11 @@ _WHAT_CHANGES_IT = {
 
 def explain_name(config: Config, environ: Mapping[str, str], name: str, as_json: bool) -> int:
     """Looks at the cluster as a run does, and writes nothing; returns the exit code."""
-    now = wall_clock()
     decided = decide_now(config, environ)
     plan = fold_plan(decided)
     document = _explain(decided, plan, name)
     about = document.get("queue", "") if "/" in name else name
-    found = select_lines(config, about, now - _LOOK_BACK, None, frozenset()) if about else ()
-    lines = deque(found, maxlen=_LAST)
+    lines = last_lines(config, about, _LAST) if about else []
     if as_json:
         history = [msgspec.to_builtins(line) for line in lines]
         print_json({"schema": "dnm.explain/1", "name": name, **document, "history": history})

@@ -6,7 +6,9 @@ import csv
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import msgspec
 
@@ -43,27 +45,54 @@ def parse_moment(text: str, now: datetime, option: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def lines_since(config: Config, since: datetime, kinds: frozenset[str]) -> Iterator[HistoryLine]:
+    """Yields the lines from `since` on of these kinds; raises DnmError where they can't be read."""
+    history = History(config.converted_nodes_path, config.history_keep)
+    with _readable(history):
+        yield from history.read(since, [f'"kind":"{kind}"'.encode() for kind in kinds])
+
+
+@contextmanager
+def _readable(history: History) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise QuestionError(
+            f"the history {history.path} can't be read ({error.strerror or error}): mend its "
+            "permissions, or ask as the user who runs dnm"
+        ) from error
+
+
 def select_lines(
     config: Config, about: str, since: datetime, until: datetime | None, kinds: frozenset[str]
 ) -> Iterator[HistoryLine]:
     """Yields the lines about a node, queue, type, request or verb; raises DnmError where the
     history can't be read."""
     history = History(config.converted_nodes_path, config.history_keep)
-    names = {about, about.lower()}
-    try:
-        for line in history.read(since):
-            if until is not None and line.time > until:
-                continue
-            if kinds and line.kind not in kinds:
-                continue
-            of = {line.object, line.queue, line.node_type, str(line.numbers.get("request", ""))}
-            if not about or names & of:
+    with _readable(history):
+        for line in history.read(since, _holding(about)):
+            is_in_time = until is None or line.time <= until
+            if is_in_time and (not kinds or line.kind in kinds) and _is_about(line, about):
                 yield line
-    except OSError as error:
-        raise QuestionError(
-            f"the history {history.path} can't be read ({error.strerror or error}): mend its "
-            "permissions, or ask as the user who runs dnm"
-        ) from error
+
+
+def last_lines(config: Config, about: str, count: int) -> list[HistoryLine]:
+    """Returns the last so many lines about it, newest last, without reading much of what is older;
+    raises DnmError where the history can't be read."""
+    history = History(config.converted_nodes_path, config.history_keep)
+    with _readable(history):
+        found = (line for line in history.read_back(_holding(about)) if _is_about(line, about))
+        return list(islice(found, count))[::-1]
+
+
+def _holding(about: str) -> list[bytes]:
+    """What stands in the bytes of every line about it."""
+    return [msgspec.json.encode(name) for name in {about, about.lower()} if about]
+
+
+def _is_about(line: HistoryLine, about: str) -> bool:
+    of = (line.object, line.queue, line.node_type, str(line.numbers.get("request", "")))
+    return not about or about in of or about.lower() in of
 
 
 def show_history(config: Config, about: str, span: tuple[str, str], kind: str, output: str) -> int:

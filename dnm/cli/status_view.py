@@ -35,7 +35,9 @@ _SORT_KEYS: Mapping[SortBy, Callable[[Mapping[str, Any]], Any]] = {
     SortBy.idle: lambda node: -(node["idle_seconds"] or 0),
 }
 _NARROW = ("node", "phase", "for", "idle for", "back in", "type", "namespace")
-_WIDE = ("node", "type", "namespace", "queue", "phase", "for", "idle for", "back in", "reason")
+NODE_COLUMNS = (
+    "node", "type", "namespace", "queue", "phase", "for", "idle for", "back in", "reason",
+)  # fmt: skip
 
 
 def print_status(
@@ -51,10 +53,10 @@ def print_status(
     if not document["queues"]:
         print("  no run has looked at the queues yet")
     print(bold("Brakes"))
-    for line in _brake_lines(document["brakes"], now):
+    for line in brake_lines(document["brakes"], now):
         print_line(line, "  ")
     print(bold("Last run"))
-    for line in _run_lines(document["last_run"], now):
+    for line in run_lines(document["last_run"], now):
         print_line(line.lstrip(), "    " if line.startswith(" ") else "  ")
     for warning in document["warnings"]:
         print_line(f"warning: {warning}")
@@ -69,18 +71,20 @@ def _print_nodes(
     document: Mapping[str, Any], now: datetime, is_wide: bool, sort_by: SortBy
 ) -> None:
     print(bold("Lent nodes"))
-    rows = list(_node_rows(document, now, sort_by))
+    rows = list(node_rows(document, now, sort_by))
     if not rows:
         print("  no node is lent")
         return
-    shown = _WIDE if is_wide else _NARROW
+    shown = NODE_COLUMNS if is_wide else _NARROW
     width = 10_000 if is_wide else terminal_width() - 2
     for line in columns(shown, [[row.get(name, "") for name in shown] for row in rows], width):
         print(f"  {line}")
 
 
-def _node_rows(document: Mapping[str, Any], now: datetime, sort_by: SortBy) -> Iterator[Row]:
-    """Nodes that are lent, that are asked for, and that are claimed and not lent."""
+def node_rows(
+    document: Mapping[str, Any], now: datetime, sort_by: SortBy = SortBy.node
+) -> Iterator[Row]:
+    """Yields nodes that are lent, that are asked for, and that are claimed and not lent."""
     for node in sorted(document["nodes"], key=_SORT_KEYS[sort_by]):
         yield {
             **_place(node),
@@ -133,7 +137,7 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
     verdict = f"{queue['verdict'] or '?'}: {queue['reason'] or 'no run has judged it yet'}"
     print_line(f"{queue['queue']}: {verdict}", "  ")
     header = ["resource", "limit", "baseline", "lent", "used", f"pending ({pods})"]
-    rows = [[name, *_numbers(queue, name)] for name in _resources(queue)]
+    rows = queue_rows(queue)
     if not rows:
         is_unlimited = queue["is_judged"] and queue["is_demand_known"]
         print_line(f"{'no limit and no pods' if is_unlimited else 'its limits are not known'}; "
@@ -148,6 +152,11 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
         ]
     for line in columns(header, rows, width):
         print(f"    {line}")
+
+
+def queue_rows(queue: Mapping[str, Any]) -> list[list[str]]:
+    """Returns a row a resource: its limit, baseline, and what is lent, used and pending."""
+    return [[name, *_numbers(queue, name)] for name in _resources(queue)]
 
 
 def _resources(queue: Mapping[str, Any]) -> list[str]:
@@ -177,7 +186,8 @@ def _amount(resource: str, amount: int) -> str:
 # --- brakes and the last run -----------------------------------------------------------------
 
 
-def _brake_lines(brakes: Mapping[str, Any], now: datetime) -> Iterator[str]:
+def brake_lines(brakes: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    """Yields a line for each brake: caps, cooldown, back-offs, breakers, pause, held nodes."""
     for cap in brakes["caps"]:
         yield f"{cap['cap']}: {cap['lent']} of {count_of(cap['max'], 'node')} lent"
     if brakes["cooldown_seconds"]:
@@ -207,7 +217,8 @@ def pause_line(pause: Mapping[str, Any]) -> str:
     return f"paused{by} since {pause['since']:%Y-%m-%d %H:%M:%S} UTC until {until}{reason}"
 
 
-def _run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
+def run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
+    """Returns when it began, its errors, and what the last run that acted did."""
     if run["began"] is None:
         return ["none yet"]
     took = f", took {run['seconds']:.1f} s" if run["seconds"] is not None else ""

@@ -70,6 +70,7 @@ SETTINGS: Keys = {
     "yunikorn_url": ("yunikorn_url", values.url),
     "events": ("events", values.boolean),
     "metrics_file": ("metrics_file", path_text),
+    "status_page": ("status_page", path_text),
     "history_days": ("history_keep", values.days(0, 36_500)),
     "read_node_topology": ("read_node_topology", values.boolean),
     "pass_environment": ("pass_environment", values.variable_names),
@@ -188,6 +189,7 @@ MAY_BE_EMPTY: Mapping[str, Any] = {
             "allowed_queue_prefixes",
             "yunikorn_url",
             "metrics_file",
+            "status_page",
             "state_group",
         )
     ),

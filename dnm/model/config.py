@@ -107,6 +107,7 @@ class Config(Value):
     slurm_reservation_name: str = ""
     events: bool = True  # tells Kubernetes of transitions
     metrics_file: Path | None = None
+    status_page: Path | None = None
     history_keep: timedelta = timedelta(days=400)  # zero: no history
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter
     state_group: str = ""  # who may read the record besides its owner; empty: nobody

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 _GAP = "  "
-_LEAST_LAST = 24  # columns that the last cell needs to be worth wrapping into
+_LEAST_LAST = 20  # columns that the last cell needs to be worth wrapping into
 
 
 def printable(text: str, longest: int | None = None) -> str:
@@ -89,10 +89,24 @@ def _blocks(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     """Printable lines no wider than `width`, continued with a deeper indent."""
-    return textwrap.wrap(
-        printable(text),
-        max(width, 20),
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_on_hyphens=False,  # names have them, and are copied
-    ) or [indent]
+    width, text = max(width, 20), printable(text)
+    words = text.split()
+    if not words:
+        return [indent]
+    if max(map(len, words)) > width - len(indent) - 2:
+        return textwrap.wrap(
+            text,
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent + "  ",
+            break_on_hyphens=False,  # names have them, and are copied
+        )
+    lines = [
+        indent + words[0]
+    ]  # a year of history is wrapped; textwrap would take ten times as long
+    for word in words[1:]:
+        if len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"{indent}  {word}")
+    return lines

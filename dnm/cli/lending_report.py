@@ -1,0 +1,180 @@
+"""`dnm report`: what lending cost and saved in a span of time, as a document, as tables with small
+bars for a terminal, and as rows for a sheet."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from dnm.cli.output import print_line, print_table
+from dnm.model.config import Config
+from dnm.model.printable import duration, printable
+from dnm.record.accounts import Accounts, percentile
+
+_BAR = 20  # characters of the longest
+
+
+def report_document(accounts: Accounts) -> dict[str, Any]:
+    """Returns what `dnm report --output json` prints, schema dnm.report/1: hours and seconds."""
+    return {
+        "schema": "dnm.report/1",
+        "since": accounts.since,
+        "until": accounts.until,
+        "node_hours": [
+            {"week": week, "queue": queue, "node_type": kind, "hours": _hours(seconds)}
+            for (week, queue, kind), seconds in accounts.node_seconds().items()
+        ],
+        "nodes": list(_node_rows(accounts)),
+        "to_serving": [
+            {"node_type": kind, "nodes": len(spans), "median_seconds": percentile(spans, 0.5),
+             "p95_seconds": percentile(spans, 0.95)}
+            for kind, spans in sorted(accounts.to_serving.items())
+        ],
+        "waits": list(_wait_rows(accounts)),
+        "refused": [
+            {"queue": queue, "code": code, "times": times, "hours": _hours(seconds)}
+            for (queue, code), (times, seconds) in sorted(accounts.refused.items())
+        ],
+        "longest_waits": [
+            {"queue": one.queue, "begin": one.begin, "end": one.end, "most_pods": one.most_pods,
+             "seconds": ((one.end or accounts.until) - one.begin).total_seconds(),
+             "reasons": _reasons(one.reasons), "why": one.why}
+            for one in accounts.longest_waits
+        ],
+    }  # fmt: skip
+
+
+def _reasons(spans: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"code": code, "seconds": seconds} for code, seconds in spans.items()]
+
+
+def _hours(seconds: float) -> float:
+    return round(seconds / 3600, 2)
+
+
+def _node_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
+    """By queue and type: hours, how conversions and returns went; idle hours by queue."""
+    hours: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for (_, queue, kind), seconds in accounts.node_seconds().items():
+        hours[queue, kind] += seconds
+    kinds = {*hours, *accounts.conversions, *accounts.failures, *accounts.returns,
+             *accounts.failed_returns}  # fmt: skip
+    for queue, kind in sorted(kinds):
+        key = (queue, kind)
+        yield {
+            "queue": queue,
+            "node_type": kind,
+            "hours": _hours(hours[key]),
+            "conversions": accounts.conversions.get(key, 0),
+            "failures": accounts.failures.get(key, 0),
+            "returns": accounts.returns.get(key, 0),
+            "failed_returns": accounts.failed_returns.get(key, 0),
+            "queue_idle_hours": _hours(accounts.idle_seconds.get(queue, 0.0)),
+        }
+
+
+def _wait_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
+    """By queue: how often pods waited, and how long before and after a node served."""
+    for queue in sorted({one.queue for one in accounts.waits}):
+        waits = [one for one in accounts.waits if one.queue == queue]
+        before = [((w.served or w.end or accounts.until) - w.begin).total_seconds() for w in waits]
+        after = [((w.end or accounts.until) - w.served).total_seconds() for w in waits if w.served]
+        yield {
+            "queue": queue,
+            "waits": len(waits),
+            "served": len(after),
+            "before_median_seconds": percentile(before, 0.5),
+            "before_p95_seconds": percentile(before, 0.95),
+            "after_median_seconds": percentile(after, 0.5),
+            "after_p95_seconds": percentile(after, 0.95),
+        }
+
+
+# --- for people ------------------------------------------------------------------------------
+
+
+def span_text(seconds: float | None) -> str:
+    """Returns `-` where there was none."""
+    return "-" if seconds is None else duration(timedelta(seconds=seconds))
+
+
+def print_report(config: Config, report: Mapping[str, Any]) -> None:
+    """Prints tables with small bars."""
+    since, until = report["since"], report["until"]
+    print_line(f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC, instance "
+               f"{config.instance_id}")  # fmt: skip
+    if not config.history_keep:
+        print_line("history_days = 0: no history is kept")
+    for title, header, rows, empty in report_tables(report):
+        if title == WEEKS:
+            header, rows = [*header, ""], _with_bars(rows)
+        print()
+        print_table(title, header, rows, empty)
+
+
+WEEKS = "Node-hours lent, by week"
+Table = tuple[str, list[str], list[list[str]], str]
+
+
+def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
+    """Yields title, header, rows, and what stands there without rows."""
+    rows = [[one["week"], one["queue"], one["node_type"], f"{one['hours']:.1f}"]
+            for one in report["node_hours"]]  # fmt: skip
+    yield WEEKS, ["week", "queue", "type", "hours"], rows, "no node was lent"
+    rows = [
+        [one["queue"], one["node_type"], f"{one['hours']:.1f}", str(one["conversions"]),
+         str(one["failures"]), str(one["returns"]), str(one["failed_returns"]),
+         f"{one['queue_idle_hours']:.1f}"]
+        for one in report["nodes"]
+    ]  # fmt: skip
+    yield (
+        "Nodes: hours lent, conversions and returns, hours idle before they went back",
+        ["queue", "type", "hours", "joined", "failed", "back", "stuck", "idle"],
+        rows, "no node was asked for",
+    )  # fmt: skip
+    rows = [[one["node_type"], str(one["nodes"]), span_text(one["median_seconds"]),
+             span_text(one["p95_seconds"])] for one in report["to_serving"]]  # fmt: skip
+    yield "From request to serving", ["type", "nodes", "median", "95th"], rows, "no node came"
+    rows = [
+        [one["queue"], str(one["waits"]), str(one["served"]),
+         span_text(one["before_median_seconds"]), span_text(one["before_p95_seconds"]),
+         span_text(one["after_median_seconds"])]
+        for one in report["waits"]
+    ]  # fmt: skip
+    yield (
+        "How long pods waited, before and after a node served",
+        ["queue", "waits", "with a node", "before", "95th", "after"], rows, "none waited",
+    )  # fmt: skip
+    rows = [[one["queue"], one["code"], str(one["times"]), f"{one['hours']:.1f}"]
+            for one in report["refused"]]  # fmt: skip
+    yield "What held queues back", ["queue", "reason", "times", "hours"], rows, "nothing did"
+    rows = [
+        [one["queue"], f"{one['begin']:%m-%d %H:%M}", span_text(one["seconds"]),
+         str(one["most_pods"]), one["why"]]
+        for one in report["longest_waits"]
+    ]  # fmt: skip
+    yield "The longest waits", ["queue", "from", "for", "pods", "why"], rows, "none waited"
+
+
+def _with_bars(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    most = max((float(row[-1]) for row in rows), default=0.0)
+    sign = "█" if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else "#"
+    return [[*row, sign * round(_BAR * float(row[-1]) / most) if most else ""] for row in rows]
+
+
+# --- for sheets ------------------------------------------------------------------------------
+
+
+def csv_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yields one number a row: of which table, queue, week or type or reason, and what it is."""
+    names = ("week", "node_type", "code")
+    for table in ("node_hours", "nodes", "to_serving", "waits", "refused"):
+        for row in report[table]:
+            of = " ".join(row[name] for name in names if name in row)
+            for key, value in row.items():
+                if key != "queue" and key not in names:
+                    shown = "" if value is None else str(value)
+                    yield [table, printable(row.get("queue", "")), of, key, shown]

@@ -1,0 +1,54 @@
+"""`dnm report`: reads the history, and prints what it adds up to or writes the page."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dnm.cli.history import QuestionError, lines_since, parse_moment
+from dnm.cli.lending_report import csv_rows, print_report, report_document
+from dnm.cli.output import print_json
+from dnm.model.config import Config
+from dnm.model.errors import ExitCode
+from dnm.model.printable import count_of
+from dnm.record.accounts import Accounts, Bookkeeper
+from dnm.run.registry import load_registry
+
+KINDS = frozenset({"node", "request", "queue"})
+
+
+def show_report(config: Config, since: str, html: Path | None, output: str) -> int:
+    """Prints it, or writes the page; returns the exit code."""
+    now = datetime.now(UTC)
+    accounts = make_accounts(config, parse_moment(since, now, "--since"), now)
+    if html is not None:
+        from dnm.cli.report_page import make_page  # which loads the library for charts
+        from dnm.record.textfile import write_textfile
+
+        try:
+            write_textfile(html, make_page(config, accounts))
+        except OSError as error:
+            raise QuestionError(
+                f"--html {html} can't be written ({error.strerror or error}): name a file in a "
+                "directory where this user may write"
+            ) from error
+        print(f"{html}: {count_of(len(accounts.stays), 'stay')} of lent nodes")
+    elif output == "json":
+        print_json(report_document(accounts))
+    elif output == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(["table", "queue", "of", "measure", "value"])
+        writer.writerows(csv_rows(report_document(accounts)))
+    else:
+        print_report(config, report_document(accounts))
+    return ExitCode.OK
+
+
+def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:
+    """Returns the books since then. Raises DnmError where they can't be read."""
+    keeper = Bookkeeper(since)
+    for line in lines_since(config, since, KINDS):
+        keeper.add(line)
+    return keeper.close(load_registry(config, now), now)

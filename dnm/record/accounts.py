@@ -1,0 +1,300 @@
+"""The books of a span of time, from the lines of history in one pass. Pure.
+
+A stay is one node lent once, from its being recorded to its return, with its phases. A wait is the
+time in which a queue's pods lacked something: from the verdict that says so to the one that says
+that they have room and quota.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from dnm.model.history import HistoryLine
+from dnm.model.registry import Registry
+from dnm.model.value import Value
+
+ENOUGH = "ENOUGH"
+# Reasons by which dnm itself, and not a lack of batch nodes, holds a queue back.
+BRAKES = ("CAPPED", "COOLDOWN", "BACKOFF", "BREAKER", "PAUSED", "OTHERS_FIRST", "NO_BATCH_NODE",
+          "TOO_YOUNG")  # fmt: skip
+MOST_POINTS = 400  # of one queue
+_LONGEST_WAITS = 10
+
+
+class Stay(Value):
+    """One node, lent once. `phases`: each with its beginning, the first one from `begin` on;
+    `end` None: it is lent now."""
+
+    node: str
+    node_type: str
+    queue: str
+    begin: datetime
+    phases: tuple[tuple[str, datetime], ...]
+    end: datetime | None = None
+
+
+class Wait(Value):
+    """Of one queue. `served`: when the first node joined that was asked for meanwhile; `reasons`:
+    code -> seconds for which it was the reason; `why`: the sentence of the longest of them."""
+
+    queue: str
+    begin: datetime
+    end: datetime | None
+    served: datetime | None
+    most_pods: int
+    reasons: Mapping[str, float]
+    why: str
+
+
+class Point(Value):
+    """A queue at a moment: resource -> amount."""
+
+    time: datetime
+    limit: Mapping[str, int]
+    used: Mapping[str, int]
+    pending: Mapping[str, int]
+
+
+class Accounts(Value):
+    """What a report says; the keys of counts are queue and node type, spans are seconds."""
+
+    since: datetime
+    until: datetime
+    stays: tuple[Stay, ...]
+    waits: tuple[Wait, ...]
+    conversions: Mapping[tuple[str, str], int]
+    failures: Mapping[tuple[str, str], int]
+    returns: Mapping[tuple[str, str], int]
+    failed_returns: Mapping[tuple[str, str], int]
+    to_serving: Mapping[str, tuple[float, ...]]  # node type -> seconds from request to serving
+    idle_seconds: Mapping[str, float]  # queue -> before nodes went back
+    refused: Mapping[tuple[str, str], tuple[int, float]]  # queue, reason -> times, seconds
+    points: Mapping[str, tuple[Point, ...]]
+
+    @property
+    def longest_waits(self) -> list[Wait]:
+        """The longest first."""
+        return sorted(self.waits, key=lambda one: one.begin - (one.end or self.until))[
+            :_LONGEST_WAITS
+        ]
+
+    def node_seconds(self) -> dict[tuple[str, str, str], float]:
+        """Returns (ISO week, queue, type) -> seconds for which nodes were lent."""
+        sums: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        for stay in self.stays:
+            begin, end = max(stay.begin, self.since), stay.end or self.until
+            while begin < end:
+                year, week, _ = begin.isocalendar()
+                over = min(end, _next_monday(begin))
+                key = (f"{year}-W{week:02}", stay.queue, stay.node_type)
+                sums[key] += (over - begin).total_seconds()
+                begin = over
+        return dict(sorted(sums.items()))
+
+
+def _next_monday(moment: datetime) -> datetime:
+    midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight + timedelta(days=7 - midnight.weekday())
+
+
+def percentile(values: Iterable[float], share: float) -> float | None:
+    """Returns the smallest value that so large a share does not exceed; None of nothing."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+class Bookkeeper:
+    """Takes the lines from `since` on, the oldest first, and closes the books."""
+
+    def __init__(self, since: datetime) -> None:
+        self.since = since
+        self._open: dict[str, _OpenStay] = {}
+        self._stays: list[Stay] = []
+        self._asked: dict[str, datetime] = {}  # request -> when
+        self._came_of: dict[str, str] = {}  # node -> request
+        self._waits: dict[str, _OpenWait] = {}
+        self._closed: list[Wait] = []
+        self._counts: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self._to_serving: dict[str, list[float]] = {}
+        self._idle: Counter[str] = Counter()
+        self._refused: dict[tuple[str, str], list[float]] = {}
+        self._points: dict[str, list[Point]] = {}
+
+    def add(self, line: HistoryLine) -> None:
+        """Books one line."""
+        if line.kind == "node":
+            self._add_node(line)
+        elif line.kind == "request":
+            self._add_request(line)
+        elif line.kind == "queue":
+            self._add_verdict(line)
+
+    def close(self, registry: Registry, until: datetime) -> Accounts:
+        """Returns the books; what is lent now is in the registry."""
+        for name, entry in registry.nodes.items():
+            if name not in self._open:
+                lent = registry.memory.lent.get(name)
+                begin = max(lent.since if lent else entry.since, self.since)
+                self._open[name] = _OpenStay(entry.node_type, entry.queue, begin)
+                self._open[name].phases.append((entry.phase.value, begin))
+        stays = [*self._stays, *(one.close(name, None) for name, one in self._open.items())]
+        for queue, wait in self._waits.items():
+            self._close_wait(queue, wait, None, until)
+        return Accounts(
+            since=self.since,
+            until=until,
+            stays=tuple(sorted(stays, key=lambda stay: (stay.node, stay.begin))),
+            waits=tuple(self._closed),
+            to_serving={name: tuple(spans) for name, spans in self._to_serving.items()},
+            idle_seconds=dict(self._idle),
+            refused={key: (len(spans), sum(spans)) for key, spans in self._refused.items()},
+            points={queue: _thinned(points) for queue, points in self._points.items()},
+            conversions=self._counts["conversions"],
+            failures=self._counts["failures"],
+            returns=self._counts["returns"],
+            failed_returns=self._counts["failed_returns"],
+        )
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def _add_node(self, line: HistoryLine) -> None:
+        name, kind = line.object, (line.queue, line.node_type)
+        if line.event in ("lent", "adopted"):
+            self._open[name] = _OpenStay(line.node_type, line.queue, line.time)
+            if "request" in line.numbers:
+                self._came_of[name] = line.numbers["request"]
+        stay = self._open.get(name)
+        if stay is None:
+            seconds = timedelta(seconds=float(line.numbers.get("lent_seconds", 0)))
+            begin = max(self.since, line.time - seconds) if seconds else self.since
+            stay = self._open[name] = _OpenStay(line.node_type, line.queue, begin)
+            stay.phases.append((line.before or "serving", begin))
+        if line.after:
+            stay.phases.append((line.after, line.time))
+        self._count_node(line, kind)
+        if line.event in ("returned", "forgotten"):
+            self._stays.append(self._open.pop(name).close(name, line.time))
+            self._came_of.pop(name, None)
+
+    def _count_node(self, line: HistoryLine, kind: tuple[str, str]) -> None:
+        match line.event, line.before:
+            case "joined", _:
+                self._count("conversions", kind)
+                self._note_serving(line)
+            case "failed" | "forgotten", "joining":
+                self._count("failures", kind)
+            case "returned", _:
+                self._count("returns", kind)
+            case ("return-failed", _) | ("failed", "returning"):
+                self._count("failed_returns", kind)
+            case "fenced", _:
+                self._idle[line.queue] += int(line.numbers.get("idle_seconds", 0))
+
+    def _note_serving(self, line: HistoryLine) -> None:
+        asked = self._asked.get(self._came_of.get(line.object, ""))
+        if asked is not None:
+            took = (line.time - asked).total_seconds()
+            self._to_serving.setdefault(line.node_type, []).append(took)
+        wait = self._waits.get(line.queue)
+        if wait is not None and wait.served is None:
+            wait.served = line.time
+
+    def _add_request(self, line: HistoryLine) -> None:
+        if line.event == "requested":
+            self._asked[line.object] = line.time
+        else:
+            missing = int(line.numbers.get("missing", 1))
+            self._count("failures", (line.queue, line.node_type), missing)
+
+    def _count(self, name: str, kind: tuple[str, str], number: int = 1) -> None:
+        self._counts[name][kind] += number
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def _add_verdict(self, line: HistoryLine) -> None:
+        numbers, queue = line.numbers, line.queue
+        self._points.setdefault(queue, []).append(_point(line))
+        if len(self._points[queue]) > 4 * MOST_POINTS:
+            self._points[queue] = list(_thinned(self._points[queue]))
+        pods, wait = int(numbers.get("pending_pods", 0)), self._waits.get(queue)
+        if wait is not None:
+            self._book_reason(queue, wait, line.time)
+        if line.code == ENOUGH or not pods:
+            if wait is not None:
+                self._close_wait(queue, self._waits.pop(queue), line.time, line.time)
+            return
+        if wait is None:
+            wait = self._waits[queue] = _OpenWait(line.time)
+        wait.now_for(line.code, line.reason, line.time, pods)
+
+    def _book_reason(self, queue: str, wait: _OpenWait, now: datetime) -> None:
+        code, seconds = wait.leave(now)
+        if code in BRAKES:
+            self._refused.setdefault((queue, code), []).append(seconds)
+
+    def _close_wait(self, queue: str, wait: _OpenWait, end: datetime | None, now: datetime) -> None:
+        if end is None:
+            self._book_reason(queue, wait, now)
+        self._closed.append(wait.close(queue, end))
+
+
+class _OpenStay:
+    def __init__(self, node_type: str, queue: str, begin: datetime) -> None:
+        self.node_type, self.queue, self.begin = node_type, queue, begin
+        self.phases: list[tuple[str, datetime]] = []
+
+    def close(self, name: str, end: datetime | None) -> Stay:
+        return Stay(node=name, node_type=self.node_type, queue=self.queue, begin=self.begin,
+                    phases=tuple(self.phases), end=end)  # fmt: skip
+
+
+class _OpenWait:
+    def __init__(self, begin: datetime) -> None:
+        self.begin, self.most_pods = begin, 0
+        self.served: datetime | None = None
+        self.reasons: defaultdict[str, float] = defaultdict(float)
+        self.sentences: dict[str, str] = {}
+        self._code, self._since = "", begin
+
+    def now_for(self, code: str, sentence: str, now: datetime, pods: int) -> None:
+        self._code, self._since = code, now
+        self.sentences[code] = sentence
+        self.most_pods = max(self.most_pods, pods)
+
+    def leave(self, now: datetime) -> tuple[str, float]:
+        """Books the reason that held until now."""
+        seconds = max((now - self._since).total_seconds(), 0.0)
+        self.reasons[self._code] += seconds
+        return self._code, seconds
+
+    def close(self, queue: str, end: datetime | None) -> Wait:
+        longest = max(self.reasons, key=lambda code: self.reasons[code])
+        return Wait(queue=queue, begin=self.begin, end=end, served=self.served,
+                    most_pods=self.most_pods, reasons=dict(self.reasons),
+                    why=self.sentences.get(longest, ""))  # fmt: skip
+
+
+def _point(line: HistoryLine) -> Point:
+    def amounts(key: str) -> dict[str, Any]:
+        return dict(line.numbers.get(key, {}))
+
+    return Point(time=line.time, limit=amounts("limit"), used=amounts("used"),
+                 pending=amounts("pending"))  # fmt: skip
+
+
+def _thinned(points: list[Point]) -> tuple[Point, ...]:
+    """Some of them, the last one too; where demand was highest rather than between."""
+    if len(points) <= MOST_POINTS:
+        return tuple(points)
+    step = -(-len(points) // MOST_POINTS)
+    groups = [points[start : start + step] for start in range(0, len(points), step)]
+    return (*(max(group, key=_demand) for group in groups[:-1]), points[-1])
+
+
+def _demand(point: Point) -> int:
+    return point.used.get("vcore", 0) + point.pending.get("vcore", 0)

@@ -1,0 +1,217 @@
+"""`dnm report`, the page of it and the page of now, from a history of some weeks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dnm.cli.report_page import MOST_NODES, make_page
+from dnm.cli.show_report import make_accounts
+from dnm.cli.status_page import make_status_page
+from dnm.model.registry import Phase, QueueStatus, Registry, RunRecord
+from dnm.record.accounts import Bookkeeper
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import NOW, QUEUE, a_config, a_lent_node
+from tests.record.year import NODES, QUEUES, write_year
+from tests.site import Site, a_workshop_site
+
+DAYS = 20
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    directory = tmp_path_factory.mktemp("report")
+    made = Site(Sandbox(directory / "sandbox"), directory / "site")
+    write_year(made.config.converted_nodes_path, datetime.now(UTC), days=DAYS)
+    return made
+
+
+def test_the_numbers_are_those_of_the_days(site: Site) -> None:
+    """Each queue: twelve nodes a day, each conversion 9 minutes and the nodes of a wave one more
+    each; the cap for 40 minutes a day; 11 minutes of idling for each node."""
+    report = json.loads(site.command("report", "--since", "52w", "-o", "json").stdout)
+    assert report["schema"] == "dnm.report/1"
+    for row in report["nodes"]:
+        assert row["conversions"] == row["returns"] == NODES * DAYS
+        assert row["queue_idle_hours"] == NODES * DAYS * 11 / 60
+    assert sum(row["nodes"] for row in report["to_serving"]) == 2 * NODES * DAYS
+    assert report["to_serving"][0]["median_seconds"] == 600
+    assert report["to_serving"][0]["p95_seconds"] == 660
+    assert [(one["code"], one["times"], one["hours"]) for one in report["refused"]] == [
+        ("CAPPED", DAYS, round(DAYS * 40 / 60, 2))
+    ] * 2
+    (first, _) = report["waits"]
+    assert (first["waits"], first["before_median_seconds"]) == (4 * DAYS, 540)
+    assert first["after_median_seconds"] == 3600 - 540
+    hours = sum(row["hours"] for row in report["node_hours"])
+    assert hours == pytest.approx(sum(row["hours"] for row in report["nodes"]), abs=0.5)
+
+
+def test_the_terminal_gets_tables_and_bars_of_eighty_columns(site: Site) -> None:
+    shown = site.command("report", COLUMNS="80").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    for word in ("Node-hours lent, by week", "█", "95th", "CAPPED", "The longest waits", *QUEUES):
+        assert word in shown
+    assert "    " + "type: " not in shown, "a table, not blocks"
+
+
+def test_a_sheet_gets_one_number_a_row(site: Site) -> None:
+    rows = list(csv.DictReader(io.StringIO(site.command("report", "-o", "csv").stdout)))
+    assert {row["table"] for row in rows} == {
+        "node_hours", "nodes", "to_serving", "waits", "refused",
+    }  # fmt: skip
+    assert all(re.fullmatch(r"[0-9.]+", row["value"]) for row in rows)
+
+
+def test_a_history_of_nothing(tmp_path: Path) -> None:
+    site = Site(Sandbox(tmp_path / "sandbox"), tmp_path / "site")
+    shown = site.command("report").stdout
+    assert "no node was lent" in shown and "none waited" in shown
+    page = tmp_path / "r.html"
+    assert site.command("report", "--html", str(page)).returncode == 0
+    assert "no node was lent" in page.read_text()
+
+
+def test_a_page_that_can_not_be_written_and_a_library_that_is_missing(site: Site) -> None:
+    done = site.command("report", "--html", "/nonexistent/r.html")
+    assert done.returncode == 2 and "/nonexistent/r.html can't be written" in done.stderr
+    blocked = "import sys; sys.modules['pygal'] = None; sys.argv = ['dnm', 'report', '--html', 'x']"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{blocked}; from dnm.cli.app import main; main()"],
+        env={**os.environ, "DNM_CONFIG": str(site.path)}, cwd=site.directory,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and "pip install 'dnm[report]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_only_the_page_loads_the_library() -> None:
+    words = "import dnm.cli.app, dnm.cli.show_report, dnm.cli.status_page, sys"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{words}; print('pygal' in sys.modules)"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "False\n"
+
+
+# --- pages -----------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """What a browser would make of the elements."""
+
+    VOID = ("meta", "img", "br", "hr", "input", "link")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.open: list[str] = []
+        self.headings: list[int] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag, tag
+
+    def check(self) -> None:
+        """The structure that a screen reader goes by, and nothing from elsewhere."""
+        assert self.open == [] and self.tags["main"] == 1 and self.headings[0] == 1
+        assert all(below - above <= 1 for above, below in zip(self.headings, self.headings[1:],
+                                                              strict=False))  # fmt: skip
+        assert not self.tags["script"] and not self.tags["img"] and not self.tags["link"]
+        names = {name for _, name, _ in self.attributes}
+        assert not {name for name in names if name.startswith("on") or name in ("src", "href")}
+        assert ("html", "lang", "en") in self.attributes
+        ids = [value for _, name, value in self.attributes if name == "id"]
+        assert len(ids) == len(set(ids))
+        assert self.tags["svg"] <= sum(
+            1 for _, name, value in self.attributes if (name, value) == ("role", "img")
+        )
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(site: Site, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    done = site.command("report", "--html", str(path))
+    assert done.returncode == 0 and f"{path}: {2 * NODES * DAYS} stays" in done.stdout
+    assert path.stat().st_mode & 0o777 == 0o644
+    text = path.read_text()
+    page = Page(text)
+    page.check()
+    assert page.tags["svg"] == 1 + 2 * len(QUEUES)  # the timeline; cores and memory of each queue
+    assert page.tags["rect"] >= 2 * NODES * DAYS
+    addresses = set(re.findall(r"https?://[^\s\"'<>]+", re.sub("<!--.*?-->", "", text)))
+    assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "default-src 'none'" in text and len(text) < 500_000
+
+
+def test_a_year_of_many_nodes_is_a_page_of_bounded_size(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    write_year(config.converted_nodes_path, NOW, days=100)
+    text = make_page(config, make_accounts(config, NOW - timedelta(days=100), NOW))
+    assert Page(text).tags["rect"] < 12_000 and len(text) < 3_000_000
+    registry = Registry(nodes={f"a{number:04}": a_lent_node() for number in range(400)})
+    many = make_page(config, Bookkeeper(NOW - timedelta(days=1)).close(registry, NOW))
+    assert many.count("<rect") == MOST_NODES and "250 more are in the table" in many
+
+
+def test_what_others_wrote_is_text_and_no_markup(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    status = QueueStatus(limit={}, baseline={}, lent={}, used={}, pending={}, pending_pods=1,
+                         verdict="wait", reason=evil)  # fmt: skip
+    registry = Registry(
+        nodes={"a001": a_lent_node(Phase.FAILED, error=evil, queue=evil)},
+        last_run=RunRecord(queues={QUEUE: status}, actions=(evil,), errors=(evil,)),
+    )
+    config = a_config(tmp_path)
+    status_text = make_status_page(config, registry, NOW)
+    report = make_page(config, Bookkeeper(NOW - timedelta(days=1)).close(registry, NOW))
+    for text in (status_text, report):
+        Page(text).check()
+        assert "<script" not in text
+    assert "&lt;script&gt;" in status_text
+
+
+def test_the_page_of_now_is_written_after_a_run_that_changed_something(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    site = a_workshop_site(sandbox, tmp_path)
+    page = tmp_path / "www" / "index.html"
+    page.parent.mkdir()
+    site.path.write_text(site.path.read_text() + f"status_page = {page}\n")
+    site.command("run")
+    sandbox.tick(1)
+    site.command("run")
+    text = page.read_text()
+    Page(text).check()
+    assert "a001" in text and "serving" in text and QUEUE in text
+    page.unlink()
+    site.command("run")
+    assert not page.exists(), "nothing has changed"
+    page.parent.rmdir()
+    sandbox.add_pods(80, "dev", queue=QUEUE, cpu="8", memory="16G", name="more")
+    done = site.command("run", "--log-console")
+    assert done.returncode == 0 and f"the page {page} can't be written" in done.stderr

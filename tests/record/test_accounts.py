@@ -1,0 +1,135 @@
+"""The books of a span of time, from lines of history: by hand computed numbers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dnm.model.history import SCHEMA, HistoryLine, Lent, Memory
+from dnm.model.registry import Registry
+from dnm.record.accounts import MOST_POINTS, Accounts, Bookkeeper, percentile
+from tests.builders import QUEUE, a_lent_node
+
+BEGIN = datetime(2026, 3, 2, 0, 0, tzinfo=UTC)  # a Monday, week 10
+WEEK = timedelta(days=7)
+
+
+def at(hours: float, kind: str, event: str, name: str = "a001", **fields: Any) -> HistoryLine:
+    values: dict[str, Any] = {"queue": QUEUE, "node_type": "a", **fields}
+    return HistoryLine(schema=SCHEMA, number=1, time=BEGIN + timedelta(hours=hours), run="r",
+                       instance="prod", kind=kind, event=event, object=name, **values)  # fmt: skip
+
+
+def verdict(hours: float, code: str, pods: int, why: str = "") -> HistoryLine:
+    numbers = {"pending_pods": pods, "limit": {"vcore": 80_000}, "used": {"vcore": 1000 * pods}}
+    return at(hours, "queue", "wait", QUEUE, code=code, reason=why, numbers=numbers)
+
+
+def books(*lines: HistoryLine, registry: Registry | None = None, days: float = 14) -> Accounts:
+    keeper = Bookkeeper(BEGIN)
+    for line in lines:
+        keeper.add(line)
+    return keeper.close(registry or Registry(), BEGIN + timedelta(days=days))
+
+
+A_STAY = (
+    at(1, "request", "requested", "r1", numbers={"count": 1}),
+    at(1.25, "node", "lent", after="joining", numbers={"request": "r1"}),
+    at(1.5, "node", "joined", before="joining", after="serving"),
+    at(5, "node", "fenced", before="serving", after="releasing", numbers={"idle_seconds": 900}),
+    at(5.5, "node", "returning", before="releasing", after="returning"),
+    at(6.25, "node", "returned", before="returning", numbers={"lent_seconds": 18_000}),
+)
+
+
+def test_one_stay() -> None:
+    found = books(*A_STAY)
+    (stay,) = found.stays
+    assert (stay.node, stay.end) == ("a001", BEGIN + timedelta(hours=6.25))
+    assert [phase for phase, _ in stay.phases] == ["joining", "serving", "releasing", "returning"]
+    assert found.node_seconds() == {("2026-W10", QUEUE, "a"): 5 * 3600}
+    assert found.to_serving == {"a": (1800,)} and found.idle_seconds == {QUEUE: 900}
+    assert found.conversions == found.returns == {(QUEUE, "a"): 1}
+    assert not found.failures and not found.failed_returns
+
+
+def test_a_stay_is_divided_at_midnight_of_monday() -> None:
+    sunday = 7 * 24 - 2
+    found = books(
+        at(sunday, "node", "lent", after="joining"),
+        at(sunday + 5, "node", "returned", before="returning"),
+    )
+    assert found.node_seconds() == {
+        ("2026-W10", QUEUE, "a"): 2 * 3600, ("2026-W11", QUEUE, "a"): 3 * 3600,
+    }  # fmt: skip
+
+
+def test_one_that_was_lent_before_begins_where_its_return_says() -> None:
+    line = at(3, "node", "returned", before="returning", numbers={"lent_seconds": 3600})
+    (stay,) = books(line).stays
+    assert stay.begin == BEGIN + timedelta(hours=2)
+    older = at(3, "node", "returned", before="returning", numbers={"lent_seconds": 9e9})
+    assert books(older).stays[0].begin == BEGIN
+
+
+def test_what_is_lent_now_is_in_the_registry() -> None:
+    since = BEGIN + timedelta(days=1)
+    memory = Memory(lent={"a001": Lent(since=since)})
+    registry = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()}, memory=memory)
+    found = books(registry=registry, days=2)
+    assert [(stay.node, stay.begin, stay.end) for stay in found.stays] == [
+        ("a001", since, None), ("a002", a_lent_node().since, None),
+    ]  # fmt: skip
+
+
+FAILURES = {
+    "given up": (at(1, "request", "given-up", "r1", numbers={"missing": 3}), "failures", 3),
+    "never joined": (at(1, "node", "failed", before="joining", after="failed"), "failures", 1),
+    "no way back": (at(1, "node", "return-failed", before="returning"), "failed_returns", 1),
+    "stuck": (at(1, "node", "failed", before="returning", after="failed"), "failed_returns", 1),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failures(name: str) -> None:
+    line, counted, number = FAILURES[name]
+    found = books(line)
+    counts = {key: getattr(found, key) for key in ("failures", "failed_returns")}
+    assert counts[counted] == {(QUEUE, "a"): number} and sum(map(len, counts.values())) == 1
+
+
+def test_a_wait_before_and_after_its_node_with_its_reasons() -> None:
+    found = books(
+        verdict(1, "LACKS_QUOTA", 9, "needs quota"),
+        verdict(1.5, "CAPPED", 20, "a cap is reached"),
+        at(3.5, "node", "joined", before="joining", after="serving"),
+        verdict(4, "ENOUGH", 0),
+        verdict(9, "CAPPED", 5, "a cap is reached"),
+    )
+    first, last = found.waits
+    assert (first.begin, first.served, first.end) == tuple(
+        BEGIN + timedelta(hours=hours) for hours in (1, 3.5, 4)
+    )
+    assert first.reasons == {"LACKS_QUOTA": 1800, "CAPPED": 9000} and first.most_pods == 20
+    assert first.why == "a cap is reached"
+    assert last.end is None and found.longest_waits == [last, first]
+    rest = (14 * 24 - 9) * 3600
+    assert found.refused == {(QUEUE, "CAPPED"): (2, 9000 + rest)}
+
+
+def test_points_are_bounded_and_keep_the_last_and_the_highest() -> None:
+    lines = [verdict(number / 100, "CAPPED", number % 7) for number in range(5 * MOST_POINTS)]
+    (points,) = books(*lines).points.values()
+    assert len(points) <= MOST_POINTS and points[-1].time == lines[-1].time
+    assert max(point.used["vcore"] for point in points) == 6000
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [([], 0.5, None), ([7], 0.95, 7), (range(1, 101), 0.5, 51), (range(1, 101), 0.95, 96)],
+    ids=str,
+)
+def test_percentile(values: Any, share: float, expected: float | None) -> None:
+    assert percentile(values, share) == expected

@@ -1,0 +1,110 @@
+"""A year of history in seconds: what the runs of a busy site write, by dnm's own writer.
+
+Twelve nodes are lent on each working day to each of two queues, in a workshop's rhythm, with a cap
+that is reached, a conversion that fails now and then, and a limit that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from dnm.model.history import SCHEMA, HistoryLine, run_name
+from dnm.model.plan import Reason
+from dnm.record.history_file import History
+
+QUEUES = ("root.anvil.services.dev", "root.anvil.services.notebook")
+NODES = 12
+NODE = {"vcore": 128_000, "memory": 256 * 10**9}
+
+
+def write_year(
+    registry_path: Path, until: datetime, days: int = 365, largest: int | None = None
+) -> int:
+    """Writes it and returns how many lines there are."""
+    keep = timedelta(days=400)
+    history = History(registry_path, keep, **({"largest": largest} if largest else {}))
+    number = 0
+    for day in range(days, 0, -1):
+        lines = []
+        for line in _day(until - timedelta(days=day)):
+            number += 1
+            lines.append(_numbered(line, number))
+        history.append(lines, lines[-1].time)
+    return number
+
+
+def _numbered(line: HistoryLine, number: int) -> HistoryLine:
+    return HistoryLine(**{**{f: getattr(line, f) for f in line.__struct_fields__},
+                          "number": number})  # fmt: skip
+
+
+def _line(time: datetime, kind: str, event: str, name: str, **fields: Any) -> HistoryLine:
+    return HistoryLine(schema=SCHEMA, number=0, time=time, run=run_name(time), instance="prod",
+                       kind=kind, event=event, object=name, **fields)  # fmt: skip
+
+
+def _decision(queue: str, pending: int, lent: int, wanted: int = 0) -> dict[str, Any]:
+    limit = {"vcore": 80_000 + lent * NODE["vcore"], "memory": (320 + lent * 256) * 10**9}
+    used = {name: amount * 9 // 10 for name, amount in limit.items()}
+    asked = {"vcore": pending * 4000, "memory": pending * 16 * 10**9}
+    return {
+        "pending_pods": pending, "pending": asked, "used": used, "limit": limit,
+        "headroom": {"vcore": 0, "memory": 0}, "wanted": {"a": wanted}, "granted": {"a": wanted},
+        "pods": [f"dev/session-{n}" for n in range(min(pending, 10))],
+    }  # fmt: skip
+
+
+def _day(midnight: datetime) -> Iterator[HistoryLine]:
+    lines = [line for number, queue in enumerate(QUEUES) for line in _of_queue(
+        queue, number, midnight + timedelta(hours=8 + number))]  # fmt: skip
+    yield from sorted(lines, key=lambda line: line.time)
+
+
+def _of_queue(queue: str, offset: int, morning: datetime) -> Iterator[HistoryLine]:
+    """Demand comes in four waves; evening takes all nodes back."""
+
+    def at(minutes: float) -> datetime:
+        return morning + timedelta(minutes=minutes)
+
+    of = {"queue": queue, "node_type": "a", "namespace": queue.rpartition(".")[2]}
+    lent = 0
+    for wave in range(4):
+        start, count = wave * 120, NODES // 4
+        id_ = f"{at(start):%Y%m%dT%H%M%S}-{offset}"
+        numbers = _decision(queue, 96, lent, count)
+        yield _line(at(start), "queue", "convert", queue, queue=queue, code="LACKS_QUOTA",
+                    reason=Reason.LACKS_QUOTA.value, numbers=numbers)  # fmt: skip
+        yield _line(at(start), "request", "requested", id_, **of, code="LACKS_QUOTA",
+                    numbers={"count": count, **numbers})  # fmt: skip
+        for index in range(count):
+            node = f"a{offset * NODES + lent + index + 1:03}"
+            yield _line(at(start + 4 + index), "node", "lent", node, **of, after="joining",
+                        code="LACKS_QUOTA", numbers={"request": id_})  # fmt: skip
+            yield _line(at(start + 9 + index), "node", "joined", node, **of, before="joining",
+                        after="serving", numbers={"counted": NODE})  # fmt: skip
+        lent += count
+        yield _line(at(start + 15), "limit", "changed", queue, queue=queue,
+                    before="max vcore 80", after=f"max vcore {80 + lent * 128}")  # fmt: skip
+        if wave == 2:
+            yield _line(at(start + 20), "queue", "wait", queue, queue=queue, code="CAPPED",
+                        reason="a cap is reached: max_converted_nodes",
+                        numbers=_decision(queue, 12, lent))  # fmt: skip
+        yield _line(at(start + 60), "queue", "keep", queue, queue=queue, code="ENOUGH",
+                    reason=Reason.ENOUGH.value, numbers=_decision(queue, 0, lent))  # fmt: skip
+    failed = f"{at(500):%Y%m%dT%H%M%S}-{offset}"
+    if morning.day % 5 == 0:
+        yield _line(at(500), "request", "requested", failed, **of, numbers={"count": 1})
+        yield _line(at(520), "request", "given-up", failed, **of, reason="exit 3",
+                    numbers={"missing": 1})  # fmt: skip
+    for index in range(NODES):
+        node, end = f"a{offset * NODES + index + 1:03}", 600 + index
+        steps = (("fenced", "serving", "releasing", {"idle_seconds": 660}),
+                 ("returning", "releasing", "returning", {}),
+                 ("returned", "returning", "", {"lent_seconds": 30_000}))  # fmt: skip
+        for minute, (event, before, after, numbers) in enumerate(steps):
+            yield _line(at(end + 3 * minute), "node", event, node, **of, before=before,
+                        after=after, reason="has been idle long enough and goes back",
+                        numbers=numbers)  # fmt: skip

@@ -1,0 +1,133 @@
+"""`make report-page`: the pages of `dnm report --html` and of `status_page` in a real browser.
+
+Debian's Chromium, headless, opens each at three widths, light and dark, without JavaScript and with
+the page's own policy: nothing may be asked for from anywhere, nothing be written to the console.
+Then axe-core (npm) looks for what a screen reader or weak eyes would stumble over, and the page is
+not to be wider than a telephone. Screenshots are left in .venv/report-page to be looked at.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dnm.cli.report_page import make_page
+from dnm.cli.show_report import make_accounts
+from dnm.cli.status_page import make_status_page
+from dnm.model.plan import Reason
+from dnm.model.registry import Pause, Phase, QueueStatus, Registry, RunRecord
+from tests.builders import COUNTED, QUEUE, SIZE, a_config, a_lent_node, a_request
+from tests.record.year import write_year
+
+PLACE = Path(sys.prefix) / "report-page"
+AXE = PLACE / "node_modules" / "axe-core" / "axe.min.js"
+CHROMIUM = "/usr/bin/chromium"
+WIDTHS = {"telephone": 375, "tablet": 768, "desk": 1280}
+SERIOUS = ("serious", "critical")
+
+
+def main() -> int:
+    """Returns 0 where every page passes, else 1; prints what is wrong."""
+    PLACE.mkdir(exist_ok=True)
+    if not AXE.exists():
+        command = ["npm", "install", "--silent", "--no-audit", "--prefix", str(PLACE), "axe-core@4"]
+        subprocess.run(command, check=True)
+    pages = dict(_write_pages(datetime.now(UTC)))
+    wrong = [trouble for name, path in pages.items() for trouble in look_at(name, path)]
+    print("\n".join(wrong) or f"{len(pages)} pages: nothing wrong; screenshots in {PLACE}")
+    return 1 if wrong else 0
+
+
+def _write_pages(now: datetime) -> Iterator[tuple[str, Path]]:
+    state = PLACE / "state"
+    state.mkdir(exist_ok=True)
+    config = a_config(state)
+    for old in state.glob("history*"):
+        old.unlink()
+    write_year(config.converted_nodes_path, now, days=14)
+    texts = {
+        "report": make_page(config, make_accounts(config, now - timedelta(days=10), now)),
+        "status": make_status_page(config, _registry(now), now),
+    }
+    for name, text in texts.items():
+        path = PLACE / f"{name}.html"
+        path.write_text(text)
+        yield name, path
+
+
+def _registry(now: datetime) -> Registry:
+    """Something of everything that a page may show."""
+    status = QueueStatus(
+        limit=SIZE, baseline=SIZE, lent=COUNTED, used=SIZE, pending=SIZE, pending_pods=7,
+        verdict="wait", reason=f"{Reason.CAPPED.value}: max_converted_nodes, <b>not</b> bold",
+    )  # fmt: skip
+    nodes = {f"a{number:03}": a_lent_node(since=now - timedelta(hours=3)) for number in range(9)}
+    nodes["a010"] = a_lent_node(Phase.FAILED, since=now, error="the node never booted")
+    return Registry(
+        nodes=nodes,
+        requests=(a_request(since=now),),
+        pause=Pause(since=now, reason="firmware", who="erin on h1"),
+        last_run=RunRecord(queues={QUEUE: status}, actions=("action=fence node=a001",)),
+    )
+
+
+def look_at(name: str, path: Path) -> Iterator[str]:
+    """Yields what is wrong with a page, a sentence each."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        for device, width in WIDTHS.items():
+            for scheme in ("light", "dark"):
+                where = f"{name}, {device}, {scheme}"
+                yield from _shows(browser, path, width, scheme, where)
+                yield from _is_accessible(browser, path, width, scheme, where)
+        browser.close()
+
+
+def _shows(browser: Any, path: Path, width: int, scheme: Any, where: str) -> Iterator[str]:
+    """Without JavaScript, as it is sent."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=False
+    )
+    page = context.new_page()
+    asked, said = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(path.as_uri())
+    page.screenshot(path=PLACE / f"{where.replace(', ', '-')}.png", full_page=True)
+    context.close()
+    yield from (f"{where}: asks for {url}" for url in asked if url != path.as_uri())
+    yield from (f"{where}: the console says {text}" for text in said)
+
+
+def _is_accessible(browser: Any, path: Path, width: int, scheme: Any, where: str) -> Iterator[str]:
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True
+    )
+    page = context.new_page()
+    page.goto(path.as_uri())
+    broad = page.evaluate("document.documentElement.scrollWidth")
+    if broad > width:
+        yield f"{where}: is {broad} wide, and the screen {width}"
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run().then(result => JSON.stringify(result.violations))")
+    context.close()
+    for violation in msgspec.json.decode(found):
+        if violation["impact"] in SERIOUS:
+            first = violation["nodes"][0]["html"][:200]
+            yield f"{where}: {violation['id']}: {violation['help']}: {first}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
