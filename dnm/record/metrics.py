@@ -98,6 +98,13 @@ def _nodes(facts: Facts) -> Samples:
         yield Sample(value=count, labels=labels)
 
 
+def _claimed(facts: Facts) -> Samples:
+    """Of every type, zero too. What no run goes on with or gives back is stranded."""
+    found = Counter(one.node_type for one in facts.registry.claimed.values())
+    for node_type in sorted({*facts.config.node_types, *found}):
+        yield Sample(value=found[node_type], labels={"type": node_type})
+
+
 def _oldest(facts: Facts) -> Samples:
     """Since when the oldest node of each phase is in it."""
     oldest: dict[str, datetime] = {}
@@ -213,6 +220,8 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
     ("dnm_last_run_exit_code", GAUGE, "What the last run exited with.",
      lambda facts: iter([Sample(value=facts.registry.last_run.exit_code)])),
     ("dnm_nodes", GAUGE, "Lent nodes by phase; requested: asked for and not come yet.", _nodes),
+    ("dnm_claimed_nodes", GAUGE, "Nodes that are claimed in Slurm for dnm and not lent.",
+     _claimed),
     ("dnm_phase_oldest_seconds", GAUGE, "For how long the oldest node of a phase is in it.",
      _oldest),
     ("dnm_phase_deadline_seconds", GAUGE, "How long a node may stay in a phase that passes.",

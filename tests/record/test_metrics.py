@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dnm.model.fault_points import struck_by
 from dnm.model.history import Durations
-from dnm.model.registry import Breaker, Pause, QueueStatus, Registry, RunRecord
+from dnm.model.registry import Breaker, ClaimedNode, Pause, QueueStatus, Registry, RunRecord
 from dnm.record.exposition import Family, MetricType, Sample, format_families, histogram_samples
 from dnm.record.metrics import TABLE, Facts, RunTimes, make_families
 from dnm.record.textfile import write_textfile
@@ -101,6 +101,13 @@ def test_nodes_are_counted_by_phase_and_zero_is_zero() -> None:
     assert found["requested", "a", QUEUE] == 3
     assert found["failed", "a", QUEUE] == 0
     assert "a001" not in text_of(registry), "no label is a node's name"
+
+
+def test_claims_that_are_not_lent_are_counted_by_type() -> None:
+    claim = ClaimedNode(node_type="a", namespace="dev")
+    found = values(text_of(Registry(claimed={"a007": claim, "a008": claim})), "dnm_claimed_nodes")
+    assert found == {("a",): 2}
+    assert values(text_of(Registry()), "dnm_claimed_nodes") == {("a",): 0}
 
 
 def test_a_queue_in_base_units() -> None:

@@ -126,6 +126,33 @@ def test_why_did_no_third_node_come(day: Day) -> None:
     assert "CAPPED" in answer and "max_converted_nodes" in answer
 
 
+def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:
+    done = day.site.command("explain", QUEUE, COLUMNS="200")
+    assert done.returncode == 0, done.stderr
+    assert f"queue {QUEUE}: keep: has room and quota for all its pods" in done.stdout
+    assert "limit: 80 vcore" in done.stdout
+    last = done.stdout.partition("Last transitions")[2].strip().splitlines()
+    assert len([line for line in last if line.startswith(("20", "  20"))]) == 5
+
+
+def test_why_does_this_pod_wait_and_what_would_help(day: Day) -> None:
+    (name,) = day.sandbox.add_pods(1, "dev", queue=QUEUE, cpu="200", memory="16G", name="huge")
+    answer = day.site.command("explain", f"dev/{name}", COLUMNS="200").stdout
+    day.sandbox.delete("pods", name, "dev")
+    assert f"pod dev/{name} is pending" in answer and "quota: " in answer
+    assert "no new node would help it" in answer
+
+
+def test_what_did_the_day_cost_the_batch_side(day: Day) -> None:
+    report = json.loads(day.site.command("report", "--since", "400d", "-o", "json").stdout)
+    (row,) = report["nodes"]
+    assert (row["conversions"], row["returns"]) == (2, 2) and row["failures"] >= 1
+    told = [line for line in lines_on_disk(day.site.config.state_dir)
+            if line["kind"] == "node" and line["event"] == "returned"]  # fmt: skip
+    hours = sum(line["numbers"]["lent_seconds"] for line in told) / 3600
+    assert row["hours"] == pytest.approx(hours, abs=0.02)
+
+
 def test_all_of_it_for_a_sheet_and_for_a_program(day: Day) -> None:
     rows = list(csv.DictReader(io.StringIO(day.ask("-o", "csv"))))
     lines = [json.loads(text) for text in day.ask("-o", "json").splitlines()]
