@@ -70,6 +70,9 @@ generations:
 bench: $(STAMP) packages
 	$(BIN)/python -m tests.bench.startup
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.record year
+	@sh tests/packages.sh valgrind
+	$(BIN)/python -m tests.bench.record run
 
 bench-real: real
 	$(BIN)/python -m tests.real bench

@@ -195,3 +195,23 @@ def test_without_days_nothing_is_kept(tmp_path: Path) -> None:
     kept = history(tmp_path, keep=0 * DAY)
     assert kept.append([line(1)], NOW) == ()
     assert not kept.path.exists()
+
+
+def test_the_newest_lines_are_had_without_reading_what_is_older(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    for number in range(1, 5):
+        kept.append([line(number)], NOW + number * 40 * DAY)
+    oldest = min(tmp_path.glob("history-*.jsonl"))
+    oldest.unlink()
+    oldest.mkdir()  # who reads it fails
+    found = kept.read_back([b'"a003"', b'"a004"', b'"a001"'])
+    assert [next(found).number, next(found).number] == [4, 3]
+    with pytest.raises(OSError, match=r"irectory|regular"):
+        next(found)
+
+
+def test_only_lines_that_hold_one_of_the_texts_are_decoded(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    kept.append([line(1), line(2), line(3)], NOW)
+    assert [one.number for one in kept.read(None, [b'"a002"', b'"nothing"'])] == [2]
+    assert [one.number for one in kept.read_back()] == [3, 2, 1]

@@ -1,0 +1,105 @@
+"""What the record costs: a year of history asked, and a run with all of it on against one without.
+
+    python -m tests.bench.record year    seconds and memory of `history`, `explain` and `report`
+    python -m tests.bench.record run     instructions of `dnm run`, counted by valgrind
+
+Instructions are steadier than seconds on a machine that does other work besides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dnm.sandbox.cluster import Sandbox
+from tests.record.year import write_year
+from tests.site import QUEUE, Site, a_workshop_site
+
+MOST_SECONDS, MOST_MB, MOST_RATIO = 2.0, 150, 1.15
+OFF = {"events": "false", "history_days": "0"}
+
+
+def main(arguments: list[str]) -> int:
+    """Prints a table; 1 where a limit is passed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        sandbox = Sandbox(Path(scratch) / "sandbox").start()
+        try:
+            site = a_workshop_site(sandbox, Path(scratch))
+            site.run_until_rest()
+            return {"year": ask_a_year, "run": count_a_run}[arguments[0]](site)
+        finally:
+            sandbox.stop()
+
+
+# --- a year ----------------------------------------------------------------------------------
+
+
+def ask_a_year(site: Site) -> int:
+    for old in site.config.state_dir.glob("history*"):
+        old.unlink()
+    lines = write_year(site.config.converted_nodes_path, datetime.now(UTC))
+    size = sum(path.stat().st_size for path in site.config.state_dir.glob("history*"))
+    print(f"{lines:,} lines, {size / 1e6:.0f} MB")
+    page = str(site.directory / "page.html")
+    questions = (
+        ("history", "--since", "400d"), ("history", "a001", "--since", "400d"),
+        ("explain", "a001"), ("explain", QUEUE), ("report", "--since", "365d"),
+        ("report", "--since", "365d", "-o", "json"), ("report", "--since", "365d", "--html", page),
+    )  # fmt: skip
+    return max(_ask(site, question) for question in questions)
+
+
+def _ask(site: Site, words: tuple[str, ...]) -> int:
+    """CPU seconds, since others may be at work on the machine."""
+    began = time.perf_counter()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "dnm.cli", *words],
+        env={**os.environ, "DNM_CONFIG": str(site.path)}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    wall, cpu, memory = time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss
+    print(f"dnm {' '.join(words):45} {wall:5.2f} s, {cpu:5.2f} s of CPU, {memory / 1024:4.0f} MB")
+    return int(child.returncode != 0 or cpu > MOST_SECONDS or memory / 1024 > MOST_MB)
+
+
+# --- a run -----------------------------------------------------------------------------------
+
+
+def count_a_run(site: Site) -> int:
+    """One at rest, as most are, of the smallest cluster: where the record weighs most."""
+    text = site.path.read_text()
+    on = {"metrics_file": site.directory / "dnm.prom", "status_page": site.directory / "now.html"}
+    counts = {}
+    for name, settings in (("off", OFF), ("on", on)):
+        site.path.write_text(text + "".join(f"{key} = {to}\n" for key, to in settings.items()))
+        site.command("run")
+        counts[name] = count_instructions(site, "run")
+        print(f"dnm run, the record {name}: {counts[name] / 1e6:,.0f} million instructions")
+    ratio = counts["on"] / counts["off"]
+    print(f"on / off: {ratio:.3f} (≤ {MOST_RATIO})")
+    return int(ratio > MOST_RATIO)
+
+
+def count_instructions(site: Site, *words: str) -> int:
+    """Raises RuntimeError where valgrind says no number."""
+    done = subprocess.run(
+        ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
+         sys.executable, "-m", "dnm.cli", *words],
+        env={**os.environ, "DNM_CONFIG": str(site.path), "PYTHONHASHSEED": "0"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = re.search(r"I +refs: +([0-9,]+)", done.stderr)
+    if found is None:
+        raise RuntimeError(done.stderr)
+    return int(found[1].replace(",", ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
