@@ -14,11 +14,11 @@ BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/dynamic-node-m
 def test_kubectl_describes_what_became_of_a_node_and_why_a_pod_waits(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    """One node may be lent; 60 pods of 4 cores need two."""
+    """One node may be lent, by which 41 pods of 16 GiB fit into the queue; 60 are there."""
     site = make_site(max_converted_nodes=1)
     for number in range(60):
         rig.create("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
-    site.run_until(lambda: site.lent and rig.running("dev") > 50, "one node is lent")
+    site.run_until(lambda: site.lent and rig.running("dev") == 41, "one node is lent")
     site.dnm("run")
     (lent,) = site.lent
     node = rig.shell(f"kubectl describe node {lent}")
