@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -16,8 +16,9 @@ from dnm.cli.person import a_deed
 from dnm.cli.queue_verbs import rebase_queues
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, ExitCode
+from dnm.model.errors import DnmError, ExitCode, LeaseError
 from dnm.model.history import Deed
+from dnm.model.printable import printable
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Pause, Phase, Registry
 from dnm.model.value import Resources
@@ -27,15 +28,18 @@ from dnm.plan.phases import enter_phase
 from dnm.plan.queue_wants import queue_wants, serving_sizes
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
+from dnm.queues.lease import acts_elsewhere
 from dnm.queues.rebase import rebase_document
 from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.run.lease import judge_here, new_lease, put_lease
 from dnm.run.planning import connect
 from dnm.run.registry import load_registry
 from dnm.run.runner import change_registry, note_deed, run_lock
 from dnm.run.snapshot import take_snapshot
 
 V = TypeVar("V")
+_LONGEST_HOLDER = 300  # characters that are shown
 
 
 def _say_wait() -> None:
@@ -63,7 +67,14 @@ def pause(config: Config, length: timedelta | None, reason: str) -> str:
     who = f"{deed.who} on {deed.host}"
     paused = Pause(since=now, until=until, reason=deed.reason, who=who)
     _change(config, lambda registry: _with(registry, pause=paused), deed)
-    return f"paused {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
+    text = f"paused {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
+    others = acts_elsewhere(load_registry(config, now), now)
+    if others is None:
+        return text
+    return (
+        f"{text}, here alone: {printable(others.holder, _LONGEST_HOLDER)} acts as instance "
+        f"{config.instance_id}, and `dnm pause` there stops that one"
+    )
 
 
 def resume(config: Config, reason: str = "") -> str:
@@ -138,6 +149,42 @@ def _returning_again(registry: Registry, name: str) -> Registry:
     return _with(registry, nodes={**registry.nodes, name: again})
 
 
+def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") -> str:
+    """Makes this host's registry the one that acts for the instance, in another's place."""
+    with closing(KubeClient.connect(config)) as kube:
+        found = kube.read_config_map(config.yunikorn_cm_namespace, config.yunikorn_cm_name)
+        if found is None or found.immutable:
+            raise LeaseError(
+                "there is no ConfigMap of the queue document that can be written, so nobody's name "
+                "stands there: `dnm check` says what is wrong with it"
+            )
+        now = datetime.now(UTC)
+        judged = judge_here(config, found, load_registry(config, now), now)
+        if not judged.refusal:
+            return f"no other dnm acts as instance {config.instance_id}: nothing was changed"
+        who = printable(judged.others.holder, _LONGEST_HOLDER) if judged.others else ""
+        if not is_sure(_ask_to_stop(config, who)):
+            return "nothing was changed"
+        lease = new_lease(config, judged.now)
+        deed = a_deed("takeover", config.instance_id, reason, taken_from=who)
+        _change(config, lambda one: _with(one, leases=(lease,), others_lease=None), deed)
+        put_lease(config, kube, lease)
+    return f"from now on {lease.holder} acts as instance {config.instance_id}"
+
+
+def _ask_to_stop(config: Config, who: str) -> str:
+    if not who:
+        return (
+            f"Nobody knows who acted last as instance {config.instance_id}. Is dnm stopped for "
+            "good on every other host that has this name?"
+        )
+    return (
+        f"{who} acted last as instance {config.instance_id}, and is refused from now on. Its nodes "
+        "are taken up by their marks; a pause or a held node of its is not. Is dnm stopped there "
+        "for good?"
+    )
+
+
 def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: str = "") -> str:
     """Takes a node out of the registry, which a person has found to be back in Slurm. Refused while
     its Node carries dnm's mark: the next run would record it again. Raises KubeError where nobody
@@ -204,7 +251,12 @@ def rebase(
     paths = [queue.lower() for queue in queues]
 
     def change(source: SourceDocument) -> QueueEdit:
-        registry = load_registry(config, datetime.now(UTC))
+        now = datetime.now(UTC)
+        registry = load_registry(config, now)
+        if source.config_map and (
+            refusal := judge_here(config, source.config_map, registry, now).refusal
+        ):
+            raise LeaseError(refusal)  # its registry does not know what serves
         nodes = serving_sizes(config, registry)
         wants = queue_wants(config, registry, nodes)
         return rebase_document(read_document(source), wants, chosen, paths, forgotten)

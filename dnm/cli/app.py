@@ -275,6 +275,22 @@ def forget(
 
 
 @app.command()
+def takeover(
+    config_path: ConfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    reason: ReasonOption = "",
+) -> None:
+    """Act for the instance from here, in another host's place.
+
+    Only one host's record acts for an instance_id. Stop dnm on the other host first.
+    """
+    from dnm.cli import admin
+
+    config = load_named_config(config_path)
+    print(admin.take_over(config, lambda text: yes or typer.confirm(text), reason))
+
+
+@app.command()
 def history(
     about: Annotated[
         str,

@@ -45,7 +45,8 @@ _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a tem
 _SYSLOG = Path("/dev/log")
 
 
-_FOR_A_PERSON = ("configuration", "state directory", "registry")  # exit code 2 if one fails
+# Exit code 2 if one fails.
+_FOR_A_PERSON = ("configuration", "state directory", "registry", "instance")
 
 
 def run_checks(path: Path | None, environ: Mapping[str, str], output: str = "text") -> int:

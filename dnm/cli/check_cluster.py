@@ -22,10 +22,12 @@ from dnm.kube.credentials import find_kubeconfig
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
+from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
 from dnm.model.registry import Registry
 from dnm.model.trust import find_distrust
 from dnm.model.value import Value
+from dnm.plan.acting import judge_actor
 from dnm.plan.kubelets import differing_kubelets
 from dnm.queues.document import QueueDocument
 from dnm.queues.source import DEFAULTS_NAME
@@ -61,7 +63,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="get", resource="configmaps", namespace=where, name=name,
                    without="the queues are not known"),
         Permission(verb="update", resource="configmaps", namespace=where, name=name,
-                   without="no limit is changed"),
+                   without="no limit is changed, and nothing is done: nobody knows who acts"),
         Permission(verb="get", resource="configmaps", namespace=where, name=DEFAULTS_NAME,
                    is_needed=False, without="queues that stand only there are not known"),
         Permission(verb="list", resource="persistentvolumeclaims", is_needed=False,
@@ -102,6 +104,7 @@ def check_cluster(
         )
     document: list[QueueDocument] = []
     yield from guarded("queue document", lambda: check_queue_document(config, snapshot, document))
+    yield from check_lease(config, registry, snapshot)
     if document:
         yield from check_queues(config, document[0])
         if config.yunikorn_url:
@@ -112,6 +115,19 @@ def check_cluster(
         by_name = {node.name: node for node in snapshot.nodes}
         for name, sentence in differing_kubelets(config, registry.nodes, by_name).items():
             yield doubtful(f"node {name}", sentence)
+
+
+def check_lease(config: Config, registry: Registry, snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether another registry acts for the same instance, so that no cap would hold."""
+    judged = judge_actor(config, registry, snapshot)
+    if judged is None:
+        yield skipped("instance", "who else acts for it is told by the queue document's ConfigMap")
+    elif judged.refusal:
+        yield wrong("instance", judged.refusal)
+    elif judged.note:
+        yield doubtful("instance", judged.note)
+    else:
+        yield fine("instance", f"no other dnm acts as {config.instance_id}")
 
 
 def check_kubeconfig(config: Config) -> Iterator[Finding]:

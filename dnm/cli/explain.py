@@ -15,6 +15,7 @@ from dnm.model.errors import ExitCode
 from dnm.model.history import Decision
 from dnm.model.plan import Plan, Reason, Verdict
 from dnm.model.printable import bold, count_of, terminal_width
+from dnm.plan.acting import judge_actor
 from dnm.plan.conversions import Converted
 from dnm.plan.explain import PodExplanation, explain_pod
 from dnm.plan.planner import fold_plan
@@ -65,9 +66,17 @@ def explain_name(config: Config, environ: Mapping[str, str], name: str, as_json:
                 print(f"  {text}")
         if not lines:
             print("  none is recorded")
-    for error in plan.errors:
+    errors = (*_refusal(decided), *plan.errors)
+    for error in errors:
         print_line(f"error: {error}") if not as_json else None
-    return ExitCode.FAILED if plan.errors else ExitCode.OK
+    return ExitCode.FAILED if errors else ExitCode.OK
+
+
+def _refusal(decided: Converted) -> list[str]:
+    """That another dnm acts for this instance, so that nothing of all this is done."""
+    known = decided.known
+    judged = judge_actor(known.config, known.registry, known.snapshot)
+    return [judged.refusal] if judged and judged.refusal else []
 
 
 def _explain(decided: Converted, plan: Plan, name: str) -> dict[str, Any]:

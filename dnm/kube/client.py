@@ -24,7 +24,7 @@ from dnm.kube.events import create_event
 from dnm.kube.nodes import read_node_page, read_one_node
 from dnm.kube.pods import PodReducer
 from dnm.kube.requests import ApiRequests
-from dnm.kube.session import MERGE_PATCH, List
+from dnm.kube.session import MERGE_PATCH, ApiAnswer, List
 from dnm.kube.topology import read_zone_page
 from dnm.model.cluster import Claim, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config
@@ -185,8 +185,8 @@ class KubeClient:
     def read_node(self, name: str) -> Node | None:
         """None: there is no such Node. Raises KubeError."""
         with self.requests.asking(f"read node {name}", "get nodes"), fault_point("kube.read_node"):
-            body = self.requests.read_or_none(_node_path(name))
-            return None if body is None else read_one_node(body, name)
+            found = self.requests.read_or_none(_node_path(name))
+            return None if found is None else read_one_node(found.body, name)
 
     def read_pods_on(self, node: str) -> tuple[Pod, ...]:
         """The unfinished pods bound to a node, of all namespaces. Raises KubeError."""
@@ -198,8 +198,8 @@ class KubeClient:
         """None: there is none. Raises KubeError."""
         what = f"read ConfigMap {namespace}/{name}"
         with self.requests.asking(what, "get configmaps"), fault_point("kube.read_config_map"):
-            body = self.requests.read_or_none(_config_map_path(namespace, name))
-            return None if body is None else self._remember(body, namespace, name)
+            found = self.requests.read_or_none(_config_map_path(namespace, name))
+            return None if found is None else self._remember(found, namespace, name)
 
     def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
         """Replaces data, binaryData and annotations by exactly those given, under the given
@@ -223,12 +223,12 @@ class KubeClient:
             fault_point("kube.write_config_map"),
         ):
             answer = self.requests.session.write("PUT", _config_map_path(namespace, name), body)
-            return self._remember(answer.body, namespace, name)
+            return self._remember(answer, namespace, name)
 
-    def _remember(self, body: memoryview, namespace: str, name: str) -> ConfigMap:
-        found = kube_objects.read_config_map(body, namespace, name)
-        self._originals[found.namespace, found.name, found.resource_version] = bytes(body)
-        return found
+    def _remember(self, answer: ApiAnswer, namespace: str, name: str) -> ConfigMap:
+        found = kube_objects.read_config_map(answer.body, namespace, name)
+        self._originals[found.namespace, found.name, found.resource_version] = bytes(answer.body)
+        return msgspec.structs.replace(found, read_at=answer.told_at)
 
     def patch_node(
         self,

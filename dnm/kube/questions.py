@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 
 import msgspec
 
@@ -53,8 +52,7 @@ def read_version(api: ApiRequests) -> str:
 def read_server_time(api: ApiRequests) -> datetime:
     """The server's clock, to the second. Raises KubeError."""
     with api.asking("ask for the time", "get /version"), fault_point("kube.server_time"):
-        date = api.session.read("/version").date
-        try:
-            return parsedate_to_datetime(date).astimezone(UTC)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"its header Date is {date!r}") from error
+        answer = api.session.read("/version")
+        if answer.told_at is None:
+            raise ValueError(f"its header Date is {answer.date!r}")
+        return answer.told_at

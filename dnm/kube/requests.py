@@ -10,7 +10,7 @@ from datetime import timedelta
 from dnm.http.access import Access
 from dnm.kube.errors import ApiRefused, asking
 from dnm.kube.objects import check_kind
-from dnm.kube.session import List, Session
+from dnm.kube.session import ApiAnswer, List, Session
 
 _RESTARTS = 3  # of a LIST whose continue token has expired
 
@@ -52,10 +52,10 @@ class ApiRequests:
                 if error.status != 410 or attempt == _RESTARTS - 1:
                     raise
 
-    def read_or_none(self, path: str) -> memoryview | None:
-        """The body of an answer; None: there is no such object (404)."""
+    def read_or_none(self, path: str) -> ApiAnswer | None:
+        """The answer; None: there is no such object (404)."""
         try:
-            return self.session.read(path).body
+            return self.session.read(path)
         except ApiRefused as error:
             if error.status == 404:
                 return None

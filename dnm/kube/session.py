@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPResponse
 from ssl import SSLEOFError
 from urllib.parse import urlencode, urlsplit
@@ -40,6 +41,14 @@ class ApiAnswer(msgspec.Struct, frozen=True):
 
     body: memoryview
     date: str  # header Date
+
+    @property
+    def told_at(self) -> datetime | None:
+        """When it was given by the server's clock, to the second; None: it does not say."""
+        try:
+            return parsedate_to_datetime(self.date).astimezone(UTC)
+        except (TypeError, ValueError, OverflowError):
+            return None
 
 
 class List(msgspec.Struct, frozen=True):

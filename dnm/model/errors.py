@@ -58,6 +58,12 @@ class YunikornError(DnmError):
     """YuniKorn's REST API did not answer or refused a document."""
 
 
+class LeaseError(DnmError):
+    """Another dnm acts for the same instance, or nobody knows whether one does."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
 class SlurmError(DnmError):
     """Slurm did not answer, or a fact about a node can't be read."""
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, PodList, YunikornView
 from dnm.model.event import WaitingPods
 from dnm.model.history import Decision, HistoryLine
+from dnm.model.lease import Place
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import (
     ConversionRequest,
@@ -34,6 +35,7 @@ class Snapshot(Value):
     yunikorn: YunikornView | Unreadable | None = None
     running_converters: frozenset[ConverterProcess] = frozenset()
     unread_zones: Unreadable | None = None  # why nobody knows what is free on NUMA nodes
+    place: Place = Place()  # of this dnm
     ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone
 
 
@@ -184,6 +186,7 @@ class Plan(Value):
     decisions: dict[str, Decision] = {}  # by monitored queue: the numbers behind its verdict
     diff: str = ""  # of the queue document, unified
     needs_person: bool = False
+    is_refused: bool = False  # another acts for this instance: nothing was decided
     run: str = ""  # which run this is: when it looked
     pause: Pause | None = None  # in force now
     waiting: tuple[WaitingPods, ...] = ()  # pods that wait in vain

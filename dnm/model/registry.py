@@ -9,6 +9,7 @@ import msgspec
 
 from dnm.model.cluster import Mark
 from dnm.model.history import Memory
+from dnm.model.lease import Lease
 from dnm.model.value import Value
 
 
@@ -174,6 +175,8 @@ class Registry(Value):
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
     last_run: RunRecord = RunRecord()
     memory: Memory = Memory()
+    leases: tuple[Lease, ...] = ()  # by which it may act; one is being written
+    others_lease: Lease | None = None  # by which this one was refused last
 
     def nodes_of(self, instance: str, *phases: Phase) -> dict[str, LentNode]:
         """The nodes of an instance that are in one of these phases, sorted by name."""

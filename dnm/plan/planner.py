@@ -26,6 +26,7 @@ from dnm.model.plan import Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Unreadable
+from dnm.plan.acting import judge_actor, with_judgement
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import advance
 from dnm.plan.brakes import is_paused
@@ -42,7 +43,8 @@ from dnm.plan.waiting import list_waiting
 
 def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
     """What the facts make of the record, what the queues need, and the actions that follow."""
-    return fold_plan(decide(config, registry, snapshot))
+    plan = fold_plan(decide(config, registry, snapshot))
+    return with_judgement(plan, registry, judge_actor(config, registry, snapshot))
 
 
 def decide(config: Config, registry: Registry, snapshot: Snapshot) -> Converted:

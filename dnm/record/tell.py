@@ -27,13 +27,13 @@ from dnm.record.transitions import Cause, list_transitions
 MOST_UNTOLD = 2_000  # lines, where the history can't be written; the oldest go first
 
 
-def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_read: bool) -> Plan:
+def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
     """Returns the plan with a registry that tells what it changes, and what it intends to."""
     changes = _planned_changes(plan)
-    done = _settled(before.memory.intended, changes) if is_document_read else ()
+    done = _settled(before.memory.intended, changes) if is_document_judged else ()
     lines = list_transitions(before, plan.registry, cause)
     memory = _with_lines(remember(before, plan.registry, lines, cause.now), (*done, *lines))
-    intended = _limit_lines(changes, cause) if is_document_read else before.memory.intended
+    intended = _limit_lines(changes, cause) if is_document_judged else before.memory.intended
     memory = msgspec.structs.replace(memory, intended=tuple(intended))
     memory, waiting = mark_new(memory, plan.waiting, cause.now)
     registry = _replace_memory(plan.registry, memory)

@@ -89,7 +89,8 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
     )
     known = registry.last_run.notes
     plan = msgspec.structs.replace(plan, news=tuple(n for n in plan.notes if n not in known))
-    return tell_plan(registry, plan, cause, not isinstance(facts.queue_maps, Unreadable))
+    is_decided = not (plan.is_refused or isinstance(facts.queue_maps, Unreadable))
+    return tell_plan(registry, plan, cause, is_decided)
 
 
 def _find_converters(registry: Registry, converter: ConverterReader) -> Registry:

@@ -13,13 +13,14 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, LockedError, RegistryError
+from dnm.model.errors import DnmError, KubeError, LeaseError, LockedError, RegistryError
 from dnm.model.fault_points import fault_point
 from dnm.model.history import Deed, run_name
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.trust import check_trust
+from dnm.plan.acting import needs_lease, refuse_plan
 from dnm.record.events import list_events
 from dnm.record.history_file import History
 from dnm.record.lasting import judge_errors
@@ -29,6 +30,7 @@ from dnm.record.transitions import Cause
 from dnm.run import actuator, snapshot
 from dnm.run.actuator import Actuator, Clock
 from dnm.run.events import EventWriter, send_events
+from dnm.run.lease import take_lease
 from dnm.run.planning import connect, exit_code_of, make_pass_plan, wall_clock
 from dnm.run.publish import publish_failure, publish_run
 from dnm.run.recorded import read_last_run
@@ -119,6 +121,7 @@ def _locked_pass(
     moments.append(clock())
     outcome = Outcome(registry=plan.registry)
     if edges is not None:
+        plan = _with_lease(config, plan, edges[0], clock)
         outcome = Actuator(config, *edges, should_stop, clock).apply_plan(plan)
         edges[1].forget_output(outcome.registry.open_calls)
     moments.append(clock())
@@ -130,6 +133,24 @@ def _locked_pass(
         outcome = msgspec.structs.replace(outcome, notes=send_events(edges[0], events))
     moments.append(clock())
     return Pass(plan=plan, exit_code=exit_code, outcome=outcome), _run_times(outcome, moments)
+
+
+def _with_lease(config: Config, plan: Plan, kube: KubeEdge, clock: Clock) -> Plan:
+    """The plan with the lease of its instance held; without it nothing is done."""
+    if not needs_lease(plan):
+        return plan
+    before = load_registry(config, clock())  # the plan's is not saved yet
+
+    def save(registry: Registry) -> None:
+        save_registry(config.converted_nodes_path, registry, config.state_group)
+
+    try:
+        held = take_lease(config, kube, before, save, clock())
+    except (LeaseError, KubeError) as error:
+        refused = refuse_plan(plan, load_registry(config, clock()), str(error))
+        return msgspec.structs.replace(refused, needs_person=isinstance(error, LeaseError))
+    registry = msgspec.structs.replace(plan.registry, leases=held.leases, others_lease=None)
+    return msgspec.structs.replace(plan, registry=registry)
 
 
 def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
@@ -148,7 +169,7 @@ def _write_history(config: Config, outcome: Outcome, now: datetime) -> Outcome:
     """Writes what the registry tells; what can't be written is told again by the next run."""
     untold = outcome.registry.memory.untold
     if untold:  # first in the registry: a kill in between must not give their numbers again
-        save_registry(config.converted_nodes_path, outcome.registry)
+        save_registry(config.converted_nodes_path, outcome.registry, config.state_group)
     try:
         written = _history(config).append(untold, now)
     except OSError as error:

@@ -28,6 +28,7 @@ from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.batch_side import asks_anyway, needs_batch_side
 from dnm.queues.source import read_config_maps
+from dnm.run.lease import this_place
 
 
 class KubeReader(Protocol):
@@ -82,6 +83,7 @@ def take_snapshot(
         running_converters=running,
         ended={key: converter.read_end(key) for key in registry.open_calls},
         unread_zones=unread_zones,
+        place=this_place(config),
     )
 
 

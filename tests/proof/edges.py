@@ -164,7 +164,9 @@ class ModelKube:
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         with self._call("kube.read_config_map"):
             found = self.world.config_map
-            return found if found is not None and found.name == name else None
+            if found is None or found.name != name:
+                return None
+            return msgspec.structs.replace(found, read_at=self.world.now)
 
     # --- writes -------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from tests.proof.harness import Ended, World, note_figures, wait_for_any
 from tests.site import QUEUE, Site
 
 PAIRS = 200
+TWINS = 12
 LIST_NODES = "^/api/v1/nodes$"
 
 TWO_QUEUES = """\
@@ -135,6 +136,50 @@ class Hosts:
         for name, nodes in lent.items():
             self.owned[name] |= nodes
             self.owned[{"east": "west", "west": "east"}[name]] -= nodes
+
+
+def out_of_slurm(world: World) -> int:
+    return sum(machine.place != "batch" for machine in world.sandbox.batch.machines.values())
+
+
+def test_of_two_hosts_with_one_name_one_acts(world: World) -> None:
+    """They share an instance_id and nothing else but the cluster. Each time nobody has acted yet,
+    and both have looked before either goes on."""
+    settings = {"instance_id": "prod", "yunikorn_url": ""}
+    east = story.build(world, **settings)
+    west = world.make_site("west", **{**story.SETTINGS, **settings})
+    world.sites = {"east": east, "west": west}
+    begin, acted = world.checkpoint(), [0, 0]
+    for _ in range(TWINS):
+        world.restore(begin)
+        with world.gate(LIST_NODES) as gate:
+            children = world.warm.start(world.job(east), world.job(west))
+            gate.await_arrivals(2)
+        ends = [child.wait() for child in children]
+        world.settle()
+        acts = [bool(site.registry.requests) for site in (east, west)]
+        assert sorted(acts) == [False, True], ends
+        active, refused = acts.index(True), acts.index(False)
+        acted[active] += 1
+        assert (ends[active].code, ends[refused].code) == (0, 2), ends
+        for site in (east, west):
+            assert f"{site.directory}/state" in ends[refused].err, ends[refused]
+        assert story.calls(world, "--set", "k8s") == 1
+        assert out_of_slurm(world) <= story.CAP and not world.sandbox.violations
+    # One of them plays the story to its end, and the other stands by all the while.
+    hosts = [east, west] if acts[0] else [west, east]
+    world.sites = {site.directory.name: site for site in hosts}
+    for _ in range(story.LONGEST):
+        story.play_events(world)
+        ends = [child.wait() for child in world.warm.start(*map(world.job, hosts))]
+        assert [end.code for end in ends] == [0, 2], ends
+        assert out_of_slurm(world) <= story.CAP
+        assert not hosts[1].registry.nodes and not hosts[1].registry.requests
+        world.tick(story.MINUTE)
+        if story.is_over(world):
+            break
+    story.check_end(world)
+    note_figures("two hosts, one name", rounds=TWINS, east=acted[0], west=acted[1])
 
 
 def limits_of(world: World, queue: str, baseline: dict[str, int]) -> None:

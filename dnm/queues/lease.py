@@ -1,0 +1,159 @@
+"""Who may act for an instance: one registry, whose lease stands beside the queue document.
+
+Two registries with one `instance_id` would each count the cap for themselves, and a pause in one is
+not known to the other. So who is about to act must hold the instance's lease: an annotation of the
+queue document's ConfigMap, as client-go kept its leader elections before there were Lease objects.
+It is written under the resourceVersion when another acts than before, and when it is hours old; at
+rest it is only read. Who does not hold it is refused until its holder has not acted for a day.
+
+A registry is known by the token in it, wherever it lies: on shared storage a second host goes on
+with it. Of copies the one that acts first exchanges the token, so that the others are refused. One
+that was lost, or restored from an older copy, is known by its place: one path on one host has one
+lock, and no other dnm can be there. A clone of the whole host has the same place too, but another
+boot: it is told from this host after a restart by a lease that is younger than the restart.
+
+All times are the API server's: a wrong clock of a host neither ends a lease nor keeps it. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from dnm.model.cluster import ConfigMap
+from dnm.model.lease import Lease, Place
+from dnm.model.printable import printable
+from dnm.model.registry import Registry
+from dnm.model.value import Value
+
+_RENEWED_AFTER = timedelta(hours=6)  # in work it is written four times a day
+_HELD_FOR = timedelta(days=1) + _RENEWED_AFTER  # so nobody else acts within a day of an act
+_LONGEST = 4096  # characters
+_LONGEST_NAME = 63  # of an annotation, behind its prefix
+
+
+class Actor(Value):
+    """Who wants to act, as what, and when by his own clock."""
+
+    instance: str
+    place: Place
+    registry: Registry
+    now: datetime
+
+
+class Judgement(Value):
+    """`refusal`: why he must not act; empty: he may, once the lease is written where it `is_due`.
+    `ours`: as it stands. `others`: it stands so, or stood so and was taken off. `now`: by the
+    server's clock. `note`: that somebody takes it off."""
+
+    now: datetime
+    refusal: str = ""
+    is_due: bool = False
+    ours: Lease | None = None
+    others: Lease | None = None
+    note: str = ""
+
+
+def lease_annotation(instance: str) -> str:
+    """Returns the annotation that holds an instance's lease; Kubernetes bounds its length."""
+    name = f"lease.{instance}"
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:46]}.{hashlib.sha256(instance.encode()).hexdigest()[:16]}"
+    return f"dynamic-node-manager/{name}"
+
+
+def with_lease(config_map: ConfigMap, instance: str, lease: Lease) -> ConfigMap:
+    """Returns the ConfigMap with this lease, all else as it is."""
+    text = msgspec.json.encode(lease).decode()
+    annotations = {**config_map.annotations, lease_annotation(instance): text}
+    changed: ConfigMap = msgspec.structs.replace(config_map, annotations=annotations)
+    return changed
+
+
+def read_lease(annotations: Mapping[str, str], instance: str) -> Lease | None:
+    """Returns the lease that stands there; None: none. Raises ValueError for what is no lease."""
+    text = annotations.get(lease_annotation(instance), "")
+    if not text:
+        return None
+    if len(text) > _LONGEST:
+        raise ValueError(f"it has {len(text)} characters")
+    try:
+        return msgspec.json.decode(text, type=Lease)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
+    """Tells whether he may act now."""
+    now = config_map.read_at or actor.now
+    try:
+        standing = read_lease(config_map.annotations, actor.instance)
+    except ValueError as error:
+        return Judgement(now=now, refusal=_unreadable(actor, str(error)))
+    if standing is None:
+        return _judge_none(actor, now)
+    if standing.token in [lease.token for lease in actor.registry.leases]:
+        is_fresh = timedelta(0) <= now - standing.at < _RENEWED_AFTER
+        is_here = (standing.home, standing.boot) == (actor.place.home, actor.place.boot)
+        return Judgement(now=now, is_due=not (is_fresh and is_here), ours=standing)
+    if now - standing.at >= _HELD_FOR or _was_here(standing, actor.place, now):
+        return Judgement(now=now, is_due=True)
+    return Judgement(now=now, others=standing, refusal=_refusal(actor, standing, ""))
+
+
+def after_refusal(registry: Registry, judged: Judgement) -> Registry:
+    """Returns the registry that was refused: it remembers by whom, and what it held is no more."""
+    if judged.others is None:
+        return registry
+    changed: Registry = msgspec.structs.replace(registry, leases=(), others_lease=judged.others)
+    return changed
+
+
+def acts_elsewhere(registry: Registry, now: datetime) -> Lease | None:
+    """Returns another's lease that the last run of this registry met and that is still held."""
+    others = registry.others_lease
+    return others if others is not None and now - others.at < _HELD_FOR else None
+
+
+def _judge_none(actor: Actor, now: datetime) -> Judgement:
+    """Nothing stands there: nobody has acted yet, or somebody takes it off, as `kubectl replace`
+    does. What was once seen of another is believed for as long as if it still stood there."""
+    others = acts_elsewhere(actor.registry, now)
+    if others is not None:
+        gone = "; its mark was taken off the ConfigMap since"
+        return Judgement(now=now, others=others, refusal=_refusal(actor, others, gone))
+    note = (
+        f"the annotation {lease_annotation(actor.instance)} is missing on the queue document's "
+        "ConfigMap: two hosts with one instance_id find each other out by it; let whatever writes "
+        "the ConfigMap keep the annotations of dynamic-node-manager"
+    )
+    return Judgement(now=now, is_due=True, note=note if actor.registry.leases else "")
+
+
+def _was_here(lease: Lease, place: Place, now: datetime) -> bool:
+    """Whether the dnm of this very place wrote it, with a registry that it has no more."""
+    is_home = bool(place.home) and lease.home == place.home
+    return is_home and (lease.boot == place.boot or now - lease.at > place.up_for)
+
+
+def _refusal(actor: Actor, lease: Lease, gone: str) -> str:
+    is_twin = lease.holder == actor.place.holder
+    return (
+        f"another dnm acts as instance {actor.instance}: {printable(lease.holder, 300)}, last at "
+        f"{lease.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC{gone}. This is {actor.place.holder}"
+        f"{', of the same name but another' if is_twin else ''}: nothing is lent, returned or "
+        "changed here. Give one of the two another instance_id; or, once dnm is stopped there for "
+        "good, say `dnm takeover` here"
+    )
+
+
+def _unreadable(actor: Actor, why: str) -> str:
+    return (
+        f"the annotation {lease_annotation(actor.instance)} of the queue document's ConfigMap "
+        f"can't be read ({printable(why, 200)}), so nobody knows who else acts as instance "
+        f"{actor.instance}: nothing is lent, returned or changed by {actor.place.holder}. Once no "
+        "other dnm acts as this instance, say `dnm takeover` here"
+    )

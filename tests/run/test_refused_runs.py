@@ -1,0 +1,177 @@
+"""A run of a registry that another acts for: what it leaves alone, and what it still does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dnm.model.cluster import ConfigMap
+from dnm.model.config import Config
+from dnm.model.errors import ExitCode
+from dnm.model.history import HistoryLine, Memory
+from dnm.model.lease import Lease
+from dnm.model.plan import Pass
+from dnm.model.registry import Ended, LentNode, Phase, Registry
+from dnm.queues.lease import read_lease, with_lease
+from dnm.run.planning import make_pass_plan
+from dnm.run.registry import load_registry, save_registry
+from dnm.run.runner import run_pass
+from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
+from tests.plan.worlds import pods, queue_map
+from tests.run.edges import PROCESS, Converter, Kube
+
+FOREIGN = Lease(holder="mgmt9:/dnm/nodes.json", token="theirs", at=NOW - timedelta(hours=1))
+LONG_AGO = NOW - timedelta(hours=9)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    tmp_path.chmod(0o755)
+    return a_config(tmp_path, pending_grace=timedelta(0))
+
+
+class Contested(Kube):
+    """Another writes its lease after this run has looked, in the moment before it would act."""
+
+    looks = 0
+
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        if name == "yunikorn-configs":
+            self.looks += 1
+            if self.looks == 2 and self.queues is not None:
+                self.queues = with_lease(self.queues, "prod", FOREIGN)
+        return super().read_config_map(namespace, name)
+
+
+def cluster(kind: type[Kube] = Kube) -> tuple[Kube, Converter]:
+    """Every action is due: pods wait, a Node has no mark, one is to be fenced, one to go back."""
+    nodes = [
+        a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1}),
+        a_node("a001", mark=None),
+        a_node("a002", mark=FENCED, is_cordoned=True),
+    ]
+    kube = kind(nodes, pods(9))
+    kube.queues = queue_map({"a009": {"vcore": 128_000}})
+    batch = [a_batch_node(f"a{number:03}") for number in range(50, 60)]
+    batch += [a_batch_node(name, in_service=False) for name in ("a001", "a002")]
+    return kube, Converter(batch)
+
+
+def lent() -> dict[str, LentNode]:
+    return {
+        "a001": a_lent_node(was_used=True),
+        "a002": a_lent_node(Phase.RETURNING, counted={}, since=LONG_AGO),
+    }
+
+
+def run(config: Config, kube: Kube, converter: Converter) -> Pass:
+    return run_pass(config, {}, lambda: False, lambda: NOW, lambda *_: (kube, converter))
+
+
+def known_to(config: Config, registry: Registry) -> Registry:
+    save_registry(config.converted_nodes_path, registry)
+    return registry
+
+
+def test_without_another_all_of_it_would_be_done(config: Config) -> None:
+    known_to(config, Registry(nodes=lent()))
+    kube, converter = cluster()
+    done = run(config, kube, converter).outcome
+    assert done is not None and not done.errors
+    words = {line.split()[0].removeprefix("action=") for line in done.actions}
+    assert words >= {"mark", "set-limit", "convert", "return"}
+    assert kube.queues is not None
+    assert (read_lease(kube.queues.annotations, "prod"),) == done.registry.leases
+
+
+@pytest.mark.parametrize("kind", [Kube, Contested], ids=["seen at once", "seen before it acts"])
+def test_a_refused_run_touches_nothing(config: Config, kind: type[Kube]) -> None:
+    before = known_to(config, Registry(nodes=lent(), pause=None))
+    kube, converter = cluster(kind)
+    if kind is Kube and kube.queues is not None:
+        kube.queues = with_lease(kube.queues, "prod", FOREIGN)
+    nodes = dict(kube.nodes)
+    result = run(config, kube, converter)
+    assert result.exit_code == ExitCode.NEEDS_PERSON
+    assert (kube.nodes, converter.calls) == (nodes, {})
+    assert kube.queues == with_lease(
+        queue_map({"a009": {"vcore": 128_000}}), "prod", FOREIGN
+    )  # fmt: skip
+    after = load_registry(config, NOW)
+    assert after.others_lease == FOREIGN and after.leases == ()
+    assert (after.nodes, after.requests, after.memory.untold) == (before.nodes, (), ())
+    (error,) = after.last_run.errors
+    assert "mgmt9:/dnm/nodes.json" in error and str(config.state_dir) in error
+    assert after.last_run.actions == ()
+    assert not any("requested" in path.read_text() for path in config.state_dir.glob("*.jsonl"))
+
+
+def test_it_ends_its_own_converters_that_hang_and_starts_none(config: Config) -> None:
+    """Nobody else can: they are processes of this host."""
+    hanging = a_request(since=LONG_AGO, converter=PROCESS)
+    known_to(config, Registry(nodes=lent(), requests=(hanging,)))
+    kube, converter = cluster()
+    assert kube.queues is not None
+    kube.queues = with_lease(kube.queues, "prod", FOREIGN)
+    converter.still_running = lambda processes: frozenset(processes)  # type: ignore[method-assign]
+    converter.ends["r1"] = Ended(exit_code=None)
+    result = run(config, kube, converter)
+    assert converter.ended == [PROCESS] and converter.calls == {}
+    assert result.exit_code == ExitCode.NEEDS_PERSON
+
+
+def test_planning_says_it_and_writes_nothing(config: Config) -> None:
+    before = known_to(config, Registry(nodes=lent()))
+    kube, converter = cluster()
+    assert kube.queues is not None
+    kube.queues = stands = with_lease(kube.queues, "prod", FOREIGN)
+    plan, _ = make_pass_plan(config, {}, lambda: NOW, lambda *_: (kube, converter))
+    assert plan.actions == () and plan.needs_person and "mgmt9" in plan.errors[0]
+    assert kube.queues == stands and load_registry(config, NOW) == before
+
+
+def test_who_can_not_write_that_he_acts_does_nothing(config: Config) -> None:
+    before = known_to(config, Registry(nodes=lent()))
+    kube, converter = cluster()
+    kube.refuses.add("write queues")
+    nodes = dict(kube.nodes)
+    result = run(config, kube, converter)
+    assert result.exit_code == ExitCode.FAILED and "403" in str(result.outcome)
+    assert (kube.nodes, converter.calls) == (nodes, {})
+    after = load_registry(config, NOW)
+    assert after.nodes == before.nodes and len(after.leases) == 1
+    kube.refuses.clear()
+    assert run(config, kube, converter).exit_code == ExitCode.OK
+
+
+def test_a_run_that_does_nothing_needs_no_lease(config: Config) -> None:
+    kube, converter = Kube([a_node("k1", mark=None)]), Converter()
+    kube.refuses.add("write queues")
+    assert run(config, kube, converter).exit_code == ExitCode.OK
+    assert kube.queues == queue_map()
+
+
+def test_what_a_killed_run_intended_is_not_told_by_one_that_is_refused(config: Config) -> None:
+    line = HistoryLine(
+        schema=1, number=1, time=NOW, run="r", instance="prod", kind="limit", event="changed",
+        object="root.q", before="max vcore 1",
+    )  # fmt: skip
+    known_to(config, Registry(memory=Memory(intended=(line,), last_number=1)))
+    kube, converter = cluster()
+    assert kube.queues is not None
+    kube.queues = with_lease(kube.queues, "prod", FOREIGN)
+    run(config, kube, converter)
+    assert load_registry(config, NOW).memory.intended == (line,)
+
+
+def test_a_lease_that_is_ours_again_ends_what_was_known_of_another(config: Config) -> None:
+    mine = replace(FOREIGN, token="mine")
+    known_to(config, Registry(leases=(mine,), others_lease=FOREIGN))
+    kube, converter = Kube([a_node("k1", mark=None)]), Converter()
+    assert kube.queues is not None
+    kube.queues = with_lease(kube.queues, "prod", mine)
+    assert run(config, kube, converter).exit_code == ExitCode.OK
+    assert load_registry(config, NOW).others_lease is None
