@@ -79,13 +79,13 @@ class Machine(RuleBasedStateMachine):
     @rule(
         host=few,
         faults=st.dictionaries(
-            st.integers(0, 11), st.sampled_from(CALL_FAULTS + MEANWHILE), min_size=1, max_size=3
+            st.integers(0, 13), st.sampled_from(CALL_FAULTS + MEANWHILE), min_size=1, max_size=3
         ),
     )
     def run_in_bad_weather(self, host: int, faults: dict[int, str]) -> None:
         self._run(host, faults)
 
-    @rule(host=few, at=st.integers(0, 60), what=st.sampled_from(STRIKES))
+    @rule(host=few, at=st.integers(0, 75), what=st.sampled_from(STRIKES))
     def run_and_be_struck(self, host: int, at: int, what: str) -> None:
         self._run(host, {}, {at: what})
 

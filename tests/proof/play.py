@@ -135,14 +135,21 @@ class Play:
     """A world, its hosts, and what has happened to them."""
 
     def __init__(
-        self, directory: Path, hosts: int, *, is_shared: bool, tells_claims: bool = True
+        self,
+        directory: Path,
+        hosts: int,
+        *,
+        is_shared: bool,
+        tells_claims: bool = True,
+        instances: tuple[str, str] = ("east", "west"),
     ) -> None:
         self.world = World()
         self.world.tells_claims = tells_claims
         theirs = (("dev", "lab"), ("train", "dev") if is_shared else ("train",))
         names = ("east", "west")
         self.hosts = [
-            Host(directory / names[index], names[index], theirs[index]) for index in range(hosts)
+            Host(directory / names[index], instances[index], theirs[index])
+            for index in range(hosts)
         ]
         self.behaviours: dict[str, list[str]] = {"k8s": [], "batch": []}
         self.steps = self.runs = 0

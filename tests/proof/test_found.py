@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -88,7 +90,7 @@ def test_a_node_that_slurm_knows_by_another_name_is_given_to_a_person(play: Play
     assert entry.phase is Phase.FAILED and "dnm forget a001-x" in entry.error
 
 
-@pytest.mark.parametrize("strike", range(40))
+@pytest.mark.parametrize("strike", range(54))
 def test_a_converter_whose_run_was_killed_is_not_lost(play: Play, strike: int) -> None:
     """Wherever the run is killed: a converter that it had started is found, and its nodes are."""
     play.add_pods(4, DEV, 4)
@@ -100,7 +102,7 @@ def test_a_converter_whose_run_was_killed_is_not_lost(play: Play, strike: int) -
     play.end_well()
 
 
-@pytest.mark.parametrize("strike", range(24, 40))
+@pytest.mark.parametrize("strike", range(38, 54))
 def test_a_converter_that_hangs_without_its_run_is_ended(play: Play, strike: int) -> None:
     play.add_pods(4, DEV, 4)
     play.converter_will("hangs", "k8s")
@@ -165,12 +167,35 @@ def test_a_node_that_was_given_back_and_lent_by_another_is_left_to_it(two: Play)
 
 
 @pytest.mark.parametrize("what", ["full", "io"])
-@pytest.mark.parametrize("strike", range(60))
+@pytest.mark.parametrize("strike", range(74))
 def test_a_disk_that_fails_ends_in_a_sentence(play: Play, strike: int, what: str) -> None:
     play.add_pods(4, DEV, 4)
     play.run(0, {}, {strike: what})
     play.run(0, {}, {strike: what})
     play.check()
+
+
+@pytest.mark.parametrize("call", range(14))
+def test_of_two_hosts_with_one_name_one_acts_whenever_the_other_comes(
+    tmp_path: Path, call: int
+) -> None:
+    """The other has a whole run between two calls of the first, and from then on both have
+    theirs each minute, though somebody replaces the document, and a clock is a day ahead."""
+    play = Play(tmp_path, 2, is_shared=True, instances=("prod", "prod"))
+    play.add_pods(40, DEV, 4)
+    play.jump_clock(1, 86_400)
+    play.run(0, {call: "meanwhile other host"})
+    for minute in range(8):
+        play.wait(60)
+        ran = [play.run(number) for number in (0, 1)]
+        codes = [one.result.exit_code for one in ran if one.result is not None]
+        assert sorted(codes) == [0, 2], ran
+        recorded = [host.registry() for host in play.hosts]
+        assert len([one for one in recorded if one.nodes or one.requests]) == 1
+        out = [m for m in play.world.machines.values() if m.place != "batch"]
+        assert len(out) <= play.hosts[0].config.max_converted_nodes and not play.world.broken
+        if minute == 4:
+            play.replace_document()
 
 
 def test_a_stale_registry_takes_no_node_from_slurm(play: Play) -> None:
