@@ -81,9 +81,11 @@ def read_lease(annotations: Mapping[str, str], instance: str) -> Lease | None:
     if len(text) > _LONGEST:
         raise ValueError(f"it has {len(text)} characters")
     try:
-        return msgspec.json.decode(text, type=Lease)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        found = msgspec.json.decode(text, type=Lease)
+        in_utc: Lease = msgspec.structs.replace(found, at=found.at.astimezone(UTC))
+    except (msgspec.MsgspecError, RecursionError, OverflowError) as error:
         raise ValueError(str(error)) from error
+    return in_utc
 
 
 def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
@@ -97,8 +99,8 @@ def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
         return _judge_none(actor, now)
     if standing.token in [lease.token for lease in actor.registry.leases]:
         is_fresh = timedelta(0) <= now - standing.at < _RENEWED_AFTER
-        is_here = (standing.home, standing.boot) == (actor.place.home, actor.place.boot)
-        return Judgement(now=now, is_due=not (is_fresh and is_here), ours=standing)
+        is_due = not (is_fresh and _is_written_here(standing, actor.place))
+        return Judgement(now=now, is_due=is_due, ours=standing)
     if now - standing.at >= _HELD_FOR or _was_here(standing, actor.place, now):
         return Judgement(now=now, is_due=True)
     return Judgement(now=now, others=standing, refusal=_refusal(actor, standing, ""))
@@ -122,7 +124,7 @@ def _judge_none(actor: Actor, now: datetime) -> Judgement:
     """Nothing stands there: nobody has acted yet, or somebody takes it off, as `kubectl replace`
     does. What was once seen of another is believed for as long as if it still stood there."""
     others = acts_elsewhere(actor.registry, now)
-    if others is not None:
+    if others is not None and not _was_here(others, actor.place, now):
         gone = "; its mark was taken off the ConfigMap since"
         return Judgement(now=now, others=others, refusal=_refusal(actor, others, gone))
     note = (
@@ -131,6 +133,12 @@ def _judge_none(actor: Actor, now: datetime) -> Judgement:
         "the ConfigMap keep the annotations of dynamic-node-manager"
     )
     return Judgement(now=now, is_due=True, note=note if actor.registry.leases else "")
+
+
+def _is_written_here(lease: Lease, place: Place) -> bool:
+    """Whether no copy of this registry can have written it. In a container, whose place may be
+    another's too, nobody can say so."""
+    return bool(place.home) and (lease.home, lease.boot) == (place.home, place.boot)
 
 
 def _was_here(lease: Lease, place: Place, now: datetime) -> bool:
@@ -143,7 +151,7 @@ def _refusal(actor: Actor, lease: Lease, gone: str) -> str:
     is_twin = lease.holder == actor.place.holder
     return (
         f"another dnm acts as instance {actor.instance}: {printable(lease.holder, 300)}, last at "
-        f"{lease.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC{gone}. This is {actor.place.holder}"
+        f"{lease.at:%Y-%m-%d %H:%M:%S} UTC{gone}. This is {actor.place.holder}"
         f"{', of the same name but another' if is_twin else ''}: nothing is lent, returned or "
         "changed here. Give one of the two another instance_id; or, once dnm is stopped there for "
         "good, say `dnm takeover` here"

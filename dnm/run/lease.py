@@ -18,6 +18,7 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, LeaseError
 from dnm.model.lease import Lease, Place
+from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.queues.lease import Actor, Judgement, after_refusal, judge_lease, with_lease
 
@@ -26,6 +27,7 @@ _OTHERS_WRITE = (
     f"the queue document's ConfigMap was changed by others {_TRIES} times in a row while dnm "
     "wanted to write that it acts; the next run tries again"
 )
+_LONGEST_HOLDER = 300  # characters
 _MACHINE_ID = Path("/etc/machine-id")  # machine-id(5)
 
 
@@ -40,15 +42,15 @@ def this_place(config: Config, machine_id: Path | None = None) -> Place:
     """Returns where this dnm is. A machine id is not to leave the host, so it is hashed with the
     name and the path; copied images have the same one, containers often none."""
     path = os.path.realpath(config.converted_nodes_path)
-    holder = f"{os.uname().nodename}:{path}"
+    name = f"{os.uname().nodename}:{path}"
     try:
         machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()
     except (OSError, ValueError):
         machine = ""
     is_known = len(machine) == 32 and machine.isalnum()
-    home = hashlib.sha256(f"dnm {machine} {holder}".encode(errors="surrogateescape")).hexdigest()
+    home = hashlib.sha256(f"dnm {machine} {name}".encode(errors="surrogateescape")).hexdigest()
     return Place(
-        holder=holder,
+        holder=printable(name, _LONGEST_HOLDER),
         home=home[:32] if is_known else "",
         boot=boot_id(),
         up_for=timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME)),

@@ -74,6 +74,10 @@ MAY, WRITES, REFUSED = "may", "writes", "refused"
         pytest.param(lease(), actor(place=REBOOTED), WRITES, id="ours, after a restart"),
         pytest.param(lease(), actor(place=RENAMED), WRITES, id="ours, on another host"),
         pytest.param(lease(), actor(place=ELSEWHERE), WRITES, id="shared storage, or a copy"),
+        pytest.param(lease("m", NAMELESS), actor(knows(lease("m")), NAMELESS), WRITES,
+                     id="ours, in a container"),
+        pytest.param(None, actor(knows(others=lease(THEIRS))), WRITES,
+                     id="what was seen of another is of this place"),
         pytest.param(FOREIGN, actor(), REFUSED, id="another's"),
         pytest.param(FOREIGN, actor(knows()), REFUSED, id="another's, and we are new"),
         pytest.param(LATE, actor(), REFUSED, id="another's, who may have acted a day ago"),
@@ -136,9 +140,10 @@ GOOD = '{"holder":"h","token":"t","at":"2026-03-02T12:00:00Z"}'
 @pytest.mark.parametrize(
     "text",
     ["{", "[]", "1", "yes", GOOD + " " * 5000, GOOD.replace("Z", ""), GOOD.replace('"t"', "1"),
-     GOOD.replace('"token":"t",', ""), "[" * 3000],
+     GOOD.replace('"token":"t",', ""), "[" * 3000,
+     GOOD.replace("2026-03-02T12:00:00Z", "9999-12-31T23:00:00-14:00")],
     ids=["no JSON", "a list", "a number", "a word", "too long", "without a time zone",
-         "a token that is none", "without a token", "too deep"],
+         "a token that is none", "without a token", "too deep", "beyond time"],
 )  # fmt: skip
 def test_what_can_not_be_read_lets_nobody_act(text: str) -> None:
     spoilt = msgspec.structs.replace(queue_map(), annotations={lease_annotation("prod"): text})

@@ -199,6 +199,8 @@ def test_a_place_is_a_host_a_path_and_a_boot(tmp_path: Path, machine_id: Path) -
     assert this_place(a_config(tmp_path / "link"), machine_id).home == here.home
     assert this_place(a_config(tmp_path / "other"), machine_id).home != here.home
     assert MACHINE_ID not in str(here) and len(here.boot) == 36 and here.up_for > timedelta(0)
+    far = this_place(a_config(tmp_path / ("x" * 200 + "/") / ("y" * 200) / "\udcff"), machine_id)
+    assert len(far.holder) == 300 and far.holder.isprintable() and far.home
     machine_id.write_text(MACHINE_ID[::-1])
     assert this_place(a_config(tmp_path / "state"), machine_id).home not in ("", here.home)
     machine_id.unlink()
