@@ -62,6 +62,12 @@ class Facts(Value):
         claim = known.claim if known is not None else None
         return claim if claim is not None and claim.instance == instance else None
 
+    def is_claimed_by_another(self, name: str, instance: str) -> bool:
+        """Whether the batch side names another instance that has converted the node."""
+        known = self.batch.get(name) if self.batch is not None else None
+        claim = known.claim if known is not None else None
+        return claim is not None and claim.instance not in ("", instance)
+
     def is_interrupted(self, name: str, instance: str) -> bool:
         """Whether a conversion of the node has stopped in the middle."""
         claim = self.claim_of(name, instance)

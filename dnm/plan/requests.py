@@ -259,6 +259,8 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
         # A mark, ours too, was set when it joined for something else, or by its own kubelet; what
         # the converter has named is this request's all the same.
         return False
+    if not is_named and facts.is_claimed_by_another(name, config.instance_id):
+        return False
     is_labelled = node.labels.get(request.namespace) == "true"
     return is_of_type + is_labelled + is_named >= 2
 

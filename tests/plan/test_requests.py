@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dnm.model.cluster import Mark
+from dnm.model.cluster import BatchClaim, Mark
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
 from dnm.plan.facts import Facts
 from dnm.plan.requests import advance_request, advance_requests
@@ -48,6 +48,20 @@ NEW = a_node("a002", mark=None)
             {"x9"},
             None,
             id="named and labelled under another name",
+        ),
+        pytest.param(
+            a_request(ended=True),
+            facts([NEW], [a_batch_node("a002", False, claim=BatchClaim(instance="other"))]),
+            set(),
+            1,
+            id="claimed by another instance",
+        ),
+        pytest.param(
+            a_request(ended=True),
+            facts([NEW], [a_batch_node("a002", False, claim=BatchClaim(instance="prod"))]),
+            {"a002"},
+            None,
+            id="claimed by ours",
         ),
         pytest.param(
             a_request(ended=True, known_nodes=("a002",)), facts([NEW]), set(), 1, id="was there"
