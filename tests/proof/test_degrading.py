@@ -332,7 +332,7 @@ def test_a_disk_that_is_full_for_three_minutes(days: Days, point: str, minute: i
 def test_a_disk_that_fills_up_while_a_converter_works(days: Days) -> None:
     """The start is written down, its end can't be: the next run finds out by looking."""
     world = days.at(0)
-    ended = world.run(fault="registry.keep_previous:before:full:2")
+    ended = world.run(fault="registry.keep_previous:before:full:3")
     assert ended.code == 2 and "No space left" in ended.err, ended
     world.tick(story.MINUTE)
     story.play_on(world, days.good)
