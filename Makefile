@@ -14,7 +14,7 @@ help:
 	@echo "make test-real      dnm on real servers: kube-apiserver, YuniKorn, Slurm; builds them once"
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
 	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
-	@echo "make bench-economy  four policies over six workloads of a week, measured"
+	@echo "make bench-economy  dnm and others over nineteen workloads of two days, measured"
 	@echo "make report-page    the pages of dnm in a real browser: Chromium and axe-core"
 	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"

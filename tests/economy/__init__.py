@@ -1,10 +1,16 @@
-"""The economy of lending, measured: a week of virtual time under several policies.
+"""The economy of lending, measured: days of virtual time under several policies.
 
 `python -m tests.economy` prints the table. Nothing sleeps; everything is seeded.
 
-    workloads.py   what the users do: who asks for what, when, for how long
-    world.py       the cluster: nodes, a scheduler with quotas, conversions that take minutes
-    policies.py    the predecessor's rule, and one node per pending pod
-    dnm_policy.py  the real planner, its plan carried out in the world
-    bound.py       what a clairvoyant would have lent for the same waiting
+    workloads.py      what the users do: who asks for what, when, for how long
+    public_shapes.py  the same, of shapes that autoscalers are known to do badly with
+    building.py       how a workload is put together, with the jobs that Slurm has besides
+    values.py         what the world is made of
+    world.py          the cluster: nodes, a scheduler with quotas, conversions that take minutes
+    batch.py          the batch side: jobs, first come first served, with backfill
+    policies.py       the predecessor's rule
+    autoscalers.py    one node per pending pod, cluster-autoscaler's rules, Karpenter's
+    dnm_policy.py     the real planner, its plan carried out in the world
+    bound.py          what a clairvoyant would have lent for the same starts of pods
+    measure.py        all of them, side by side
 """

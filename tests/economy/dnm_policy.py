@@ -1,11 +1,14 @@
 """dnm itself: the real `make_plan`, fed with snapshots of the world, carried out there.
 
-Every minute is a run: one leaves converters at work that take longer than half an interval.
+Every minute is a run: one leaves converters at work that take longer than half an interval, and the
+next ones find what they have named so far and how they ended, as the shipped converter tells it.
+Everything is at its default, but for what a workload says of its site (`cap`).
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +26,23 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import ConversionRequest, Registry, RunRecord
+from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, Registry, RunRecord
 from dnm.plan.planner import make_plan
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document, with_document
 from dnm.queues.tree import parse_tree
-from tests.economy.policies import MOST_NODES
-from tests.economy.world import REVERT_CALL, NodeState, PodState, Workload, World
+from tests.economy.batch import MIN_IDLE
+from tests.economy.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
+from tests.economy.world import World
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 _TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 
 
 class DnmPolicy:
-    """One installation of dnm, over a week."""
+    """One installation of dnm, over some days."""
+
+    interval = 60.0
 
     def __init__(self, workload: Workload, **changes: Any) -> None:
         self._config = make_config(workload, **changes)
@@ -51,6 +57,7 @@ class DnmPolicy:
         self._pods: dict[tuple[int, bool], Pod] = {}
         self._fenced: set[str] = set()
         self._marks: dict[str, Mark] = {}
+        self._calls: dict[str, Conversion] = {}
         self._seen = -1
         self.acted_at: list[float] = []
 
@@ -62,8 +69,10 @@ class DnmPolicy:
         plan = make_plan(self._config, self._registry, self.snapshot(world))
         if plan.actions:
             self.acted_at.append(world.now)
-        assert not plan.errors, plan.errors
+        assert not plan.errors or world.ledger.failures, plan.errors
         self._registry = plan.registry
+        open_calls = {request.id for request in plan.registry.requests if not request.ended}
+        self._calls = {key: call for key, call in self._calls.items() if key in open_calls}
         self._apply(world, plan)
         self._record(last_run=RunRecord(queues=dict(plan.status)))
         return world.now
@@ -73,20 +82,36 @@ class DnmPolicy:
     def snapshot(self, world: World) -> Snapshot:
         """What the edges would read now."""
         pods = [self._pod(world, pod) for pod in (*world.pending, *world.running)]
-        batch = {
-            name: BatchNode(name=name, state="IDLE", verdict="OK", in_service=True)
-            for names in world.batch.values()
-            for name in names
-        }
-        for name in world.away:
-            batch[name] = BatchNode(name=name, state="DOWN+DRAIN", verdict="SKIP", in_service=False)
         return Snapshot(
             taken_at=MONDAY + timedelta(seconds=world.now),
             pods=PodList(pods=tuple(pods)),
             nodes=tuple(self._node(node) for node in world.nodes.values()),
             queue_maps=(self._queue_map, None),
-            batch=batch,
+            batch=self._batch(world),
+            running_converters=frozenset(
+                _process(key) for key, call in self._calls.items() if not call.is_over
+            ),
+            ended={key: self._ended(call) for key, call in self._calls.items()},
         )
+
+    def _batch(self, world: World) -> dict[str, BatchNode]:
+        rows = {}
+        for side in world.batch.values():
+            for name, since in side.idle.items():
+                verdict = "OK" if world.now - since >= MIN_IDLE else "SKIP"
+                rows[name] = _row(name, "IDLE", verdict, True)
+            for name in side.busy:
+                rows[name] = _row(name, "ALLOCATED", "SKIP", True)
+        for name in world.away:
+            rows[name] = _row(name, "DOWN+DRAIN", "SKIP", False)
+        return rows
+
+    def _ended(self, call: Conversion) -> Ended:
+        """What the converter has said so far: a line for each node that has come."""
+        if not call.is_over:
+            return Ended(names=tuple(call.joined))
+        lines = tuple(f"{name} did not join" for name in call.failed)
+        return Ended(exit_code=1 if call.failed else 0, names=tuple(call.joined), last_lines=lines)
 
     def _pod(self, world: World, pod: PodState) -> Pod:
         key = (pod.number, bool(pod.node))
@@ -100,7 +125,9 @@ class DnmPolicy:
                 created=f"{MONDAY + timedelta(seconds=pod.ask.at):%Y-%m-%dT%H:%M:%SZ}",
                 node=pod.node,
                 running=bool(pod.node),
-                app_id=f"app-{pod.number}",
+                app_id=f"gang-{pod.ask.gang}" if pod.ask.gang else f"app-{pod.number}",
+                is_placeholder=bool(pod.ask.gang),
+                task_group="workers" if pod.ask.gang else "",
                 queue=pod.ask.queue,
                 is_yunikorn=True,
             )
@@ -162,15 +189,11 @@ class DnmPolicy:
                 world.limits[path] = dict(limits.max)
 
     def _convert(self, world: World, request: ConversionRequest) -> None:
-        names = world.convert(self, request.node_type, request.namespace, request.count)
-        ready = max((world.ready_at(name) for name in names), default=world.now)
-        ended = msgspec.structs.replace(
-            request,
-            names=tuple(names),
-            ended=True,
-            since=MONDAY + timedelta(seconds=ready),
-        )
-        self._record(requests=(*(r for r in self._registry.requests if r.id != request.id), ended))
+        call = world.convert(self, request.node_type, request.namespace, request.count)
+        self._calls[request.id] = call
+        started = msgspec.structs.replace(request, converter=_process(request.id))
+        others = (one for one in self._registry.requests if one.id != request.id)
+        self._record(requests=(*others, started))
 
     def _return(self, world: World, name: str) -> None:
         world.revert(name)
@@ -191,6 +214,20 @@ class DnmPolicy:
     def joined(self, world: World, node: str) -> None:
         """Seen by the next run."""
 
+    def failed(self, world: World, node: str, namespace: str) -> None:
+        """Heard by the next run."""
+
+
+def _process(key: str) -> ConverterProcess:
+    return ConverterProcess(pid=abs(hash(key)) % 10**6, start_ticks=len(key))
+
+
+@cache
+def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
+    return BatchNode(
+        name=name, state=state, verdict=verdict, in_service=in_service, tells_claim=True
+    )
+
 
 def make_config(workload: Workload, **changes: Any) -> Config:
     """The configuration a site would have for this workload; all else as it comes."""
@@ -208,7 +245,7 @@ def make_config(workload: Workload, **changes: Any) -> Config:
             )
             for name, kind in workload.classes.items()
         },
-        "max_converted_nodes": MOST_NODES,
+        "max_converted_nodes": workload.cap,
     }
     return Config(**{**values, **changes})
 

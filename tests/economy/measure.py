@@ -2,84 +2,153 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from statistics import fmean
 
+import msgspec
+
+from tests.economy.autoscalers import (
+    ClusterAutoscalerPolicy,
+    KarpenterPolicy,
+    NobodyLends,
+    NodePerPodPolicy,
+)
 from tests.economy.bound import oracle, volume
 from tests.economy.dnm_policy import DnmPolicy
-from tests.economy.policies import NodePerPodPolicy, PredecessorPolicy
+from tests.economy.policies import PredecessorPolicy
+from tests.economy.values import HOUR, Policy, Workload
 from tests.economy.workloads import ALL
-from tests.economy.world import HOUR, Policy, Workload, World
+from tests.economy.world import World
 
 POLICIES: dict[str, Callable[[Workload], Policy]] = {
-    "dnm": lambda workload: DnmPolicy(workload, headroom=1.0),
-    "predecessor": lambda workload: PredecessorPolicy(headroom=1.0),
+    "dnm": DnmPolicy,
+    "predecessor": lambda workload: PredecessorPolicy(),
+    "cluster-autoscaler": lambda workload: ClusterAutoscalerPolicy(),
+    "Karpenter": lambda workload: KarpenterPolicy(),
     "node per pod": lambda workload: NodePerPodPolicy(),
-    "dnm, headroom 0.95": lambda workload: DnmPolicy(workload, headroom=0.95),
-    "predecessor, 0.95": lambda workload: PredecessorPolicy(headroom=0.95),
+    "nobody lends": lambda workload: NobodyLends(),
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One workload under one policy; hours, and pod-minutes waited. `oracle`, `volume`: the
-    node-hours of the two bounds, for the same waiting."""
+class Waits(msgspec.Struct, frozen=True):
+    """Minutes: of all together, of the one of twenty that waits longest, of the longest."""
+
+    total: float
+    late: float
+    longest: float
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload under one policy. `lent`, `idle`, `booting`, `oracle`, `volume` in node-hours;
+    the last two are the bounds for the same starts of pods, for dnm alone."""
 
     workload: str
     policy: str
-    waited: float
+    seed: int
+    pods: Waits
+    jobs: Waits
     lent: float
     idle: float
+    booting: float
     conversions: int
+    failures: int
+    short: int
     unserved: int
+    moved: int
     oracle: float
     volume: float
 
 
-def measure(workload: Workload, policy_name: str) -> Row:
+def measure(workload: Workload, policy: str) -> Row:
+    return measure_policy(workload, policy, POLICIES[policy](workload))
+
+
+def measure_policy(workload: Workload, name: str, policy: Policy) -> Row:
+    """Plays one workload under a policy."""
     world = World(workload)
-    ledger = world.play(POLICIES[policy_name](workload))
+    ledger = world.play(policy)
+    is_dnm = isinstance(policy, DnmPolicy)
     return Row(
         workload=workload.name,
-        policy=policy_name,
-        waited=ledger.waited / 60,
+        policy=name,
+        seed=workload.seed,
+        pods=_waits(ledger.waits),
+        jobs=_waits(world.job_waits()),
         lent=ledger.lent / HOUR,
         idle=ledger.idle / HOUR,
+        booting=ledger.booting / HOUR,
         conversions=ledger.conversions,
+        failures=ledger.failures,
+        short=ledger.short,
         unserved=ledger.unserved,
-        oracle=oracle(world) / HOUR,
-        volume=volume(world) / HOUR,
+        moved=ledger.moved,
+        oracle=oracle(world) / HOUR if is_dnm else 0.0,
+        volume=volume(world) / HOUR if is_dnm else 0.0,
     )
 
 
-def print_table(lasts: float) -> None:
-    head = ("workload", "policy", "pod-minutes waited", "node-hours lent", "of them idle",
-            "conversions", "clairvoyant", "ratio", "no schedule below", "never ran")  # fmt: skip
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
-    rows = []
-    for make in ALL:
-        for name in POLICIES:
-            rows.append(measure(make(lasts), name))
-            print(_line(rows[-1]), flush=True)
-    print()
-    for name in POLICIES:
-        print(_sum(name, [row for row in rows if row.policy == name]))
+def _waits(seconds: Iterable[float]) -> Waits:
+    minutes = sorted(one / 60 for one in seconds) or [0.0]
+    return Waits(sum(minutes), minutes[int(0.95 * (len(minutes) - 1))], minutes[-1])
 
 
-def _line(row: Row) -> str:
-    ratio = f"{row.lent / row.oracle:.2f}" if row.oracle else "-"
-    return (
-        f"| {row.workload} | {row.policy} | {row.waited:,.0f} | {row.lent:,.1f} | {row.idle:,.1f} "
-        f"| {row.conversions} | {row.oracle:,.1f} | {ratio} | {row.volume:,.1f} | {row.unserved} |"
-    )
+def measure_all(lasts: float, seeds: Sequence[int], policies: Iterable[str]) -> list[Row]:
+    """Every workload under every policy with every seed, on two cores."""
+    cases = [
+        (number, seed, lasts, policy)
+        for number in range(len(ALL))
+        for policy in policies
+        for seed in seeds
+    ]
+    with ProcessPoolExecutor(2) as pool:
+        return list(pool.map(_measure_case, cases, chunksize=1))
 
 
-def _sum(name: str, rows: list[Row]) -> str:
-    ratios = [row.lent / row.oracle for row in rows if row.oracle]
-    return (
-        f"{name}: {sum(row.waited for row in rows):,.0f} pod-minutes waited, "
-        f"{sum(row.lent for row in rows):,.0f} node-hours lent, "
-        f"{sum(row.conversions for row in rows)} conversions, on average "
-        f"{sum(ratios) / len(ratios):.2f} times the clairvoyant's node-hours"
-    )
+def _measure_case(case: tuple[int, int, float, str]) -> Row:
+    number, seed, lasts, policy = case
+    return measure(ALL[number](seed, lasts), policy)
+
+
+HEAD = (
+    "workload", "policy", "pods waited", "95th", "longest", "jobs waited", "95th", "longest",
+    "node-hours", "to the bound", "idle", "booting", "conversions", "failed", "back within 30 min",
+)  # fmt: skip
+
+
+def list_lines(rows: Sequence[Row]) -> Iterable[str]:
+    """The table, a line for each workload and policy: means over the seeds, the longest of all."""
+    yield "| " + " | ".join(HEAD) + " |"
+    yield "|" + "---|" * len(HEAD)
+    for workload in dict.fromkeys(row.workload for row in rows):
+        for policy in dict.fromkeys(row.policy for row in rows):
+            some = [row for row in rows if (row.workload, row.policy) == (workload, policy)]
+            yield _line(workload, policy, some)
+    for policy in dict.fromkeys(row.policy for row in rows):
+        yield _line("**all**", policy, [row for row in rows if row.policy == policy])
+
+
+def _line(workload: str, policy: str, rows: Sequence[Row]) -> str:
+    seeds = len({row.seed for row in rows})
+
+    def per_seed(of: Callable[[Row], float]) -> float:
+        return sum(map(of, rows)) / seeds
+
+    bound = per_seed(lambda row: row.oracle)
+    lent = per_seed(lambda row: row.lent)
+    cells = [
+        f"{per_seed(lambda row: row.pods.total):,.0f}",
+        f"{fmean(row.pods.late for row in rows):,.1f}",
+        f"{max(row.pods.longest for row in rows):,.0f}",
+        f"{per_seed(lambda row: row.jobs.total):,.0f}",
+        f"{fmean(row.jobs.late for row in rows):,.0f}",
+        f"{max(row.jobs.longest for row in rows):,.0f}",
+        f"{lent:,.0f}",
+        f"{lent / bound:.2f}" if bound >= 1 else "–",
+        f"{per_seed(lambda row: row.idle):,.0f}",
+        f"{per_seed(lambda row: row.booting):,.1f}",
+        f"{per_seed(lambda row: row.conversions):,.0f}",
+        f"{per_seed(lambda row: row.failures):,.1f}",
+        f"{per_seed(lambda row: row.short):,.0f}",
+    ]
+    return f"| {workload} | {policy} | " + " | ".join(cells) + " |"

@@ -1,13 +1,13 @@
-"""Two policies to compare with: the predecessor's rule, and one node per pending pod."""
+"""The predecessor's rule, to compare with."""
 
 from __future__ import annotations
 
 from math import ceil
 
-from tests.economy.world import POD_START, REVERT_CALL, World
+from tests.economy.values import POD_START, REVERT_CALL
+from tests.economy.world import World
 
 IDLE_SECONDS = 600.0
-MOST_NODES = 30
 
 
 class PredecessorPolicy:
@@ -22,7 +22,9 @@ class PredecessorPolicy:
     left Kubernetes, and meanwhile nothing is evaluated.
     """
 
-    def __init__(self, headroom: float) -> None:
+    interval = 30.0
+
+    def __init__(self, headroom: float = 0.95) -> None:
         self._headroom = headroom
         self._tasks: list[str] = []
         self._busy_with: str = ""
@@ -32,7 +34,7 @@ class PredecessorPolicy:
     def run(self, world: World) -> float:
         for namespace in world.workload.namespaces:
             committed = self._tasks.count(namespace) + (self._busy_with == namespace)
-            left = MOST_NODES - len(world.lent_since) - len(self._tasks)
+            left = world.workload.cap - len(world.lent_since) - len(self._tasks)
             need = min(self._need(world, namespace) - committed, left)
             self._tasks += [namespace] * max(0, need)
         self._work(world)
@@ -68,11 +70,11 @@ class PredecessorPolicy:
     def _work(self, world: World) -> None:
         while self._tasks and not self._busy_with:
             namespace = self._tasks.pop(0)
-            need = min(self._need(world, namespace), MOST_NODES - len(world.lent_since))
+            need = min(self._need(world, namespace), world.workload.cap - len(world.lent_since))
             names = []
             if need > 0:
                 _, node_type = world.workload.namespaces[namespace]
-                names = world.convert(self, node_type, namespace, need)
+                names = world.convert(self, node_type, namespace, need).names
             if names:
                 self._busy_with, self._coming = namespace, len(names)
 
@@ -81,6 +83,12 @@ class PredecessorPolicy:
         queue, _ = world.workload.namespaces[state.namespace]
         world.resize(queue, _known(state.size), 1)
         self._since[node] = world.now
+        self._ended(world)
+
+    def failed(self, world: World, node: str, namespace: str) -> None:
+        self._ended(world)
+
+    def _ended(self, world: World) -> None:
         self._coming -= 1
         if not self._coming:
             self._busy_with = ""
@@ -101,37 +109,3 @@ class PredecessorPolicy:
 
 def _known(size: dict[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in size.items() if name in ("vcore", "memory")}
-
-
-class NodePerPodPolicy:
-    """A node for every pending pod that has none coming yet; back after the idle time."""
-
-    def __init__(self) -> None:
-        self._coming: dict[str, int] = {}
-        self._idle: dict[str, float] = {}
-
-    def run(self, world: World) -> float:
-        for namespace, (queue, node_type) in world.workload.namespaces.items():
-            pending = sum(pod.ask.queue == queue for pod in world.pending)
-            left = MOST_NODES - len(world.lent_since)
-            count = min(pending - self._coming.get(namespace, 0), left)
-            if count > 0:
-                names = world.convert(self, node_type, namespace, count)
-                self._coming[namespace] = self._coming.get(namespace, 0) + len(names)
-        for name, since in list(self._idle.items()):
-            state = world.nodes[name]
-            if state.pods:
-                self._idle[name] = world.now
-            elif world.now - since >= IDLE_SECONDS:
-                queue, _ = world.workload.namespaces[state.namespace]
-                world.resize(queue, state.size, -1)
-                world.revert(name)
-                del self._idle[name]
-        return world.now
-
-    def joined(self, world: World, node: str) -> None:
-        state = world.nodes[node]
-        queue, _ = world.workload.namespaces[state.namespace]
-        world.resize(queue, state.size, 1)
-        self._coming[state.namespace] -= 1
-        self._idle[node] = world.now

@@ -1,70 +1,21 @@
-"""Six weeks of users, each seeded."""
+"""Six kinds of users, each seeded; and all workloads there are."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from tests.economy.world import DAY, HOUR, WEEK, Ask, NodeClass, Workload
-
-G = 10**9
-CPU_NODE = NodeClass(
-    size=(("vcore", 128_000), ("memory", 256 * G), ("pods", 110)),
-    count=40,
-)
-GPU_NODE = NodeClass(
-    size=(("vcore", 64_000), ("memory", 512 * G), ("nvidia.com/gpu", 4), ("pods", 110)),
-    count=12,
-)
-MINUTE = 60.0
-SEED = 42
+from tests.economy import public_shapes
+from tests.economy.building import MINUTE, ask, free, limit, workload
+from tests.economy.values import DAY, HOUR, WEEK, Ask, Workload
 
 
-def _ask(at: float, lasts: float, cores: float, gigabytes: int, queue: str, gpus: int = 0) -> Ask:
-    request = [("vcore", int(cores * 1000)), ("memory", gigabytes * G)]
-    if gpus:
-        request.append(("nvidia.com/gpu", gpus))
-    return Ask(at=at, lasts=lasts, request=tuple(request), queue=queue)
-
-
-def _limit(cores: int, gigabytes: int, gpus: int = 0) -> dict[str, int]:
-    limit = {"vcore": cores * 1000, "memory": gigabytes * G}
-    if gpus:
-        limit["nvidia.com/gpu"] = gpus
-    return limit
-
-
-def _free(cores: int, gigabytes: int) -> dict[str, int]:
-    return {"vcore": cores * 1000, "memory": gigabytes * G, "pods": 110}
-
-
-def _workload(
-    name: str,
-    asks: list[Ask],
-    limits: Mapping[str, Mapping[str, int]],
-    free: tuple[Mapping[str, int], ...],
-    namespaces: Mapping[str, tuple[str, str]],
-    lasts: float,
-) -> Workload:
-    asks = sorted((ask for ask in asks if ask.at < lasts), key=lambda ask: ask.at)
-    return Workload(
-        name=name,
-        asks=tuple(asks),
-        limits=limits,
-        namespaces=namespaces,
-        free=free,
-        classes={"a": CPU_NODE, "g": GPU_NODE},
-        seed=SEED,
-        lasts=lasts,
-    )
-
-
-def workshops(lasts: float = WEEK) -> Workload:
+def workshops(seed: int, lasts: float) -> Workload:
     """Workshops of 40 to 90 people, two on most weekdays. Every exercise gives each of them a pod;
     between exercises there is a talk of five to nine minutes."""
-    source = random.Random(SEED)
+    source = random.Random(seed * 100 + 0)
     queue = "root.anvil.workshop"
-    asks = [_ask(hour * HOUR, 3 * HOUR, 2, 8, queue) for hour in range(0, int(WEEK / HOUR), 2)]
+    asks = [ask(hour * HOUR, 3 * HOUR, 2, 8, queue) for hour in range(0, int(WEEK / HOUR), 2)]
     for day in range(5):
         for hour in (9, 14):
             if source.random() < 0.8:
@@ -75,21 +26,22 @@ def workshops(lasts: float = WEEK) -> Workload:
                     for _ in range(people):
                         come = begins + abs(source.gauss(0, 3)) * MINUTE
                         go = ends - abs(source.gauss(0, 2)) * MINUTE
-                        asks.append(_ask(come, max(go - come, 5 * MINUTE), 4, 16, queue))
+                        asks.append(ask(come, max(go - come, 5 * MINUTE), 4, 16, queue))
                     begins = ends + source.uniform(5, 9) * MINUTE
-    return _workload(
+    return workload(
         "workshop bursts",
         asks,
-        {"root.anvil": _limit(2000, 8000), queue: _limit(80, 320)},
-        (_free(36, 150), _free(36, 150)),
+        {"root.anvil": limit(2000, 8000), queue: limit(80, 320)},
+        (free(36, 150), free(36, 150)),
         {"workshop": (queue, "a")},
+        seed,
         lasts,
     )
 
 
-def notebooks(lasts: float = WEEK) -> Workload:
+def notebooks(seed: int, lasts: float) -> Workload:
     """Notebooks through the day: arrivals follow the hour, sessions last minutes to a workday."""
-    source = random.Random(SEED + 1)
+    source = random.Random(seed * 100 + 1)
     queue = "root.anvil.notebook"
     asks: list[Ask] = []
     when = 0.0
@@ -100,21 +52,22 @@ def notebooks(lasts: float = WEEK) -> Workload:
         when += source.expovariate(rate / HOUR)
         cores, memory = source.choices(((2, 8), (4, 16), (8, 32), (16, 64)), (60, 25, 10, 5))[0]
         lasts_for = min(source.lognormvariate(0.7, 0.8) * HOUR, 10 * HOUR)
-        asks.append(_ask(when, lasts_for, cores, memory, queue))
-    return _workload(
+        asks.append(ask(when, lasts_for, cores, memory, queue))
+    return workload(
         "notebooks by day",
         asks,
-        {"root.anvil": _limit(2000, 8000), queue: _limit(128, 512)},
-        (_free(60, 240), _free(60, 240)),
+        {"root.anvil": limit(2000, 8000), queue: limit(128, 512)},
+        (free(60, 240), free(60, 240)),
         {"notebook": (queue, "a")},
+        seed,
         lasts,
     )
 
 
-def nightly_batch(lasts: float = WEEK) -> Workload:
+def nightly_batch(seed: int, lasts: float) -> Workload:
     """A pipeline every night at ten: five stages of 60 pods of mixed shapes, each begun minutes
     after the last pod of the stage before."""
-    source = random.Random(SEED + 2)
+    source = random.Random(seed * 100 + 2)
     queue = "root.anvil.batch"
     asks = []
     for day in range(7):
@@ -127,41 +80,43 @@ def nightly_batch(lasts: float = WEEK) -> Workload:
                 come = begins + source.uniform(0, 2) * MINUTE
                 length = source.uniform(10, 40) * MINUTE
                 ends = max(ends, come + length)
-                asks.append(_ask(come, length, cores, memory, queue))
+                asks.append(ask(come, length, cores, memory, queue))
             begins = ends + source.uniform(2, 8) * MINUTE
-    return _workload(
+    return workload(
         "nightly batch",
         asks,
-        {"root.anvil": _limit(1000, 4000), queue: _limit(256, 1024)},
-        (_free(90, 190), _free(90, 190), _free(60, 120)),
+        {"root.anvil": limit(1000, 4000), queue: limit(256, 1024)},
+        (free(90, 190), free(90, 190), free(60, 120)),
         {"batch": (queue, "a")},
+        seed,
         lasts,
     )
 
 
-def slow_ramp(lasts: float = WEEK) -> Workload:
-    """A service that grows for four days and shrinks for three; each pod lives half a day."""
-    source = random.Random(SEED + 3)
+def slow_ramp(seed: int, lasts: float) -> Workload:
+    """A service that grows for the first half and shrinks for the second; a pod lives for hours."""
+    source = random.Random(seed * 100 + 3)
     queue = "root.anvil.service"
     asks = []
     when = 0.0
-    while when < WEEK:
-        share = when / (4 * DAY) if when < 4 * DAY else (WEEK - when) / (3 * DAY)
-        when += source.expovariate((2 + 28 * max(share, 0)) / HOUR)
-        asks.append(_ask(when, 12 * HOUR * source.uniform(0.8, 1.2), 4, 8, queue))
-    return _workload(
+    while when < lasts:
+        share = 1 - abs(2 * when / lasts - 1)
+        when += source.expovariate((2 + 28 * share) / HOUR)
+        asks.append(ask(when, 8 * HOUR * source.uniform(0.8, 1.2), 4, 8, queue))
+    return workload(
         "slow ramp",
         asks,
-        {"root.anvil": _limit(1500, 6000), queue: _limit(160, 640)},
-        (_free(50, 120), _free(50, 120), _free(50, 120)),
+        {"root.anvil": limit(1500, 6000), queue: limit(160, 640)},
+        (free(50, 120), free(50, 120), free(50, 120)),
         {"service": (queue, "a")},
+        seed,
         lasts,
     )
 
 
-def fragmentation(lasts: float = WEEK) -> Workload:
+def fragmentation(seed: int, lasts: float) -> Workload:
     """Against packing: waves of small pods, of which a few stay; then pods of half a node up."""
-    source = random.Random(SEED + 4)
+    source = random.Random(seed * 100 + 4)
     queue = "root.anvil.mixed"
     asks = []
     for wave in range(14):
@@ -169,24 +124,26 @@ def fragmentation(lasts: float = WEEK) -> Workload:
         for number in range(120):
             stays = number % 24 == 0
             length = 5 * HOUR if stays else source.uniform(20, 40) * MINUTE
-            asks.append(_ask(start + number * 5, length, 4, 8, queue))
+            asks.append(ask(start + number * 5, length, 4, 8, queue))
         for number in range(8):
             come = start + 1 * HOUR + number * 10 * MINUTE
             cores, memory = source.choice(((65, 130), (72, 100), (100, 200), (40, 180)))
-            asks.append(_ask(come, source.uniform(1, 2) * HOUR, cores, memory, queue))
-    return _workload(
+            asks.append(ask(come, source.uniform(1, 2) * HOUR, cores, memory, queue))
+    return workload(
         "fragmentation",
         asks,
-        {"root.anvil": _limit(3000, 12000), queue: _limit(200, 400)},
-        (_free(60, 120), _free(60, 120), _free(60, 120)),
+        {"root.anvil": limit(3000, 12000), queue: limit(200, 400)},
+        (free(60, 120), free(60, 120), free(60, 120)),
         {"mixed": (queue, "a")},
+        seed,
         lasts,
     )
 
 
-def gpu_pods(lasts: float = WEEK) -> Workload:
-    """One to four GPUs a pod, for half an hour to half a day, in a queue limited in GPUs."""
-    source = random.Random(SEED + 5)
+def gpu_pods(seed: int, lasts: float) -> Workload:
+    """One to four GPUs a pod, for half an hour to half a day, in a queue limited in cores and
+    memory: what is missing, every policy can raise."""
+    source = random.Random(seed * 100 + 5)
     queue = "root.anvil.gpu"
     asks = []
     when = 0.0
@@ -195,23 +152,25 @@ def gpu_pods(lasts: float = WEEK) -> Workload:
         when += source.expovariate((4 if 8 <= hour < 20 else 0.7) / HOUR)
         gpus = source.choices((1, 2, 4), (70, 20, 10))[0]
         length = min(max(source.lognormvariate(0.8, 0.8), 0.5), 12) * HOUR
-        asks.append(_ask(when, length, 8 * gpus, 64 * gpus, queue, gpus))
-    permanent = {**_free(64, 512), "nvidia.com/gpu": 4}
-    return _workload(
+        asks.append(ask(when, length, 8 * gpus, 64 * gpus, queue, gpus))
+    permanent = {**free(64, 512), "nvidia.com/gpu": 4}
+    return workload(
         "GPU pods",
         asks,
-        {"root.anvil": _limit(3000, 24000), queue: _limit(512, 4096, 4)},
+        {"root.anvil": limit(3000, 24000), queue: limit(40, 320)},
         (permanent,),
         {"gpu": (queue, "g")},
+        seed,
         lasts,
     )
 
 
-ALL: tuple[Callable[[float], Workload], ...] = (
+ALL: tuple[Callable[[int, float], Workload], ...] = (
     workshops,
     notebooks,
     nightly_batch,
     slow_ramp,
     fragmentation,
     gpu_pods,
+    *public_shapes.ALL,
 )

@@ -1,8 +1,11 @@
-"""A cluster in virtual time: pods are bound as YuniKorn would, conversions take minutes.
+"""A cluster in virtual time: pods are bound as YuniKorn would, jobs run as in Slurm, conversions
+take minutes and may fail.
 
 The scheduler takes pods in the order they came, skips those that do not fit, respects every limit
 up the tree and the free space of nodes, and fills the fullest node first (nodesortpolicy
-binpacking, without which no node would ever be idle). Times are seconds since Monday 00:00.
+binpacking, without which no node would ever be idle). A gang's pods hold what they are given and
+begin to work together; after fifteen minutes it goes on with those it has (gangSchedulingStyle
+Soft). Times are seconds since Monday 00:00.
 """
 
 from __future__ import annotations
@@ -10,98 +13,22 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
 
-Amounts = dict[str, int]
-
-HOUR = 3600.0
-DAY = 24 * HOUR
-WEEK = 7 * DAY
-CONVERSION = (360.0, 600.0)
-REVERSION = (480.0, 720.0)
-REVERT_CALL = 120.0  # the site's converter power-cycles and returns; it does not wait for the boot
-POD_START = 20.0  # from bound to Running: images
-CHECK_INTERVAL = 60.0
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A pod that a user will create."""
-
-    at: float
-    lasts: float
-    request: tuple[tuple[str, int], ...]
-    queue: str
-    never_starts: bool = False  # it waits for something that nodes and quota can't give
-
-
-@dataclass(frozen=True)
-class NodeClass:
-    """A type of batch node: its size, how many there are, and what they really bring (empty: their
-    size)."""
-
-    size: tuple[tuple[str, int], ...]
-    count: int
-    brings: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Workload:
-    """One week. `limits`: queue path -> baseline limit, parents included; `namespaces`: monitored
-    namespace -> (queue, node type); `free`: what is free on each permanent node."""
-
-    name: str
-    asks: tuple[Ask, ...]
-    limits: Mapping[str, Mapping[str, int]]
-    namespaces: Mapping[str, tuple[str, str]]
-    free: tuple[Mapping[str, int], ...]
-    classes: Mapping[str, NodeClass]
-    seed: int
-    lasts: float = WEEK
-    nothing_ends_after: float = 2 * WEEK  # a pod that would end later goes on for ever
-
-    def namespace_of(self, queue: str) -> str:
-        return next(name for name, (path, _) in self.namespaces.items() if path == queue)
-
-
-@dataclass(eq=False)
-class PodState:
-    number: int
-    ask: Ask
-    request: Amounts
-    node: str = ""
-    bound_at: float = -1.0
-
-
-@dataclass(eq=False)
-class NodeState:
-    name: str
-    node_type: str  # empty: permanent
-    size: Amounts
-    free: Amounts
-    namespace: str = ""
-    cordoned: bool = False
-    pods: set[PodState] = field(default_factory=set)
-
-
-@dataclass
-class Ledger:
-    """What a policy cost."""
-
-    waited: float = 0.0  # pod-seconds
-    lent: float = 0.0  # node-seconds from the order to convert to being back in Slurm
-    idle: float = 0.0  # node-seconds in Kubernetes without a pod
-    conversions: int = 0
-    unserved: int = 0  # pods that never started
-
-
-class Policy(Protocol):
-    """Decides once per check interval; returns when it may be asked again, at the earliest."""
-
-    def run(self, world: World) -> float: ...
-
-    def joined(self, world: World, node: str) -> None: ...
+from tests.economy.batch import BatchSide
+from tests.economy.values import (
+    DAY,
+    GANG_PATIENCE,
+    REVERSION,
+    SHORT,
+    Amounts,
+    Ask,
+    Conversion,
+    Ledger,
+    NodeState,
+    PodState,
+    Policy,
+    Workload,
+)
 
 
 class World:
@@ -114,9 +41,9 @@ class World:
         self.limits = {path: dict(limit) for path, limit in workload.limits.items()}
         self.used: dict[str, Amounts] = {path: {} for path in workload.limits}
         self.nodes: dict[str, NodeState] = {}
-        self.batch: dict[str, list[str]] = {}
+        self.batch: dict[str, BatchSide] = {}
         self.lent_since: dict[str, float] = {}
-        self.away: set[str] = set()  # not in Slurm's service
+        self.away: dict[str, str] = {}  # node -> why Slurm does not have it in service
         self.pending: list[PodState] = []
         self.running: set[PodState] = set()
         self.ledger = Ledger()
@@ -125,14 +52,23 @@ class World:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._idle_from: dict[str, float] = {}
-        self._coming: dict[str, float] = {}
-        for number, free in enumerate(workload.free):
+        self._booting: dict[str, float] = {}
+        self._gangs: dict[int, list[PodState]] = {}
+        self._working_gangs: set[int] = set()
+        self._populate()
+
+    def _populate(self) -> None:
+        for number, free in enumerate(self.workload.free):
             name = f"k{number:03}"
             self.nodes[name] = NodeState(name=name, node_type="", size=dict(free), free=dict(free))
-        for node_type, kind in workload.classes.items():
-            self.batch[node_type] = [f"{node_type}{n:03}" for n in range(kind.count, 0, -1)]
-        for ask in workload.asks:
+        for node_type, kind in self.workload.classes.items():
+            names = [f"{node_type}{number:03}" for number in range(1, kind.count + 1)]
+            self.batch[node_type] = BatchSide(dict.fromkeys(names, -DAY), self.at)
+        for ask in self.workload.asks:
             self.at(ask.at, lambda ask=ask: self._arrive(ask))  # type: ignore[misc]
+        for job in self.workload.jobs:
+            side = self.batch[job.node_type]
+            self.at(job.at, lambda job=job, side=side: side.submit(job, self.now))  # type: ignore[misc]
 
     # --- time --------------------------------------------------------------------------------
 
@@ -141,7 +77,7 @@ class World:
         heapq.heappush(self._events, (when, self._number, what))
 
     def play(self, policy: Policy) -> Ledger:
-        """The whole week, the policy asked every check interval (unless it is still busy)."""
+        """The whole time, the policy asked every interval (unless it is still busy)."""
         next_run = 0.0
         while self.now < self.workload.lasts:
             while self._events and self._events[0][0] <= next_run:
@@ -153,29 +89,41 @@ class World:
             self.now = next_run
             busy_until = policy.run(self)
             self._schedule()
-            next_run += CHECK_INTERVAL
+            next_run += policy.interval
             while next_run < busy_until:
-                next_run += CHECK_INTERVAL
-        return self._close(policy)
+                next_run += policy.interval
+        return self._close()
 
-    def _close(self, policy: Policy) -> Ledger:
-        for pod in self.pending:
-            self.ledger.waited += self.now - pod.ask.at
+    def _close(self) -> Ledger:
+        for pod in (*self.pending, *(pod for pod in self.running if pod.works_since < 0)):
+            self.ledger.waits.append(self.now - pod.ask.at)
             self.ledger.unserved += 1
         for name, since in self.lent_since.items():
             self.ledger.lent += self.now - since
             if name in self._idle_from:
                 self.ledger.idle += self.now - self._idle_from[name]
+            if name not in self.nodes:
+                self.ledger.booting += self.now - self._booting[name]
         for pod in self.running:
+            if pod.works_since >= 0:
+                self.ledger.waits.append(pod.works_since - pod.ask.at)
             self.trace.append((pod.bound_at, self.now, pod))
         return self.ledger
+
+    def job_waits(self) -> list[float]:
+        """Seconds that each job has waited, those that have not started until now."""
+        waits = [wait for side in self.batch.values() for _, wait in side.waits]
+        return waits + [self.now - job.at for side in self.batch.values() for job in side.waiting]
 
     # --- pods --------------------------------------------------------------------------------
 
     def _arrive(self, ask: Ask) -> None:
         self._number += 1
         request = {**dict(ask.request), "pods": 1}
-        self.pending.append(PodState(number=self._number, ask=ask, request=request))
+        pod = PodState(number=self._number, ask=ask, request=request)
+        self.pending.append(pod)
+        if ask.gang:
+            self._gangs.setdefault(ask.gang, []).append(pod)
 
     def _schedule(self) -> None:
         failed: set[tuple[object, ...]] = set()
@@ -222,14 +170,36 @@ class World:
         node.pods.add(pod)
         self._count(pod, node, 1)
         self.running.add(pod)
-        self.ledger.waited += self.now - pod.ask.at
         if node.name in self._idle_from:
             self.ledger.idle += self.now - self._idle_from.pop(node.name)
         self.version += 1
-        if self.now + pod.ask.lasts <= self.workload.nothing_ends_after:
-            self.at(self.now + pod.ask.lasts, lambda: self._end(pod))
+        gang = self._gangs.get(pod.ask.gang)
+        if gang is None or pod.ask.gang in self._working_gangs:
+            self._work(pod)
+        elif all(one.node for one in gang):
+            self._work_together(pod.ask.gang)
+        elif sum(bool(one.node) for one in gang) == 1:
+            self.at(self.now + GANG_PATIENCE, lambda: self._work_together(pod.ask.gang))
 
-    def _end(self, pod: PodState) -> None:
+    def _work_together(self, gang: int) -> None:
+        if gang not in self._working_gangs:
+            self._working_gangs.add(gang)
+            for pod in self._gangs[gang]:
+                if pod.node:
+                    self._work(pod)
+
+    def _work(self, pod: PodState) -> None:
+        pod.works_since = self.now
+        epoch = pod.epoch
+        if self.now + pod.ask.lasts <= self.workload.nothing_ends_after:
+            self.at(self.now + pod.ask.lasts, lambda: self._end(pod, epoch))
+
+    def _end(self, pod: PodState, epoch: int) -> None:
+        if pod.epoch == epoch:
+            self.ledger.waits.append(pod.works_since - pod.ask.at)
+            self._leave(pod)
+
+    def _leave(self, pod: PodState) -> None:
         node = self.nodes[pod.node]
         node.pods.discard(pod)
         self._count(pod, node, -1)
@@ -237,6 +207,14 @@ class World:
         self.trace.append((pod.bound_at, self.now, pod))
         if node.node_type and not node.pods:
             self._idle_from[node.name] = self.now
+
+    def move(self, pod: PodState) -> None:
+        """Evicts a pod: it begins anew elsewhere, and what it had done counts as waiting."""
+        self.ledger.moved += 1
+        self._leave(pod)
+        pod.epoch += 1
+        pod.node, pod.bound_at, pod.works_since = "", -1.0, -1.0
+        self.pending.append(pod)
 
     def _count(self, pod: PodState, node: NodeState, sign: int) -> None:
         for name, ask in pod.request.items():
@@ -248,41 +226,59 @@ class World:
 
     # --- nodes -------------------------------------------------------------------------------
 
-    def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> list[str]:
-        """Order conversions; returns the names of the nodes that will come, as far as there are."""
-        names = [self.batch[node_type].pop() for _ in range(min(count, len(self.batch[node_type])))]
+    def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> Conversion:
+        """Orders conversions: of as many nodes as there are that may be lent."""
+        side = self.batch[node_type]
+        call = Conversion(node_type, side.lendable(self.now)[:count])
         kind = self.workload.classes[node_type]
         size = dict(kind.brings or kind.size)
-        for name in names:
+        for name in call.names:
+            del side.idle[name]
             self.ledger.conversions += 1
-            self.lent_since[name] = self.now
-            self.away.add(name)
+            self.lent_since[name] = self._booting[name] = self.now
+            self.away[name] = "converting"
             node = NodeState(name, node_type, size, dict(size), namespace)
-            self._coming[name] = self.now + self.random.uniform(*CONVERSION)
-            self.at(self._coming[name], lambda node=node: self._join(policy, node))  # type: ignore[misc]
-        return names
+            ends = self.now + self.random.uniform(*self.workload.conversion)
+            comes = self.random.random() >= self.workload.fails
+            after = self._join if comes else self._fail
+            self.at(ends, lambda node=node, after=after: after(policy, call, node))  # type: ignore[misc]
+        return call
 
-    def ready_at(self, name: str) -> float:
-        """When a node that was converted last will be, or was, Ready."""
-        return self._coming[name]
-
-    def _join(self, policy: Policy, node: NodeState) -> None:
+    def _join(self, policy: Policy, call: Conversion, node: NodeState) -> None:
+        call.joined.append(node.name)
+        node.joined_at = self.now
+        self.away[node.name] = "lent"
+        self.ledger.booting += self.now - self._booting.pop(node.name)
         self.nodes[node.name] = node
         self._idle_from[node.name] = self.now
         policy.joined(self, node.name)
+
+    def _fail(self, policy: Policy, call: Conversion, node: NodeState) -> None:
+        """It did not join: the converter gives it back, which takes one more boot."""
+        call.failed.append(node.name)
+        self.ledger.failures += 1
+        self._boot_back(node.name, node.node_type)
+        policy.failed(self, node.name, node.namespace)
 
     def revert(self, name: str) -> None:
         """Take a node out of Kubernetes and give it back; Slurm has it again minutes later."""
         node = self.nodes.pop(name)
         assert not node.pods, f"{name} still has pods"
         self.ledger.idle += self.now - self._idle_from.pop(name)
+        self.ledger.short += self.now - node.joined_at < SHORT
+        self._booting[name] = self.now
+        self._boot_back(name, node.node_type)
+
+    def _boot_back(self, name: str, node_type: str) -> None:
+        self.away[name] = "returning"
         back = self.now + self.random.uniform(*REVERSION)
-        self.at(back, lambda: self._returned(name, node.node_type))
+        self.at(back, lambda: self._returned(name, node_type))
 
     def _returned(self, name: str, node_type: str) -> None:
-        self.away.discard(name)
+        del self.away[name]
         self.ledger.lent += self.now - self.lent_since.pop(name)
-        self.batch[node_type].append(name)
+        self.ledger.booting += self.now - self._booting.pop(name)
+        self.batch[node_type].give(name, self.now)
 
     def resize(self, queue: str, size: Mapping[str, int], sign: int) -> None:
         """Raise or lower a queue and its limited ancestors by a node's size."""

@@ -1,0 +1,181 @@
+"""Policies to compare with: one node per pod, cluster-autoscaler's rules, Karpenter's.
+
+They know what the autoscalers of clouds do not: limits of queues, which a node that joins raises.
+They pay for it what everybody pays here, two boots a lending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+
+from tests.economy.values import NodeState, PodState
+from tests.economy.world import World
+
+CA_UNNEEDED = 600.0  # --scale-down-unneeded-time
+CA_SCAN = 10.0  # --scan-interval
+
+
+class _Autoscaler:
+    """What they share: nodes that come raise their queue, nodes that go lower it."""
+
+    interval = CA_SCAN
+
+    def __init__(self) -> None:
+        self._coming: dict[str, int] = {}
+        self._idle: dict[str, float] = {}
+
+    def run(self, world: World) -> float:
+        for namespace in world.workload.namespaces:
+            self._order(world, namespace, self._missing(world, namespace))
+        self._give_back(world)
+        return world.now
+
+    def _missing(self, world: World, namespace: str) -> int:
+        raise NotImplementedError
+
+    def _order(self, world: World, namespace: str, count: int) -> None:
+        count = min(count, world.workload.cap - len(world.lent_since))
+        if count > 0:
+            _, node_type = world.workload.namespaces[namespace]
+            call = world.convert(self, node_type, namespace, count)
+            self._coming[namespace] = self._coming.get(namespace, 0) + len(call.names)
+
+    def _give_back(self, world: World) -> None:
+        for name, since in list(self._idle.items()):
+            if world.nodes[name].pods:
+                self._idle[name] = world.now
+            elif world.now - since >= CA_UNNEEDED:
+                self._return(world, name)
+
+    def _return(self, world: World, name: str) -> None:
+        state = world.nodes[name]
+        queue, _ = world.workload.namespaces[state.namespace]
+        world.resize(queue, state.size, -1)
+        world.revert(name)
+        del self._idle[name]
+
+    def joined(self, world: World, node: str) -> None:
+        state = world.nodes[node]
+        queue, _ = world.workload.namespaces[state.namespace]
+        world.resize(queue, state.size, 1)
+        self._coming[state.namespace] -= 1
+        self._idle[node] = world.now
+
+    def failed(self, world: World, node: str, namespace: str) -> None:
+        self._coming[namespace] -= 1
+
+
+class NodePerPodPolicy(_Autoscaler):
+    """A node for every pending pod that has none coming yet; back after ten minutes."""
+
+    interval = 60.0
+
+    def _missing(self, world: World, namespace: str) -> int:
+        queue, _ = world.workload.namespaces[namespace]
+        pending = sum(pod.ask.queue == queue for pod in world.pending)
+        return pending - self._coming.get(namespace, 0)
+
+
+class ClusterAutoscalerPolicy(_Autoscaler):
+    """Pods that wait are packed first on what is there and coming, then on new nodes; a node
+    without pods goes after ten minutes. Nothing is evicted (tenants' pods are not safe to evict).
+    """
+
+    def _missing(self, world: World, namespace: str) -> int:
+        queue, node_type = world.workload.namespaces[namespace]
+        pending = [pod for pod in world.pending if pod.ask.queue == queue]
+        if not pending:
+            return 0
+        size = dict(world.workload.classes[node_type].size)
+        coming = self._coming.get(namespace, 0)
+        there = [dict(node.free) for node in _open_to(world, namespace)]
+        there += [dict(size) for _ in range(coming)]
+        return max(_pack(pending, there, size), _for_quota(world, queue, pending, size) - coming)
+
+
+class KarpenterPolicy(ClusterAutoscalerPolicy):
+    """The same scale-up; an empty node goes at once, and one node at a time whose pods have room on
+    the others is emptied: they begin anew there (WhenEmptyOrUnderutilized, consolidateAfter 0s,
+    gangs are not disrupted)."""
+
+    def _give_back(self, world: World) -> None:
+        for name in list(self._idle):
+            if not world.nodes[name].pods:
+                self._return(world, name)
+        if world.pending or any(self._coming.values()):
+            return
+        for name in sorted(self._idle, key=lambda one: len(world.nodes[one].pods)):
+            if self._may_empty(world, world.nodes[name]):
+                world.nodes[name].cordoned = True
+                for pod in sorted(world.nodes[name].pods, key=lambda one: one.number):
+                    world.move(pod)
+                return
+
+    def _may_empty(self, world: World, node: NodeState) -> bool:
+        """Whether its pods fit elsewhere, by room and by the quota that is left without it."""
+        others = [one for one in _open_to(world, node.namespace) if one is not node]
+        pods = sorted(node.pods, key=lambda one: one.number)
+        queue, _ = world.workload.namespaces[node.namespace]
+        within = all(
+            world.used[path].get(name, 0) <= limit - node.size.get(name, 0)
+            for path in world.path(queue)
+            for name, limit in world.limits[path].items()
+        )
+        if not within or any(pod.ask.gang for pod in pods):
+            return False
+        return _pack(pods, [dict(one.free) for one in others], {}) == 0
+
+
+def _open_to(world: World, namespace: str) -> list[NodeState]:
+    return [
+        node
+        for node in world.nodes.values()
+        if not node.cordoned and node.namespace in ("", namespace)
+    ]
+
+
+def _pack(pods: Iterable[PodState], free: list[dict[str, int]], size: dict[str, int]) -> int:
+    """How many new nodes of a size it takes, first fit; a pod that no new node takes brings one
+    where there is no size, else none."""
+    opened = 0
+    for pod in pods:
+        asks = pod.request.items()
+        if any(ask > size.get(name, 0) for name, ask in asks) and size:
+            continue
+        for have in free:
+            if all(have.get(name, 0) >= ask for name, ask in asks):
+                break
+        else:
+            opened += 1
+            have = dict(size)
+            free.append(have)
+        for name, ask in asks:
+            have[name] = have.get(name, 0) - ask
+    return opened
+
+
+def _for_quota(world: World, queue: str, pending: list[PodState], size: dict[str, int]) -> int:
+    """How many nodes raise every limit of the path far enough."""
+    most = 0
+    for path in world.path(queue):
+        for name, limit in world.limits[path].items():
+            wants = world.used[path].get(name, 0) + sum(one.request.get(name, 0) for one in pending)
+            if size.get(name):
+                most = max(most, ceil((wants - limit) / size[name]))
+    return most
+
+
+class NobodyLends:
+    """What jobs wait when no node is ever lent."""
+
+    interval = 3600.0
+
+    def run(self, world: World) -> float:
+        return world.now
+
+    def joined(self, world: World, node: str) -> None:
+        raise AssertionError(node)
+
+    def failed(self, world: World, node: str, namespace: str) -> None:
+        raise AssertionError(node)

@@ -1,0 +1,92 @@
+"""The batch side: jobs of whole nodes, first come first served, with backfill.
+
+The rule is EASY backfill, as Slurm's sched/backfill does it for the first job in line: that job is
+promised the moment at which enough nodes will be free by the time limits of what runs; a later job
+starts before it only where it keeps that promise. Nodes are taken by name, as Slurm does among
+equals, so that those with high numbers are idle for longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+MIN_IDLE = 600.0  # min_idle_seconds of the shipped converter: what is idle for less is not lent
+
+
+@dataclass(frozen=True)
+class Job:
+    """Asks for `nodes` whole nodes of a type; ends by itself before its limit."""
+
+    at: float
+    nodes: int
+    lasts: float
+    limit: float
+    node_type: str = "a"
+
+
+@dataclass
+class BatchSide:
+    """The nodes of one type that Slurm has in service, and its queue. `idle`: name -> since when;
+    `waits`: seconds that each started job has waited, by job."""
+
+    idle: dict[str, float]
+    at: Callable[[float, Callable[[], None]], None]  # calls something back at a time
+    waiting: list[Job] = field(default_factory=list)
+    waits: list[tuple[Job, float]] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+    _ends: dict[int, tuple[float, int]] = field(default_factory=dict)  # by limit, and nodes
+    _number: int = 0
+
+    def submit(self, job: Job, now: float) -> None:
+        self.waiting.append(job)
+        self.start_jobs(now)
+
+    def give(self, name: str, now: float) -> None:
+        """Puts a node in service."""
+        self.idle[name] = now
+        self.start_jobs(now)
+
+    def lendable(self, now: float) -> list[str]:
+        """Names the nodes that have been idle for long enough, the longest first."""
+        idle = [name for name, since in self.idle.items() if now - since >= MIN_IDLE]
+        return sorted(idle, key=lambda name: (self.idle[name], name))
+
+    def start_jobs(self, now: float) -> None:
+        while self.waiting and self.waiting[0].nodes <= len(self.idle):
+            self._start(self.waiting.pop(0), now)
+        if not self.waiting or not self.idle:
+            return
+        promised, spare = self._promise()
+        for job in list(self.waiting[1:]):
+            in_time = now + job.limit <= promised
+            if job.nodes <= len(self.idle) and (in_time or job.nodes <= spare):
+                self.waiting.remove(job)
+                self._start(job, now)
+                spare -= 0 if in_time else job.nodes
+
+    def _promise(self) -> tuple[float, int]:
+        """When the first job in line can start at the latest, and how many nodes are left over."""
+        free, first = len(self.idle), self.waiting[0]
+        for when, nodes in sorted(self._ends.values()):
+            free += nodes
+            if free >= first.nodes:
+                return when, free - first.nodes
+        return float("inf"), 0  # too few nodes are in service: only a return helps it
+
+    def _start(self, job: Job, now: float) -> None:
+        taken = sorted(self.idle)[: job.nodes]
+        for name in taken:
+            del self.idle[name]
+        self.busy.update(taken)
+        self.waits.append((job, now - job.at))
+        self._number += 1
+        number = self._number
+        self._ends[number] = (now + job.limit, job.nodes)
+        self.at(now + job.lasts, lambda: self._end(number, taken, now + job.lasts))
+
+    def _end(self, number: int, names: list[str], now: float) -> None:
+        del self._ends[number]
+        self.busy.difference_update(names)
+        self.idle |= dict.fromkeys(names, now)
+        self.start_jobs(now)

@@ -1,0 +1,101 @@
+"""How a workload is put together: pods, limits, nodes, and the jobs that Slurm has besides."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.economy.batch import Job
+from tests.economy.values import DAY, HOUR, Ask, NodeClass, Workload
+
+G = 10**9
+CPU_NODE = NodeClass(
+    size=(("vcore", 128_000), ("memory", 256 * G), ("pods", 110)),
+    count=40,
+)
+GPU_NODE = NodeClass(
+    size=(("vcore", 64_000), ("memory", 512 * G), ("nvidia.com/gpu", 4), ("pods", 110)),
+    count=12,
+)
+MINUTE = 60.0
+JOB_SIZES = ((1, 2, 4, 8, 16), (50, 20, 15, 10, 5))
+HALF = 0.5  # of the batch nodes, where a workload says nothing of them
+
+
+def ask(at: float, lasts: float, cores: float, gigabytes: int, queue: str, gpus: int = 0) -> Ask:
+    """A pod."""
+    request = [("vcore", int(cores * 1000)), ("memory", gigabytes * G)]
+    if gpus:
+        request.append(("nvidia.com/gpu", gpus))
+    return Ask(at=at, lasts=lasts, request=tuple(request), queue=queue)
+
+
+def limit(cores: int, gigabytes: int, gpus: int = 0) -> dict[str, int]:
+    """A queue's limit."""
+    amounts = {"vcore": cores * 1000, "memory": gigabytes * G}
+    if gpus:
+        amounts["nvidia.com/gpu"] = gpus
+    return amounts
+
+
+def free(cores: int, gigabytes: int) -> dict[str, int]:
+    """What is free on a permanent node."""
+    return {"vcore": cores * 1000, "memory": gigabytes * G, "pods": 110}
+
+
+def steady(_when: float) -> float:
+    """A batch side that is used alike at all times."""
+    return 1.0
+
+
+def by_day(when: float) -> float:
+    """One that is used by day, and a third as much by night."""
+    return 1.0 if 8 <= when % DAY / HOUR < 20 else 0.3
+
+
+def jobs(
+    seed: int,
+    lasts: float,
+    load: float = HALF,
+    share: Callable[[float], float] = steady,
+) -> tuple[Job, ...]:
+    """Jobs that use this share of the batch nodes at the busiest time: most of one node, some of
+    sixteen, of half an hour in the median; limits are one to three times of what they need."""
+    source = random.Random(seed * 100 + 99)
+    found = []
+    capacity = load * CPU_NODE.count * lasts
+    while capacity > 0:
+        nodes = source.choices(*JOB_SIZES)[0]
+        length = min(max(source.lognormvariate(0, 1) * 0.5 * HOUR, 2 * MINUTE), 8 * HOUR)
+        capacity -= nodes * length
+        when = source.uniform(-length, lasts)
+        if source.random() < share(max(when, 0)):
+            bound = length * source.uniform(1, 3)
+            found.append(Job(at=max(when, 0.0), nodes=nodes, lasts=length, limit=bound))
+    return tuple(sorted(found, key=lambda job: job.at))
+
+
+def workload(
+    name: str,
+    asks: list[Ask],
+    limits: Mapping[str, Mapping[str, int]],
+    permanent: tuple[Mapping[str, int], ...],
+    namespaces: Mapping[str, tuple[str, str]],
+    seed: int,
+    lasts: float,
+    **more: Any,
+) -> Workload:
+    """The asks of its time, and a batch side that is half used unless `more` says otherwise."""
+    more.setdefault("jobs", jobs(seed, lasts))
+    return Workload(
+        name=name,
+        asks=tuple(sorted((one for one in asks if one.at < lasts), key=lambda one: one.at)),
+        limits=limits,
+        namespaces=namespaces,
+        free=permanent,
+        classes={"a": CPU_NODE, "g": GPU_NODE},
+        seed=seed,
+        lasts=lasts,
+        **more,
+    )

@@ -1,0 +1,235 @@
+"""Workloads of shapes that are known in public: what autoscalers are reported to do badly with.
+
+They were written down, with their seeds, before any rule of dnm was changed for them.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.economy.building import MINUTE, ask, by_day, free, jobs, limit, workload
+from tests.economy.values import DAY, HOUR, Ask, Workload
+
+
+def hub_day(seed: int, lasts: float) -> Workload:
+    """A notebook hub: people come at nine and after lunch, work for a while, and the culler takes
+    their server an hour after they have left it."""
+    source = random.Random(seed * 100 + 10)
+    queue = "root.anvil.hub"
+    asks = []
+    for day in range(7):
+        for _ in range(160):
+            hour = source.choice((source.gauss(9.2, 0.5), source.gauss(13.5, 1.5)))
+            works = min(source.lognormvariate(0, 0.9), 6) * HOUR
+            cores, memory = source.choices(((1, 4), (2, 8), (8, 32)), (60, 30, 10))[0]
+            come = day * DAY + min(max(hour, 6), 22) * HOUR
+            asks.append(ask(come, works + HOUR, cores, memory, queue))
+    limits = {"root.anvil": limit(2000, 8000), queue: limit(128, 512)}
+    permanent = (free(64, 256), free(64, 256))
+    return workload("hub with culling", asks, limits, permanent, {"hub": (queue, "a")}, seed, lasts)
+
+
+def workshop_breaks(seed: int, lasts: float) -> Workload:
+    """A course all day: hands-on parts of 30 to 50 minutes, and breaks of 12 to 30, longer than the
+    idle time and shorter than what going and coming takes."""
+    source = random.Random(seed * 100 + 11)
+    queue = "root.anvil.course"
+    asks = []
+    for day in range(5):
+        begins = day * DAY + 9 * HOUR
+        people = source.randint(50, 90)
+        while begins < day * DAY + 17 * HOUR:
+            ends = begins + source.uniform(30, 50) * MINUTE
+            for _ in range(people):
+                come = begins + abs(source.gauss(0, 2)) * MINUTE
+                go = ends - abs(source.gauss(0, 2)) * MINUTE
+                asks.append(ask(come, max(go - come, 5 * MINUTE), 4, 16, queue))
+            begins = ends + source.uniform(12, 30) * MINUTE
+    limits = {"root.anvil": limit(2000, 8000), queue: limit(80, 320)}
+    permanent = (free(40, 160), free(40, 160))
+    return workload(
+        "workshop with breaks", asks, limits, permanent, {"course": (queue, "a")}, seed, lasts
+    )
+
+
+def heavy_tails(seed: int, lasts: float) -> Workload:
+    """Bursts by night whose pods last minutes, and a few of which hours."""
+    source = random.Random(seed * 100 + 12)
+    queue = "root.anvil.tails"
+    asks = []
+    for day in range(7):
+        for burst in range(4):
+            start = day * DAY + (20 + 2 * burst) * HOUR + source.uniform(0, 30) * MINUTE
+            for _ in range(source.randint(30, 80)):
+                length = min(4 * source.paretovariate(1.1), 480) * MINUTE
+                cores = source.choice((2, 4, 8, 16))
+                come = start + source.uniform(0, 3) * MINUTE
+                asks.append(ask(come, length, cores, cores * 3, queue))
+    limits = {"root.anvil": limit(2000, 8000), queue: limit(160, 480)}
+    permanent = (free(80, 160), free(80, 160))
+    return workload(
+        "bursts, heavy tails", asks, limits, permanent, {"tails": (queue, "a")}, seed, lasts
+    )
+
+
+def gangs(seed: int, lasts: float) -> Workload:
+    """Training runs of 4 to 24 pods that begin together; the queue's limit is the largest of them,
+    since YuniKorn rejects one that could never run."""
+    source = random.Random(seed * 100 + 13)
+    queue = "root.anvil.train"
+    asks: list[Ask] = []
+    when, gang = 0.0, 0
+    while when < lasts:
+        when += source.expovariate((1.2 if 8 <= when % DAY / HOUR < 20 else 0.4) / HOUR)
+        gang += 1
+        members, length = source.choice((4, 8, 12, 24)), source.uniform(20, 120) * MINUTE
+        asks += [
+            replace(ask(when, length, 32, 60, queue), gang=gang)
+            for _ in range(members)
+        ]  # fmt: skip
+    limits = {"root.anvil": limit(4000, 8000), queue: limit(768, 1440)}
+    return workload("gangs", asks, limits, (free(64, 128),), {"train": (queue, "a")}, seed, lasts)
+
+
+def roll_outs(seed: int, lasts: float) -> Workload:
+    """A service of 60 pods that is rolled out a few times a day: for some minutes it is there
+    twice."""
+    source = random.Random(seed * 100 + 14)
+    queue = "root.anvil.web"
+    asks, start = [], 0.0
+    while start < lasts:
+        after = start + source.uniform(3, 9) * HOUR
+        for number in range(60):
+            overlap = source.uniform(3, 8) * MINUTE
+            asks.append(ask(start + number, after - start + overlap, 2, 4, queue))
+        start = after
+    limits = {"root.anvil": limit(1000, 4000), queue: limit(140, 400)}
+    permanent = (free(70, 200), free(70, 200))
+    return workload(
+        "roll-outs that double", asks, limits, permanent, {"web": (queue, "a")}, seed, lasts
+    )
+
+
+def crash_loops(seed: int, lasts: float) -> Workload:
+    """Pods that fail after half a minute and are created anew, later each time up to five minutes,
+    beside some that work; the queue is nearly full."""
+    source = random.Random(seed * 100 + 15)
+    queue = "root.anvil.crash"
+    asks = [ask(hour * HOUR, 3 * HOUR, 8, 16, queue) for hour in range(int(lasts / HOUR))]
+    for loop in range(6):
+        when = source.uniform(0, lasts / 2)
+        wait = 10.0
+        until = when + source.uniform(4, 12) * HOUR
+        while when < until:
+            asks += [ask(when, 30, 16, 32, queue)] * (1 + loop % 3)
+            when += 30 + wait
+            wait = min(2 * wait, 300)
+    limits = {"root.anvil": limit(1000, 4000), queue: limit(48, 96)}
+    return workload(
+        "crash loops", asks, limits, (free(48, 96),), {"crash": (queue, "a")}, seed, lasts
+    )
+
+
+def scarce_nodes(seed: int, lasts: float) -> Workload:
+    """Two queues whose busy times meet, and eight nodes for both."""
+    source = random.Random(seed * 100 + 16)
+    first, second = "root.anvil.one", "root.anvil.two"
+    asks = []
+    for queue, busiest in ((first, 10), (second, 12)):
+        for day in range(7):
+            for _ in range(140):
+                come = day * DAY + min(max(source.gauss(busiest, 1.5), 0), 23) * HOUR
+                asks.append(ask(come, source.uniform(15, 90) * MINUTE, 24, 48, queue))
+    limits = {"root.anvil": limit(2000, 8000), first: limit(64, 128), second: limit(64, 128)}
+    permanent = (free(64, 128), free(64, 128))
+    namespaces = {"one": (first, "a"), "two": (second, "a")}
+    return workload(
+        "two queues, eight nodes", asks, limits, permanent, namespaces, seed, lasts, cap=8
+    )
+
+
+def oscillation(seed: int, lasts: float) -> Workload:
+    """Half an hour of work and 11 to 14 minutes of none, day and night."""
+    source = random.Random(seed * 100 + 17)
+    queue = "root.anvil.swing"
+    asks, when = [], 0.0
+    while when < lasts:
+        for _ in range(24):
+            asks.append(ask(when + source.uniform(0, 30), 30 * MINUTE, 8, 16, queue))
+        when += 30 * MINUTE + source.uniform(11, 14) * MINUTE
+    limits = {"root.anvil": limit(1000, 4000), queue: limit(64, 128)}
+    return workload(
+        "oscillation", asks, limits, (free(64, 128),), {"swing": (queue, "a")}, seed, lasts
+    )
+
+
+def every_seven_minutes(seed: int, lasts: float) -> Workload:
+    """One pod of four minutes every seven, for which there is no room but on a lent node."""
+    source = random.Random(seed * 100 + 18)
+    queue = "root.anvil.single"
+    asks = []
+    for number in range(int(lasts / (7 * MINUTE))):
+        asks.append(ask(number * 7 * MINUTE + source.uniform(0, 60), 240, 16, 32, queue))
+    limits = {"root.anvil": limit(1000, 4000), queue: limit(200, 400)}
+    return workload(
+        "a pod every 7 minutes", asks, limits, (free(8, 16),), {"single": (queue, "a")}, seed, lasts
+    )
+
+
+def full_batch(seed: int, lasts: float) -> Workload:
+    """Two bursts in the working day, while Slurm is full by day and free by night."""
+    busy = jobs(seed, lasts, load=0.9, share=by_day)
+    return replace(_bursts(seed * 100 + 19, seed, lasts), name="batch full by day", jobs=busy)
+
+
+def failing(seed: int, lasts: float) -> Workload:
+    """Bursts, and one conversion in ten fails."""
+    return replace(_bursts(seed * 100 + 20, seed, lasts), name="one in ten fails", fails=0.1)
+
+
+def slow_conversions(seed: int, lasts: float) -> Workload:
+    """Bursts, and a conversion takes a quarter of an hour."""
+    slow = (13 * MINUTE, 17 * MINUTE)
+    return replace(_bursts(seed * 100 + 21, seed, lasts), name="15 min to convert", conversion=slow)
+
+
+def _bursts(key: int, seed: int, lasts: float) -> Workload:
+    source = random.Random(key)
+    queue = "root.anvil.burst"
+    asks = []
+    for day in range(7):
+        for _ in range(4):
+            start = day * DAY + source.uniform(8, 20) * HOUR
+            for _ in range(source.randint(20, 70)):
+                come = start + source.uniform(0, 5) * MINUTE
+                asks.append(ask(come, source.uniform(20, 60) * MINUTE, 8, 16, queue))
+    limits = {"root.anvil": limit(2000, 8000), queue: limit(96, 192)}
+    return workload("bursts", asks, limits, (free(96, 192),), {"burst": (queue, "a")}, seed, lasts)
+
+
+def standing_full(seed: int, lasts: float) -> Workload:
+    """A queue that stands at its limit, and nobody waits."""
+    queue = "root.anvil.full"
+    asks = [ask(float(number), 2 * lasts, 8, 16, queue) for number in range(10)]
+    limits = {"root.anvil": limit(1000, 4000), queue: limit(80, 160)}
+    return workload(
+        "full, nobody waits", asks, limits, (free(80, 160),), {"full": (queue, "a")}, seed, lasts
+    )
+
+
+ALL = (
+    hub_day,
+    workshop_breaks,
+    heavy_tails,
+    gangs,
+    roll_outs,
+    crash_loops,
+    scarce_nodes,
+    oscillation,
+    every_seven_minutes,
+    full_batch,
+    failing,
+    slow_conversions,
+    standing_full,
+)

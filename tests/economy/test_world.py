@@ -1,0 +1,147 @@
+"""The world that decisions are measured in keeps its own rules: tables of small cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.economy.autoscalers import ClusterAutoscalerPolicy, KarpenterPolicy, NobodyLends
+from tests.economy.batch import BatchSide, Job
+from tests.economy.bound import oracle, volume
+from tests.economy.building import ask, free, limit, workload
+from tests.economy.values import HOUR, Ask, Workload
+from tests.economy.world import World
+
+QUEUE = "root.q"
+
+
+def small(asks: list[Ask], cores: int = 1000, room: int = 16, lasts: float = 6 * HOUR) -> Workload:
+    limits = {QUEUE: limit(cores, 4 * cores)}
+    permanent = (free(room, 4 * room),)
+    return workload("small", asks, limits, permanent, {"n": (QUEUE, "a")}, 1, lasts, jobs=())
+
+
+def played(asks: list[Ask], **changes: object) -> World:
+    world = World(replace(small(asks), **changes))  # type: ignore[arg-type]
+    world.play(ClusterAutoscalerPolicy())
+    return world
+
+
+class Clock:
+    """Calls back in the order of time."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, int, object]] = []
+
+    def at(self, when: float, what: object) -> None:
+        self.calls.append((when, len(self.calls), what))
+
+    def run(self) -> None:
+        while self.calls:
+            self.calls.sort(key=lambda one: one[:2])
+            _, _, what = self.calls.pop(0)
+            what()  # type: ignore[operator]
+
+
+def job(at: float, nodes: int, lasts: float, bound: float | None = None) -> Job:
+    return Job(at=at, nodes=nodes, lasts=lasts, limit=lasts if bound is None else bound)
+
+
+# Four nodes; the first job takes three of them for 100 s.
+BACKFILL = {
+    "one node fits beside the first": ([job(0, 3, 100), job(0, 1, 50)], [0, 0]),
+    "the second waits for the first to end": ([job(0, 3, 100), job(0, 2, 50)], [0, 100]),
+    "a short one runs before it": ([job(0, 3, 100), job(0, 4, 50), job(0, 1, 90)], [0, 100, 0]),
+    "one that would delay it does not": (
+        [job(0, 3, 100), job(0, 4, 50), job(0, 1, 200)],
+        [0, 100, 150],
+    ),
+    "by its limit, not by what it needs": (
+        [job(0, 3, 100), job(0, 4, 50), job(0, 1, 90, 200)],
+        [0, 100, 150],
+    ),
+    "on nodes that the first in line leaves over": (
+        [job(0, 3, 100), job(0, 2, 50), job(0, 1, 200)],
+        [0, 100, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BACKFILL)
+def test_backfill_keeps_the_promise_to_the_first_in_line(case: str) -> None:
+    jobs, expected = BACKFILL[case]
+    clock = Clock()
+    side = BatchSide(dict.fromkeys(("a1", "a2", "a3", "a4"), 0.0), clock.at)
+    for one in jobs:
+        side.submit(one, 0.0)
+    clock.run()
+    waits = {id(one): wait for one, wait in side.waits}
+    assert [waits[id(one)] for one in jobs] == expected
+
+
+def test_a_node_is_lent_only_once_it_has_been_idle_for_ten_minutes() -> None:
+    side = BatchSide({"a1": 0.0, "a2": 500.0}, Clock().at)
+    assert side.lendable(599.0) == []
+    assert side.lendable(600.0) == ["a1"]
+    assert side.lendable(1100.0) == ["a1", "a2"]
+
+
+def test_a_gang_begins_together() -> None:
+    members = [replace(ask(0.0, HOUR, 16, 16, QUEUE), gang=1) for _ in range(3)]
+    world = played(members)
+    ends = {end for _, end, _ in world.trace}
+    assert len(ends) == 1
+    assert len(set(world.ledger.waits)) == 1
+    assert world.ledger.waits[0] > 300, "it begins when the last has a node, which must boot"
+
+
+def test_a_gang_that_does_not_get_all_begins_with_what_it_has() -> None:
+    members = [replace(ask(0.0, HOUR, 16, 16, QUEUE), gang=1) for _ in range(3)]
+    world = World(small(members))
+    world.play(NobodyLends())
+    # Room for one at a time: the first begins when placeholders have timed out, the next after it.
+    assert sorted(world.ledger.waits) == [900.0, 900.0 + HOUR, 900.0 + 2 * HOUR]
+
+
+def test_a_conversion_that_fails_costs_and_brings_nothing() -> None:
+    world = played([ask(0.0, HOUR, 32, 32, QUEUE)], fails=1.0)
+    assert world.ledger.conversions > 10
+    assert world.ledger.failures >= world.ledger.conversions - 1  # one is under way at the end
+    assert world.ledger.unserved == 1
+    assert world.ledger.booting == pytest.approx(world.ledger.lent)
+
+
+def test_lent_hours_are_work_idleness_and_boots() -> None:
+    world = played([ask(60.0, HOUR, 32, 32, QUEUE)])
+    assert world.ledger.conversions == 1
+    assert world.ledger.lent == pytest.approx(HOUR + world.ledger.idle + world.ledger.booting)
+
+
+def test_a_pod_that_is_moved_begins_anew_and_has_waited_for_that_long() -> None:
+    """Two pods, one of which ends; the other would fit on the permanent node then."""
+    asks = [ask(0.0, HOUR, 16, 16, QUEUE), ask(1.0, 3 * HOUR, 16, 16, QUEUE)]
+    world = World(small(asks))
+    world.play(KarpenterPolicy())
+    assert world.ledger.moved == 1
+    assert max(world.ledger.waits) == pytest.approx(HOUR, abs=60)
+
+
+def test_the_bound_takes_a_pod_that_is_bound_at_the_last_moment() -> None:
+    """It was there for no time, and replaying it would end it before it began."""
+    lasts = 2 * HOUR
+    world = World(small([ask(0.0, HOUR, 32, 32, QUEUE), ask(lasts, HOUR, 16, 16, QUEUE)]))
+    world = World(replace(world.workload, asks=(*world.workload.asks,), lasts=lasts))
+    world.play(ClusterAutoscalerPolicy())
+    assert any(start == end for start, end, _ in world.trace), "else this shows nothing"
+    assert volume(world) <= oracle(world) <= world.ledger.lent
+
+
+def test_the_bound_places_pods_by_their_end() -> None:
+    """Two long and two short pods, two on a node: filling the fullest keeps two nodes for four
+    hours, those that end together need the second for one."""
+    lengths = (4 * HOUR, 1 * HOUR, 4 * HOUR, 1 * HOUR)
+    asks = [ask(float(n), length, 64, 100, QUEUE) for n, length in enumerate(lengths)]
+    world = played(asks, lasts=8 * HOUR)
+    boots = 2 * (480 + 600)
+    assert oracle(world) == pytest.approx(5 * HOUR + boots, rel=0.02)

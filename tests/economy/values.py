@@ -1,0 +1,141 @@
+"""What the world is made of: what users ask for, nodes, conversions, and what a policy costs.
+
+Amounts are in thousandths of a core and in bytes, times in seconds since Monday 00:00.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from tests.economy.batch import Job
+
+if TYPE_CHECKING:
+    from tests.economy.world import World
+
+Amounts = dict[str, int]
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+CONVERSION = (360.0, 600.0)
+REVERSION = (480.0, 720.0)
+REVERT_CALL = 120.0  # the site's converter power-cycles and returns; it does not wait for the boot
+POD_START = 20.0  # from bound to Running: images
+GANG_PATIENCE = 900.0  # placeholderTimeoutInSeconds, YuniKorn's default
+SHORT = 1800.0  # a node that is given back sooner was hardly worth its two boots
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A pod that a user will create; those with one `gang` begin together."""
+
+    at: float
+    lasts: float
+    request: tuple[tuple[str, int], ...]
+    queue: str
+    never_starts: bool = False  # it waits for something that nodes and quota can't give
+    gang: int = 0
+
+
+@dataclass(frozen=True)
+class NodeClass:
+    """A type of batch node: its size, how many there are, and what they really bring (empty: their
+    size)."""
+
+    size: tuple[tuple[str, int], ...]
+    count: int
+    brings: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What comes in some days. `limits`: queue path -> baseline limit, parents included;
+    `namespaces`: monitored namespace -> (queue, node type); `free`: what is free on each permanent
+    node; `cap`: how many nodes may be lent; `fails`: the share of nodes whose conversion fails."""
+
+    name: str
+    asks: tuple[Ask, ...]
+    limits: Mapping[str, Mapping[str, int]]
+    namespaces: Mapping[str, tuple[str, str]]
+    free: tuple[Mapping[str, int], ...]
+    classes: Mapping[str, NodeClass]
+    seed: int
+    lasts: float = WEEK
+    nothing_ends_after: float = 2 * WEEK  # a pod that would end later goes on for ever
+    jobs: tuple[Job, ...] = ()
+    cap: int = 30
+    fails: float = 0.0
+    conversion: tuple[float, float] = CONVERSION
+
+    def namespace_of(self, queue: str) -> str:
+        return next(name for name, (path, _) in self.namespaces.items() if path == queue)
+
+
+@dataclass(eq=False)
+class PodState:
+    number: int
+    ask: Ask
+    request: Amounts
+    node: str = ""
+    bound_at: float = -1.0
+    works_since: float = -1.0
+    epoch: int = 0  # a pod that is moved begins anew: what was to end it before does not
+
+
+@dataclass(eq=False)
+class NodeState:
+    name: str
+    node_type: str  # empty: permanent
+    size: Amounts
+    free: Amounts
+    namespace: str = ""
+    cordoned: bool = False
+    joined_at: float = 0.0
+    pods: set[PodState] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class Conversion:
+    """One call of the converter: the nodes it took, and what has become of them so far."""
+
+    node_type: str
+    names: list[str]
+    joined: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.joined) + len(self.failed) == len(self.names)
+
+
+@dataclass
+class Ledger:
+    """What a policy cost."""
+
+    waits: list[float] = field(default_factory=list)  # seconds, a pod each
+    lent: float = 0.0  # node-seconds from the order to convert to being back in Slurm
+    idle: float = 0.0  # node-seconds in Kubernetes without a pod
+    booting: float = 0.0  # node-seconds of use to nobody: on the way, there and back
+    conversions: int = 0
+    failures: int = 0
+    short: int = 0  # given back within half an hour of their joining
+    unserved: int = 0  # pods that never started
+    moved: int = 0  # pods that were made to begin anew elsewhere
+
+    @property
+    def waited(self) -> float:
+        return sum(self.waits)
+
+
+class Policy(Protocol):
+    """Decides once per `interval`; returns when it may be asked again, at the earliest."""
+
+    interval: float
+
+    def run(self, world: World) -> float: ...
+
+    def joined(self, world: World, node: str) -> None: ...
+
+    def failed(self, world: World, node: str, namespace: str) -> None: ...
