@@ -84,9 +84,9 @@ class PendingGroup(Value):
 
     `queue` is the managed queue they are booked on (of a dynamic queue: its nearest configured
     ancestor). `request` has the default request filled in. `created`: when they were created, the
-    oldest first, each with how many were; `total` of them in all. The oldest `count` have been
-    pending for the grace time, the others are young: they keep nodes, but ask for none. `volumes`
-    are the node affinities of bound volumes, all of which must hold. `fingerprint` is the same in
+    oldest first, each with how many were; `total` of them in all. Once the oldest has been pending
+    for the grace time all of them `count`, since the others came with the same burst; until then
+    all are young: they keep nodes, but ask for none. `volumes` are the node affinities of bound volumes, all of which must hold. `fingerprint` is the same in
     every run. `siblings` are the nodes that already have a pod which this one can't stand beside.
     """
 
@@ -154,9 +154,8 @@ class Collector:
         claims: tuple[Claim, ...] | Unreadable,
         stalled: Mapping[str, StalledPods],
     ) -> None:
-        grace = config.check_interval if config.pending_grace is None else config.pending_grace
         self._config = config
-        self._old_enough = text_time(now - grace)
+        self._old_enough = text_time(now - config.pending_grace)
         self._stalled = stalled
         self._claims: Mapping[tuple[str, str], Claim] | None = None
         if not isinstance(claims, Unreadable):
@@ -229,16 +228,16 @@ class Collector:
         counts: dict[str, int] = {}
         for pod, count in members:
             counts[pod.created] = counts.get(pod.created, 0) + count
-        created = tuple(counts.items())
+        created, total = tuple(counts.items()), sum(counts.values())
         shape = members[0][0].shape
         return PendingGroup(
             queue=kind.queue,
             namespace=kind.namespace,
             shape=shape,
             request=_with_default(shape.request, self._config.default_request),
-            count=count_created(created, self._old_enough),
+            count=total if count_created(created, self._old_enough) else 0,
             created=created,
-            total=sum(counts.values()),
+            total=total,
             names=tuple(pod.name for pod, _ in members[:_SAMPLE]),
             fingerprint=fingerprint,
             volumes=kind.volumes,

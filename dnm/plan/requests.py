@@ -188,7 +188,8 @@ def _adopt(
     left = max(request.count - len(joined), 0)
     if request.ended:
         left = max(left - len(_left_behind(config, request, facts)), 0)
-    if request.is_given_up:
+    if request.ended and request.error:
+        # What a failed call has not named is asked for again at once; those that it has named serve.
         left = min(left, _may_still_come(config, request, taken | joined.keys(), facts, others))
     rest = msgspec.structs.replace(request, count=left)
     if left == 0 and rest.ended:
@@ -218,8 +219,9 @@ def _may_still_come(
     facts: Facts,
     others: Sequence[ConversionRequest],
 ) -> int:
-    """How many nodes a converter that failed and named none may have left half converted: those of
-    the type that Slurm does not have in service and that are nobody's. Unknown means all."""
+    """How many nodes that it did not name a converter that failed may have left half converted:
+    those of the type that Slurm does not have in service and that are nobody's. Unknown means
+    all."""
     if not facts.batch:
         return request.count
     if facts.tells_claims:

@@ -315,8 +315,29 @@ def test_pods_of_daemonsets_that_yunikorn_schedules_count_in_their_queue() -> No
 def test_equal_pods_are_one_group_with_their_age() -> None:
     old, young = pods(2, SMALL, ago=100), pods(9, SMALL, ago=10, name="y")
     (group,) = gather(young + old).groups
-    assert (group.count, group.young, group.oldest) == (2, 9, text(100))
+    assert (group.total, group.oldest, group.youngest) == (11, text(100), text(10))
     assert group.names == ("p0", "p1", *(f"y{n}" for n in range(8)))
+
+
+# Seconds since each pod was created, and how many of them count; the grace is 20 s.
+BURSTS = {
+    "all are young": ((19, 5, 1), 0),
+    "the oldest has waited for the grace": ((20, 5, 1), 3),
+    "all have": ((60, 30, 20), 3),
+}
+
+
+@pytest.mark.parametrize("case", BURSTS)
+def test_a_burst_that_is_seen_in_part_counts_as_a_whole(case: str) -> None:
+    ages, counting = BURSTS[case]
+    burst = [one for ago in ages for one in pods(1, SMALL, ago=ago, name=f"p{ago}-")]
+    (group,) = gather(burst).groups
+    assert (group.count, group.young) == (counting, 3 - counting)
+
+
+def test_the_age_of_pods_says_nothing_about_others() -> None:
+    groups = gather(pods(1, SMALL, ago=90) + pods(1, size(1, 1), ago=5, name="q")).groups
+    assert sorted(group.count for group in groups) == [0, 1]
 
 
 @pytest.mark.parametrize(

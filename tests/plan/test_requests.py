@@ -198,6 +198,27 @@ def test_a_failed_call_holds_only_what_it_may_have_left_behind(
     assert not step.note and not step.conversion_failed
 
 
+@pytest.mark.parametrize(
+    ("batch", "error", "left"),
+    [
+        pytest.param(IN_SERVICE, "exit code 1", None, id="Slurm-has-the-others"),
+        pytest.param([IN_SERVICE[0], AWAY[1]], "exit code 1", 1, id="one-may-be-half-converted"),
+        pytest.param(AWAY, "exit code 1", 2, id="both-may-still-come"),
+        pytest.param(IN_SERVICE, "", 2, id="a-call-that-succeeded-is-waited-for"),
+    ],
+)
+def test_what_a_call_did_not_bring_that_failed_in_part_is_no_more_on_its_way(
+    batch: Any, error: str, left: int | None
+) -> None:
+    """So that it is asked for again in the same run; the type does not back off, for it brings
+    nodes."""
+    part = a_request(id="r1", ended=True, count=3, names=("a009",), error=error)
+    seen = facts([a_node("a009", mark=None)], batch)
+    step = advance_request(a_config(), part, frozenset(), seen)
+    assert list(step.joined) == ["a009"] and not step.conversion_failed
+    assert (step.request.count if step.request else None) == left
+
+
 def test_a_failed_call_is_forgotten_without_a_second_error() -> None:
     late = a_request(ended=True, is_given_up=True, since=LONG_AGO, error="exit code 1")
     step = advance_request(a_config(), late, frozenset(), facts([]))

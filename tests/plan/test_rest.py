@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dnm.model.config import NamespacePolicy
 from tests.economy.dnm_policy import DnmPolicy
-from tests.economy.world import HOUR, Ask, NodeClass, Workload, World
+from tests.economy.values import HOUR, Ask, NodeClass, Workload
+from tests.economy.world import World
 
 G = 10**9
 A, B = "root.anvil.a", "root.anvil.b"

@@ -642,7 +642,7 @@ TABLE = [
         Reason.TOO_YOUNG,
         0,
         "9 pods",
-        pods=pods(9, SMALL, ago=59),
+        pods=pods(9, SMALL, ago=19),
         limits=ROOMY,
     ),
     row(
@@ -651,7 +651,7 @@ TABLE = [
         Reason.LACKS_ROOM,
         1,
         "",
-        pods=pods(9, SMALL, ago=60),
+        pods=pods(9, SMALL, ago=20),
         limits=ROOMY,
     ),
     row(
