@@ -121,7 +121,8 @@ def reset(config: Config, name: str, reason: str = "") -> str:
             # Pods found to wait for something else are looked at afresh too, whatever their queue:
             # the record has no queue, and they are soon found out again.
             breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
-            return _with(registry, breakers=breakers, stalled={})
+            unbuffered = _without(registry.unbuffered, queue)
+            return _with(registry, breakers=breakers, stalled={}, unbuffered=unbuffered)
         if name in config.node_types:
             was = "backs off no more" if name in registry.backoffs else "was not backing off"
             answer = f"node type {name} {was}"

@@ -40,6 +40,7 @@ _WHAT_CHANGES_IT = {
     Reason.HELD_BY_ADMIN: "`kubectl uncordon NODE`",
     Reason.KEPT_READY: "a lower min_nodes of its namespace",
     Reason.IDLE: "pods that land on it, or time: reversion_idle_seconds",
+    Reason.UNBUFFERED: "pods that wait for a node, or `dnm reset QUEUE`",
     Reason.IN_USE: "its pods ending",
     Reason.NEEDED: "pending pods that end, or that get room elsewhere",
     Reason.BUDGET: "the next run: max_reversions_per_run",

@@ -60,6 +60,7 @@ SETTINGS: Keys = {
     "max_conversions_per_run": ("max_conversions_per_run", values.whole_number(0, 100_000)),
     "max_reversions_per_run": ("max_reversions_per_run", values.whole_number(0, 100_000)),
     "headroom": ("headroom", values.share),
+    "headroom_idle_seconds": ("headroom_idle", values.seconds(0, _YEAR)),
     "size_tolerance": ("size_tolerance", values.portion),
     "pending_grace_seconds": ("pending_grace", values.seconds(0, 86_400)),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, _YEAR)),

@@ -86,8 +86,9 @@ class PendingGroup(Value):
     ancestor). `request` has the default request filled in. `created`: when they were created, the
     oldest first, each with how many were; `total` of them in all. Once the oldest has been pending
     for the grace time all of them `count`, since the others came with the same burst; until then
-    all are young: they keep nodes, but ask for none. `volumes` are the node affinities of bound volumes, all of which must hold. `fingerprint` is the same in
-    every run. `siblings` are the nodes that already have a pod which this one can't stand beside.
+    all are young: they keep nodes, but ask for none. `volumes` are the node affinities of bound
+    volumes, all of which must hold. `fingerprint` is the same in every run. `siblings` are the
+    nodes that already have a pod which this one can't stand beside.
     """
 
     queue: str

@@ -171,6 +171,8 @@ class Registry(Value):
     breakers: dict[str, Breaker] = {}  # by queue path
     # By fingerprint of a group of equal pending pods; the file has always called it `waiting`.
     stalled: dict[str, StalledPods] = msgspec.field(default_factory=dict, name="waiting")
+    # Queue path -> since when it has no warm node, because the last one went unused.
+    unbuffered: dict[str, datetime] = {}
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
     last_run: RunRecord = RunRecord()

@@ -69,7 +69,7 @@ def plan_conversions(returned: Returned) -> Converted:
     obstacles = {queue: why_not_judge(limits, queue) for queue in known.config.queues}
     start = Converted(
         returned=returned,
-        registry=returned.registry,
+        registry=_buffered_again(returned.registry, sizing),
         verdicts={
             **sizing.verdicts,
             **{queue: one for queue, one in obstacles.items() if one is not None},
@@ -82,6 +82,17 @@ def plan_conversions(returned: Returned) -> Converted:
         sizing=sizing,
     )
     return _start_all(start, sizing)
+
+
+def _buffered_again(registry: Registry, sizing: Sizing) -> Registry:
+    """A queue whose pods wait for a node may have a warm one again."""
+    waiting = {queue for queue, one in sizing.queues.items() if one.for_pods}
+    unbuffered = {
+        queue: since
+        for queue, since in registry.unbuffered.items()
+        if queue in sizing.queues and queue not in waiting
+    }
+    return msgspec.structs.replace(registry, unbuffered=unbuffered)
 
 
 def _blind(returned: Returned) -> Converted:

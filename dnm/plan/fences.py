@@ -121,6 +121,7 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
     nodes = dict(registry.nodes)
     for name in chosen.go:
         nodes[name] = enter_phase(nodes[name], Phase.RELEASING, known.now)
+    unbuffered = {**registry.unbuffered, **dict.fromkeys(chosen.unbuffered, known.now)}
     stalled = registry.stalled
     if chosen.stalled:
         known = leaving_out(known, {**stalled, **chosen.stalled})
@@ -128,7 +129,9 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
     return Fenced(
         standing=before.standing,
         known=known,
-        registry=msgspec.structs.replace(registry, nodes=nodes, stalled=stalled),
+        registry=msgspec.structs.replace(
+            registry, nodes=nodes, stalled=stalled, unbuffered=unbuffered
+        ),
         verdicts={**before.verdicts, **chosen.verdicts},
     )
 

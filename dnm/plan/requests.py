@@ -189,7 +189,7 @@ def _adopt(
     if request.ended:
         left = max(left - len(_left_behind(config, request, facts)), 0)
     if request.ended and request.error:
-        # What a failed call has not named is asked for again at once; those that it has named serve.
+        # What a failed call has not named is asked for again at once.
         left = min(left, _may_still_come(config, request, taken | joined.keys(), facts, others))
     rest = msgspec.structs.replace(request, count=left)
     if left == 0 and rest.ended:

@@ -27,4 +27,5 @@ def node_supply(known: Known, registry: Registry) -> NodeSupply:
         lent=registry.nodes_of(instance, Phase.SERVING),
         incoming=tuple(incoming),
         leaving=frozenset(leaving),
+        unbuffered=frozenset(registry.unbuffered),
     )

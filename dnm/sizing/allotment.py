@@ -44,7 +44,8 @@ class Allotment:
     ) -> None:
         self._packing_input = packing_input
         self._bins = list(packing_input.bins)
-        self._quota = Quota(config, demand, queues)
+        self._quota = Quota(config, demand, queues, node_supply.unbuffered)
+        self._unbuffered = node_supply.unbuffered
         for incoming, size in zip(node_supply.incoming, packing_input.incoming_sizes, strict=True):
             self._quota.grow(incoming.queue, size)
         self._lent = Counter(entry.namespace for entry in node_supply.lent.values())
@@ -101,6 +102,7 @@ class Allotment:
             below_min_nodes=self._below_min_nodes(backlog, ()),
             relies_on_incoming=has_quota_now != has_quota or self._uses_incoming(packing),
             waits_since=_waits_since(groups, fits),
+            is_unbuffered=backlog.queue in self._unbuffered,
             fits=fits,
             unschedulable=tuple(unschedulable),
             fingerprint=backlog.fingerprint,

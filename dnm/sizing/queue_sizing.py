@@ -27,9 +27,10 @@ class QueueSizing(Value):
     `opened_for_room`: how many of the wanted nodes room alone asks for. `shortage`: the limit that
     is too low. `below_min_nodes`: namespaces that have fewer nodes than min_nodes, once per node.
     `relies_on_incoming`: without the nodes on their way it would lack something. `waits_since`: the
-    oldest pod that lacks something was created then. `fits`: per group of pending pods (by
-    fingerprint) how many have room and quota on nodes that are there. `spent`: the bounds of its
-    nodes that have run out. `fingerprint` changes when the pending pods do.
+    oldest pod that lacks something was created then. `is_unbuffered`: it keeps no headroom, since
+    its last warm node went unused. `fits`: per group of pending pods (by fingerprint) how many have
+    room and quota on nodes that are there. `spent`: the bounds of its nodes that have run out.
+    `fingerprint` changes when the pending pods do.
     """
 
     queue: str
@@ -43,6 +44,7 @@ class QueueSizing(Value):
     below_min_nodes: tuple[str, ...] = ()
     relies_on_incoming: bool = False
     waits_since: str = ""
+    is_unbuffered: bool = False
     fits: Mapping[str, int] = {}
     unschedulable: tuple[UnschedulablePods, ...] = ()
     spent: tuple[str, ...] = ()

@@ -5,6 +5,9 @@ want with it. So what lets a node go can never bring one back: trigger and relea
 Nor may it go if one like it would be taken instead of what is wanted and can't be had. Pods that
 are too young to ask for a node do hold one.
 
+A node that only the headroom mark keeps goes too, once nothing has used it for `headroom_idle`; its
+queue then keeps no headroom free until pods have waited (`Releases.unbuffered`, for the registry).
+
 Pods that stayed pending for as long as a node was idle, although it had room and quota for them, or
 although no such node helps them, wait for something else. They hold no node; and when they let one
 go, they are remembered (`Releases.stalled`, for the registry), so that they ask for none either,
@@ -50,11 +53,13 @@ class Candidates(Value):
 
 class Releases(Value):
     """Says who goes: `go`, in order. `verdicts`: one for every candidate. `stalled`: to be added to
-    the registry's when these nodes go: the pods that are left out for it."""
+    the registry's when these nodes go: the pods that are left out for it. `unbuffered`: queues that
+    have no warm node from now on, for that is what went unused."""
 
     go: tuple[str, ...]
     verdicts: Mapping[str, NodeVerdict]
     stalled: Mapping[str, StalledPods] = {}
+    unbuffered: frozenset[str] = frozenset()
 
 
 def choose_releases(
@@ -91,8 +96,18 @@ def choose_releases(
                 else NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
             )
         spare += rivals[:count]
+    unused = _long_unused(config, node_supply, candidates, spare)
+    unbuffered = _release_unused(trial, unused, spare, candidates.at_most)
     remembered = _to_remember(stalled, with_all, spare)
-    return Releases(go=tuple(spare), verdicts=verdicts, stalled=remembered)
+    verdicts |= {
+        name: _goes(name, Reason.UNUSED) for names in unbuffered.values() for name in names
+    }
+    return Releases(
+        go=tuple(spare),
+        verdicts=verdicts,
+        stalled=remembered,
+        unbuffered=frozenset(unbuffered),
+    )
 
 
 def recall(
@@ -166,8 +181,40 @@ def _stays(
     return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.NEEDED, detail=objection)
 
 
-def _goes(name: str) -> NodeVerdict:
-    return NodeVerdict(node=name, verdict=Verdict.REVERT, reason=Reason.IDLE_LONG_ENOUGH)
+def _goes(name: str, reason: Reason = Reason.IDLE_LONG_ENOUGH) -> NodeVerdict:
+    return NodeVerdict(node=name, verdict=Verdict.REVERT, reason=reason)
+
+
+# --- warm nodes that went unused ---------------------------------------------------------------
+
+
+def _long_unused(
+    config: Config, node_supply: NodeSupply, candidates: Candidates, gone: Sequence[str]
+) -> dict[str, list[str]]:
+    """Per queue, the candidates that stay, and that nothing has used for `headroom_idle`."""
+    unused: dict[str, list[str]] = {}
+    bound = candidates.now - config.headroom_idle
+    for name in candidates.names if config.headroom_idle else ():
+        entry = node_supply.lent[name]
+        is_unused = entry.idle_since is not None and entry.idle_since <= bound
+        if name not in gone and is_unused and entry.queue not in node_supply.unbuffered:
+            unused.setdefault(entry.queue, []).append(name)
+    return {queue: sorted(names) for queue, names in sorted(unused.items())}
+
+
+def _release_unused(
+    trial: Trial, unused: Mapping[str, list[str]], go: list[str], at_most: int
+) -> dict[str, list[str]]:
+    """Adds to `go` the unused nodes that only headroom keeps; returns them by queue. Each of these
+    queues must do without a warm node from now on, or it would be lent one at once."""
+    released: dict[str, list[str]] = {}
+    for queue, names in unused.items():
+        without = trial.without_headroom({*released, queue})
+        count, _ = without.count_spare(go, names[: max(0, at_most - len(go))])
+        if count:
+            released[queue] = names[:count]
+            go += names[:count]
+    return released
 
 
 # --- pods that wait for something else --------------------------------------------------------

@@ -5,7 +5,7 @@ The rule: sizing as if they had left wants nothing that sizing as it is does not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -35,6 +35,13 @@ class Trial:
         self._node_supply = node_supply
         self._budget = budget
         self.base = size_queues(config, demand, queues, node_supply, budget)
+
+    def without_headroom(self, queues: Iterable[str]) -> Trial:
+        """Returns the same for queues that keep no headroom free."""
+        there = self._node_supply
+        unbuffered = there.unbuffered | frozenset(queues)
+        there = msgspec.structs.replace(there, unbuffered=unbuffered)
+        return Trial(self._config, self._demand, self._queues, there, self._budget)
 
     def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
         """Counts how many of `rivals`, taken in order, may go when `gone` go too; and what speaks

@@ -106,6 +106,8 @@ def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Reason, 
     young = sum(group.young for group in demand.groups if is_under(group.queue, sizing.queue))
     if young:
         return Verdict.WAIT, Reason.TOO_YOUNG, count_of(young, "pod")
+    if sizing.is_unbuffered:
+        return Verdict.KEEP, Reason.UNBUFFERED, ""
     return Verdict.KEEP, Reason.ENOUGH, ""
 
 

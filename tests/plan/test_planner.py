@@ -78,6 +78,17 @@ QUEUE_CASES: dict[str, tuple[Callable[[], World], Reason, Verdict, int]] = {
         Verdict.CONVERT,
         1,
     ),
+    "nearly full, and its warm node went unused": (
+        lambda: (
+            World()
+            .recorded(unbuffered={QUEUE: LONG_AGO})
+            .node("k2", mark=None)
+            .with_pods(*pods(78, SMALL, node="k2", running=True))
+        ),
+        Reason.UNBUFFERED,
+        Verdict.KEEP,
+        0,
+    ),
     "kept ready": (
         lambda: World().configured(namespaces=namespace_policy(a_config(), min_nodes=2)),
         Reason.MIN_NODES,
@@ -281,6 +292,14 @@ NODE_CASES: dict[str, tuple[Callable[[], World], Reason, tuple[type, ...], Phase
     "goes back": (
         lambda: serving(idle_since=LONG_AGO),
         Reason.IDLE_LONG_ENOUGH,
+        (SetQueueLimits, Fence),
+        Phase.RELEASING,
+    ),
+    "kept for headroom and unused": (
+        lambda: (
+            serving(idle_since=LONG_AGO).configured(headroom=0.01).with_pods(*pods(1, node="k1"))
+        ),
+        Reason.UNUSED,
         (SetQueueLimits, Fence),
         Phase.RELEASING,
     ),

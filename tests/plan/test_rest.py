@@ -6,6 +6,8 @@ pods are some that never start, among the nodes some that bring less than their 
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -76,15 +78,22 @@ def workloads(draw: st.DrawFn) -> Workload:
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking a history takes too long
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(workloads(), st.sampled_from((1.0, 0.95, 0.8)), st.sampled_from((0, 1)))
+@given(
+    workloads(),
+    st.sampled_from((1.0, 0.95, 0.8)),
+    st.sampled_from((0, 1)),
+    st.sampled_from((0, 15, 30)),
+)
 def test_an_unchanged_demand_leads_to_no_action(
-    workload: Workload, headroom: float, min_nodes: int
+    workload: Workload, headroom: float, min_nodes: int, unused: int
 ) -> None:
     policies = {
         name: NamespacePolicy(name=name, queue=queue, node_types=("a",), min_nodes=min_nodes)
         for name, (queue, _) in workload.namespaces.items()
     }
-    policy = DnmPolicy(workload, headroom=headroom, namespaces=policies)
+    policy = DnmPolicy(
+        workload, headroom=headroom, namespaces=policies, headroom_idle=timedelta(minutes=unused)
+    )
     world = World(workload)
     world.play(policy)
     late = [when for when in policy.acted_at if when >= SETTLED]

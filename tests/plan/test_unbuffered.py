@@ -1,0 +1,69 @@
+"""What the record keeps of warm nodes that went unused: written when one goes, until pods wait."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from dnm.model.plan import Reason
+from dnm.model.registry import Phase
+from tests.economy.building import ask, free, limit, workload
+from tests.economy.dnm_policy import DnmPolicy
+from tests.economy.values import HOUR, Ask
+from tests.economy.world import World as Cluster
+from tests.plan.worlds import LONG_AGO, NOW, QUEUE, World, pods
+
+
+@pytest.mark.parametrize(
+    ("some", "queue", "kept"),
+    [
+        pytest.param((), QUEUE, True, id="nobody waits"),
+        pytest.param(pods(40), QUEUE, False, id="pods wait for a node"),
+        pytest.param((), "root.gone", False, id="a queue that is not looked after any more"),
+    ],
+)
+def test_the_record_lasts_until_pods_wait(some: tuple, queue: str, kept: bool) -> None:  # type: ignore[type-arg]
+    world = World().recorded(unbuffered={queue: LONG_AGO}).with_pods(*some)
+    assert (queue in world.plan().registry.unbuffered) is kept
+
+
+def played(asks: list[Ask], **changes: object) -> tuple[Cluster, DnmPolicy]:
+    """Ten hours of a queue that stands at its limit."""
+    queue = "root.q"
+    stands = [ask(float(number), 24 * HOUR, 8, 16, queue) for number in range(10)]
+    site = workload(
+        "full", [*stands, *asks], {queue: limit(80, 160)}, (free(80, 160),),
+        {"n": (queue, "a")}, 1, 10 * HOUR, jobs=(),
+    )  # fmt: skip
+    cluster, policy = Cluster(site), DnmPolicy(site, **changes)
+    cluster.play(policy)
+    return cluster, policy
+
+
+def test_a_queue_that_stands_at_its_limit_keeps_no_node_for_nobody() -> None:
+    cluster, _ = played([])
+    assert cluster.ledger.conversions == 1
+    assert 1.0 < cluster.ledger.lent / HOUR < 1.7  # an hour, and the boots
+
+
+def test_it_is_lent_one_again_once_pods_have_waited() -> None:
+    late = ask(5 * HOUR, 600, 8, 16, "root.q")
+    cluster, _ = played([late])
+    assert cluster.ledger.conversions == 2
+    assert 5 < max(cluster.ledger.waits) / 60 < 13
+
+
+def test_switched_off_it_stays() -> None:
+    cluster, _ = played([], headroom_idle=timedelta(0))
+    assert cluster.ledger.conversions == 1
+    assert cluster.ledger.lent / HOUR > 9.8
+
+
+def test_the_run_that_releases_says_so_and_writes_it_down() -> None:
+    world = World().lent("a001", Phase.SERVING, idle_since=LONG_AGO).node("a001")
+    world.configured(headroom=0.01)  # any use at all is above the mark
+    world.with_pods(*pods(1, node="k1"))
+    after = world.fenced()
+    assert after.verdicts["a001"].reason is Reason.UNUSED
+    assert after.registry.unbuffered == {QUEUE: NOW}
