@@ -13,7 +13,7 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Unreadable
 from dnm.plan.queue_wants import queue_wants
-from dnm.queues.advice import advise
+from dnm.queues.advice import advise, warn_of_spreading
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit import why_no_growth
 from dnm.queues.ledger import Section
@@ -51,6 +51,8 @@ def check_queue_document(
     for advice in advise(document.tree):
         if advice.message != document.tree.refusal:
             yield doubtful(check, f"line {advice.line}: {advice.message}")
+    if spreading := warn_of_spreading(document.tree):
+        yield doubtful(check, spreading, "set nodesortpolicy: {type: binpacking} in the partition")
     if not violations and not source.refusal and source.config_map is not None:
         where = f"{source.config_map.namespace}/{source.config_map.name}"
         yield fine(

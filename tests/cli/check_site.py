@@ -30,6 +30,7 @@ QUEUES = """partitions:
             queues:
               - name: leaf
         submitacl: "*"
+    nodesortpolicy: {type: binpacking}
 """
 
 

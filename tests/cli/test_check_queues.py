@@ -47,6 +47,22 @@ def test_quota_preemption_is_warned_of(site: CheckedSite) -> None:
     assert any("quota preemption is on" in finding.text for finding in site.bad())
 
 
+@pytest.mark.parametrize(
+    ("policy", "is_named"),
+    [
+        pytest.param("    nodesortpolicy: {type: binpacking}\n", False, id="binpacking"),
+        pytest.param("    nodesortpolicy: {type: fair}\n", True, id="fair"),
+        pytest.param("", True, id="the default"),
+    ],
+)
+def test_sorting_that_spreads_pods_is_named(site: CheckedSite, policy: str, is_named: bool) -> None:
+    site.sandbox.set_queues(QUEUES.replace("    nodesortpolicy: {type: binpacking}\n", policy))
+    found = [one for one in site.bad() if "nodesortpolicy is fair" in one.text]
+    assert bool(found) is is_named
+    assert all("binpacking" in one.remedy for one in found)
+    assert run_checks(site.ini, os.environ) == 0, "it costs nodes and breaks nothing"
+
+
 LIMITS = "- {limit: all, users: ['*'], maxresources: {vcore: 8}}"
 LIMITED = {
     "users of the queue": ("- name: dev\n", f"- name: dev\n            limits: [{LIMITS[2:]}]\n"),

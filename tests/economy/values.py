@@ -68,6 +68,7 @@ class Workload:
     cap: int = 30
     fails: float = 0.0
     conversion: tuple[float, float] = CONVERSION
+    spreads: bool = False  # nodesortpolicy fair: the emptiest node first
 
     def namespace_of(self, queue: str) -> str:
         return next(name for name, (path, _) in self.namespaces.items() if path == queue)

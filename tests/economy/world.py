@@ -3,9 +3,9 @@ take minutes and may fail.
 
 The scheduler takes pods in the order they came, skips those that do not fit, respects every limit
 up the tree and the free space of nodes, and fills the fullest node first (nodesortpolicy
-binpacking, without which no node would ever be idle). A gang's pods hold what they are given and
-begin to work together; after fifteen minutes it goes on with those it has (gangSchedulingStyle
-Soft). Times are seconds since Monday 00:00.
+binpacking, without which nodes are seldom idle: `spreads`). A gang's pods hold what they are given
+and begin to work together; after fifteen minutes it goes on with those it has
+(gangSchedulingStyle Soft). Times are seconds since Monday 00:00.
 """
 
 from __future__ import annotations
@@ -153,12 +153,13 @@ class World:
                     return False
         namespace = self.workload.namespace_of(pod.ask.queue)
         best: NodeState | None = None
+        sign = -1 if self.workload.spreads else 1
         for node in self.nodes.values():
             if node.cordoned or (node.node_type and node.namespace != namespace):
                 continue
             if any(node.free.get(name, 0) < ask for name, ask in pod.request.items()):
                 continue
-            if best is None or node.free["vcore"] < best.free["vcore"]:
+            if best is None or sign * node.free["vcore"] < sign * best.free["vcore"]:
                 best = node
         if best is None:
             return False
