@@ -79,6 +79,7 @@ bench-real: real
 
 bench-economy: $(STAMP)
 	$(BIN)/python -m tests.economy
+	$(BIN)/python -m tests.economy 2 5 rules
 
 # Not in CI: an hour at most, of every tenth mutant; MUTANTS="--every 1 sizing" tries all of a room.
 mutants: $(STAMP)

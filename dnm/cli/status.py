@@ -107,7 +107,7 @@ def _time_to_return(
     said = registry.last_run.nodes.get(name, "")
     if name in registry.held or said.startswith(tuple(reason.value for reason in _KEPT)):
         return None
-    return time_to_return(config, registry.nodes[name], now)
+    return time_to_return(config, registry, registry.nodes[name], now)
 
 
 def _warn_of_caps(config: Config, registry: Registry) -> list[str]:

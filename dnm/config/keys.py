@@ -36,6 +36,7 @@ SETTINGS: Keys = {
     "kubeconfig_path": ("kubeconfig_path", path_text),
     "monitored_namespaces": ("", values.namespaces),
     "reversion_idle_seconds": ("", values.seconds(0, _YEAR)),
+    "reversion_idle_at_most_seconds": ("reversion_idle_at_most", values.seconds(0, 86_400)),
     "check_interval_seconds": ("check_interval", values.seconds(1, 86_400)),
     "max_converted_nodes": ("max_converted_nodes", values.whole_number(0, 100_000)),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),

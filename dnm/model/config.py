@@ -76,6 +76,7 @@ class Config(Value):
     node_types: Mapping[str, NodeType]
     kubeconfig_path: Path | None = None
     check_interval: timedelta = timedelta(seconds=60)
+    reversion_idle_at_most: timedelta = timedelta(seconds=2700)  # as far as it may be learned
     max_converted_nodes: int = 30
     max_conversions_per_run: int = 4
     max_reversions_per_run: int = 4

@@ -119,6 +119,14 @@ class StalledPods(Value):
     until: str  # the youngest of them was created then, RFC 3339 as the API prints it
 
 
+class IdleGaps(Value):
+    """For how long nodes of a queue were without work before they were wanted again, in seconds,
+    the latest last; `open`: since when those are idle that went and are not wanted again yet."""
+
+    recent: tuple[int, ...] = ()
+    open: tuple[datetime, ...] = ()
+
+
 class Pause(Value):
     since: datetime
     until: datetime | None = None
@@ -173,6 +181,7 @@ class Registry(Value):
     stalled: dict[str, StalledPods] = msgspec.field(default_factory=dict, name="waiting")
     # Queue path -> since when it has no warm node, because the last one went unused.
     unbuffered: dict[str, datetime] = {}
+    idle_gaps: dict[str, IdleGaps] = {}  # by queue path
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
     last_run: RunRecord = RunRecord()

@@ -9,7 +9,7 @@ one more that goes unused trips it again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -97,11 +97,14 @@ def after_transition(
 
 
 def note_used_quota(
-    registry: Registry, instance: str, demand: Demand, limits: Mapping[str, QueueLimits]
+    registry: Registry, names: Container[str], demand: Demand, limits: Mapping[str, QueueLimits]
 ) -> Registry:
-    """A node whose quota is used has helped its queue, even if the pods run elsewhere."""
+    """A node whose quota is used has helped its queue, even if the pods run elsewhere. `names`:
+    those that these limits count; of another node no quota can be used yet."""
     nodes, breakers = dict(registry.nodes), registry.breakers
-    for name, entry in registry.nodes_of(instance, Phase.SERVING).items():
+    for name, entry in registry.nodes.items():
+        if name not in names or entry.phase is not Phase.SERVING:
+            continue
         queue, limit = demand.queues.get(entry.queue), limits.get(entry.queue)
         if entry.was_used or queue is None or limit is None:
             continue

@@ -6,7 +6,7 @@ None stands for "could not be read": an unknown fact is neither a yes nor a no.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from dnm.model.cluster import BatchClaim, BatchNode, Node
 from dnm.model.registry import ConverterProcess, Ended, LentNode
@@ -26,6 +26,7 @@ class Facts(Value):
     # Queues with pods that wait while their scheduler does not answer: what they leave unused says
     # nothing about them.
     unscheduled: frozenset[str] = frozenset()
+    idle_times: Mapping[str, timedelta] = {}  # by namespace, where more than the configured one
     lenders: Mapping[str, str] | None = {}  # node -> instance whose part of the ledger counts it
 
     def is_in_service(self, name: str) -> bool | None:

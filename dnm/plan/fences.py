@@ -121,7 +121,9 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
     nodes = dict(registry.nodes)
     for name in chosen.go:
         nodes[name] = enter_phase(nodes[name], Phase.RELEASING, known.now)
-    unbuffered = {**registry.unbuffered, **dict.fromkeys(chosen.unbuffered, known.now)}
+    unused = {nodes[name].queue for name in chosen.go if not nodes[name].was_used}
+    without = chosen.unbuffered | (unused if known.config.headroom_idle else set())
+    unbuffered = {**dict.fromkeys(without, known.now), **registry.unbuffered}
     stalled = registry.stalled
     if chosen.stalled:
         known = leaving_out(known, {**stalled, **chosen.stalled})

@@ -21,6 +21,7 @@ from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import backoff_delay
 from dnm.plan.doubt import doubt_empty_lists, remember_pods
 from dnm.plan.facts import Facts
+from dnm.plan.idle_gaps import learned_times
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.source import resolve_document
 
@@ -70,7 +71,7 @@ def gather_known(config: Config, registry: Registry, snapshot: Snapshot) -> Know
         config=config,
         registry=registry,
         snapshot=snapshot,
-        facts=_facts(snapshot, demand, document),
+        facts=_facts(snapshot, demand, document, learned_times(config, registry)),
         demand=demand,
         document=document,
         refusal=refusal,
@@ -114,7 +115,12 @@ def _gather_demand(
     return gather_demand(pods.pods, config, limits, facts)
 
 
-def _facts(snapshot: Snapshot, demand: Demand | None, document: QueueDocument | None) -> Facts:
+def _facts(
+    snapshot: Snapshot,
+    demand: Demand | None,
+    document: QueueDocument | None,
+    idle_times: Mapping[str, timedelta],
+) -> Facts:
     nodes, batch, pods = snapshot.nodes, snapshot.batch, snapshot.pods
     use = demand.nodes if demand else {}
     return Facts(
@@ -126,6 +132,7 @@ def _facts(snapshot: Snapshot, demand: Demand | None, document: QueueDocument | 
         running=snapshot.running_converters,
         ended=snapshot.ended,
         unscheduled=_unscheduled(snapshot, demand),
+        idle_times=idle_times,
         lenders=document.lenders if document else None,
     )
 

@@ -187,17 +187,22 @@ def _in_use_or_idle(config: Config, node: Node, entry: LentNode, facts: Facts) -
     if entry.queue in facts.unscheduled:
         waits = _with(entry, idle_since=None)
         return _becomes(node.name, waits, Verdict.KEEP, Reason.IDLE, _NO_SCHEDULER)
-    return _idle(config, node.name, entry, facts.now)
+    return _idle(config, node.name, entry, facts)
 
 
-def _idle(config: Config, name: str, entry: LentNode, now: datetime) -> NodeTransition:
-    policy = config.namespaces.get(entry.namespace)
+def _idle(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+    policy, now = config.namespaces.get(entry.namespace), facts.now
     timeout = policy.reversion_idle if policy else timedelta(seconds=600)
+    learned = facts.idle_times.get(entry.namespace)
+    timeout = learned or timeout
     # A clock that stands in the future was set by a host whose time was wrong.
     since = min(entry.idle_since or now, now)
     idle = _with(entry, idle_since=since)
     if now < since + timeout:
         detail = f"since {_clock(since)}, goes back after {_clock(since + timeout)}"
+        if learned:
+            minutes = learned.total_seconds() / 60
+            detail += f": nodes of {entry.queue} were often wanted again within {minutes:.0f} min"
         return _becomes(name, idle, Verdict.KEEP, Reason.IDLE, detail)
     detail = f"since {_clock(since)}"
     after = _becomes(name, idle, Verdict.REVERT, Reason.IDLE_LONG_ENOUGH, detail)

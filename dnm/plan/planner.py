@@ -33,6 +33,7 @@ from dnm.plan.brakes import is_paused
 from dnm.plan.conversions import Converted, plan_conversions
 from dnm.plan.decisions import list_decisions
 from dnm.plan.fences import plan_fences
+from dnm.plan.idle_gaps import note_gaps
 from dnm.plan.known import gather_known
 from dnm.plan.limits import plan_limits
 from dnm.plan.returns import plan_returns
@@ -75,7 +76,7 @@ def fold_plan(converted: Converted) -> Plan:
     status = queue_statuses(converted)
     notes = (*advanced.notes, *(limits.edit.notes if limits.edit else ()))
     return Plan(
-        registry=_remembering(converted.registry, status, limits.edit, notes),
+        registry=_remembering(_with_gaps(converted), status, limits.edit, notes),
         actions=tuple(list_actions(converted)),
         nodes=tuple(verdicts[name] for name in sorted(verdicts)),
         queues=tuple(converted.verdicts[queue] for queue in sorted(converted.verdicts)),
@@ -95,6 +96,12 @@ def fold_plan(converted: Converted) -> Plan:
         },
         pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
     )
+
+
+def _with_gaps(converted: Converted) -> Registry:
+    known = converted.known
+    verdicts = converted.returned.verdicts
+    return note_gaps(known.config, known.registry, converted.registry, verdicts, known.now)
 
 
 def _questions(edit: QueueEdit | None) -> list[str]:

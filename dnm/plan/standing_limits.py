@@ -9,6 +9,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.advance import Advanced
 from dnm.plan.breaker import note_used_quota
+from dnm.plan.known import Known
 from dnm.plan.queue_wants import floors, queue_wants, serving_sizes
 from dnm.queues.edit import ForeseenEdit, foresee_edit, why_no_shrink
 
@@ -40,8 +41,14 @@ def judge_limits(advanced: Advanced) -> StandingLimits:
     limits = foreseen.edit.limits
     return StandingLimits(
         advanced=advanced,
-        registry=note_used_quota(advanced.registry, known.config.instance_id, known.demand, limits),
+        registry=note_used_quota(advanced.registry, _counted(known), known.demand, limits),
         limits=limits,
         refusal=why_no_shrink(known.document, foreseen),
         foreseen=foreseen,
     )
+
+
+def _counted(known: Known) -> frozenset[str]:
+    """Our nodes that the document in force counts already."""
+    lenders, instance = known.facts.lenders or {}, known.config.instance_id
+    return frozenset(name for name, lender in lenders.items() if lender == instance)

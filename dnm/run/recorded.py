@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from dnm.model.config import Config
 from dnm.model.printable import duration
-from dnm.model.registry import LentNode, Phase
+from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value
+from dnm.plan.idle_gaps import learned_times
 
 
 class LastRun(Value):
@@ -61,10 +62,13 @@ def idle_time(entry: LentNode, now: datetime) -> timedelta | None:
     return now - entry.idle_since if entry.idle_since else None
 
 
-def time_to_return(config: Config, entry: LentNode, now: datetime) -> timedelta | None:
+def time_to_return(
+    config: Config, registry: Registry, entry: LentNode, now: datetime
+) -> timedelta | None:
     """Returns how long an idle node still waits before it may go back; None: it is not idle, or
     does not serve a monitored namespace."""
     idle, policy = idle_time(entry, now), config.namespaces.get(entry.namespace)
     if idle is None or policy is None or entry.phase is not Phase.SERVING:
         return None
-    return max(timedelta(0), policy.reversion_idle - idle)
+    timeout = learned_times(config, registry).get(policy.name, policy.reversion_idle)
+    return max(timedelta(0), timeout - idle)

@@ -13,9 +13,10 @@ from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import Backoff, Breaker, Registry, RunRecord
+from dnm.model.registry import Backoff, Breaker, IdleGaps, Registry, RunRecord
 from dnm.plan.backoff import with_failure
 from dnm.plan.breaker import next_chance
+from dnm.plan.idle_gaps import learned_idle
 from dnm.plan.planner import make_plan
 from dnm.queues.tree import parse_tree
 from dnm.sandbox.cluster import Sandbox
@@ -248,3 +249,15 @@ def test_characters_of_a_baseline_come_back() -> None:
         lending = lend(text, {A: {"a001": LENT}})
         assert vcore(lending) == 208
         assert edit(lending.text, lending.ledger, {}).text == text
+
+
+# --- the idle time that is learned --------------------------------------------------------------
+
+PAUSES = table_of(DECISIONS, "When a node goes back", "pauses that")
+
+
+@pytest.mark.parametrize(("pauses", "goes_after"), PAUSES)
+def test_the_idle_time_is_what_would_have_been_cheapest(pauses: str, goes_after: str) -> None:
+    gaps = IdleGaps(recent=tuple(int(one) * 60 for one in pauses.split(", ")))
+    learned = learned_idle(gaps, timedelta(minutes=10), CONFIG)
+    assert learned == timedelta(minutes=int(goes_after))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import timedelta
 from statistics import fmean
 
 import msgspec
@@ -28,6 +29,14 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
     "Karpenter": lambda workload: KarpenterPolicy(),
     "node per pod": lambda workload: NodePerPodPolicy(),
     "nobody lends": lambda workload: NobodyLends(),
+}
+
+# dnm without one of its rules.
+WITHOUT: dict[str, Callable[[Workload], Policy]] = {
+    "a grace of a minute": lambda one: DnmPolicy(one, pending_grace=timedelta(minutes=1)),
+    "warm nodes stay": lambda one: DnmPolicy(one, headroom_idle=timedelta(0)),
+    "nothing is learned": lambda one: DnmPolicy(one, reversion_idle_at_most=timedelta(0)),
+    "no headroom": lambda one: DnmPolicy(one, headroom=1.0),
 }
 
 
@@ -61,7 +70,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(workload: Workload, policy: str) -> Row:
-    return measure_policy(workload, policy, POLICIES[policy](workload))
+    return measure_policy(workload, policy, {**POLICIES, **WITHOUT}[policy](workload))
 
 
 def measure_policy(workload: Workload, name: str, policy: Policy) -> Row:

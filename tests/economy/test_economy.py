@@ -25,10 +25,8 @@ PLAYED = (
     standing_full,
 )  # fmt: skip
 LENT_FOR_PODS = [make(1, DAY).name for make in PLAYED if make is not standing_full]
-# Where a goal is missed, by how much at most: Slurm is full when the pods come; the pauses are a
-# little longer than the idle time.
+# Where a goal is missed, by how much at most: Slurm is full when the pods come.
 TIMES_THE_PREDECESSORS_WAIT = {"batch full by day": 1.05}
-TIMES_THE_BOUND = {"oscillation": 2.1}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +55,7 @@ def test_little_more_is_lent_than_by_a_clairvoyant(
 ) -> None:
     row = rows[workload, "dnm"]
     assert row.volume <= row.oracle * 1.001
-    assert row.lent <= TIMES_THE_BOUND.get(workload, 1.35) * row.oracle
+    assert row.lent <= 1.35 * row.oracle
 
 
 def test_fewer_conversions_than_the_predecessor(rows: dict[tuple[str, str], Row]) -> None:
@@ -65,3 +63,19 @@ def test_fewer_conversions_than_the_predecessor(rows: dict[tuple[str, str], Row]
         return sum(row.conversions for row in rows.values() if row.policy == policy)
 
     assert conversions("dnm") <= 0.75 * conversions("predecessor")
+
+
+def test_a_queue_that_is_full_while_nobody_waits_keeps_no_node(
+    rows: dict[tuple[str, str], Row],
+) -> None:
+    row = rows["full, nobody waits", "dnm"]
+    assert row.conversions == 1
+    assert row.lent < 1.7, "an hour to be of use, and two boots"
+
+
+def test_pauses_a_little_longer_than_the_idle_time_are_learned(
+    rows: dict[tuple[str, str], Row],
+) -> None:
+    """Of 33 pauses in the day."""
+    row, theirs = rows["oscillation", "dnm"], rows["oscillation", "predecessor"]
+    assert row.conversions <= 10 and theirs.conversions >= 60

@@ -203,7 +203,8 @@ def test_used_quota_closes_it(
     limits = {
         QUEUE: QueueLimits(path=QUEUE, parent=None, is_leaf=True, max=LIMIT, fixed=frozenset(fixed))
     }
-    after = note_used_quota(before, "prod", demand, limits)
+    after = note_used_quota(before, {"a000"}, demand, limits)
+    assert note_used_quota(before, {"a001"}, demand, limits) == before, "these do not count it yet"
     assert after.nodes["a000"].was_used is is_credited
     assert (QUEUE in after.breakers) is not is_credited
     if not is_credited:

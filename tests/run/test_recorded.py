@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.registry import LentNode, Phase
+from dnm.model.registry import LentNode, Phase, Registry
 from dnm.run.recorded import LastRun, time_to_return, warn_of_last_run
 from tests.builders import NOW, a_config, a_lent_node
 
@@ -43,4 +43,4 @@ def test_runs_that_don_t_come_or_don_t_end_are_warned_of(run: LastRun, warning: 
     ],
 )
 def test_when_a_node_goes_back(entry: LentNode, left: timedelta | None) -> None:
-    assert time_to_return(a_config(), entry, NOW) == left
+    assert time_to_return(a_config(), Registry(), entry, NOW) == left

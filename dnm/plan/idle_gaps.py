@@ -1,0 +1,142 @@
+"""The idle time, learned: for how long nodes of a queue are without work before they are wanted
+again. Pure.
+
+The rule: an idle node costs batch its time, one that goes and comes back costs two boots. Over the
+last gaps of its queue that idle time is chosen that would have cost the least; it only ever extends
+`reversion_idle_seconds`, never beyond `reversion_idle_at_most_seconds`, and needs a few gaps.
+
+A gap begins when a node falls idle. It ends when a pod lands on the node, or, after the node has
+gone, when its queue asks for another; one that lasts for longer than the most that could be waited
+is known to be long, and no more is kept of it. Gaps shorter than the least idle time cost the same
+whatever is chosen, so they are not kept at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dnm.model.config import Config
+from dnm.model.plan import NodeVerdict, Reason
+from dnm.model.registry import IdleGaps, Phase, Registry
+
+KEPT_GAPS = 40
+FEWEST_GAPS = 5
+THERE_AND_BACK = timedelta(minutes=20)  # of no use to anybody: two boots and what they wait for
+
+
+def learned_idle(gaps: IdleGaps, least: timedelta, config: Config) -> timedelta:
+    """Returns the idle time that would have been the cheapest over these gaps."""
+    most = max(least, config.reversion_idle_at_most)
+    if len(gaps.recent) < FEWEST_GAPS:
+        return least
+    lengths = [timedelta(seconds=seconds) for seconds in gaps.recent]
+    # A node that waits for a gap to end must wait for the run that sees it ended.
+    choices = {least, *(min(length + config.check_interval, most) for length in lengths)}
+    return min(sorted(choices), key=lambda wait: _cost(lengths, wait)) if most > least else least
+
+
+def _cost(lengths: list[timedelta], wait: timedelta) -> timedelta:
+    """What nodes would have cost that go after `wait`: idleness, and boots where they went."""
+    costs = (length if length <= wait else wait + THERE_AND_BACK for length in lengths)
+    return sum(costs, timedelta())
+
+
+def learned_times(config: Config, registry: Registry) -> dict[str, timedelta]:
+    """Returns by namespace the idle times that are longer than the configured ones."""
+    times = {
+        name: learned_idle(registry.idle_gaps[policy.queue], policy.reversion_idle, config)
+        for name, policy in config.namespaces.items()
+        if policy.queue in registry.idle_gaps
+    }
+    return {
+        name: time for name, time in times.items() if time > config.namespaces[name].reversion_idle
+    }
+
+
+def note_gaps(
+    config: Config,
+    before: Registry,
+    after: Registry,
+    verdicts: Mapping[str, NodeVerdict],
+    now: datetime,
+) -> Registry:
+    """Returns `after` with the gaps that have begun or ended since `before`."""
+    noted = dict(after.idle_gaps)
+    for queue in config.queues:
+        gaps = _asked_again(noted.get(queue, IdleGaps()), before, after, queue, now)
+        for name, entry in before.nodes.items():
+            if entry.queue == queue and entry.owner == config.instance_id:
+                gaps = _after_node(gaps, before, after, name, verdicts.get(name), now)
+        noted[queue] = _closed_late(gaps, now - config.reversion_idle_at_most)
+    kept = {queue: one for queue, one in noted.items() if queue in config.queues and one != _NONE}
+    return msgspec.structs.replace(after, idle_gaps=_without_short(config, kept))
+
+
+_NONE = IdleGaps()
+
+
+def _after_node(
+    gaps: IdleGaps,
+    before: Registry,
+    after: Registry,
+    name: str,
+    verdict: NodeVerdict | None,
+    now: datetime,
+) -> IdleGaps:
+    """A pod landed on an idle node, it was fenced, or its fence was lifted."""
+    was, is_now = before.nodes[name], after.nodes.get(name)
+    if was.idle_since is None or is_now is None:
+        return gaps
+    if was.phase is Phase.SERVING and is_now.phase is Phase.RELEASING:
+        return msgspec.structs.replace(gaps, open=(*gaps.open, was.idle_since)[-KEPT_GAPS:])
+    if was.phase is Phase.RELEASING and is_now.phase is Phase.SERVING:
+        left = list(gaps.open)
+        if was.idle_since in left:
+            left.remove(was.idle_since)
+        return _with(msgspec.structs.replace(gaps, open=tuple(left)), now - was.idle_since)
+    if was.phase is Phase.SERVING and verdict is not None and verdict.reason is Reason.IN_USE:
+        return _with(gaps, now - was.idle_since)
+    return gaps
+
+
+def _asked_again(
+    gaps: IdleGaps, before: Registry, after: Registry, queue: str, now: datetime
+) -> IdleGaps:
+    """As many of those that went are wanted again as nodes are asked for, the last first."""
+    known = {request.id for request in before.requests}
+    new = [one for one in after.requests if one.id not in known and one.queue == queue]
+    count = sum(request.count for request in new)
+    ended = sorted(gaps.open)[-count:] if count else []
+    left = sorted(gaps.open)[: len(gaps.open) - len(ended)]
+    gaps = msgspec.structs.replace(gaps, open=tuple(left))
+    for since in ended:
+        gaps = _with(gaps, now - since)
+    return gaps
+
+
+def _closed_late(gaps: IdleGaps, bound: datetime) -> IdleGaps:
+    """Gaps that have lasted for longer than any wait are long, whenever they may end."""
+    late = [since for since in gaps.open if since < bound]
+    gaps = msgspec.structs.replace(gaps, open=tuple(one for one in gaps.open if one >= bound))
+    for _ in late:
+        gaps = _with(gaps, timedelta(days=1))
+    return gaps
+
+
+def _with(gaps: IdleGaps, length: timedelta) -> IdleGaps:
+    recent = (*gaps.recent, int(length.total_seconds()))
+    return msgspec.structs.replace(gaps, recent=recent)
+
+
+def _without_short(config: Config, noted: Mapping[str, IdleGaps]) -> dict[str, IdleGaps]:
+    """Without gaps shorter than the queue's least idle time, and no more than are kept."""
+    kept = {}
+    for queue, gaps in noted.items():
+        least = min(one.reversion_idle for one in config.namespaces.values() if one.queue == queue)
+        recent = tuple(one for one in gaps.recent if timedelta(seconds=one) >= least)
+        if recent or gaps.open:
+            kept[queue] = msgspec.structs.replace(gaps, recent=recent[-KEPT_GAPS:])
+    return kept
