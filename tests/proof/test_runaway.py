@@ -225,7 +225,8 @@ def test_a_tripped_breaker_says_so_and_is_reset_by_a_person(
     assert verdict.verdict is Verdict.WAIT and verdict.reason is Reason.BREAKER
     assert "dnm reset" in verdict.sentence
     words = " ".join(game.site.command("status").stdout.split())  # a narrow terminal wraps
-    assert f"breaker of {QUEUE} is open: `dnm reset {QUEUE}` closes it" in words
+    assert f"breaker of {QUEUE} is open for" in words
+    assert f"`dnm reset {QUEUE}` closes it" in words
     game.play(5)
     assert game.converted() == before
     answer = game.site.command("reset", QUEUE)
