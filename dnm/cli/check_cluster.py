@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
 
+import msgspec
+
 from dnm.cli.check_pods import check_nodes, check_pods
 from dnm.cli.check_queues import check_queue_document, check_queues, check_scheduler
 from dnm.cli.findings import CheckResult, Finding, doubtful, fine, guarded, skipped, wrong
@@ -20,8 +22,9 @@ from dnm.converter.node_convert import NodeConvert
 from dnm.kube.client import KubeClient
 from dnm.kube.credentials import find_kubeconfig
 from dnm.kube.questions import can_i, read_server_time, read_version
+from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
-from dnm.model.errors import DnmError
+from dnm.model.errors import DnmError, KubeConflict, KubeError
 from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
 from dnm.model.registry import Registry
@@ -35,6 +38,9 @@ from dnm.run.snapshot import take_snapshot
 
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
 _SKEW_WRONG = timedelta(seconds=60)
+_TRIED = "dynamic-node-manager/tried"  # an annotation that only a dry run writes
+
+_NO_DRY_RUN = "does not support dry run"  # of a webhook that declares side effects
 
 
 class Permission(Value, frozen=True):
@@ -102,8 +108,13 @@ def check_cluster(
         snapshot = take_snapshot(
             config, registry, kube, NodeConvert(config, environ), datetime.now(UTC)
         )
-    document: list[QueueDocument] = []
-    yield from guarded("queue document", lambda: check_queue_document(config, snapshot, document))
+        document: list[QueueDocument] = []
+        yield from guarded(
+            "queue document", lambda: check_queue_document(config, snapshot, document)
+        )
+        if document and document[0].source.config_map is not None:
+            config_map = document[0].source.config_map
+            yield from guarded("queue document", lambda: check_admission(kube, config_map))
     yield from check_lease(config, registry, snapshot)
     if document:
         yield from check_queues(config, document[0])
@@ -128,6 +139,31 @@ def check_lease(config: Config, registry: Registry, snapshot: Snapshot) -> Itera
         yield doubtful("instance", judged.note)
     else:
         yield fine("instance", f"no other dnm acts as {config.instance_id}")
+
+
+def check_admission(kube: KubeClient, config_map: ConfigMap) -> Iterator[Finding]:
+    """Whether the server takes a change of the ConfigMap: an admission webhook or a policy may
+    refuse it, as a dry run tells."""
+    where = (config_map.namespace, config_map.name)
+    if not can_i(kube.requests, "update", "configmaps", where[0], name=where[1]):
+        return  # which the permissions have said
+    annotations = {**config_map.annotations, _TRIED: "a dry run, of which nothing is kept"}
+    try:
+        kube.write_config_map(
+            msgspec.structs.replace(config_map, annotations=annotations), dry_run=True
+        )
+    except KubeConflict:
+        yield skipped("queue document", "somebody is just writing it: whether dnm may is not known")
+    except KubeError as error:
+        if _NO_DRY_RUN in str(error):
+            yield skipped("queue document", f"whether a change is admitted: {error}")
+            return
+        yield wrong(
+            "queue document",
+            f"a change of it, tried as a dry run, is refused: {error}",
+            "while this refuses, no limit is changed and no new node serves its queue: have the "
+            "webhook or policy that refuses admit dnm's account",
+        )
 
 
 def check_kubeconfig(config: Config) -> Iterator[Finding]:

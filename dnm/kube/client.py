@@ -201,9 +201,10 @@ class KubeClient:
             found = self.requests.read_or_none(_config_map_path(namespace, name))
             return None if found is None else self._remember(found, namespace, name)
 
-    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
+    def write_config_map(self, config_map: ConfigMap, *, dry_run: bool = False) -> ConfigMap:
         """Replaces data, binaryData and annotations by exactly those given, under the given
-        resource version; every other field stays. Returns what stands there now.
+        resource version; every other field stays. Returns what stands there now. `dry_run`: the
+        server and its admission webhooks judge it, and nothing is kept.
 
         Raises KubeConflict if somebody wrote in between, KubeError otherwise.
         """
@@ -222,8 +223,9 @@ class KubeClient:
             self.requests.changing(what, "update configmaps"),
             fault_point("kube.write_config_map"),
         ):
-            answer = self.requests.session.write("PUT", _config_map_path(namespace, name), body)
-            return self._remember(answer, namespace, name)
+            path = _config_map_path(namespace, name) + ("?dryRun=All" if dry_run else "")
+            answer = self.requests.session.write("PUT", path, body)
+            return config_map if dry_run else self._remember(answer, namespace, name)
 
     def _remember(self, answer: ApiAnswer, namespace: str, name: str) -> ConfigMap:
         found = kube_objects.read_config_map(answer.body, namespace, name)

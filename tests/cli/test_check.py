@@ -35,11 +35,13 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
     assert site.bad() == []
     before = {path: path.stat().st_mtime_ns for path in site.directory.rglob("*")}
+    config_map = site.sandbox.get("configmaps", "yunikorn-configs", "yunikorn")
     site.sandbox.requests.clear()
     assert run_checks(site.ini, os.environ) == 0
     assert {path: path.stat().st_mtime_ns for path in site.directory.rglob("*")} == before
-    writes = {path for _, path in map(_method_and_path, site.sandbox.requests.writes())}
-    assert writes <= {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
+    dry_run = ("PUT", "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs")
+    assert list(map(_method_and_path, site.sandbox.requests.writes())) == [dry_run]
+    assert site.sandbox.get("configmaps", "yunikorn-configs", "yunikorn") == config_map
     lines = capsys.readouterr().out.splitlines()
     assert "fine" in lines[-1]
     assert sum(line.startswith("✓ permission: ") for line in lines) == 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,6 +12,7 @@ from dnm.cli.check_cluster import permissions
 from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
 from dnm.sandbox.cluster import Sandbox
+from dnm.sandbox.store import ApiError
 from tests.builders import a_config
 from tests.cli.check_site import INI, CheckedSite, results_of
 
@@ -71,3 +73,25 @@ def test_clock_skew(site: CheckedSite) -> None:
     clock = [finding for finding in site.findings() if finding.check == "clock"]
     assert [finding.result for finding in clock] == [CheckResult.FAILED]
     assert "chronyc" in clock[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "expected", "says"),
+    [
+        (403, 'admission webhook "frozen" denied the request: frozen until Monday',
+         CheckResult.FAILED, "frozen until Monday"),
+        (400, 'admission webhook "slow" does not support dry run because the webhook configuration '
+         "did not specify sideEffects in the webhook config", CheckResult.SKIPPED, "dry run"),
+        (409, "the object has been modified", CheckResult.SKIPPED, "somebody is just writing it"),
+    ],
+)  # fmt: skip
+def test_a_change_that_is_not_admitted_is_known_before_a_run(
+    site: CheckedSite, code: int, message: str, expected: CheckResult, says: str
+) -> None:
+    def refuse(changed: dict[str, Any], old: dict[str, Any] | None) -> None:
+        raise ApiError(code, message)
+
+    site.sandbox.admission.webhooks["configmaps"] = refuse
+    (told,) = [one for one in site.findings() if says in one.text]
+    assert (told.check, told.result) == ("queue document", expected)
+    assert bool(told.remedy) is (expected is CheckResult.FAILED)

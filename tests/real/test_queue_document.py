@@ -143,6 +143,8 @@ def test_a_webhook_that_refuses_is_quoted_and_afterwards_all_goes_on(
         deadline = time.monotonic() + 20
         while "queues are frozen until Monday" not in refused(site):
             assert time.monotonic() < deadline
+        checks = site.json("check", code=None)["checks"]
+        assert any("queues are frozen until Monday" in one["text"] for one in checks), checks
         assert rig.queue(DEV)["maxResource"] == BASE and rig.queues_text() == QUEUES
     site.run_until(lambda: is_served(rig), "the pods run")
     assert rig.queue(DEV)["maxResource"] == ONE_MORE
