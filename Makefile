@@ -73,6 +73,7 @@ bench: $(STAMP) packages
 	$(BIN)/python -m tests.bench.record year
 	@sh tests/packages.sh valgrind
 	$(BIN)/python -m tests.bench.record run
+	$(BIN)/python -m tests.bench.changes
 
 bench-real: real
 	$(BIN)/python -m tests.real bench

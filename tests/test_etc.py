@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -125,13 +126,15 @@ def grants(*names: str) -> set[str]:
 def test_the_roles_grant_exactly_what_the_client_can_ask_for() -> None:
     files = sorted((ROOT / "dnm" / "kube").glob("*.py"))
     source = "\n".join(path.read_text() for path in files)
-    asked = set(re.findall(r'"((?:get|list|create|update|patch|delete) [a-z/]+)"', source))
+    asked = set(re.findall(r'"((?:get|list|watch|create|update|patch|delete) [a-z/]+)"', source))
     not_in_roles = {"create selfsubjectaccessreviews", "get /version"}  # everybody's
     assert asked - not_in_roles == grants(*roles())
 
 
 def test_the_roles_grant_exactly_what_check_asks_about() -> None:
-    config = Config(path=Path(), namespaces={}, node_types={})
+    config = Config(
+        path=Path(), namespaces={}, node_types={}, relist_interval=timedelta(minutes=60)
+    )
     asked = {f"{one.verb} {one.resource}" for one in permissions(config)}
     assert asked == grants(
         "ClusterRole dynamic-node-manager",
@@ -139,16 +142,17 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
         "ClusterRole dynamic-node-manager-converter",
         "ClusterRole dynamic-node-manager-events",
     )
-    silent = Config(path=Path(), namespaces={}, node_types={}, events=False)
+    silent = msgspec.structs.replace(config, events=False)
     assert {one.resource for one in permissions(config)} - {
         one.resource for one in permissions(silent)
     } == {"events"}
     named = {(one.verb, one.namespace, one.name) for one in permissions(config) if one.name}
     granted = {
-        (verb, "yunikorn", name)
-        for rule in roles()["Role dynamic-node-manager"]
+        (verb, where, name)
+        for role, where in (("Role", "yunikorn"), ("ClusterRole", ""))
+        for rule in roles()[f"{role} dynamic-node-manager"]
         for verb in rule["verbs"]
-        for name in rule["resourceNames"]
+        for name in rule.get("resourceNames", ())
     }
     assert named == granted
 

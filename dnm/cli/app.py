@@ -173,11 +173,17 @@ def status(
 
 
 @app.command()
-def check(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
+def check(
+    config_path: ConfigOption = None,
+    output: OutputOption = Output.text,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Compare what is kept of the cluster with full lists.")
+    ] = False,
+) -> None:
     """Try now what could go wrong at 3 a.m."""
     from dnm.cli.check import run_checks
 
-    raise typer.Exit(run_checks(config_path, os.environ, output.value))
+    raise typer.Exit(run_checks(config_path, os.environ, output.value, is_deep=deep))
 
 
 @app.command()

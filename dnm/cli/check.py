@@ -49,10 +49,12 @@ _SYSLOG = Path("/dev/log")
 _FOR_A_PERSON = ("configuration", "state directory", "registry", "instance")
 
 
-def run_checks(path: Path | None, environ: Mapping[str, str], output: str = "text") -> int:
+def run_checks(
+    path: Path | None, environ: Mapping[str, str], output: str = "text", is_deep: bool = False
+) -> int:
     """Looks, prints (`--output json` is schema dnm.check/1), and returns the exit code: 2 where the
     configuration or the state is wrong, 1 where anything else is, 0 for warnings or nothing."""
-    findings = list(find_everything(path, environ))
+    findings = list(find_everything(path, environ, is_deep))
     if output == "json":
         print_findings_as_json(findings)
     else:
@@ -63,7 +65,9 @@ def run_checks(path: Path | None, environ: Mapping[str, str], output: str = "tex
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[Finding]:
+def find_everything(
+    path: Path | None, environ: Mapping[str, str], is_deep: bool = False
+) -> Iterator[Finding]:
     """All findings, in the order in which a person mends them."""
     try:
         config = load_config(path, environ)
@@ -94,6 +98,10 @@ def find_everything(path: Path | None, environ: Mapping[str, str]) -> Iterator[F
     from dnm.cli.check_cluster import check_cluster  # its imports are most of the time it takes
 
     yield from guarded("Kubernetes", lambda: check_cluster(config, registry, environ))
+    if is_deep:
+        from dnm.cli.check_kept import check_kept
+
+        yield from guarded("what is kept", lambda: check_kept(config, now))
 
 
 def check_kubelets(config: Config) -> Iterator[Finding]:

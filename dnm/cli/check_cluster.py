@@ -55,6 +55,15 @@ class Permission(Value, frozen=True):
     is_needed: bool = True
 
 
+_IN_LARGE_CLUSTERS = "every run reads the full lists, also where few pods have changed"
+_FOR_CHANGES = (
+    Permission(verb="watch", resource="nodes", is_needed=False, without=_IN_LARGE_CLUSTERS),
+    Permission(verb="watch", resource="pods", is_needed=False, without=_IN_LARGE_CLUSTERS),
+    Permission(verb="get", resource="namespaces", name="kube-system", is_needed=False,
+               without=_IN_LARGE_CLUSTERS),
+)  # fmt: skip
+
+
 def permissions(config: Config) -> tuple[Permission, ...]:
     """What a run asks for; etc/rbac.yaml grants exactly this."""
     where, name = config.yunikorn_cm_namespace, config.yunikorn_cm_name
@@ -66,6 +75,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="list", resource="pods",
                    without="pods are read by namespace, and no node is ever given back, since pods "
                    "of any namespace may run on it"),
+        *(_FOR_CHANGES if config.relist_interval else ()),
         Permission(verb="get", resource="configmaps", namespace=where, name=name,
                    without="the queues are not known"),
         Permission(verb="update", resource="configmaps", namespace=where, name=name,

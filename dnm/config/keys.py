@@ -66,6 +66,8 @@ SETTINGS: Keys = {
     "pending_grace_seconds": ("pending_grace", values.seconds(0, 86_400)),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, _YEAR)),
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, _YEAR)),
+    "relist_minutes": ("relist_interval", values.minutes(0, 1_440)),
+    "watch_from_pods": ("watch_from_pods", values.whole_number(0, 10_000_000)),
     "request_timeout_seconds": ("request_timeout", values.seconds(0.1, 3_600)),
     "breaker_strikes": ("breaker_strikes", values.whole_number(1, 1_000)),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),

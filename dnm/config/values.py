@@ -70,6 +70,15 @@ def seconds(least: float, most: int) -> Callable[[str], timedelta]:
     return parse
 
 
+def minutes(least: int, most: int) -> Callable[[str], timedelta]:
+    """A parser of durations in whole minutes."""
+
+    def parse(text: str) -> timedelta:
+        return timedelta(minutes=whole_number(least, most)(text))
+
+    return parse
+
+
 def days(least: int, most: int) -> Callable[[str], timedelta]:
     """A parser of durations in whole days, with or without the d."""
 

@@ -22,7 +22,8 @@ from dnm.kube.credentials import load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer
 from dnm.kube.events import create_event
 from dnm.kube.nodes import read_node_page, read_one_node
-from dnm.kube.pods import PodReducer
+from dnm.kube.nothing_kept import Recalls
+from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer, List
 from dnm.kube.topology import read_zone_page
@@ -31,9 +32,9 @@ from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.fault_points import fault_point
+from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
 
-UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
 _CORE = "/api/v1"
 _EVENT_TIMEOUT = timedelta(seconds=5)
@@ -42,16 +43,18 @@ _EVENT_TIMEOUT = timedelta(seconds=5)
 class KubeClient:
     """One API server, one connection, one request at a time."""
 
-    def __init__(self, access: Access, config: Config) -> None:
+    def __init__(self, access: Access, config: Config, recall: Recalls | None = None) -> None:
+        """`recall`: what an earlier run has kept may be used; without, everything is listed."""
         self.requests = ApiRequests(access, config.request_timeout)
         self._config = config
         self._events: ApiRequests | None = None  # on a connection of its own, with less patience
+        self._recall = recall
         self._originals: dict[tuple[str, str, str], bytes] = {}
 
     @classmethod
-    def connect(cls, config: Config) -> KubeClient:
+    def connect(cls, config: Config, recall: Recalls | None = None) -> KubeClient:
         """Loads the access of `config`; nothing is asked of the server yet. Raises KubeError."""
-        return cls(load_access(config), config)
+        return cls(load_access(config), config, recall)
 
     @property
     def server(self) -> str:
@@ -67,9 +70,14 @@ class KubeClient:
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
         """All unfinished pods: one LIST of the cluster, or one of each of `namespaces` where the
-        permissions allow no more. A namespace that can't be read does not stop the others."""
+        permissions allow no more. A namespace that can't be read does not stop the others. No LIST
+        where it is proved what changed since the last one."""
+        if self._recall is not None and self._recall.look(self.requests.access, self.requests):
+            return self._recall.pods
         try:
-            reducer = self._list_pods("list the pods of the cluster", f"{_CORE}/pods", UNFINISHED)
+            reducer, version = self._list_pods(
+                "list the pods of the cluster", f"{_CORE}/pods", UNFINISHED
+            )
         except ApiRefused as error:
             if error.status == 403 and namespaces:
                 return self._read_pods_by_namespace(namespaces)
@@ -80,6 +88,8 @@ class KubeClient:
             return self._read_pods_by_namespace(namespaces)
         except KubeError as error:
             return Unreadable(what="pods", error=str(error))
+        if self._recall is not None:
+            self._recall.learn_pods(reducer, version)
         return PodList(pods=tuple(reducer.pods), unreadable=reducer.unreadable)
 
     def _read_pods_by_namespace(self, namespaces: tuple[str, ...]) -> PodList:
@@ -89,7 +99,7 @@ class KubeClient:
             what = f"list the pods of namespace {namespace}"
             then = _pods_path(following) if following else ""
             try:
-                reducer = self._list_pods(what, _pods_path(namespace), UNFINISHED, then)
+                reducer, _ = self._list_pods(what, _pods_path(namespace), UNFINISHED, then)
             except KubeError as error:
                 unreadable[namespace] = str(error)
                 continue
@@ -97,9 +107,12 @@ class KubeClient:
             unreadable |= reducer.unreadable
         return PodList(pods=tuple(pods), cluster_wide=False, unreadable=unreadable)
 
-    def _list_pods(self, what: str, path: str, selector: str, then: str = "") -> PodReducer:
-        """`then` is the path that is listed next: the server is asked for it ahead."""
-        reducer = PodReducer(self._config.yunikorn_queue_annotation, self._config.has_aligned_pods)
+    def _list_pods(
+        self, what: str, path: str, selector: str, then: str = ""
+    ) -> tuple[PodReducer, str]:
+        """The pods and the list's version. `then` is the path that is listed next: the server is
+        asked for it ahead."""
+        reducer = make_reducer(self._config)
 
         def restart() -> Callable[[memoryview], None]:
             reducer.clear()
@@ -107,11 +120,13 @@ class KubeClient:
 
         with self.requests.asking(what, "list pods"), fault_point("kube.list_pods"):
             pods = List(path, "PodList", {"fieldSelector": selector})
-            self.requests.list_pages(pods, restart, then)
-        return reducer
+            version = self.requests.list_pages(pods, restart, then)
+        return reducer, version
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
-        """All nodes, or why not even one of them is known."""
+        """All nodes, or why not even one of them is known. No LIST as with the pods."""
+        if self._recall is not None and self._recall.look(self.requests.access, self.requests):
+            return self._recall.nodes
         nodes: list[Node] = []
 
         def restart() -> Callable[[memoryview], None]:
@@ -123,10 +138,18 @@ class KubeClient:
                 self.requests.asking("list the nodes", "list nodes"),
                 fault_point("kube.list_nodes"),
             ):
-                self.requests.list_pages(List(f"{_CORE}/nodes", "NodeList"), restart)
+                version = self.requests.list_pages(List(f"{_CORE}/nodes", "NodeList"), restart)
         except KubeError as error:
             return Unreadable(what="nodes", error=str(error))
+        if self._recall is not None:
+            self._recall.learn_nodes(tuple(nodes), version)
         return tuple(nodes)
+
+    def keep(self) -> Reading:
+        """Keeps what was read for the next run; returns how this one has read."""
+        if self._recall is None:
+            return Reading()
+        return self._recall.keep(self.requests.access, self.requests)
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
         """The claims that unbound pods name, with the node affinity of their volumes.
@@ -192,7 +215,7 @@ class KubeClient:
         """The unfinished pods bound to a node, of all namespaces. Raises KubeError."""
         selector = f"spec.nodeName={node},{UNFINISHED}"
         what = f"list the pods on node {node}"
-        return tuple(self._list_pods(what, f"{_CORE}/pods", selector).pods)
+        return tuple(self._list_pods(what, f"{_CORE}/pods", selector)[0].pods)
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         """None: there is none. Raises KubeError."""

@@ -29,6 +29,14 @@ class _WholeList(_Head, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
+class _Item(msgspec.Struct, frozen=True):
+    metadata: _ListMetadata
+
+
+class _ItemVersions(msgspec.Struct, frozen=True):
+    items: list[_Item]
+
+
 class ListHead(msgspec.Struct, frozen=True):
     """`version` is the moment that all pages of the list show; `token` is empty on the last."""
 
@@ -37,6 +45,7 @@ class ListHead(msgspec.Struct, frozen=True):
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
+_decode_versions = msgspec.json.Decoder(_ItemVersions).decode
 _decode_whole = msgspec.json.Decoder(_WholeList).decode
 
 
@@ -57,6 +66,11 @@ def read_list_head(page: memoryview | bytes, kind: str) -> ListHead:
     if not metadata.resource_version:
         raise ValueError(f"it is a {kind} without a resourceVersion")
     return ListHead(version=metadata.resource_version, token=metadata.token or "")
+
+
+def read_item_versions(page: memoryview | bytes) -> list[str]:
+    """Returns the resourceVersions of a list's items. Raises msgspec.MsgspecError."""
+    return [item.metadata.resource_version for item in _decode_versions(page).items]
 
 
 def _read_ahead_of_items(start: bytes) -> _Head | None:

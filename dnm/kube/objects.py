@@ -107,8 +107,24 @@ class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str
 
 
+class _Uid(msgspec.Struct, frozen=True):
+    uid: str
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    metadata: _Uid
+
+
 class _ObjectKind(msgspec.Struct, frozen=True):
     kind: str
+
+
+def read_uid(body: memoryview | bytes) -> str:
+    """Returns the uid of an object, whatever it is. Raises msgspec.MsgspecError, ValueError."""
+    uid = msgspec.json.decode(body, type=_Identified).metadata.uid
+    if not uid:
+        raise ValueError("it is an object without a uid")
+    return uid
 
 
 def check_kind(body: memoryview | bytes, *kinds: str) -> None:

@@ -136,6 +136,7 @@ def make_page_decoder(
             ("name", str),
             ("namespace", str, ""),
             ("uid", str, ""),
+            ("resource_version", str, ""),
             ("creation_timestamp", str | None, None),
             ("deletion_timestamp", str | None, None),
             ("labels", Labels | None, None),

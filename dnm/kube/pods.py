@@ -19,8 +19,10 @@ from dnm.kube.pod_fields import (
 )
 from dnm.kube.pod_shapes import ShapeBook, has_peers, pinned_memory
 from dnm.model.cluster import Pod, PodShape, TaskGroup
+from dnm.model.config import Config
 from dnm.model.quantity import QuantityError
 
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that are read at all
 _YUNIKORN = "yunikorn"
 _SITE_KEY = "/"  # stands for the configured annotation; none can be called that
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
@@ -80,6 +82,7 @@ class PodReducer:
     def __init__(self, queue_annotation: str = QUEUE_KEY, with_qos: bool = False) -> None:
         """`with_qos`: what of a pod is pinned to a NUMA node is wanted too."""
         self.pods: list[Pod] = []
+        self.versions: list[str] = []  # of the pods, in their order; empty: unknown
         self.unreadable: dict[str, str] = {}
         self._decode = make_page_decoder(queue_annotation, with_qos)
         self._with_qos = with_qos
@@ -91,6 +94,7 @@ class PodReducer:
     def clear(self) -> None:
         """Forgets the pods, for a LIST that starts over; what was computed stays."""
         self.pods.clear()
+        self.versions.clear()
         self.unreadable.clear()
 
     def add(self, page: memoryview | bytes) -> None:
@@ -117,12 +121,14 @@ class PodReducer:
                 namespace=namespace, name=name, shape=_UNKNOWN_SHAPE, node=known.spec.node_name
             )
             self.pods.append(pod)
+            self.versions.append("")
             return
         self._add_items(items, page)
 
     def _add_items(self, items: Sequence[Any], page: memoryview | bytes) -> None:
         share = self._strings.setdefault
         self._labels = []
+        self.versions += [item.metadata.resource_version for item in items]
         for position, item in enumerate(items):
             metadata, spec = item.metadata, item.spec
             is_yunikorn = spec.scheduler_name == _YUNIKORN
@@ -183,6 +189,11 @@ class PodReducer:
             why = clean(f"pod {item.metadata.name} can't be read: {error}")
             self.unreadable.setdefault(item.metadata.namespace, why)
             return _UNKNOWN_SHAPE, ()
+
+
+def make_reducer(config: Config) -> PodReducer:
+    """Returns what makes pods of pages, as the configuration wants it."""
+    return PodReducer(config.yunikorn_queue_annotation, config.has_aligned_pods)
 
 
 def _read_identity(metadata: Any, is_yunikorn: bool) -> _Identity:

@@ -3,7 +3,7 @@ for whatever goes wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 
@@ -37,20 +37,19 @@ class ApiRequests:
 
     def list_pages(
         self, what: List, restart: Callable[[], Callable[[memoryview], None]], then: str = ""
-    ) -> None:
+    ) -> str:
         """Reads all pages of a LIST, and again from the first where its token expires (410):
         `restart` forgets what was collected and returns what takes a page. `then` is the path that
-        is listed next: the server is asked for it ahead."""
+        is listed next: the server is asked for it ahead. Returns the version of the list."""
         for attempt in range(_RESTARTS):
             take = restart()
             try:
                 with closing(self.session.pages(what, then)) as pages:
-                    for page in pages:
-                        take(page)
-                return
+                    return _hand_on(pages, take)
             except ApiRefused as error:
                 if error.status != 410 or attempt == _RESTARTS - 1:
                     raise
+        raise AssertionError("the last attempt returns or raises")
 
     def read_or_none(self, path: str) -> ApiAnswer | None:
         """The answer; None: there is no such object (404)."""
@@ -71,3 +70,13 @@ class ApiRequests:
                 return False
             raise
         return True
+
+
+def _hand_on(pages: Generator[memoryview, None, str], take: Callable[[memoryview], None]) -> str:
+    while True:
+        try:
+            page = next(pages)
+        except StopIteration as end:
+            version: str = end.value
+            return version
+        take(page)

@@ -121,14 +121,15 @@ class Session:
         """POST of a question that changes nothing; tried again like a read."""
         return self._retry("POST", path, body)
 
-    def pages(self, what: List, then: str = "") -> Generator[memoryview]:
+    def pages(self, what: List, then: str = "") -> Generator[memoryview, None, str]:
         """Yields the pages of a LIST, each valid until the next is asked for.
 
         While the caller looks at a page, the server already works on the next one, and after the
         last on the list at path `then`. A page that is too large is asked for again with fewer
         items, so that large objects cost time and no memory. Raises ApiRefused with status 410
         where the list must be started anew, ListTooLarge where it takes too long, and ValueError
-        where a page is no list of that kind, or shows another moment than the first.
+        where a page is no list of that kind, or shows another moment than the first. Returns that
+        moment: the version of the list.
         """
         give_up = time.monotonic() + _LIST_TIMEOUTS * self._timeout
         token, version, items = "", "", _PAGE_ITEMS
@@ -146,7 +147,7 @@ class Session:
                 self.expect(make_list_path(then, what.query, "", _PAGE_ITEMS))
             yield page
             if not token:
-                return
+                return version
             if time.monotonic() > give_up:
                 raise ListTooLarge(f"the list took longer than {_LIST_TIMEOUTS} request time-outs")
 
@@ -179,6 +180,28 @@ class Session:
             self._connection.close()
             return False
         return bool(ahead) and self._connection.sock is not None
+
+    def begin_lines(self, path: str, seconds: float) -> None:
+        """Sends a GET whose answer is a stream of lines, and may take so long in all."""
+        self._take_ahead("GET", path)
+        self._open()
+        self._send("GET", path, b"", JSON, "identity")
+        self._connection.deadline = time.monotonic() + seconds
+
+    def read_lines(self, longest: int) -> Generator[bytes]:
+        """Yields the lines of the stream that was begun. Its end, however it comes, is the end; a
+        piece without a line end is none. The connection is closed then, and where the caller stops
+        before. Raises ApiRefused where the answer is no stream."""
+        try:
+            response = self._connection.getresponse()
+            if response.status >= 300:
+                raise _make_refusal(response, self._body.read(response))
+            while (line := response.readline(longest)).endswith(b"\n"):
+                yield line
+        except (OSError, HTTPException, ValueError):
+            return
+        finally:
+            self._connection.close()
 
     def write(
         self,
@@ -221,11 +244,13 @@ class Session:
                 self._connection.close()
                 raise
 
-    def _send(self, method: str, path: str, body: bytes, content_type: str) -> None:
+    def _send(
+        self, method: str, path: str, body: bytes, content_type: str, encoding: str = ""
+    ) -> None:
         connection = self._connection
         headers = {
             "Accept": JSON,
-            "Accept-Encoding": self._encoding,
+            "Accept-Encoding": encoding or self._encoding,
             "User-Agent": "dnm",
             **({} if connection.tunnels else connection.proxy_headers),
         }

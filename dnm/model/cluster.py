@@ -70,7 +70,7 @@ class TaskGroup(Value):
     min_resource: Resources  # per member, with `pods: 1`
 
 
-class Pod(Value, gc=False):
+class Pod(Value, gc=False, kw_only=False):
     """An unfinished pod, reduced. `queue` is what it asks for, not where YuniKorn put it."""
 
     namespace: str

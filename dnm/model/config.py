@@ -89,6 +89,8 @@ class Config(Value):
     convert_timeout: timedelta = timedelta(seconds=1800)
     shutdown_grace: timedelta = timedelta(seconds=600)
     request_timeout: timedelta = timedelta(seconds=30)
+    relist_interval: timedelta = timedelta()  # zero: every run reads the full list
+    watch_from_pods: int = 5_000  # in a smaller cluster a list costs less than a wait
     breaker_strikes: int = 3
     adjust_guaranteed: bool = True
     allow_preempt: bool = False
@@ -118,6 +120,11 @@ class Config(Value):
     def lock_path(self) -> Path:
         """Beside the registry, so that two state directories never share a lock."""
         return self.converted_nodes_path.with_suffix(".lock")
+
+    @property
+    def store_path(self) -> Path:
+        """What was read of the cluster, beside the registry."""
+        return self.converted_nodes_path.with_suffix(".cluster")
 
     def type_of(self, node: str) -> str | None:
         """The type whose prefix, followed by digits only, is the node's name; None if none is."""

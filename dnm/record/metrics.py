@@ -13,6 +13,7 @@ from datetime import datetime
 
 from dnm.model.config import Config
 from dnm.model.history import Memory
+from dnm.model.reading import Reading
 from dnm.model.registry import Phase, QueueStatus, Registry
 from dnm.model.value import Resources, Value
 from dnm.record.exposition import Family, MetricType, Sample, histogram_samples
@@ -29,6 +30,7 @@ class RunTimes(Value):
     ended: datetime | None = None
     succeeded: datetime | None = None
     parts: Mapping[str, float] = {}
+    reading: Reading | None = None
 
 
 class CapUse(Value):
@@ -79,6 +81,18 @@ def _duration(facts: Facts) -> Samples:
 def _parts(facts: Facts) -> Samples:
     for part, seconds in facts.times.parts.items():
         yield Sample(value=seconds, labels={"part": part})
+
+
+def _of_reading(facts: Facts, number: Callable[[Reading], float]) -> Samples:
+    if facts.times.reading is not None:
+        yield Sample(value=number(facts.times.reading))
+
+
+def _reading(facts: Facts) -> Samples:
+    reading = facts.times.reading
+    if reading is not None:
+        labels = {"way": reading.way, "reason": reading.reason, "compared": reading.compared}
+        yield Sample(value=1, labels=labels)
 
 
 def _nodes(facts: Facts) -> Samples:
@@ -217,6 +231,15 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
     ("dnm_last_run_duration_seconds", GAUGE, "How long the last run took.", _duration),
     ("dnm_last_run_part_seconds", GAUGE,
      "How long each part of the last run took; in the file alone.", _parts),
+    ("dnm_last_run_reading_info", GAUGE,
+     "How the last run read pods and nodes, why so, and what a comparison showed; in the file "
+     "alone.", _reading),
+    ("dnm_last_run_changes", GAUGE,
+     "Pods and nodes that the last run was told of by a watch; in the file alone.",
+     lambda facts: _of_reading(facts, lambda reading: reading.changes)),
+    ("dnm_last_run_watch_wait_seconds", GAUGE,
+     "How long it waited for the server to say that this was all; in the file alone.",
+     lambda facts: _of_reading(facts, lambda reading: reading.waited)),
     ("dnm_last_run_exit_code", GAUGE, "What the last run exited with.",
      lambda facts: iter([Sample(value=facts.registry.last_run.exit_code)])),
     ("dnm_nodes", GAUGE, "Lent nodes by phase; requested: asked for and not come yet.", _nodes),

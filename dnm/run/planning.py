@@ -11,6 +11,7 @@ import msgspec
 
 from dnm.converter.node_convert import NodeConvert
 from dnm.kube.client import KubeClient
+from dnm.kube.nothing_kept import open_recall
 from dnm.model.collection import without_collection
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
@@ -30,7 +31,8 @@ E = TypeVar("E", bound=tuple[KubeReader, ConverterReader])
 
 def connect(config: Config, environ: Mapping[str, str]) -> tuple[KubeClient, NodeConvert]:
     """The cluster and the converter that the configuration names; raises KubeError."""
-    return KubeClient.connect(config), NodeConvert(config, environ)
+    recall = open_recall(config, wall_clock())
+    return KubeClient.connect(config, recall), NodeConvert(config, environ)
 
 
 def wall_clock() -> datetime:

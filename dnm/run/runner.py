@@ -18,6 +18,7 @@ from dnm.model.fault_points import fault_point
 from dnm.model.history import Deed, run_name
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
+from dnm.model.reading import Reading
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.trust import check_trust
 from dnm.plan.acting import needs_lease, refuse_plan
@@ -41,6 +42,8 @@ _LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside listening to its
 
 class KubeEdge(snapshot.KubeReader, actuator.KubeWriter, EventWriter, Protocol):
     """The Kubernetes edge of a whole pass."""
+
+    def keep(self) -> Reading: ...
 
 
 class ConverterEdge(snapshot.ConverterReader, actuator.ConverterCaller, Protocol):
@@ -119,11 +122,13 @@ def _locked_pass(
     moments = [clock()]
     plan, edges = make_pass_plan(config, environ, clock, connect)
     moments.append(clock())
-    outcome = Outcome(registry=plan.registry)
+    outcome, reading = Outcome(registry=plan.registry), None
     if edges is not None:
+        reading = edges[0].keep()
         plan = _with_lease(config, plan, edges[0], clock)
         outcome = Actuator(config, *edges, should_stop, clock).apply_plan(plan)
         edges[1].forget_output(outcome.registry.open_calls)
+        outcome = _with_trouble(outcome, reading)
     moments.append(clock())
     outcome = _write_history(config, outcome, clock())
     exit_code = exit_code_of(plan, outcome)
@@ -132,7 +137,15 @@ def _locked_pass(
         events = list_events(outcome.told, plan.waiting, plan.uids, moments[0])
         outcome = msgspec.structs.replace(outcome, notes=send_events(edges[0], events))
     moments.append(clock())
-    return Pass(plan=plan, exit_code=exit_code, outcome=outcome), _run_times(outcome, moments)
+    times = msgspec.structs.replace(_run_times(outcome, moments), reading=reading)
+    return Pass(plan=plan, exit_code=exit_code, outcome=outcome), times
+
+
+def _with_trouble(outcome: Outcome, reading: Reading) -> Outcome:
+    """A watch that has left something out is an error of the run that finds it."""
+    if not reading.trouble:
+        return outcome
+    return msgspec.structs.replace(outcome, errors=(*outcome.errors, reading.trouble))
 
 
 def _with_lease(config: Config, plan: Plan, kube: KubeEdge, clock: Clock) -> Plan:

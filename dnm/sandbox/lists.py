@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -17,7 +17,7 @@ from dnm.sandbox import events
 from dnm.sandbox.http_values import Answer
 from dnm.sandbox.kinds import Kind
 from dnm.sandbox.selectors import Test, field_test, label_test
-from dnm.sandbox.store import ApiError, Entry, Object, Store
+from dnm.sandbox.store import ApiError, Entry, Event, Object, Store
 
 _SNAPSHOTS_KEPT = 100
 _REST = "rest"
@@ -88,8 +88,9 @@ class Lists:
     # --- watches ----------------------------------------------------------------------------
 
     def watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
-        """Changes after `resourceVersion`, until `timeoutSeconds` (of real time) have passed."""
-        test = _test(kind, query)
+        """Changes after `resourceVersion`, until `timeoutSeconds` (of real time) have passed. A
+        version that is not reached yet is taken in silence, as the API server does. Bookmarks come
+        as soon as there is nothing else to say: how often they do is nobody's promise."""
         since = query.get("resourceVersion", "")
         backlog: list[tuple[str, Object]] = []
         if since in ("", "0"):
@@ -97,38 +98,43 @@ class Lists:
             version = self.store.version
         else:
             version = int(since)
-        oldest = self.store.events[0].version if self.store.events else 0
-        if version + 1 < oldest and len(self.store.events) == self.store.events.maxlen:
-            gone = ApiError(410, f"too old resource version: {since} ({oldest - 1})")
+        if version < self.store.events_after and since not in ("", "0"):
+            gone = ApiError(
+                410, f"too old resource version: {since} ({self.store.events_after})",
+                reason="Expired",
+            )  # fmt: skip
             event = {"type": "ERROR", "object": gone.status()}
             return Answer(stream=iter([msgspec.json.encode(event) + b"\n"]))
-        deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
-        return Answer(stream=self._stream(kind, namespace, test, backlog, (version, deadline)))
+        return Answer(stream=self._stream(kind, _event_test(kind, namespace, query), backlog,
+                                          version, query))  # fmt: skip
 
     def _stream(
         self,
         kind: Kind,
-        namespace: str,
-        test: Test,
+        tell: Callable[[Event], tuple[str, Object] | None],
         backlog: list[tuple[str, Object]],
-        span: tuple[int, float],
+        version: int,
+        query: Mapping[str, str],
     ) -> Iterator[bytes]:
-        version, deadline = span
+        deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
+        wants_bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
+        told = version  # an API server sends no bookmark of a version that it has told
         while True:
             if backlog:
                 yield b"".join(_watch_line(kind, name, data) for name, data in backlog)
+            if wants_bookmarks and version > told:
+                told = version
+                metadata = {"resourceVersion": str(version), "creationTimestamp": None}
+                yield _watch_line(kind, "BOOKMARK", {"metadata": metadata})
             with self.store.changed:
                 if self.store.version <= version:
-                    self.store.changed.wait(_WATCH_POLL_SECONDS)
+                    left = max(deadline - time.monotonic(), 0.0)
+                    self.store.changed.wait(min(_WATCH_POLL_SECONDS, left))
                 fresh = [event for event in self.store.events if event.version > version]
-                version = self.store.version
-            backlog = [
-                (event.type, event.entry.data)
-                for event in fresh
-                if event.plural == kind.plural
-                and namespace in ("", event.entry.data["metadata"].get("namespace", ""))
-                and test(event.entry.data)
-            ]
+                version = max(version, self.store.version)
+            mine = [event for event in fresh if event.plural == kind.plural]
+            told = mine[-1].version if mine else told
+            backlog = [line for line in map(tell, mine) if line is not None]
             if time.monotonic() >= deadline:
                 return
 
@@ -136,6 +142,34 @@ class Lists:
 def _raw(kind: Kind, entry: Entry) -> bytes:
     is_renamed = kind.group == events.GROUP
     return msgspec.json.encode(events.from_core(entry.data)) if is_renamed else entry.raw
+
+
+def _event_test(
+    kind: Kind, namespace: str, query: Mapping[str, str]
+) -> Callable[[Event], tuple[str, Object] | None]:
+    """How a watcher with these selectors is told of an event: what begins to match comes as ADDED,
+    what no longer does as DELETED (cacher/watch_cache.go, convertToWatchEvent)."""
+    test = _test(kind, query)
+
+    def matches(entry: Entry | None) -> bool:
+        if entry is None:
+            return False
+        in_namespace = namespace in ("", entry.data["metadata"].get("namespace", ""))
+        return in_namespace and test(entry.data)
+
+    def tell(event: Event) -> tuple[str, Object] | None:
+        is_now = event.type != "DELETED" and matches(event.entry)
+        was = matches(event.before)
+        if not (is_now or was):
+            return None
+        if is_now:
+            return ("MODIFIED" if was else "ADDED"), event.entry.data
+        assert event.before is not None
+        data = event.before.copy()
+        data["metadata"]["resourceVersion"] = str(event.version)
+        return "DELETED", data
+
+    return tell
 
 
 def document(kind: Kind, data: Object) -> Object:

@@ -86,6 +86,7 @@ class Event(NamedTuple):
     type: str  # ADDED | MODIFIED | DELETED
     plural: str
     entry: Entry
+    before: Entry | None = None
 
 
 def copied(raw: bytes) -> Object:
@@ -106,6 +107,7 @@ class Store:
         self.changed = threading.Condition(self.lock)
         self.version = 1
         self.events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+        self.events_after = 0  # every later one is there: a watch from before it is told 410
         self.observers: list[Callable[[Event], None]] = []
         self._random = random.Random(seed)
         self._objects: dict[str, dict[tuple[str, str], Entry]] = {plural: {} for plural in KINDS}
@@ -236,6 +238,8 @@ class Store:
 
     def load(self, document: Object) -> None:
         self.version = document["version"]
+        self.events.clear()  # as a server that has started anew
+        self.events_after = self.version
         for plural, kept in document["objects"].items():
             for data in kept:
                 meta = data["metadata"]
@@ -246,18 +250,22 @@ class Store:
     def _put(self, plural: str, key: tuple[str, str], data: Object, event: str) -> Object:
         self.version += 1
         data["metadata"]["resourceVersion"] = str(self.version)
+        before = self._objects[plural].get(key)
         entry = self._objects[plural][key] = Entry(data)
-        self._tell(Event(self.version, event, plural, entry))
+        self._tell(Event(self.version, event, plural, entry, before))
         return data
 
     def _drop(self, plural: str, key: tuple[str, str]) -> Object:
-        data = self._objects[plural].pop(key).copy()
+        before = self._objects[plural].pop(key)
+        data = before.copy()
         self.version += 1
         data["metadata"]["resourceVersion"] = str(self.version)
-        self._tell(Event(self.version, "DELETED", plural, Entry(data)))
+        self._tell(Event(self.version, "DELETED", plural, Entry(data), before))
         return data
 
     def _tell(self, event: Event) -> None:
+        if len(self.events) == self.events.maxlen:
+            self.events_after = self.events[0].version
         self.events.append(event)
         for observer in self.observers:
             observer(event)

@@ -24,6 +24,7 @@ from tests.bench.cluster import Size
 from tests.bench.measure import Command, MeasureError, Sample, median, take_turns
 from tests.bench.plot import draw
 from tests.bench.report import (
+    CHANGES,
     CURL,
     KUBECTL,
     PLAIN,
@@ -31,6 +32,8 @@ from tests.bench.report import (
     REAL_SERVER,
     RUN,
     find_misses,
+    find_part,
+    put_part,
     write_report,
 )
 from tests.bench.site import write_site
@@ -166,8 +169,10 @@ def main() -> int:
         options.output.mkdir(exist_ok=True)
         path = options.output / "bench.md"
         before = path.read_text() if path.exists() else ""
-        _, heading, rest = before.partition(REAL_SERVER)
-        path.write_text(page + (f"\n{heading}{rest}" if heading else ""))
+        for heading in (CHANGES, REAL_SERVER):
+            if part := find_part(before, heading):
+                page = put_part(page, heading, part)
+        path.write_text(page)
         (options.output / "bench.svg").write_text(draw(results))
     for miss in misses:
         print(f"missed: {miss}", file=sys.stderr)

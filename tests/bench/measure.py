@@ -35,6 +35,7 @@ class Command:
     arguments: Sequence[str]
     environment: Mapping[str, str]
     exit_codes: tuple[int, ...] = (0,)
+    before: str = ""  # a path of the server that is asked before each run, not counted
 
 
 class MeasureError(Exception):
@@ -43,6 +44,8 @@ class MeasureError(Exception):
 
 def run_once(command: Command, server: str) -> Sample:
     """What it cost, and what it asked of the server that counts. Raises MeasureError."""
+    if command.before:
+        _ask(f"{server}{command.before}")
     _served(server)
     sample = run_command(command)
     requests, bytes_read = _served(server)
@@ -73,10 +76,15 @@ def run_command(command: Command) -> Sample:
 
 def _served(server: str) -> tuple[int, int]:
     """Requests and bytes since the last question, asked without any proxy."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{server}/requests", timeout=30) as answer:
-        served = json.load(answer)
+    served = json.loads(_ask(f"{server}/requests"))
     return len(served["requests"]), int(served["bytes_sent"])
+
+
+def _ask(url: str) -> bytes:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=30) as answer:
+        content: bytes = answer.read()
+    return content
 
 
 def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[str, list[Sample]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tests.bench.measure import Sample
 from tests.bench.report import CURL, KUBECTL, PLAIN, PLAN, RUN, Results
@@ -32,11 +32,22 @@ class _Axes:
         return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def draw(results: Results) -> str:
-    """Both panels and one legend."""
+Figure = Callable[[Sample], float]
+_PANELS: dict[str, Figure] = {
+    "wall clock, seconds": lambda sample: sample.wall,
+    "peak memory, MB": lambda sample: sample.peak_bytes / 1e6,
+}
+
+
+def draw(
+    results: Results,
+    figures: Mapping[str, Figure] = _PANELS,
+    colours: Mapping[str, str] = _COLOURS,
+) -> str:
+    """Two panels and one legend."""
     panels = [
-        _panel(0, "wall clock, seconds", results, lambda sample: sample.wall),
-        _panel(_WIDTH, "peak memory, MB", results, lambda sample: sample.peak_bytes / 1e6),
+        _panel(number * _WIDTH, title, results, figure, colours)
+        for number, (title, figure) in enumerate(figures.items())
     ]
     names = list(dict.fromkeys(name for samples in results.values() for name in samples))
     total = _HEIGHT + 30
@@ -46,14 +57,16 @@ def draw(results: Results) -> str:
             'font-family="sans-serif" font-size="12">',
             f'<rect width="{2 * _WIDTH}" height="{total}" fill="white"/>',
             *panels,
-            *(_legend(position, name) for position, name in enumerate(names)),
+            *(_legend(position, name, colours[name]) for position, name in enumerate(names)),
             "</svg>",
             "",
         ]
     )
 
 
-def _panel(origin: int, title: str, results: Results, figure: Callable[[Sample], float]) -> str:
+def _panel(
+    origin: int, title: str, results: Results, figure: Figure, colours: Mapping[str, str]
+) -> str:
     values = [figure(sample) for samples in results.values() for sample in samples.values()]
     axes = _Axes(origin, [size.pods for size in results], values)
     parts = [f'<text x="{origin + _LEFT}" y="20" font-weight="bold">{title}</text>']
@@ -68,7 +81,7 @@ def _panel(origin: int, title: str, results: Results, figure: Callable[[Sample],
         f'<text x="{origin + (_WIDTH + _LEFT) // 2}" y="{_HEIGHT - 8}" '
         'text-anchor="middle">pods</text>'
     )
-    for name, colour in _COLOURS.items():
+    for name, colour in colours.items():
         points = [
             (axes.x(size.pods), axes.y(figure(samples[name])))
             for size, samples in results.items()
@@ -93,10 +106,10 @@ def _line(points: Sequence[tuple[float, float]], colour: str) -> str:
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>{dots}'
 
 
-def _legend(position: int, name: str) -> str:
+def _legend(position: int, name: str, colour: str) -> str:
     x = _LEFT + position * 150
     y = _HEIGHT + 16
     return (
-        f'<rect x="{x}" y="{y - 9}" width="12" height="10" fill="{_COLOURS[name]}"/>'
+        f'<rect x="{x}" y="{y - 9}" width="12" height="10" fill="{colour}"/>'
         f'<text x="{x + 18}" y="{y}">{name}</text>'
     )

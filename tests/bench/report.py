@@ -67,7 +67,22 @@ def find_misses(results: Results) -> list[str]:
     return misses
 
 
-REAL_SERVER = "## On a real API server"  # the last part of the page: `make bench-real` writes it
+CHANGES = "## When little has changed"  # parts of the page: `tests.bench.changes` writes this one
+REAL_SERVER = "## On a real API server"  # and `make bench-real` this one
+
+
+def find_part(page: str, heading: str) -> str:
+    """Returns a part of a page, from its heading to the next; empty where it has none."""
+    _, found, rest = page.partition(f"{heading}\n")
+    end = rest.find("\n## ")
+    return (found + (rest if end < 0 else rest[:end])).strip()
+
+
+def put_part(page: str, heading: str, part: str) -> str:
+    """Returns the page with a part replaced, or added at its end."""
+    before = find_part(page, heading)
+    page = page.replace(before, part.strip()) if before else f"{page.rstrip()}\n\n{part.strip()}"
+    return f"{page.rstrip()}\n"
 
 
 def write_report(results: Results, setting: Sequence[str], more: Sequence[str]) -> str:

@@ -1,14 +1,20 @@
 """Serves written clusters as an API server would, by copying files into sockets.
 
 `/quiet` and `/busy` are the two twins; behind either stand the lists of pods and nodes with limit,
-continue and the selector of unfinished pods, and the ConfigMap of the queues. Every request is
-counted by path and with the bytes of its answer: `/requests` tells and forgets them.
+continue and the selector of unfinished pods, watches with bookmarks (at once, when there is nothing
+else to say), and the ConfigMap of the queues. `/quiet-NAME` is the same cluster with changes of its
+own: a GET of `/quiet-NAME/change?count=N` changes N of its pods, as watches tell it; lists go on
+showing them as they were. Every request is counted by path and with the bytes of its answer:
+`/requests` tells and forgets them.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import random
+import re
 import socket
 import sys
 import threading
@@ -21,6 +27,23 @@ from tests.bench.cluster import Segment, Size, chunk, queue_document, write_clus
 _OK = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: Fri, 01 May 2026 12:00:00 GMT\r\n"
 )
+
+
+_BEGIN = 2_000_000_000  # the version of the cluster before any change; objects have lower ones
+_VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One event of a watch."""
+
+    version: int
+    name: str
+    item: bytes
+
+    def line(self) -> bytes:
+        item = b'{"kind":"Pod","apiVersion":"v1",' + self.item[1:]
+        return b'{"type":"MODIFIED","object":%s}\n' % item
 
 
 @dataclass
@@ -41,6 +64,8 @@ class StaticServer:
             name: os.open(segment.path, os.O_RDONLY) for name, segment in self._segments.items()
         }
         self._lock = threading.Lock()
+        self._changes: dict[str, list[Changed]] = {}
+        self._found: dict[tuple[str, str], bytes] = {}
         self._served = Served()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._listener.getsockname()[1]
@@ -89,16 +114,79 @@ class StaticServer:
         _, twin, *rest = url.path.split("/")
         path = "/" + "/".join(rest)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        if path == "/api/v1/pods":
-            sent = self._send_list(connection, "PodList", self._pods(twin, query), query)
+        if path == "/change":
+            self._change(twin, int(query["count"]))
+            self._send(connection, b"{}")
+            return
+        if "watch" in query:
+            sent = self._watch(connection, twin, "Pod" if path.endswith("pods") else "Node", query)
+        elif query.get("fieldSelector", "").startswith("metadata.name="):
+            sent = self._send(connection, self._look_up(twin, path, query))
+        elif path == "/api/v1/pods":
+            parts = self._pods(twin.partition("-")[0], query)
+            sent = self._send_list(connection, twin, "PodList", parts, query)
         elif path == "/api/v1/nodes":
             parts = [("nodes", len(self._segments["nodes"]))]
-            sent = self._send_list(connection, "NodeList", parts, query)
+            sent = self._send_list(connection, twin, "NodeList", parts, query)
         else:
             sent = self._send(connection, *self._small(path))
         with self._lock:
             self._served.requests.append(f"{method} {unquote(target)}")
             self._served.bytes_sent += sent
+
+    def _version(self, twin: str) -> int:
+        changes = self._changes.get(twin)
+        return changes[-1].version if changes else _BEGIN
+
+    def _change(self, twin: str, count: int) -> None:
+        """Gives so many pods a new version, as a write without effect on them does."""
+        segment = self._segments[twin.partition("-")[0]]
+        version = self._version(twin)
+        changes = self._changes.setdefault(twin, [])
+        for place in sorted(random.Random(version).sample(range(1, len(segment)), count)):
+            version += 1
+            item = self._item(segment, place)
+            name = re.search(rb'"name":"([^"]+)"', item)
+            assert name is not None
+            item = _VERSION.sub(b'"resourceVersion":"%d"' % version, item, count=1)
+            changes.append(Changed(version, name[1].decode(), item))
+
+    def _item(self, segment: Segment, place: int) -> bytes:
+        start, stop = segment.offsets[place], segment.offsets[place + 1]
+        piece = os.pread(self._files[segment.path.stem], stop - start, start)
+        return piece.partition(b"\r\n")[2][:-2].lstrip(b",")
+
+    def _watch(self, connection: socket.socket, twin: str, kind: str, query: dict[str, str]) -> int:
+        """Everything since, and a bookmark of the last version, then silence."""
+        since, version = int(query["resourceVersion"]), self._version(twin)
+        changes = self._changes.get(twin, []) if kind == "Pod" else []
+        lines = [change.line() for change in changes if change.version > since]
+        metadata = {"resourceVersion": str(version), "creationTimestamp": None}
+        mark = {"kind": kind, "apiVersion": "v1", "metadata": metadata}
+        if version > since and not lines:
+            lines.append(json.dumps({"type": "BOOKMARK", "object": mark}).encode() + b"\n")
+        body = b"".join(map(chunk, lines))
+        connection.sendall(_OK + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+        return len(body)
+
+    def _look_up(self, twin: str, path: str, query: dict[str, str]) -> bytes:
+        """The list of one name."""
+        name = query["fieldSelector"].partition(",")[0].partition("=")[2]
+        kind = "Pod" if path.endswith("pods") else "Node"
+        changed = [one.item for one in self._changes.get(twin, []) if one.name == name]
+        item = changed[-1] if changed else self._found_item(twin, kind, name)
+        metadata = json.dumps({"resourceVersion": str(self._version(twin))}).encode()
+        return b'{"kind":"%sList","metadata":%s,"items":[%s]}' % (kind.encode(), metadata, item)
+
+    def _found_item(self, twin: str, kind: str, name: str) -> bytes:
+        segment = self._segments[twin.partition("-")[0] if kind == "Pod" else "nodes"]
+        key = segment.path.stem, name
+        if key not in self._found:
+            with mmap.mmap(self._files[key[0]], 0, prot=mmap.PROT_READ) as content:
+                position = content.find(b'{"metadata":{"name":"%s"' % name.encode())
+                end = content.find(b"\r\n", position)
+                self._found[key] = content[position:end] if position >= 0 else b""
+        return self._found[key]
 
     def _pods(self, twin: str, query: dict[str, str]) -> list[tuple[str, int]]:
         parts = [(twin, len(self._segments[twin]))]
@@ -119,6 +207,8 @@ class StaticServer:
                 "data": {"queues.yaml": queue_document(self._size)},
             }
             return json.dumps(config_map).encode(), 200
+        if path == "/api/v1/namespaces/kube-system":
+            return b'{"kind":"Namespace","metadata":{"name":"kube-system","uid":"bench"}}', 200
         if path == "/version":
             return b'{"major":"1","minor":"33","gitVersion":"v1.33.1"}', 200
         if path in _DISCOVERY:
@@ -133,6 +223,7 @@ class StaticServer:
     def _send_list(
         self,
         connection: socket.socket,
+        twin: str,
         kind: str,
         parts: list[tuple[str, int]],
         query: dict[str, str],
@@ -140,7 +231,7 @@ class StaticServer:
         total = sum(length for _, length in parts)
         start = int(query.get("continue", "0"))
         end = min(start + (int(query.get("limit", "0")) or total), total)
-        metadata = {"resourceVersion": "4711"}
+        metadata = {"resourceVersion": str(self._version(twin))}
         if end < total:
             metadata |= {"continue": str(end), "remainingItemCount": str(total - end)}
         head = json.dumps({"kind": kind, "apiVersion": "v1", "metadata": metadata})[:-1]

@@ -28,8 +28,9 @@ def write_kubeconfig(path: Path, server: str) -> None:
     path.chmod(0o600)
 
 
-def write_site(directory: Path, server: str) -> Path:
-    """The configuration's path. State, lock and converter lie beside it."""
+def write_site(directory: Path, server: str, more: str = "") -> Path:
+    """The configuration's path. State, lock and converter lie beside it. `more`: further lines of
+    [settings]."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     kubeconfig = directory / "kubeconfig"
     write_kubeconfig(kubeconfig, server)
@@ -48,7 +49,7 @@ def write_site(directory: Path, server: str) -> Path:
         f"state_dir = {directory}\n"
         f"node_convert_path = {converter}\n"
         "pending_grace_seconds = 0\n"
-        "log_console = true\n"
+        f"log_console = true\n{more}"
     )
     for path in (queue_map, config):
         path.chmod(0o600)

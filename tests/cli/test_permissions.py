@@ -4,6 +4,7 @@ of them something that dnm does is refused."""
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ def verbs() -> Iterator[tuple[str, tuple[int, int, str]]]:
                 yield label, (role_number, rule_number, verb)
 
 
-VERBS = dict(verbs())
+ALL_VERBS = dict(verbs())
+FOR_CHANGES = ("watch nodes", "watch pods", "get namespaces kube-system")
+VERBS = {name: place for name, place in ALL_VERBS.items() if name not in FOR_CHANGES}
 
 
 @pytest.fixture
@@ -98,3 +101,29 @@ def test_each_verb_is_needed(sandbox: Sandbox, site: Site, name: str) -> None:
     assert any("403" in error or "forbidden" in error.lower() for error in errors), errors
     assert any(resource in error for error in errors), errors
     assert not sandbox.violations
+
+
+@pytest.mark.parametrize("name", FOR_CHANGES)
+def test_without_a_verb_for_changes_runs_read_lists_and_say_why(
+    sandbox: Sandbox, tmp_path: Path, name: str
+) -> None:
+    metrics = tmp_path / "dnm.prom"
+    settings = {"relist_minutes": 60, "watch_from_pods": 0, "metrics_file": metrics}
+    site = Site(sandbox, tmp_path / "site", **settings)
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    role_number, rule_number, verb = ALL_VERBS[name]
+    roles = copy.deepcopy(own_roles())
+    sandbox.access.restrict_to_manifests(roles)
+
+    def reason_of_a_run() -> str:
+        sandbox.add_pods(1, "dev", queue=QUEUE, name="more")
+        sandbox.add_node(f"n{len(sandbox.objects('nodes'))}")
+        site.run()
+        found = re.search(r'reading_info{.*reason="([^"]*)"', metrics.read_text())
+        assert found is not None
+        return found[1]
+
+    assert [reason_of_a_run() for _ in range(3)] == ["first", "", ""]
+    roles[role_number]["rules"][rule_number]["verbs"].remove(verb)
+    sandbox.access.restrict_to_manifests(roles)
+    assert [reason_of_a_run() for _ in range(2)] == ["forbidden", "forbidden"]

@@ -70,6 +70,8 @@ BOUNDED = {
     "kube.requests": "a method of the session, which has a bound",
     "kube.questions": "the same",
     "kube.session": "the same",
+    "kube.watching": "the same",
+    "kube.recall": "the same",
     "convert.kube_side": "the same",
     "convert.hooks": "the pipe of a hook, line by line",
     "convert.lab": "the lab of the demo and the tests: its own files",

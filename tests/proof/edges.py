@@ -20,6 +20,7 @@ from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.fault_points import fault_point
+from dnm.model.reading import Reading
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
 from dnm.model.value import Unreadable
 from dnm.queues.ledger import decode_ledger
@@ -103,6 +104,9 @@ class ModelKube:
         self.world, self.host, self.weather = world, host, weather
         self.instance = host.config.instance_id
         self.used: Mapping[str, Mapping[str, int]] = {}  # as this run has seen it
+
+    def keep(self) -> Reading:
+        return Reading()
 
     @contextmanager
     def _call(self, point: str, fact: str = "", is_write: bool = False) -> Iterator[None]:

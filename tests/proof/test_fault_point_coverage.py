@@ -37,6 +37,7 @@ EXCUSED = {
 }
 # Points that the story does not come by, by name or family, each with what walks it instead.
 WALKED_ELSEWHERE: dict[str, str] = {
+    "store.remove": "a cluster that has become small: kube/test_recall.py",
     "convert.": "node-convert: every stage killed, convert/test_slurm.py",
     "hook.": "node-convert: convert/test_hooks.py",
     "journal.": "node-convert: convert/test_journal.py",
@@ -68,7 +69,7 @@ PARAMETERS = {"run.runner", "slurm.client"}
 UNMISSED = (
     "config.read", "registry.read", "journal.read", "kube.load_access",
     "converter.end", "hook.end", "hook.let_go", "registry.fsync", "journal.fsync", "convert.",
-    "history.fsync", "history.rotate", "history.drop", "metrics.rename",
+    "store.read", "history.fsync", "history.rotate", "history.drop", "metrics.rename",
 )  # fmt: skip
 
 _OS = frozenset((
@@ -366,7 +367,7 @@ def test_the_reader_of_the_source(source: str, is_found: bool) -> None:
 
 def test_every_point_is_walked_by_the_story_or_has_its_own_test(world: World) -> None:
     """The story of test_fault_walk.py, and the one after a run that was killed."""
-    story.build(world)
+    story.build(world, watch_from_pods=0, relist_minutes=60)
     world.log.unlink(missing_ok=True)
     assert world.run(fault="converter.start:after:kill", log=str(world.log)).was_killed
     world.settle()
@@ -390,7 +391,7 @@ def test_every_point_is_walked_by_the_story_or_has_its_own_test(world: World) ->
 
 def test_no_run_does_anything_outside_of_a_fault_point(world: World) -> None:
     """The interpreter reports every file opened for writing, process, signal, connection, lock."""
-    story.build(world)
+    story.build(world, watch_from_pods=0, relist_minutes=60)
     world.strays.touch()
     while not story.is_over(world):
         story.play_minute(world, strays=str(world.strays), log=str(world.log))

@@ -28,11 +28,12 @@ from tests.proof.harness import Checkpoint, Warm, World, note_figures
 
 WORKERS = 2
 # Reads that a run's decisions rest on; the later ones of a run only look again at one node.
+_OF_CHANGES = ("store.", "kube.barrier", "kube.watch", "kube.follow", "kube.read_cluster")
 _FACTS = ("kube.list_nodes", "kube.list_pods", "kube.read_config_map", "converter.list")
 
 READS = (
     "config.read", "registry.read", "kube.load", "kube.list", "kube.read", "converter.list",
-    "converter.read", "yunikorn.",
+    "converter.read", "yunikorn.", "kube.barrier", "kube.watch", "kube.follow", "store.read",
 )  # fmt: skip
 
 
@@ -74,7 +75,7 @@ class Book:
 
 
 @contextmanager
-def workers(directory: Path, count: int = WORKERS) -> Iterator[queue.Queue[World]]:
+def workers(directory: Path, count: int = WORKERS, **settings: int) -> Iterator[queue.Queue[World]]:
     """Worlds with the story's site, each with a forking process of its own."""
     free: queue.Queue[World] = queue.Queue()
     made = []
@@ -82,7 +83,7 @@ def workers(directory: Path, count: int = WORKERS) -> Iterator[queue.Queue[World
         own = directory / f"worker-{number}"
         own.mkdir()
         world = World(own, Warm(own))
-        story.build(world)
+        story.build(world, **settings)
         made.append(world)
         free.put(world)
     try:
@@ -242,6 +243,26 @@ def test_the_story_ends_right_whichever_call_is_struck(tmp_path: Path) -> None:
         "fault walk", points=len({strike.point for strike in strikes}),
         fault_points=sum(len(run.points) for run in runs), **book.counts,
     )  # fmt: skip
+
+
+def test_the_story_ends_right_where_only_changes_are_read(tmp_path: Path) -> None:
+    """With the store on: each of its points where it is met first, and in every fourth run."""
+    book = Book()
+    with workers(tmp_path, watch_from_pods=0, relist_minutes=60) as free:
+        world = free.get()
+        runs = record(world)
+        free.put(world)
+        first = {point: n for n, run in reversed(list(enumerate(runs))) for point in run.points}
+        strikes = [
+            strike
+            for strike in strikes_of(runs)
+            if strike.point.startswith(_OF_CHANGES)
+            and (strike.minute % 4 == 0 or strike.minute == first[strike.point])
+        ]
+        walk(free, strikes, runs, book)
+    assert not book.failures, "\n".join(["", *book.failures])
+    assert {strike.point for strike in strikes} >= {"store.rename", "kube.watch", "kube.barrier"}
+    note_figures("fault walk of changes", **book.counts)
 
 
 def test_runs_that_are_killed_again_and_again_end_right(world: World) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.bench.measure import Command, Sample, run_command
-from tests.bench.report import REAL_SERVER
+from tests.bench.report import REAL_SERVER, put_part
 from tests.real.account import make_account
 from tests.real.build import tell
 from tests.real.http_api import Json
@@ -43,8 +43,8 @@ def measure() -> int:
                     samples[command.name].append(sample)
         table = make_table(rig, samples)
     print(table)
-    kept = PAGE.read_text().partition(REAL_SERVER)[0].rstrip()
-    PAGE.write_text(f"{kept}\n\n{REAL_SERVER}\n\n{table}\n")
+    part = f"{REAL_SERVER}\n\n{table}"
+    PAGE.write_text(put_part(PAGE.read_text(), REAL_SERVER, part))
     return 0
 
 

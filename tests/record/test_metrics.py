@@ -179,6 +179,7 @@ def test_they_say_what_happened(ran: Ran) -> None:
     assert values(text, "dnm_last_run_exit_code") == {(): 0}
     assert values(text, "dnm_node_seconds_lent_total")[QUEUE, "a"] >= 9 * 60
     assert values(text, "dnm_conversion_duration_seconds_count") == {("a",): 2}
+    assert values(text, "dnm_last_run_reading_info") == {("list", "off", ""): 1}
     assert set(values(text, "dnm_last_run_part_seconds")) == {("plan",), ("act",), ("record",)}
 
 
@@ -191,7 +192,10 @@ def test_status_prints_the_same_but_for_the_parts_of_the_run(ran: Ran) -> None:
         line for line in ran.file.read_text().splitlines() if not re.search(moving, line)
     ]
     names = set(parse(ran.file.read_text())) - set(parse(done.stdout))
-    assert names == {"dnm_last_run_part_seconds"}
+    assert names == {
+        "dnm_last_run_part_seconds", "dnm_last_run_reading_info", "dnm_last_run_changes",
+        "dnm_last_run_watch_wait_seconds",
+    }  # fmt: skip
 
 
 def test_others_may_read_the_file_whatever_the_umask_is(ran: Ran) -> None:

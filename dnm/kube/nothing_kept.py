@@ -1,0 +1,73 @@
+"""The first run, and every run of a small cluster: it pays nothing for what large ones need."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from dnm.http.access import Access
+from dnm.kube.pods import PodReducer
+from dnm.kube.requests import ApiRequests
+from dnm.model.cluster import Node, PodList
+from dnm.model.config import Config
+from dnm.model.reading import Reading
+
+
+class Recalls(Protocol):
+    """What an earlier run has kept, as `recall.Recall` has it."""
+
+    nodes: tuple[Node, ...]
+    pods: PodList
+
+    def look(self, access: Access, requests: ApiRequests) -> bool: ...
+    def learn_nodes(self, nodes: tuple[Node, ...], version: str) -> None: ...
+    def learn_pods(self, reducer: PodReducer, version: str) -> None: ...
+    def keep(self, access: Access, requests: ApiRequests) -> Reading: ...
+
+
+def open_recall(config: Config, now: datetime) -> Recalls:
+    """Returns what an earlier run has kept; its code is loaded where there is something."""
+    if not config.store_path.exists():
+        return NothingKept(config, now)
+    from dnm.kube.recall import Recall
+
+    return Recall(config, now)
+
+
+class NothingKept:
+    """Lists are read; whether they are kept for the next run is asked when they are known."""
+
+    def __init__(self, config: Config, now: datetime) -> None:
+        self._config, self._now = config, now
+        self._nodes: tuple[tuple[Node, ...], str] | None = None
+        self._pods: tuple[PodReducer, str] | None = None
+        self.nodes: tuple[Node, ...] = ()
+        self.pods = PodList(pods=())
+
+    def look(self, access: Access, requests: ApiRequests) -> bool:
+        """Knows nothing."""
+        return False
+
+    def learn_nodes(self, nodes: tuple[Node, ...], version: str) -> None:
+        """Takes the full list of nodes."""
+        self._nodes = nodes, version
+
+    def learn_pods(self, reducer: PodReducer, version: str) -> None:
+        """Takes the full list of the whole cluster's pods."""
+        self._pods = reducer, version
+
+    def keep(self, access: Access, requests: ApiRequests) -> Reading:
+        """Writes the store where it will be of use; returns how this run has read."""
+        if not self._config.relist_interval:
+            return Reading(reason="off", sentence="relist_minutes is 0")
+        if self._pods is not None and len(self._pods[0].pods) < self._config.watch_from_pods:
+            return Reading(reason="small", sentence="there are fewer than watch_from_pods pods")
+        from dnm.kube.recall import Recall
+
+        recall = Recall(self._config, self._now)
+        recall.look(access, requests)
+        if self._nodes is not None:
+            recall.learn_nodes(*self._nodes)
+        if self._pods is not None:
+            recall.learn_pods(*self._pods)
+        return recall.keep(access, requests)

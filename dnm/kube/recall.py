@@ -1,0 +1,352 @@
+"""What changed since the last run, proved complete; and what is kept for the next one.
+
+The rule: unknown means no. Whatever is not as it should be ends in the full list of the same run.
+Nothing here is ever the last word on a node that is handed over: its pods are listed afresh
+(`run/actuator.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from http.client import HTTPException
+
+import msgspec
+
+from dnm.http.access import Access
+from dnm.kube.apply_changes import apply_to_nodes, apply_to_pods
+from dnm.kube.compare import find_differences
+from dnm.kube.distrust import note_distrust, read_distrust
+from dnm.kube.errors import ApiRefused, clean, describe
+from dnm.kube.nodes import read_node_page
+from dnm.kube.objects import read_uid
+from dnm.kube.pod_columns import PodColumns, make_columns
+from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
+from dnm.kube.requests import ApiRequests
+from dnm.kube.store import Store, StoreFile, StoreHead, encode_rest, encode_store
+from dnm.kube.store_file import read_store, remove_store, write_store
+from dnm.kube.watch_log import Change, NotProved, WatchLog, Why, Witness, read_version
+from dnm.kube.watching import OpenWatchers, Watches, watch_over_http
+from dnm.model.cluster import Node, Pod, PodList
+from dnm.model.config import Config
+from dnm.model.errors import KubeError
+from dnm.model.fault_points import fault_point
+from dnm.model.quantity import QuantityError
+from dnm.model.reading import Reading
+
+_STRIKES = 3  # so many watches in turn that prove nothing, and none is tried until the next list
+_BROKEN = (OSError, HTTPException, msgspec.MsgspecError, QuantityError, ValueError, RecursionError)
+
+
+class Recall:
+    """One run's use of the store. `pods` and `nodes` are there once `look` has said yes."""
+
+    def __init__(
+        self,
+        config: Config,
+        now: datetime,
+        open_watchers: OpenWatchers | None = None,
+        is_due: bool = False,
+    ) -> None:
+        """`open_watchers`: of nodes and pods, by HTTP unless said otherwise. `is_due`: the lists
+        are wanted, whenever the last ones were read."""
+        self._is_due = is_due
+        self._open_watchers = open_watchers or watch_over_http
+        self._config = config
+        self._now = now
+        self._path = config.store_path
+        self._file: StoreFile | None = None
+        self._looked = False
+        self._store: Store | None = None
+        self._nodes: tuple[tuple[Node, ...], str] | None = None
+        self._pods: PodReducer | None = None
+        self._pods_version = ""
+        self.reading = Reading()
+        self.nodes: tuple[Node, ...] = ()
+        self.pods = PodList(pods=())
+
+    # --- before the lists ---------------------------------------------------------------------
+
+    def look(self, access: Access, requests: ApiRequests) -> bool:
+        """Whether all that changed is known, for sure; asks once. If not, `reading` says why."""
+        if not self._looked:
+            self._looked = True
+            try:
+                with _not_proved():
+                    self._file = self._open(access)
+                    self._store = self._read_changes(access, requests, self._file)
+            except NotProved as lack:
+                self.reading = Reading(reason=lack.why, sentence=str(lack))
+        return self._store is not None
+
+    def _open(self, access: Access) -> StoreFile:
+        if not self._config.relist_interval:
+            raise NotProved(Why.OFF, "relist_minutes is 0")
+        if distrust := read_distrust(self._path):
+            raise NotProved(Why.DISTRUSTED, distrust)
+        file = StoreFile(read_store(self._path))
+        if file.head.lens != self._lens(access):
+            raise NotProved(Why.FOREIGN, "it was kept by another dnm, or for other settings")
+        self._file = file  # good enough to be compared
+        age = self._now - file.head.listed_at
+        if (
+            self._is_due
+            or not 0 <= age.total_seconds() < self._config.relist_interval.total_seconds()
+        ):
+            raise NotProved(Why.DUE, "the last full list is relist_minutes old")
+        if file.head.rests:
+            raise NotProved(Why(file.head.rests), "a watch is tried again after the next full list")
+        return file
+
+    def _lens(self, access: Access) -> tuple[str, ...]:
+        from importlib.metadata import version
+
+        config = self._config
+        return (
+            version("dnm"), access.server, UNFINISHED, config.yunikorn_queue_annotation,
+            f"{config.has_aligned_pods} {config.has_kubelets}",
+        )  # fmt: skip
+
+    def _read_changes(self, access: Access, requests: ApiRequests, file: StoreFile) -> Store:
+        head = file.head
+        if _read_cluster(requests) != head.cluster:
+            raise NotProved(Why.FOREIGN, "it was kept for another cluster")
+        with self._open_watchers(access, self._config) as watchers:
+            store, logs = self._follow(watchers, file)
+            waited = sum(watcher.waited for watcher in watchers)
+        self.nodes = store.nodes
+        self.pods = PodList(pods=store.pods.to_pods())
+        changes = sum(len(log.changes) for log in logs)
+        self.reading = Reading(way="changes", changes=changes, waited=waited)
+        return store
+
+    def _follow(
+        self,
+        watchers: tuple[Watches, Watches],
+        file: StoreFile,
+        lasts: tuple[int | None, int | None] = (None, None),
+    ) -> tuple[Store, tuple[WatchLog, WatchLog]]:
+        """The store after all changes, up to `lasts` where they are given. It is decoded while the
+        server works."""
+        logs, found = _begin(watchers, file.head, lasts)
+        store = file.decode()
+        for watcher, log, version in zip(watchers, logs, found, strict=True):
+            watcher.follow(log)
+            log.check_witness(version)
+        of_nodes, of_pods = logs
+        _check_ends(of_nodes, {node.name for node in store.nodes}, lambda change: change.name)
+        _check_ends(of_pods, set(store.pods.uids), lambda change: change.uid)
+        nodes = apply_to_nodes(store.nodes, of_nodes.changes, self._reduce_nodes)
+        apply_to_pods(store.pods, of_pods.changes, self._reduce_pods)
+        head = msgspec.structs.replace(
+            store.head, nodes_version=of_nodes.version, last_node=of_nodes.last_witness,
+            pods_version=of_pods.version, last_pod=of_pods.last_witness, strikes=0,
+        )  # fmt: skip
+        return Store(head, store.pods, nodes), logs
+
+    def _reduce_pods(self, page: bytes) -> Sequence[Pod]:
+        reducer = make_reducer(self._config)
+        reducer.add(page)
+        if reducer.unreadable:
+            raise NotProved(Why.UNREADABLE, next(iter(reducer.unreadable.values())))
+        return reducer.pods
+
+    def _reduce_nodes(self, page: bytes) -> Sequence[Node]:
+        return read_node_page(page, self._config.has_kubelets)
+
+    # --- after the lists ----------------------------------------------------------------------
+
+    def learn_nodes(self, nodes: tuple[Node, ...], version: str) -> None:
+        """Takes the full list of nodes."""
+        self._nodes = nodes, version
+
+    def learn_pods(self, reducer: PodReducer, version: str) -> None:
+        """Takes the full list of the whole cluster's pods."""
+        self._pods, self._pods_version = reducer, version
+
+    def keep(self, access: Access, requests: ApiRequests) -> Reading:
+        """Writes the store for the next run where it differs; returns how this one has read. A
+        failure is told there and costs the next run a list."""
+        try:
+            if self._store is not None:
+                if self.reading.changes:
+                    write_store(self._path, encode_store(self._store))
+            elif self.reading.reason != Why.DISTRUSTED:
+                self._keep_lists(access, requests)
+        except OSError as error:
+            sentence = f"{self._path} can't be written ({error.strerror or error})"
+            self._change(sentence=sentence)
+        except NotProved as lack:
+            self._change(reason=str(lack.why), sentence=str(lack))
+        return self.reading
+
+    def compare(self, access: Access) -> Reading:
+        """Compares the lists that were learnt with what is kept, and writes nothing. Where there is
+        nothing to compare, `reading` says why."""
+        try:
+            lists = self._lists()
+            if lists is not None and self.reading.reason == Why.DUE and self._file is not None:
+                self._compare(access, self._file, *lists)
+        except NotProved as lack:
+            self._change(reason=str(lack.why), sentence=str(lack))
+        return self.reading
+
+    def _change(self, **changes: str) -> None:
+        self.reading = msgspec.structs.replace(self.reading, **changes)
+
+    def _keep_lists(self, access: Access, requests: ApiRequests) -> None:
+        if not self._config.relist_interval:
+            remove_store(self._path)
+            return
+        lists = self._lists()
+        if lists is None:
+            return
+        nodes, pods = lists
+        if not (nodes and pods.names):
+            raise self._without_store(Why.SMALL, "there is nothing whose change could be told")
+        if len(pods.names) < self._config.watch_from_pods:
+            raise self._without_store(Why.SMALL, "the cluster has less than watch_from_pods pods")
+        if self.reading.reason == Why.DUE and self._file is not None:
+            self._compare(access, self._file, nodes, pods)
+            if self.reading.trouble:
+                note_distrust(self._path, self.reading.trouble)
+                remove_store(self._path)
+                return
+        self._write(access, requests, nodes, pods)
+
+    def _without_store(self, why: Why, sentence: str) -> NotProved:
+        remove_store(self._path)
+        return NotProved(why, sentence)
+
+    def _lists(self) -> tuple[tuple[Node, ...], PodColumns] | None:
+        """Both full lists, if they are to be had and can be kept."""
+        if self._nodes is None:
+            return None
+        if self._pods is None:
+            raise NotProved(Why.PARTIAL, "the pods of the whole cluster were not listed")
+        if self._pods.unreadable:
+            raise NotProved(Why.UNREADABLE, next(iter(self._pods.unreadable.values())))
+        versions = self._pods.versions
+        if not all(map(str.isdecimal, versions)):
+            raise NotProved(Why.UNREADABLE, "a pod has no resourceVersion that can be compared")
+        return self._nodes[0], make_columns(self._pods.pods, map(int, versions))
+
+    def _write(
+        self, access: Access, requests: ApiRequests, nodes: tuple[Node, ...], pods: PodColumns
+    ) -> None:
+        before = self._file.head if self._file is not None else None
+        if before is not None and before.rests and self.reading.reason != Why.DUE:
+            return  # it says already why nothing is kept
+        assert self._nodes is not None
+        strikes = before.strikes + 1 if before and self.reading.reason == Why.UNPROVED else 0
+        rests = Why.UNPROVED if strikes >= _STRIKES else ""
+        cluster = ""
+        try:
+            with _not_proved():
+                cluster = _read_cluster(requests)
+        except NotProved as lack:
+            if lack.why is not Why.FORBIDDEN:
+                raise
+            self._change(reason=str(lack.why), sentence=str(lack))
+        if self.reading.reason == Why.FORBIDDEN:
+            rests = Why.FORBIDDEN
+        with _not_proved():
+            listed = [read_version(text) for text in (self._nodes[1], self._pods_version)]
+            last_node, last_pod = _newest_node(nodes), _newest_pod(pods)
+        head = StoreHead(
+            lens=self._lens(access), cluster=cluster, listed_at=self._now,
+            nodes_version=last_node.version, nodes_listed=listed[0], last_node=last_node,
+            pods_version=last_pod.version, pods_listed=listed[1], last_pod=last_pod,
+            strikes=strikes, rests=rests,
+        )  # fmt: skip
+        content = encode_rest(head) if rests else encode_store(Store(head, pods, nodes))
+        write_store(self._path, content)
+
+    def _compare(
+        self, access: Access, file: StoreFile, nodes: tuple[Node, ...], pods: PodColumns
+    ) -> None:
+        """What was kept, brought to the moment of the lists by a watch, must equal them."""
+        if file.head.rests:
+            return
+        try:
+            differences = self.find_differences(access, file, nodes, pods)
+        except NotProved as lack:
+            self._change(compared="unproved", sentence=f"{lack.why}: {lack}")
+            return
+        self._change(compared="different" if differences else "equal")
+        if differences:
+            self._change(trouble=differences)
+
+    def find_differences(
+        self, access: Access, file: StoreFile, nodes: tuple[Node, ...], pods: PodColumns
+    ) -> str:
+        """Returns a sentence that names the first differences; empty where there is none. Raises
+        NotProved where what is kept can't be brought to the moment of the lists."""
+        assert self._nodes is not None
+        with _not_proved(), self._open_watchers(access, self._config) as watchers:
+            lasts = read_version(self._nodes[1]), read_version(self._pods_version)
+            store, _ = self._follow(watchers, file, lasts)
+        return find_differences((store.nodes, store.pods), (nodes, pods))
+
+
+def _begin(
+    watchers: tuple[Watches, Watches], head: StoreHead, lasts: tuple[int | None, int | None]
+) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
+    """Begins both watches; returns their logs, and the versions at which the witnesses are."""
+    of_nodes, of_pods = watchers
+    nodes_goal, node = of_nodes.read_barrier(head.last_node)
+    pods_goal, pod = of_pods.read_barrier(head.last_pod)
+    logs = (
+        WatchLog("Node", head.nodes_version, nodes_goal, head.last_node, lasts[0],
+                 head.nodes_listed),
+        WatchLog("Pod", head.pods_version, pods_goal, head.last_pod, lasts[1], head.pods_listed),
+    )  # fmt: skip
+    for watcher, log in zip(watchers, logs, strict=True):
+        if not log.is_proved:
+            watcher.begin(log.reached)
+    return logs, (node, pod)
+
+
+def _check_ends(log: WatchLog, there: Container[str], key: Callable[[Change], str]) -> None:
+    """What ended before the list was read can't have been in it."""
+    for change in log.ended_before:
+        if key(change) in there:
+            raise NotProved(
+                Why.BACKWARDS, f"{change.name} ended at version {change.version}, and was listed"
+            )
+
+
+def _newest_node(nodes: Sequence[Node]) -> Witness:
+    newest = max(nodes, key=lambda node: read_version(node.resource_version), default=None)
+    if newest is None:
+        return Witness()
+    return Witness("", newest.name, read_version(newest.resource_version))
+
+
+def _newest_pod(pods: PodColumns) -> Witness:
+    if not pods.names:
+        return Witness()
+    row = max(range(len(pods.names)), key=pods.versions.__getitem__)
+    return Witness(pods.namespace_of(row), pods.names[row], pods.versions[row])
+
+
+def _read_cluster(requests: ApiRequests) -> str:
+    """What tells this cluster from any other."""
+    asking = requests.asking("tell this cluster from any other", "get namespaces")
+    with asking, fault_point("kube.read_cluster"):
+        return read_uid(requests.session.read("/api/v1/namespaces/kube-system").body)
+
+
+@contextmanager
+def _not_proved() -> Iterator[None]:
+    """Whatever goes wrong on the way is a reason for the full list, and nothing more."""
+    try:
+        yield
+    except ApiRefused as error:
+        why = {403: Why.FORBIDDEN, 410: Why.EXPIRED}.get(error.status, Why.FAILED)
+        raise NotProved(why, str(error)) from error
+    except KubeError as error:
+        raise NotProved(Why.FAILED, str(error)) from error
+    except _BROKEN as error:
+        raise NotProved(Why.FAILED, clean(describe(error))) from error

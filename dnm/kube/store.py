@@ -1,0 +1,104 @@
+"""What a run keeps for the next one: all pods and nodes, reduced, and the versions they stand for.
+
+    magic, 32 bytes of BLAKE2b over what follows, MessagePack of the head, the pods, the nodes
+
+The parts are decoded when they are wanted, the head alone first. A file that is not exactly what
+was written is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import blake2b
+
+import msgspec
+
+from dnm.kube.pod_columns import PodColumns
+from dnm.kube.watch_log import NotProved, Why, Witness
+from dnm.model.cluster import Node
+
+_MAGIC = b"dnm cluster store 1\n"
+_DIGEST = 32
+
+
+class StoreHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`lens`: all that decides what is read and how it is reduced. The versions are those of the
+    last change, and of the list that it was in or came after. `listed_at`: when the last full list
+    was read. `strikes`: so many watches in turn proved nothing. `rests`: why none is tried before
+    the next full list is due; nothing is kept then."""
+
+    lens: tuple[str, ...]
+    cluster: str  # uid of the namespace kube-system
+    listed_at: datetime
+    pods_version: int
+    nodes_version: int
+    pods_listed: int
+    nodes_listed: int
+    last_pod: Witness
+    last_node: Witness
+    strikes: int = 0
+    rests: str = ""
+
+
+class _File(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    head: StoreHead
+    pods: msgspec.Raw
+    nodes: msgspec.Raw
+
+
+class Store(msgspec.Struct):
+    """`pods` are the owner's to change."""
+
+    head: StoreHead
+    pods: PodColumns
+    nodes: tuple[Node, ...]
+
+
+_decode_file = msgspec.msgpack.Decoder(_File).decode
+_decode_pods = msgspec.msgpack.Decoder(PodColumns).decode
+_decode_nodes = msgspec.msgpack.Decoder(tuple[Node, ...]).decode
+_encode = msgspec.msgpack.Encoder().encode
+_BROKEN = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+
+
+class StoreFile:
+    """The content of a store's file, of which only the head is decoded yet."""
+
+    def __init__(self, content: bytes) -> None:
+        """Raises NotProved for what is no store, or not all of it."""
+        start = len(_MAGIC) + _DIGEST
+        if not content.startswith(_MAGIC):
+            raise NotProved(Why.FOREIGN, "it is of another version")
+        payload = memoryview(content)[start:]
+        if blake2b(payload, digest_size=_DIGEST).digest() != content[len(_MAGIC) : start]:
+            raise NotProved(Why.DAMAGED, "its checksum is wrong")
+        try:
+            self._file = _decode_file(payload)
+        except _BROKEN as error:
+            raise NotProved(Why.DAMAGED, str(error)) from error
+        self.head = self._file.head
+
+    def decode(self) -> Store:
+        """Decodes all of it, each time anew. Raises NotProved."""
+        try:
+            pods = _decode_pods(self._file.pods)
+            pods.check()
+            return Store(self.head, pods, _decode_nodes(self._file.nodes))
+        except _BROKEN as error:
+            raise NotProved(Why.DAMAGED, str(error)) from error
+
+
+def encode_store(store: Store) -> bytes:
+    """Returns the content of its file."""
+    return _seal(store.head, _encode(store.pods), _encode(store.nodes))
+
+
+def encode_rest(head: StoreHead) -> bytes:
+    """Returns the content of a file that only says why nothing is kept."""
+    empty = _encode(PodColumns([], [], [], [], [], [], [], [], []))
+    return _seal(head, empty, _encode(()))
+
+
+def _seal(head: StoreHead, pods: bytes, nodes: bytes) -> bytes:
+    payload = _encode(_File(head, msgspec.Raw(pods), msgspec.Raw(nodes)))
+    return b"".join((_MAGIC, blake2b(payload, digest_size=_DIGEST).digest(), payload))

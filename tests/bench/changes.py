@@ -1,0 +1,132 @@
+"""`python -m tests.bench.changes`: a run that asks what has changed, against one that lists.
+
+No pod, a hundred and one of a hundred change before each run. The static server sends its bookmark
+at once: a real one takes a second or two, which are waited and cost nothing. Writes its part of
+docs/bench.md, and docs/bench-changes.svg. Exit code 1: a ratio missed its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.bench.__main__ import DNM, ROOT, SELECTOR, SIZES, serving
+from tests.bench.cluster import Size
+from tests.bench.measure import Command, Sample, median, take_turns
+from tests.bench.plot import draw
+from tests.bench.report import CHANGES, CURL, put_part
+from tests.bench.site import write_site
+
+KEPT = "relist_minutes = 60\nwatch_from_pods = 0\n"
+LIST = "full list"
+NONE, HUNDRED, PERCENT = "0 changed", "100 changed", "1 % changed"
+COLOURS = {
+    LIST: "#c1121f",
+    PERCENT: "#e09f3e",
+    HUNDRED: "#57a773",
+    NONE: "#0b6e4f",
+    CURL: "#8d99ae",
+}
+FIGURES = {
+    "processor time, seconds": lambda sample: sample.cpu,
+    "read, MB": lambda sample: sample.bytes_read / 1e6,
+}
+Results = dict[Size, Mapping[str, Sample]]
+
+
+def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
+    """The list, and the three kinds of a minute, each on a cluster and a site of its own."""
+    home = directory / "home"
+    home.mkdir()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
+    listing = write_site(directory / "list", f"{server}/quiet", "relist_minutes = 0\n")
+    api = f"{server}/quiet/api/v1"
+    urls = [f"{api}/nodes", f"{api}/pods?{SELECTOR}"]
+    outputs = ["--output", os.devnull] * len(urls)
+    commands = [
+        Command(CURL, ("curl", "--silent", "--fail", *outputs, *urls), environment),
+        Command(LIST, (*DNM, "run", "--config", str(listing)), environment),
+    ]
+    unfinished = size.pods * 82 // 100
+    for name, count in ((NONE, 0), (HUNDRED, 100), (PERCENT, unfinished // 100)):
+        twin = f"quiet-{count}"
+        config = write_site(directory / twin, f"{server}/{twin}", KEPT)
+        run = (*DNM, "run", "--config", str(config))
+        commands.append(Command(name, run, environment, before=f"/{twin}/change?count={count}"))
+    return commands
+
+
+def measure_size(size: Size, repeat: int) -> Mapping[str, Sample]:
+    """The first run of each site is a list, and is not counted."""
+    with serving(size) as (server, directory):
+        samples = take_turns(make_commands(size, server, directory), server, repeat + 1)
+    return {name: median(values[1:]) for name, values in samples.items()}
+
+
+def find_misses(results: Results) -> list[str]:
+    """A sentence for each goal that was missed at the largest size."""
+    size = max(results, key=lambda one: one.pods)
+    listed, changed, curl = (results[size][name] for name in (LIST, HUNDRED, CURL))
+    goals = (
+        ("processor time against the list", changed.cpu / listed.cpu, 1 / 4),
+        ("bytes against the list", changed.bytes_read / listed.bytes_read, 1 / 1000),
+        ("wall clock against curl", changed.wall / curl.wall, 1.0),
+    )
+    return [
+        f"{size.name}: {HUNDRED}: {what} is {measured:.4f}, should be {limit:.4f} or less"
+        for what, measured, limit in goals
+        if measured > limit
+    ]
+
+
+def make_part(results: Results, repeat: int) -> str:
+    lines = [
+        CHANGES,
+        "",
+        "A run with nothing to do, once so many pods have changed since the last one "
+        "([how](reading.md)). The static server sends its bookmark at once; a real one takes a "
+        "second or two, which are waited and cost nothing.",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, medians of {repeat}:",
+    ]
+    for size, samples in results.items():
+        head = [f"**{size.name}**", "wall", "CPU", "peak memory", "requests", "read", "CPU / list"]
+        lines += ["", f"| {' | '.join(head)} |", "| --- |" + " ---: |" * 6]
+        for name, one in samples.items():
+            lines.append(
+                f"| {name} | {one.wall:.2f} s | {one.cpu:.2f} s | {one.peak_bytes / 1e6:.0f} MB | "
+                f"{one.requests} | {one.bytes_read / 1e6:.2f} MB | "
+                f"{one.cpu / samples[LIST].cpu:.2f} |"
+            )
+    plot = "![processor time and bytes over the size of the cluster and what changed]"
+    return "\n".join([*lines, "", f"{plot}(bench-changes.svg)"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.changes", description=__doc__)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="two sizes, no files")
+    options = parser.parse_args()
+    results: Results = {}
+    for size in SIZES[:2] if options.quick else SIZES:
+        print(f"measuring {size.name} ...", file=sys.stderr, flush=True)
+        results[size] = measure_size(size, options.repeat)
+    part = make_part(results, options.repeat)
+    print(part)
+    if options.quick:
+        return 0
+    page = ROOT / "docs" / "bench.md"
+    page.write_text(put_part(page.read_text(), CHANGES, part))
+    (ROOT / "docs" / "bench-changes.svg").write_text(draw(results, FIGURES, COLOURS))
+    misses = find_misses(results)
+    for miss in misses:
+        print(f"missed: {miss}", file=sys.stderr)
+    return 1 if misses else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

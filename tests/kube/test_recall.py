@@ -1,0 +1,371 @@
+"""What changed since the last run: against the embedded cluster over real HTTP, and always against
+a full list that somebody else reads."""
+
+from __future__ import annotations
+
+import random
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from dnm.kube.client import KubeClient
+from dnm.kube.distrust import distrust_path
+from dnm.kube.recall import Recall
+from dnm.model.cluster import Node, Pod, PodList
+from dnm.model.config import Config
+from dnm.model.reading import Reading
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import a_config
+
+BEGIN = datetime(2027, 3, 1, 12, tzinfo=UTC)
+LISTS = ("/api/v1/pods", "/api/v1/nodes")
+
+
+class Seen(NamedTuple):
+    reading: Reading
+    pods: list[Pod]
+    nodes: list[Node]
+    listed: int  # pages of lists that were asked for
+    watched: int
+
+
+class Runs:
+    """Runs of dnm as far as they read, a minute apart."""
+
+    def __init__(self, sandbox: Sandbox, directory: Path) -> None:
+        self.sandbox = sandbox
+        self.now = BEGIN
+        self.config: Config = a_config(
+            kubeconfig_path=sandbox.kubeconfig,
+            request_timeout=timedelta(seconds=5),
+            converted_nodes_path=directory / "converted_nodes.json",
+            watch_from_pods=0,
+            relist_interval=timedelta(minutes=60),
+        )
+
+    @property
+    def store(self) -> Path:
+        return self.config.store_path
+
+    def change(self, **settings: Any) -> None:
+        self.config = msgspec.structs.replace(self.config, **settings)
+
+    def read(self, keep: bool = True) -> Seen:
+        self.now += timedelta(minutes=1)
+        self.sandbox.requests.clear()
+        kube = KubeClient.connect(self.config, Recall(self.config, self.now))
+        try:
+            nodes, pods = kube.read_nodes(), kube.read_pods(())
+            reading = kube.keep() if keep else Reading()
+        finally:
+            kube.close()
+        assert isinstance(nodes, tuple) and isinstance(pods, PodList), (nodes, pods)
+        asked = [entry for entry in self.sandbox.requests.all() if entry.path in LISTS]
+        watched = sum("watch" in entry.query for entry in asked)
+        listed = sum("metadata.name" not in entry.query.get("fieldSelector", "") for entry in asked)
+        return Seen(reading, by_name(pods.pods), by_name(nodes), listed - watched, watched)
+
+    def truth(self) -> tuple[list[Pod], list[Node]]:
+        """What a client without any memory reads."""
+        kube = KubeClient.connect(self.config)
+        try:
+            nodes, pods = kube.read_nodes(), kube.read_pods(())
+        finally:
+            kube.close()
+        assert isinstance(nodes, tuple) and isinstance(pods, PodList)
+        return by_name(pods.pods), by_name(nodes)
+
+    def pods(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self.sandbox.objects("pods", "dev")]
+
+    def read_right(self, way: str, reason: str = "") -> Seen:
+        """One run, which must see what is there."""
+        seen = self.read()
+        assert (seen.reading.way, seen.reading.reason) == (way, reason), seen.reading
+        assert (seen.pods, seen.nodes) == self.truth()
+        assert bool(seen.listed) == (way == "list")
+        return seen
+
+
+def by_name(things: tuple[Pod, ...] | tuple[Node, ...]) -> list:  # type: ignore[type-arg]
+    return sorted(things, key=lambda one: (getattr(one, "namespace", ""), one.name))
+
+
+@pytest.fixture
+def runs(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    monkeypatch.setattr("dnm.kube.session._FIRST_PAUSE", 0.01)
+    sandbox.add_node("n1")
+    sandbox.add_node("n2")
+    sandbox.add_pods(5, "dev")
+    sandbox.tick(60)
+    return Runs(sandbox, tmp_path)
+
+
+def test_the_second_run_lists_nothing(runs: Runs) -> None:
+    runs.read_right("list", "first")
+    assert stat.S_IMODE(runs.store.stat().st_mode) == 0o600
+    kept = runs.store.read_bytes()
+    seen = runs.read_right("changes")
+    assert seen.reading.changes == 0
+    assert runs.store.read_bytes() == kept
+
+
+def test_what_changed_is_seen(runs: Runs) -> None:
+    runs.read_right("list", "first")
+    runs.sandbox.add_pods(3, "dev")
+    runs.sandbox.add_node("n3")
+    runs.sandbox.tick(60)
+    runs.read_right("changes")
+    runs.sandbox.delete("nodes", "n3")
+    seen = runs.read_right("changes")
+    assert seen.reading.changes and seen.watched == 2
+
+
+def expired_inside_200(runs: Runs) -> None:
+    store = runs.sandbox.store
+    store.events.clear()
+    store.events_after = store.version
+
+
+def expired(runs: Runs) -> None:
+    runs.sandbox.fault("status", path="^/api/v1/pods$", code=410, times=1)
+
+
+def restored(runs: Runs) -> None:
+    runs.sandbox.store.version -= 8
+
+
+def replaced(runs: Runs) -> None:
+    store = runs.sandbox.store
+    store.get("namespaces", "", "kube-system")["metadata"]["uid"] = "another"  # type: ignore[index]
+    store._objects["namespaces"]["", "kube-system"]._raw = None
+
+
+def no_watch(runs: Runs) -> None:
+    runs.sandbox.access.restrict(
+        {("list", "pods", "*"), ("list", "nodes", "*"), ("get", "namespaces", "*")}
+    )
+
+
+def no_identity(runs: Runs) -> None:
+    verbs = ("list", "watch")
+    runs.sandbox.access.restrict(
+        {(verb, kind, "*") for verb in verbs for kind in ("pods", "nodes")}
+    )
+
+
+def garbage(runs: Runs) -> None:
+    runs.sandbox.fault("garbage", path="^/api/v1/pods$", times=1)
+
+
+def a_status(runs: Runs) -> None:
+    body = '{"kind":"Status","status":"Success"}\n'
+    runs.sandbox.fault("garbage", path="^/api/v1/nodes$", body=body, times=1, skip=1)
+
+
+def hung_up(runs: Runs) -> None:
+    runs.sandbox.fault("lost", path="^/api/v1/pods$", times=1)
+
+
+def no_barrier(runs: Runs) -> None:
+    runs.sandbox.fault("status", path="/namespaces/dev/pods$", code=500)
+
+
+def refused(runs: Runs) -> None:
+    runs.sandbox.fault("status", path="^/api/v1/pods$", code=500, times=1)
+
+
+def unreadable(runs: Runs) -> None:
+    def spoil(pod: dict[str, Any]) -> None:
+        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "many"}}
+
+    (name,) = runs.sandbox.add_pods(1, "dev", name="odd")
+    runs.sandbox.edit("pods", name, spoil, "dev")
+
+
+def left_out(runs: Runs) -> None:
+    """A pod's change is told, and not its beginning."""
+    (name,) = runs.sandbox.add_pods(1, "dev", name="short")
+    assert runs.sandbox.store.events.pop().type == "ADDED"
+    runs.sandbox.edit("pods", name, lambda pod: pod["metadata"].update(labels={"a": "b"}), "dev")
+
+
+def another_release(runs: Runs) -> None:
+    runs.change(yunikorn_queue_annotation="example.org/queue")
+
+
+def no_store(runs: Runs) -> None:
+    runs.store.unlink()
+
+
+def unsafe(runs: Runs) -> None:
+    runs.store.chmod(0o666)
+
+
+def not_wanted(runs: Runs) -> None:
+    runs.change(relist_interval=timedelta())
+
+
+def too_small(runs: Runs) -> None:
+    runs.change(watch_from_pods=1000, relist_interval=timedelta(minutes=1))
+
+
+def an_hour(runs: Runs) -> None:
+    runs.now += timedelta(minutes=59)
+
+
+def the_clock_went_back(runs: Runs) -> None:
+    runs.now -= timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("strike", "reason"),
+    [
+        (expired_inside_200, "expired"),
+        (expired, "expired"),
+        (restored, "backwards"),
+        (replaced, "foreign"),
+        (no_watch, "forbidden"),
+        (no_identity, "forbidden"),
+        (garbage, "unproved"),
+        (a_status, "failed"),
+        (hung_up, "unproved"),
+        (no_barrier, "failed"),
+        (refused, "failed"),
+        (left_out, "inconsistent"),
+        (another_release, "foreign"),
+        (no_store, "first"),
+        (unsafe, "damaged"),
+        (not_wanted, "off"),
+        (too_small, "small"),
+        (an_hour, "due"),
+        (the_clock_went_back, "due"),
+    ],
+)
+def test_whatever_is_not_proved_is_the_full_list_of_the_same_run(
+    runs: Runs, strike: Callable[[Runs], None], reason: str
+) -> None:
+    runs.read_right("list", "first")
+    runs.sandbox.add_pods(2, "dev", name="later")
+    strike(runs)
+    runs.read_right("list", reason)
+
+
+def test_a_pod_that_cant_be_read_is_listed_until_it_is_gone(runs: Runs) -> None:
+    runs.read_right("list", "first")
+    unreadable(runs)
+    runs.read_right("list", "unreadable")
+    runs.read_right("list", "unreadable")
+    for name in [name for name in runs.pods() if name.startswith("odd")]:
+        runs.sandbox.delete("pods", name, "dev")
+    runs.read_right("changes")
+
+
+def test_without_the_permission_it_is_tried_once_an_hour(runs: Runs) -> None:
+    no_watch(runs)
+    runs.read_right("list", "first")
+    runs.sandbox.add_pods(1, "dev")
+    assert runs.read_right("list", "forbidden").watched == 2
+    runs.sandbox.access.rules = None
+    assert [runs.read_right("list", "forbidden").watched for _ in range(3)] == [0, 0, 0]
+    an_hour(runs)
+    runs.read_right("list", "due")
+    runs.read_right("changes")
+
+
+def test_watches_that_prove_nothing_are_given_up_for_an_hour(runs: Runs) -> None:
+    runs.read_right("list", "first")
+    for _ in range(3):
+        runs.sandbox.add_pods(1, "dev")
+        hung_up(runs)
+        assert runs.read_right("list", "unproved").watched == 2
+    runs.sandbox.faults.clear()
+    assert runs.read_right("list", "unproved").watched == 0
+    an_hour(runs)
+    runs.read_right("list", "due")
+    runs.read_right("changes")
+
+
+def test_an_hourly_list_equals_what_was_kept(runs: Runs) -> None:
+    runs.read_right("list", "first")
+    for _ in range(2):
+        runs.sandbox.add_pods(2, "dev")
+        runs.sandbox.tick(60)
+        runs.read_right("changes")
+    an_hour(runs)
+    runs.sandbox.add_pods(2, "dev")
+    assert runs.read_right("list", "due").reading.compared == "equal"
+    runs.read_right("changes")
+
+
+def test_a_server_that_leaves_an_event_out_is_found_and_not_believed_again(runs: Runs) -> None:
+    runs.read_right("list", "first")
+    (name,) = runs.sandbox.add_pods(1, "dev", name="untold")
+    runs.sandbox.store.events.pop()
+    runs.sandbox.add_pods(1, "dev", name="told")
+    seen = runs.read()
+    assert seen.reading.way == "changes" and seen.pods != runs.truth()[0]
+    an_hour(runs)
+    found = runs.read_right("list", "due").reading
+    assert found.compared == "different"
+    pod = runs.sandbox.get("pods", name, "dev")
+    assert pod is not None
+    version = pod["metadata"]["resourceVersion"]
+    assert f"dev/{name} is kept at version none and listed at {version}" in found.trouble
+    an_hour(runs)
+    assert "untold" in runs.read_right("list", "distrusted").reading.sentence
+    distrust_path(runs.store).unlink()
+    runs.read_right("list", "first")
+    runs.read_right("changes")
+
+
+def test_another_release_believes_again(runs: Runs) -> None:
+    distrust_path(runs.store).write_text("0.0.1\nsomething was left out\n")
+    runs.read_right("list", "first")
+
+
+def test_a_look_writes_nothing(runs: Runs, tmp_path: Path) -> None:
+    runs.read(keep=False)
+    assert not runs.store.exists()
+    runs.read_right("list", "first")
+    kept = runs.store.read_bytes()
+    runs.sandbox.add_pods(1, "dev")
+    runs.read(keep=False)
+    assert runs.store.read_bytes() == kept
+    assert runs.read_right("changes").reading.changes
+
+
+def test_a_store_that_cant_be_written_costs_a_list(runs: Runs) -> None:
+    runs.store.with_name(runs.store.name + ".new").mkdir()
+    assert "can't be written" in runs.read_right("list", "first").reading.sentence
+    runs.read_right("list", "first")
+
+
+def damaged(content: bytes, chance: random.Random) -> bytes:
+    """One bit, or the end, or more than was written."""
+    where = chance.randrange(len(content))
+    turned = content[where] ^ (1 << chance.randrange(8))
+    return chance.choice(
+        (content[:where] + bytes([turned]) + content[where + 1 :], content[:where], content + b"x")
+    )
+
+
+def test_damage_to_the_store_is_the_full_list(runs: Runs) -> None:
+    from dnm.kube.store import StoreFile
+    from dnm.kube.watch_log import NotProved
+
+    runs.read_right("list", "first")
+    kept = runs.store.read_bytes()
+    StoreFile(kept).decode()
+    for seed in range(400):
+        with pytest.raises(NotProved):
+            StoreFile(damaged(kept, random.Random(seed)))
+    for seed in range(4):
+        runs.store.write_bytes(damaged(kept, random.Random(1000 + seed)))
+        seen = runs.read()
+        assert (seen.reading.way, (seen.pods, seen.nodes)) == ("list", runs.truth())

@@ -1,0 +1,242 @@
+"""What changed since the last run, as a real API server tells it; and what it can't tell any more.
+
+Whatever a run has kept is compared by `dnm check --deep` with full lists, brought to their moment
+by a watch of that server: a run that believed less than all is found.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.real.account import KUBECONFIG
+from tests.real.conftest import MakeSite
+from tests.real.programs import Server
+from tests.real.rig import PORT, Rig
+from tests.real.site import Site, pod
+
+DEV = "root.research.services.dev"
+PODS = "/api/v1/namespaces/dev/pods"
+GATES = [{"name": "example.org/later"}]
+SECOND = PORT + 1
+
+
+class Cluster:
+    """Pods that come, change and go, and what dnm knows of them."""
+
+    def __init__(self, rig: Rig, site: Site, metrics: Path) -> None:
+        self.rig, self.site, self.metrics = rig, site, metrics
+        self.made = 0
+
+    def add(self, count: int = 3) -> None:
+        for _ in range(count):
+            self.made += 1
+            manifest = pod(f"p{self.made:04}", DEV, "1", "1Gi", schedulingGates=GATES)
+            self.rig.api.post(PODS, manifest)
+
+    def change(self, times: int = 1) -> None:
+        name = f"{PODS}/p{self.made:04}"
+        for number in range(times):
+            stamp = f"{time.monotonic()}-{number}"
+            self.rig.api.patch(name, {"metadata": {"labels": {"stamp": stamp}}})
+
+    def remove(self) -> None:
+        name = sorted(one["metadata"]["name"] for one in self.rig.pods("dev"))[0]
+        self.rig.api.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+    def stir(self) -> None:
+        self.add()
+        self.change()
+        self.remove()
+
+    def read(self) -> tuple[str, str]:
+        """One run: the way that it has read, and why."""
+        self.site.dnm("run", code=None)
+        found = re.search(r'reading_info{.*way="(.*?)",reason="(.*?)"', self.metrics.read_text())
+        assert found is not None
+        return found[1], found[2]
+
+    def is_right(self) -> bool:
+        """Whether what is kept equals the lists, by the server's own watch."""
+        for _ in range(4):  # a server with a younger cache can't tell
+            checks = self.site.json("check", "--deep", code=None)["checks"]
+            (found,) = [one for one in checks if one["check"] == "what is kept"]
+            if found["result"] != "warning":
+                break
+        assert found["result"] in ("ok", "failed"), found
+        return found["result"] == "ok"
+
+
+@pytest.fixture
+def cluster(rig: Rig, make_site: MakeSite, tmp_path: Path) -> Cluster:
+    metrics = tmp_path / "dnm.prom"
+    site = make_site(relist_minutes=60, watch_from_pods=0, metrics_file=metrics)
+    made = Cluster(rig, site, metrics)
+    made.add(20)
+    assert made.read() == ("list", "first")
+    return made
+
+
+def test_what_changed_is_proved_run_after_run(cluster: Cluster) -> None:
+    ways = []
+    for _ in range(5):
+        cluster.stir()
+        ways.append(cluster.read())
+        assert cluster.is_right()
+    assert ways == [("changes", "")] * 5
+    waited = re.search(r"watch_wait_seconds{.*} (.*)", cluster.metrics.read_text())
+    assert waited is not None and float(waited[1]) < 4
+
+
+def test_a_server_that_was_killed_has_forgotten(cluster: Cluster) -> None:
+    server = cluster.rig.servers["kube-apiserver"]
+    cluster.stir()
+    server.stop(signal.SIGKILL)
+    server.start()
+    cluster.stir()
+    assert cluster.read() == ("list", "expired")
+    cluster.stir()
+    assert cluster.read() == ("changes", "") and cluster.is_right()
+
+
+@pytest.mark.parametrize("more", [0, 60], ids=["as restored", "grown past what was kept"])
+def test_an_etcd_that_was_restored_from_a_backup(cluster: Cluster, more: int) -> None:
+    """Its versions begin anew below those that are kept, and may be beyond them at the next run."""
+    rig = cluster.rig
+    data, backup = rig.directory / "etcd", rig.directory / "etcd-backup"
+    with servers_down(rig):
+        shutil.rmtree(backup, ignore_errors=True)
+        shutil.copytree(data, backup)
+    for _ in range(4):
+        cluster.stir()
+    assert cluster.read()[0] in ("list", "changes")
+    cluster.stir()
+    assert cluster.read() == ("changes", "")
+    with servers_down(rig):
+        shutil.rmtree(data)
+        shutil.copytree(backup, data)
+    cluster.made += 100
+    cluster.add(1)
+    cluster.change(more)
+    way, reason = cluster.read()
+    assert way == "list" and reason in ("backwards", "expired", "inconsistent"), reason
+    cluster.stir()
+    assert cluster.read() == ("changes", "") and cluster.is_right()
+
+
+@contextmanager
+def servers_down(rig: Rig) -> Iterator[None]:
+    """etcd and the API server, in their order; the others wait for them."""
+    for name in ("kube-apiserver", "etcd"):
+        rig.servers[name].stop()
+    yield
+    for name in ("etcd", "kube-apiserver"):
+        rig.servers[name].start()
+
+
+def test_a_ring_that_is_full_is_expired(cluster: Cluster) -> None:
+    """A cache of watches keeps a hundred events, and more only of the last 75 seconds."""
+    cluster.change(30)
+    assert cluster.read() == ("changes", "")
+    time.sleep(80)
+    cluster.change(250)
+    assert cluster.read() == ("list", "expired")
+    cluster.stir()
+    assert cluster.read() == ("changes", "") and cluster.is_right()
+
+
+def test_two_servers_on_one_etcd_and_requests_spread_between_them(
+    cluster: Cluster, make_site: MakeSite, tmp_path: Path
+) -> None:
+    """Each has a cache of its own, and one of them is younger than what is kept."""
+    with second_server(cluster.rig) as second, spread(PORT, SECOND) as port:
+        kubeconfig = at_port(tmp_path, port)
+        metrics = tmp_path / "spread.prom"
+        site = make_site(
+            "spread",
+            kubeconfig_path=kubeconfig,
+            relist_minutes=60,
+            watch_from_pods=0,
+            metrics_file=metrics,
+        )
+        behind = Cluster(cluster.rig, site, metrics)
+        behind.made = 1000
+        seen = []
+        for turn in range(8):
+            behind.stir()
+            seen.append(behind.read())
+            assert behind.is_right(), seen
+            if turn == 4:
+                second.stop(signal.SIGKILL)
+                second.start()
+        assert ("changes", "") in seen
+        assert {reason for _, reason in seen} <= {"", "first", "expired", "unproved", "failed"}
+
+
+@contextmanager
+def second_server(rig: Rig) -> Iterator[Server]:
+    first = rig.servers["kube-apiserver"]
+    command = [str(SECOND) if word == str(PORT) else word for word in first.command]
+    log = rig.directory / "log" / "kube-apiserver-2.log"
+
+    def is_ready() -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", SECOND), 1):
+            return b"cluster" in log.read_bytes().lower()
+        return False
+
+    server = Server("kube-apiserver-2", command, log, is_ready, first.environment)
+    server.start()
+    time.sleep(5)  # its caches fill
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def spread(*ports: int) -> Iterator[int]:
+    """A balancer of connections, in turns."""
+    turns = cycle(ports)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while content := source.recv(65536):
+                target.sendall(content)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(("127.0.0.1", next(turns)))
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=copy, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.close()
+
+
+def at_port(directory: Path, port: int) -> Path:
+    document = yaml.safe_load(KUBECONFIG.read_text())
+    document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    path = directory / "spread.kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    path.chmod(0o600)
+    return path

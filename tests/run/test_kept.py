@@ -1,0 +1,43 @@
+"""What is kept of the cluster from run to run never hands a node over."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+
+def test_a_pod_that_no_event_told_of_keeps_its_node(
+    sandbox: Sandbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(1)
+    metrics = tmp_path / "dnm.prom"
+    settings = {"relist_minutes": 60, "watch_from_pods": 0, "metrics_file": metrics}
+    site = Site(sandbox, tmp_path / "site", **settings)
+    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=120)
+    for _ in range(4):
+        site.run()
+        sandbox.tick(60)
+    (node,) = site.lent()
+    untold = sandbox.add_pods(1, "dev", cpu="1", memory="1G", name="untold")
+    sandbox.bind(untold[0], node, "dev")
+    told = [one for one in sandbox.store.events if one.entry.data["metadata"]["name"] != untold[0]]
+    sandbox.store.events.clear()
+    sandbox.store.events.extend(told)
+    ways, actions = set(), ""
+    for _ in range(6):  # time goes on, and nothing else: no further event tells of the pod
+        result = site.run()
+        found = re.search(r'reading_info{.*way="([^"]*)"', metrics.read_text())
+        assert found is not None and result.outcome is not None
+        ways.add(found[1])
+        actions += " ".join(result.outcome.actions)
+        sandbox.clock.set(sandbox.clock.now() + 60)
+    assert ways == {"changes"} and f"action=fence node={node}" in actions
+    assert "action=return" not in actions and "a pod landed on it" in caplog.text
+    assert node in site.lent() and sandbox.get("pods", untold[0], "dev")
