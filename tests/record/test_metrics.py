@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard as SdkDashboard
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -27,6 +30,7 @@ from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.site import WORKSHOP_QUEUES, Site
 
 ROOT = Path(__file__).parents[2]
+_NOT_THERE = object()
 
 
 def parse(text: str) -> dict[str, Metric]:
@@ -312,6 +316,27 @@ def test_the_dashboard_is_one_that_imports() -> None:
         }
         assert not cells & taken and at["x"] + at["w"] <= 24, panel["title"]
         taken |= cells
+
+
+def test_grafanas_own_sdk_reads_the_dashboard_and_loses_nothing() -> None:
+    board = dashboard()
+    register_default_plugins()
+    read = SdkDashboard.from_json(board)
+    lost = set(_lost(board, json.loads(JSONEncoder().encode(read))))
+    # Null, and what Grafana writes itself and its SDK does not have.
+    assert lost == {"id", "definition", "titleFormat"}
+
+
+def _lost(wanted: Any, found: Any, key: str = "") -> Iterator[str]:
+    """The keys of what is not the same any more."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for name, value in wanted.items():
+            yield from _lost(value, found.get(name, _NOT_THERE), name)
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for one, other in zip(wanted, found, strict=True):
+            yield from _lost(one, other, key)
+    elif wanted != found:
+        yield key
 
 
 def test_every_expression_of_dashboard_and_rules_gives_data_of_a_real_run(
