@@ -110,6 +110,9 @@ def test_only_the_last_are_kept() -> None:
     many = IdleGaps(recent=tuple(range(1000, 1000 + KEPT_GAPS)))
     found = noted(idle(), idle(since=None), Reason.IN_USE, many)
     assert found.recent == (*many.recent[1:], 1200)
+    away = tuple(BEGAN - timedelta(seconds=number) for number in range(KEPT_GAPS, 0, -1))
+    found = noted(idle(), idle(Phase.RELEASING), gaps=IdleGaps(open=away))
+    assert found.open == (*away[1:], BEGAN)
 
 
 def test_a_queue_that_is_not_looked_after_any_more_is_forgotten() -> None:

@@ -67,3 +67,21 @@ def test_the_run_that_releases_says_so_and_writes_it_down() -> None:
     after = world.fenced()
     assert after.verdicts["a001"].reason is Reason.UNUSED
     assert after.registry.unbuffered == {QUEUE: NOW}
+
+
+@pytest.mark.parametrize(
+    ("was_used", "keep", "unbuffered"),
+    [
+        pytest.param(False, timedelta(hours=1), [QUEUE], id="unused"),
+        pytest.param(True, timedelta(hours=1), [], id="used"),
+        pytest.param(False, timedelta(0), [], id="unused, and the rule is off"),
+    ],
+)
+def test_a_node_that_goes_unused_is_not_lent_again_for_headroom(
+    was_used: bool, keep: timedelta, unbuffered: list[str]
+) -> None:
+    """Also where it goes sooner than after its hour, since demand fell below the mark."""
+    world = World().lent("a001", Phase.SERVING, idle_since=LONG_AGO, was_used=was_used)
+    after = world.node("a001").configured(headroom_idle=keep).fenced()
+    assert after.verdicts["a001"].reason is Reason.IDLE_LONG_ENOUGH
+    assert list(after.registry.unbuffered) == unbuffered
