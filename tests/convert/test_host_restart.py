@@ -183,7 +183,7 @@ def test_a_lending_goes_on_or_goes_back(place: Place, point: str, is_wanted: boo
     first = place.run()
     if claimed and not place.site.registry.nodes:
         shown = place.site.command("status")
-        assert claimed[0] in shown.stdout and "all: 1 of 1 nodes" in shown.stdout, shown.stdout
+        assert claimed[0] in shown.stdout and "all: 1 of 1 node lent" in shown.stdout, shown.stdout
     if claimed:
         assert claimed[0] in first.stdout + first.stderr
     place.settle(place.is_served if is_wanted else place.is_back)

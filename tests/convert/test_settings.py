@@ -91,7 +91,7 @@ def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[node_convert]\nmin_idle = 3", "unknown key, did you mean 'min_idle_seconds'?"),
-        ("[node_convert]\nmin_idle_seconds = soon", "min_idle_seconds = soon: is not a number"),
+        ("[node_convert]\nmin_idle_seconds = soon", "min_idle_seconds = soon: is no duration"),
         ("[node_convert]\npreempt_mode = kill", "neither requeue nor cancel"),
         ("[node_convert]\nres_name = a b", "not a name that Slurm takes"),
         ("[node_convert]\nmark_reason = a [b]", "no reason for Slurm"),
