@@ -7,7 +7,7 @@ Nothing here is ever the last word on a node that is handed over: its pods are l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from http.client import HTTPException
@@ -26,7 +26,7 @@ from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
 from dnm.kube.requests import ApiRequests
 from dnm.kube.store import Store, StoreFile, StoreHead, encode_rest, encode_store
 from dnm.kube.store_file import read_store, remove_store, write_store
-from dnm.kube.watch_log import Change, NotProved, WatchLog, Why, Witness, read_version
+from dnm.kube.watch_log import NotProved, WatchLog, Why, Witness, read_version
 from dnm.kube.watching import OpenWatchers, Watches, watch_over_http
 from dnm.model.cluster import Node, Pod, PodList
 from dnm.model.config import Config
@@ -135,8 +135,9 @@ class Recall:
             watcher.follow(log)
             log.check_witness(version)
         of_nodes, of_pods = logs
-        _check_ends(of_nodes, {node.name for node in store.nodes}, lambda change: change.name)
-        _check_ends(of_pods, set(store.pods.uids), lambda change: change.uid)
+        names, uids = {node.name for node in store.nodes}, set(store.pods.uids)
+        of_nodes.check_ends(lambda change: change.name in names)
+        of_pods.check_ends(lambda change: change.uid in uids)
         nodes = apply_to_nodes(store.nodes, of_nodes.changes, self._reduce_nodes)
         apply_to_pods(store.pods, of_pods.changes, self._reduce_pods)
         head = msgspec.structs.replace(
@@ -306,15 +307,6 @@ def _begin(
         if not log.is_proved:
             watcher.begin(log.reached)
     return logs, (node, pod)
-
-
-def _check_ends(log: WatchLog, there: Container[str], key: Callable[[Change], str]) -> None:
-    """What ended before the list was read can't have been in it."""
-    for change in log.ended_before:
-        if key(change) in there:
-            raise NotProved(
-                Why.BACKWARDS, f"{change.name} ended at version {change.version}, and was listed"
-            )
 
 
 def _newest_node(nodes: Sequence[Node]) -> Witness:

@@ -8,6 +8,7 @@ of a stream, a pause and a time that is up prove nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -106,8 +107,8 @@ class WatchLog:
     """The changes of one resource after version `since`; proved once it has reached `goal`.
 
     `witness` is looked up at the goal. What is kept was listed at version `listed`, which may be
-    later than the last change in it: up to there, only ends may be told of. A change later than
-    `last` is left out of `changes`: it belongs to a moment after the one that is wanted.
+    later than the last change in it: what is told of up to there must have ended by then. A change
+    later than `last` is left out of `changes`: it belongs to a moment after the one that is wanted.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class WatchLog:
                 f"the server is at version {goal}, what is kept at {kept}: was it restored from a "
                 "backup?",
             )
-        self.ended_before: list[Change] = []  # of what the list had no more
+        self._before: dict[tuple[str, str, str], Change] = {}  # the last of each, up to the list
         self._told: list[Change] = []
         self._listed = listed
         self._since = since
@@ -156,6 +157,17 @@ class WatchLog:
     def last_witness(self) -> Witness:
         """What changed last of all."""
         return _as_witness(self.changes[-1]) if self.changes else self.witness
+
+    def check_ends(self, is_kept: Callable[[Change], bool]) -> None:
+        """Raises NotProved unless all that was told of up to the list had ended by then, and is not
+        among what the list had."""
+        for change in self._before.values():
+            if change.type != "DELETED" or is_kept(change):
+                raise NotProved(
+                    Why.BACKWARDS,
+                    f"{change.type} of {change.name} at version {change.version} is not what was "
+                    f"listed at {self._listed}: was the cluster restored from a backup?",
+                )
 
     def check_witness(self, found: int) -> None:
         """Raises NotProved unless the witness was at version `found` (0: it was not there) when the
@@ -202,10 +214,8 @@ class WatchLog:
         )  # fmt: skip
         if version > self._listed:
             self._told.append(change)
-        elif event.type == "DELETED":
-            self.ended_before.append(change)
         else:
-            raise NotProved(Why.BACKWARDS, f"the list of {self._listed} had no change {version}")
+            self._before[change.namespace, change.name, change.uid] = change
 
 
 def _as_witness(change: Change) -> Witness:

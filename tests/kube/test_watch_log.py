@@ -107,22 +107,30 @@ def test_changes_after_the_wanted_moment_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "is_right"),
+    ("lines", "is_right"),
     [
-        (event("DELETED", 15, "gone"), True),
-        (event("ADDED", 15, "new"), False),
-        (event("MODIFIED", 15), False),
-        (event("ADDED", 16, "new"), True),
+        pytest.param((event("DELETED", 15, "gone"),), True, id="an end"),
+        pytest.param(
+            (event("ADDED", 13, "short"), event("MODIFIED", 14, "short"),
+             event("DELETED", 15, "short")), True, id="a short life",
+        ),
+        pytest.param((event("ADDED", 15, "new"),), False, id="a beginning"),
+        pytest.param((event("MODIFIED", 15),), False, id="a change"),
+        pytest.param((event("DELETED", 15, "kept"),), False, id="an end of what was listed"),
+        pytest.param((event("ADDED", 16, "new"),), True, id="after the list"),
     ],
-)
-def test_up_to_the_list_only_ends_are_told(line: bytes, is_right: bool) -> None:
+)  # fmt: skip
+def test_what_is_told_of_up_to_the_list_has_ended_by_then(
+    lines: tuple[bytes, ...], is_right: bool
+) -> None:
     log = WatchLog("Pod", 10, 20, Witness(), listed=15)
-    if is_right:
+    for line in lines:
         log.take(line)
-        assert len(log.ended_before) + len(log.changes) == 1
+    if is_right:
+        log.check_ends(lambda change: change.name == "kept")
         return
     with pytest.raises(NotProved) as lack:
-        log.take(line)
+        log.check_ends(lambda change: change.name == "kept")
     assert lack.value.why is Why.BACKWARDS
 
 

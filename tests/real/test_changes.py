@@ -6,6 +6,7 @@ by a watch of that server: a run that believed less than all is found.
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 import signal
@@ -14,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,9 @@ class Cluster:
         self.rig.api.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
     def stir(self) -> None:
+        """Of pods and nodes: a quiet resource is listed until it changes, after a restart."""
+        stamp = f"{time.monotonic()}"
+        self.rig.api.patch("/api/v1/nodes/k1", {"metadata": {"labels": {"stamp": stamp}}})
         self.add()
         self.change()
         self.remove()
@@ -69,7 +72,7 @@ class Cluster:
 
     def is_right(self) -> bool:
         """Whether what is kept equals the lists, by the server's own watch."""
-        for _ in range(4):  # a server with a younger cache can't tell
+        for _ in range(12):  # a server with a younger cache can't tell
             checks = self.site.json("check", "--deep", code=None)["checks"]
             (found,) = [one for one in checks if one["check"] == "what is kept"]
             if found["result"] != "warning":
@@ -206,8 +209,8 @@ def second_server(rig: Rig) -> Iterator[Server]:
 
 @contextmanager
 def spread(*ports: int) -> Iterator[int]:
-    """A balancer of connections, in turns."""
-    turns = cycle(ports)
+    """A balancer of connections, by chance."""
+    chance = random.Random(1)
     listener = socket.create_server(("127.0.0.1", 0))
 
     def copy(source: socket.socket, target: socket.socket) -> None:
@@ -222,7 +225,7 @@ def spread(*ports: int) -> Iterator[int]:
         with suppress(OSError):
             while True:
                 near, _ = listener.accept()
-                far = socket.create_connection(("127.0.0.1", next(turns)))
+                far = socket.create_connection(("127.0.0.1", chance.choice(ports)))
                 for pair in ((near, far), (far, near)):
                     threading.Thread(target=copy, args=pair, daemon=True).start()
 
