@@ -63,6 +63,9 @@ UNREADABLE = [
         "line 17: `vcore` stands in line 17 already",
         id="key twice",
     ),
+    pytest.param(
+        "a: 1\nb: 2\na: 3\n", "line 3: `a` stands in line 1 already", id="the later one is wrong"
+    ),
     pytest.param("partitions:\n\t- name: default", "line 2", id="a tab indents"),
     pytest.param("partitions:\n  - name: \x07", "unacceptable character", id="control character"),
     pytest.param(

@@ -238,6 +238,45 @@ def test_what_the_validator_takes_and_no_scheduler_starts_with_does_not_pass(
     assert edited.refusal and edited.text == text
 
 
+PLACED = """\
+partitions:
+  - name: default
+    placementrules: [RULE]
+    queues:
+      - name: root
+        queues:
+          - name: parent
+            parent: true
+            queues:
+              - name: leaf
+          - name: flat
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ("{name: fixed, value: root.parent.leaf}", ""),
+        ("{name: fixed, value: root.Parent.LEAF}", ""),
+        ("{name: fixed, value: flat}", ""),
+        ("{name: fixed, value: leaf, parent: {name: fixed, value: parent}}", ""),
+        ("{name: user, create: true, parent: {name: fixed, value: root.parent}}", ""),
+        ("{name: fixed, value: root.parent.none, create: true}", ""),
+        ("{name: fixed, value: root.parent.none}",
+         "root.parent.none does not exist and create is false"),
+        ("{name: fixed, value: root.flat.below, create: true}",
+         "flat on the way to root.flat.below is a leaf"),
+        ("{name: fixed, value: root.parent}", "root.parent is no leaf"),
+        ("{name: fixed, value: root, create: true}", "root is no leaf"),
+        ("{name: user, create: true, parent: {name: fixed, value: root.flat}}",
+         "root.flat is a leaf"),
+    ],
+)  # fmt: skip
+def test_where_a_placement_rule_leads(rule: str, problem: str) -> None:
+    found = [one.message.partition(": ")[2] for one in check_text(PLACED.replace("RULE", rule))]
+    assert found == [problem] * bool(problem)
+
+
 STARTED = ["'*'", "a", "a b", "a,b c,d", "' a'", "'a '"]
 
 
