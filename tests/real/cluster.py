@@ -95,7 +95,7 @@ class Cluster:
         """The ConfigMap as it was at the start; one that is so is not written."""
         found, wanted = self.api.get(self.config_map), self.queues_map(QUEUES)
         is_same = found["data"] == wanted["data"] and not found.get("immutable")
-        if not is_same or self.has_ledger():
+        if not is_same or found["metadata"].get("annotations"):
             self.write_queues(QUEUES)
 
     def queues_map(self, text: str) -> Json:
@@ -190,7 +190,8 @@ class Cluster:
         )
 
     def has_ledger(self) -> bool:
-        return bool(self.api.get(self.config_map)["metadata"].get("annotations"))
+        annotations = self.api.get(self.config_map)["metadata"].get("annotations", {})
+        return "dynamic-node-manager/ledger" in annotations
 
     def is_empty(self) -> bool:
         root = self.queue("root")
