@@ -132,11 +132,10 @@ def _cell(value: object) -> str:
 
 
 def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since: str) -> None:
-    is_empty = True
+    is_empty, width = True, terminal_width()
     for line in lines:
         is_empty = False
-        for text in describe_line(line, terminal_width()):
-            print(text)
+        sys.stdout.write("\n".join([*describe_line(line, width), ""]))
     if is_empty and not config.history_keep:
         print("history_days = 0: no history is kept")
     elif is_empty:

@@ -101,9 +101,11 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
             subsequent_indent=indent + "  ",
             break_on_hyphens=False,  # names have them, and are copied
         )
-    lines = [
-        indent + words[0]
-    ]  # a year of history is wrapped; textwrap would take ten times as long
+    # A year of history is wrapped, and textwrap would take ten times as long.
+    whole = indent + " ".join(words)
+    if len(whole) <= width:
+        return [whole]
+    lines = [indent + words[0]]
     for word in words[1:]:
         if len(lines[-1]) + 1 + len(word) <= width:
             lines[-1] += f" {word}"
