@@ -20,6 +20,7 @@ from dnm.cli.options import (
     ConfigOption,
     ConsoleOption,
     HistoryOutput,
+    HistoryOutputOption,
     Output,
     OutputOption,
     ReasonOption,
@@ -309,9 +310,7 @@ def history(
     until: Annotated[str, typer.Option(help="The same.")] = "",
     kind: Annotated[str, typer.Option(help="Only these, by commas: node, queue, verb, ….")] = "",
     config_path: ConfigOption = None,
-    output: Annotated[
-        HistoryOutput, typer.Option("--output", "-o", help="text, json or csv.")
-    ] = HistoryOutput.text,
+    output: HistoryOutputOption = HistoryOutput.text,
 ) -> None:
     """Show what happened, and why; newest last."""
     from dnm.cli.history import show_history
@@ -327,9 +326,7 @@ def report(
     since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in UTC.")] = "30d",
     html: Annotated[Path | None, typer.Option(help="Write a page with charts instead.")] = None,
     config_path: ConfigOption = None,
-    output: Annotated[
-        HistoryOutput, typer.Option("--output", "-o", help="text, json or csv.")
-    ] = HistoryOutput.text,
+    output: HistoryOutputOption = HistoryOutput.text,
 ) -> None:
     """Show what was lent, for whom, how long pods waited, and what held nodes back."""
     config = load_named_config(config_path)

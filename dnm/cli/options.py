@@ -41,6 +41,9 @@ ConfigOption = Annotated[
     typer.Option("--config", "-c", help="The ini file; else $DNM_CONFIG, else the one in /etc."),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text or json.")]
+HistoryOutputOption = Annotated[
+    HistoryOutput, typer.Option("--output", "-o", help="text, json or csv.")
+]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
 ConsoleOption = Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")]
 

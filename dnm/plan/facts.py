@@ -59,15 +59,17 @@ class Facts(Value):
 
     def claim_of(self, name: str, instance: str) -> BatchClaim | None:
         """The instance's claim of a node, as the converter tells it."""
-        known = self.batch.get(name) if self.batch is not None else None
-        claim = known.claim if known is not None else None
+        claim = self._claim_on(name)
         return claim if claim is not None and claim.instance == instance else None
 
     def is_claimed_by_another(self, name: str, instance: str) -> bool:
         """Whether the batch side names another instance that has converted the node."""
-        known = self.batch.get(name) if self.batch is not None else None
-        claim = known.claim if known is not None else None
+        claim = self._claim_on(name)
         return claim is not None and claim.instance not in ("", instance)
+
+    def _claim_on(self, name: str) -> BatchClaim | None:
+        known = self.batch.get(name) if self.batch is not None else None
+        return known.claim if known is not None else None
 
     def is_interrupted(self, name: str, instance: str) -> bool:
         """Whether a conversion of the node has stopped in the middle."""

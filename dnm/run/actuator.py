@@ -158,7 +158,7 @@ class Actuator:
         return Cause(now=self.clock(), run=self.run, instance=self.config.instance_id)
 
     def _replace_registry(self, registry: Registry) -> None:
-        save_registry(self.config.converted_nodes_path, registry, self.config.state_group)
+        save_registry(self.config, registry)
         self.registry = registry
 
     def _done(self, line: str, about: str = "") -> None:

@@ -61,7 +61,7 @@ def take_lease(
     config: Config,
     kube: ConfigMaps,
     registry: Registry,
-    save: Callable[[Registry], None],
+    save: Callable[[Registry], object],
     now: datetime,
 ) -> Registry:
     """Returns the registry that holds the instance's lease. A new token is saved before it is

@@ -96,7 +96,12 @@ def encode_registry(registry: Registry) -> bytes:
     return msgspec.json.format(msgspec.json.encode(registry, order="sorted"), indent=1) + b"\n"
 
 
-def save_registry(path: Path, registry: Registry, group: str = "") -> bool:
+def save_registry(config: Config, registry: Registry) -> bool:
+    """Writes it where the configuration has it, for those who may read it (`write_registry`)."""
+    return write_registry(config.converted_nodes_path, registry, config.state_group)
+
+
+def write_registry(path: Path, registry: Registry, group: str = "") -> bool:
     """Replaces the file if its content would change; says whether it did. Its owner may read it,
     and `group` where one is named: also what an earlier dnm left open to all.
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -153,12 +154,8 @@ def _with_lease(config: Config, plan: Plan, kube: KubeEdge, clock: Clock) -> Pla
     if not needs_lease(plan):
         return plan
     before = load_registry(config, clock())  # the plan's is not saved yet
-
-    def save(registry: Registry) -> None:
-        save_registry(config.converted_nodes_path, registry, config.state_group)
-
     try:
-        held = take_lease(config, kube, before, save, clock())
+        held = take_lease(config, kube, before, partial(save_registry, config), clock())
     except (LeaseError, KubeError) as error:
         refused = refuse_plan(plan, load_registry(config, clock()), str(error))
         return msgspec.structs.replace(refused, needs_person=isinstance(error, LeaseError))
@@ -182,7 +179,7 @@ def _write_history(config: Config, outcome: Outcome, now: datetime) -> Outcome:
     """Writes what the registry tells; what can't be written is told again by the next run."""
     untold = outcome.registry.memory.untold
     if untold:  # first in the registry: a kill in between must not give their numbers again
-        save_registry(config.converted_nodes_path, outcome.registry, config.state_group)
+        save_registry(config, outcome.registry)
     try:
         written = _history(config).append(untold, now)
     except OSError as error:
@@ -244,7 +241,7 @@ def _record(
     errors = judge_errors(memory.lasting, record.errors, ended[0], config.check_interval)
     memory = msgspec.structs.replace(memory, lasting=errors.lasting)
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record, memory=memory)
-    if not save_registry(config.converted_nodes_path, registry, config.state_group):
+    if not save_registry(config, registry):
         _set_time("registry.time", config.converted_nodes_path)
     return msgspec.structs.replace(outcome, registry=registry, said=errors.said, over=errors.over)
 
@@ -285,7 +282,7 @@ def _cause_at(config: Config, now: datetime) -> Cause:
 def _save_told(config: Config, registry: Registry, now: datetime) -> bool:
     path = config.converted_nodes_path
     before = os.stat(path).st_mtime if path.exists() else None
-    is_saved = save_registry(path, registry, config.state_group)
+    is_saved = save_registry(config, registry)
     with suppress(OSError):  # the registry tells it until a run can write it
         _history(config).append(registry.memory.untold, now)
     if before is not None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dnm.model.registry import LentNode, Phase, Registry
-from dnm.run.registry import save_registry
+from dnm.run.registry import write_registry
 from tests.bench.cluster import NAMESPACES
 
 
@@ -25,4 +25,4 @@ def write_lent_nodes(path: Path, count: int) -> None:
             since=since,
             counted={"vcore": 128_000, "memory": 256 * 10**9},
         )
-    save_registry(path, Registry(nodes=nodes))
+    write_registry(path, Registry(nodes=nodes))

@@ -18,7 +18,7 @@ from statistics import median
 
 import dnm
 from dnm.model.registry import Registry, RunRecord
-from dnm.run.registry import save_registry
+from dnm.run.registry import write_registry
 from tests.builders import QUEUE, a_lent_node
 
 LENT = 1000
@@ -42,7 +42,7 @@ def make_site(directory: Path) -> Path:
         nodes={name: a_lent_node() for name in names},
         last_run=RunRecord(nodes=dict.fromkeys(names, "pods are running on it")),
     )
-    save_registry(directory / "state" / "converted_nodes.json", registry)
+    write_registry(directory / "state" / "converted_nodes.json", registry)
     return ini
 
 

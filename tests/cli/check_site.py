@@ -59,7 +59,7 @@ class CheckedSite:
         """As a run leaves it that began and ended just now."""
         config = load_config(self.ini, {})
         config.lock_path.touch()
-        save_registry(config.converted_nodes_path, registry)
+        save_registry(config, registry)
         os.utime(config.converted_nodes_path)
 
     def findings(self) -> list[Finding]:

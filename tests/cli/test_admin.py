@@ -22,7 +22,7 @@ CONVERTER = ConverterProcess(pid=77, start_ticks=5)
 
 def site(directory: Path, **nodes: LentNode) -> Config:
     config = a_config(directory)
-    save_registry(config.converted_nodes_path, Registry(nodes=nodes))
+    save_registry(config, Registry(nodes=nodes))
     return config
 
 
@@ -76,7 +76,7 @@ def test_a_person_waits_for_the_run_that_is_at_work(
 def test_a_back_off_is_ended_once(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     backoff = Backoff(failures=1, until=NOW, ask_at_most=1)
-    save_registry(config.converted_nodes_path, Registry(backoffs={"a": backoff}))
+    save_registry(config, Registry(backoffs={"a": backoff}))
     assert admin.reset(config, "a") == "node type a backs off no more"
     assert admin.reset(config, "a") == "node type a was not backing off"
 

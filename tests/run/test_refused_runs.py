@@ -72,7 +72,7 @@ def run(config: Config, kube: Kube, converter: Converter) -> Pass:
 
 
 def known_to(config: Config, registry: Registry) -> Registry:
-    save_registry(config.converted_nodes_path, registry)
+    save_registry(config, registry)
     return registry
 
 

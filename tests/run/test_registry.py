@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.registry import Backoff, Phase, Registry
-from dnm.run.registry import encode_registry, load_registry, previous_path, save_registry
+from dnm.run.registry import (
+    encode_registry,
+    load_registry,
+    previous_path,
+    save_registry,
+    write_registry,
+)
 from tests.builders import NOW, QUEUE, SIZE, a_config, a_lent_node, a_request
 
 FULL = Registry(
@@ -33,22 +39,22 @@ def test_a_site_that_never_had_one_starts_empty(tmp_path: Path) -> None:
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     config = a_config(tmp_path)
-    assert save_registry(config.converted_nodes_path, FULL)
+    assert save_registry(config, FULL)
     assert load_registry(config, NOW) == FULL
 
 
 def test_an_unchanged_registry_is_not_written_again(tmp_path: Path) -> None:
     path = a_config(tmp_path).converted_nodes_path
-    save_registry(path, FULL)
+    write_registry(path, FULL)
     before = path.stat()
-    assert not save_registry(path, FULL)
+    assert not write_registry(path, FULL)
     assert path.stat().st_ino == before.st_ino and not previous_path(path).exists()
 
 
 def test_the_one_before_is_kept(tmp_path: Path) -> None:
     path = a_config(tmp_path).converted_nodes_path
-    save_registry(path, Registry())
-    save_registry(path, FULL)
+    write_registry(path, Registry())
+    write_registry(path, FULL)
     assert previous_path(path).read_bytes() == encode_registry(Registry())
 
 
@@ -80,8 +86,8 @@ def test_what_can_t_be_trusted_stops_the_run_and_stays(tmp_path: Path, content: 
 
 def test_a_registry_that_is_gone_is_not_an_empty_one(tmp_path: Path) -> None:
     config = a_config(tmp_path)
-    save_registry(config.converted_nodes_path, Registry())
-    save_registry(config.converted_nodes_path, FULL)
+    save_registry(config, Registry())
+    save_registry(config, FULL)
     config.converted_nodes_path.unlink()
     with pytest.raises(RegistryError, match="cp -p"):
         load_registry(config, NOW)
@@ -89,7 +95,7 @@ def test_a_registry_that_is_gone_is_not_an_empty_one(tmp_path: Path) -> None:
 
 def test_a_registry_that_others_can_write_is_refused(tmp_path: Path) -> None:
     config = a_config(tmp_path)
-    save_registry(config.converted_nodes_path, FULL)
+    save_registry(config, FULL)
     config.converted_nodes_path.chmod(0o666)
     with pytest.raises(DnmError, match="chmod"):
         load_registry(config, NOW)
@@ -151,11 +157,11 @@ def test_any_moment_of_a_write_leaves_the_old_or_the_new(
 ) -> None:
     config = a_config(tmp_path)
     path = config.converted_nodes_path
-    save_registry(path, Registry())
+    write_registry(path, Registry())
     program = (
         "import sys; from pathlib import Path; import msgspec;"
-        "from dnm.run.registry import save_registry; from dnm.model.registry import Registry;"
-        "save_registry(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Registry))"
+        "from dnm.run.registry import write_registry; from dnm.model.registry import Registry;"
+        "write_registry(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Registry))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(path), encode_registry(FULL).decode()],
@@ -165,7 +171,7 @@ def test_any_moment_of_a_write_leaves_the_old_or_the_new(
     )
     assert done.returncode != 0
     assert load_registry(config, NOW) in (Registry(), FULL)
-    save_registry(path, FULL)
+    write_registry(path, FULL)
     assert load_registry(config, NOW) == FULL
 
 
@@ -183,16 +189,16 @@ def modes(path: Path) -> list[int]:
 
 def test_the_record_is_its_owner_s_also_one_that_an_earlier_dnm_left_open(tmp_path: Path) -> None:
     path = a_config(tmp_path).converted_nodes_path
-    save_registry(path, Registry())
-    save_registry(path, FULL)
+    write_registry(path, Registry())
+    write_registry(path, FULL)
     assert modes(path) == [0o600, 0o600]
     for file in (path, previous_path(path)):
         file.chmod(0o644)
-    assert not save_registry(path, FULL)  # nothing to write, but to mend
+    assert not write_registry(path, FULL)  # nothing to write, but to mend
     assert modes(path) == [0o600, 0o600]
     path.chmod(0o644)
     path.with_name(path.name + ".new").touch(mode=0o666)  # of a run that was killed
-    save_registry(path, Registry())
+    write_registry(path, Registry())
     assert modes(path) == [0o600, 0o600]
 
 
@@ -227,24 +233,24 @@ def read_as(gid: int, path: Path) -> str:
 def read_as_others(path: Path) -> None:
     group = next(one for one in grp.getgrall() if one.gr_gid not in (0, 65534))
 
-    save_registry(path, FULL)
+    write_registry(path, FULL)
     assert "state_group" in read_as(group.gr_gid, path)
-    save_registry(path, FULL, group.gr_name)
+    write_registry(path, FULL, group.gr_name)
     assert (path.stat().st_mode & 0o777, path.stat().st_gid) == (0o640, group.gr_gid)
     assert read_as(group.gr_gid, path) == "True\n"
     assert "state_group" in read_as(65534, path)
-    save_registry(path, FULL)  # the group is taken out of the configuration again
+    write_registry(path, FULL)  # the group is taken out of the configuration again
     assert "state_group" in read_as(group.gr_gid, path)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_while_its_access_is_mended_opens_nothing(tmp_path: Path, when: str) -> None:
     path = a_config(tmp_path).converted_nodes_path
-    save_registry(path, FULL)
+    write_registry(path, FULL)
     path.chmod(0o644)
     program = (
         "import sys; from pathlib import Path; from dnm.model.registry import Registry;"
-        "from dnm.run.registry import save_registry; save_registry(Path(sys.argv[1]), Registry())"
+        "from dnm.run.registry import write_registry; write_registry(Path(sys.argv[1]), Registry())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)],
@@ -253,13 +259,13 @@ def test_a_kill_while_its_access_is_mended_opens_nothing(tmp_path: Path, when: s
         check=False,
     )
     assert done.returncode < 0
-    save_registry(path, FULL)
+    write_registry(path, FULL)
     assert path.stat().st_mode & 0o777 == 0o600 and load_registry(a_config(tmp_path), NOW) == FULL
 
 
 def test_a_group_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match="state_group = nosuchgroup"):
-        save_registry(a_config(tmp_path).converted_nodes_path, FULL, "nosuchgroup")
+        save_registry(a_config(tmp_path, state_group="nosuchgroup"), FULL)
 
 
 def test_a_named_pipe_for_a_registry_holds_nobody_up(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def _unreachable(*_: object) -> tuple[Kube, Converter]:
 
 def test_a_cluster_that_does_not_answer_is_an_error_and_nothing_is_touched(config: Config) -> None:
     before = Registry(nodes={"a001": a_lent_node()})
-    save_registry(config.converted_nodes_path, before)
+    save_registry(config, before)
     result = run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
     assert result.exit_code == ExitCode.FAILED
     assert "no route to the API server" in result.plan.errors
