@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: mutants report-page help demo test lint audit real test-real stories long-stories generations bench bench-real bench-economy soak storm packages clean
+.PHONY: mutants report-page help demo test lint audit real test-real stories generations bench bench-real bench-economy soak storm packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -42,26 +42,29 @@ audit: $(STAMP)
 	$(BIN)/bandit --quiet --recursive dnm --configfile pyproject.toml
 	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
 
-# Three processes on two cores: those with a Slurm wait most of the time.
+# Four processes on two cores: many tests wait for a Slurm or for a run.
 test: $(STAMP) packages lint audit
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
 
 real: $(STAMP) packages
 	$(BIN)/python -m tests.real build
 	$(BIN)/python -m tests.real.slurm_roots build
 	$(BIN)/python -m tests.real.judge
 
-# All wait more than they work, so they run beside one another.
-LONG_STORIES := $(addprefix tests/real/test_,races.py preemption.py queue_document.py)
+# Stories wait more than they work, so they are played side by side, each row on its own servers.
+ROW_1 := races kubelet
+ROW_2 := preemption kubelet_story scheduler_away workshop
+ROW_3 := changes slurm_story events check
+files = $(patsubst %,tests/real/test_%.py,$(1))
 
 test-real: real
-	$(MAKE) --jobs 3 --keep-going --output-sync=target stories long-stories generations
+	$(MAKE) --jobs 5 --keep-going --output-sync=target stories stories-1 stories-2 stories-3 generations
 
 stories:
-	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(LONG_STORIES))
+	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(call files,$(ROW_1) $(ROW_2) $(ROW_3)))
 
-long-stories:
-	$(BIN)/python -m tests.real test $(LONG_STORIES)
+stories-%:
+	$(BIN)/python -m tests.real test $(call files,$(ROW_$*))
 
 generations:
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py

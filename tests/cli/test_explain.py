@@ -49,6 +49,9 @@ class Scene:
         return done.stdout
 
 
+pytestmark = pytest.mark.xdist_group("explain")  # what the fixture has built is built once
+
+
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     made = Scene(tmp_path_factory.mktemp("scene"))

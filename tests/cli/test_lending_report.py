@@ -29,6 +29,9 @@ from tests.site import Site, a_workshop_site
 DAYS = 20
 
 
+pytestmark = pytest.mark.xdist_group("lending report")  # what the fixture has built is built once
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     directory = tmp_path_factory.mktemp("report")

@@ -29,6 +29,9 @@ LENT_FOR_PODS = [make(1, DAY).name for make in PLAYED if make is not standing_fu
 TIMES_THE_PREDECESSORS_WAIT = {"batch full by day": 1.05}
 
 
+pytestmark = pytest.mark.xdist_group("economy")  # what the fixture has built is built once
+
+
 @pytest.fixture(scope="module")
 def rows() -> dict[tuple[str, str], Row]:
     found = [measure(make(1, DAY), policy) for make in PLAYED for policy in ("dnm", "predecessor")]

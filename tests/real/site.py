@@ -47,6 +47,8 @@ class Site:
             "global_cooldown_seconds": 0,
             "pending_grace_seconds": 0,
             "reversion_idle_seconds": 2,
+            # A story lends and gives back more often than any site: it would learn to wait.
+            "reversion_idle_at_most_seconds": 0,
             "headroom": 1,
             **settings,
         }

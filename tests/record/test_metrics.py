@@ -165,6 +165,9 @@ class Ran:
             self.site.run()
 
 
+pytestmark = pytest.mark.xdist_group("metrics")  # what the fixture has built is built once
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     made = Ran(tmp_path_factory.mktemp("ran"))

@@ -64,6 +64,9 @@ class Day:
         return done.stdout
 
 
+pytestmark = pytest.mark.xdist_group("questions")  # what the fixture has built is built once
+
+
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
     made = Day(tmp_path_factory.mktemp("day"))
