@@ -89,12 +89,15 @@ HOUSE: dict[str, Rule] = {
         history_file=frozenset({"os", "pathlib"}),
         textfile=frozenset({"os", "pathlib"}),
     ),
+    "simulate": _rule(
+        "model plan queues.edit queues.source queues.tree", EVERYTHING, world=frozenset({"random"})
+    ),
     "run": _rule(
         "model config kube kubelet converter queues demand sizing plan record", SCREEN | TEXT
     ),
     "cli": _rule(
-        "model config kube kubelet converter queues demand sizing plan record run convert.settings "
-        "demo.workshop demo.slurm_workshop sandbox.commands",
+        "model config kube kubelet converter queues demand sizing plan record run simulate "
+        "convert.settings demo.workshop demo.slurm_workshop sandbox.commands",
         frozenset(),
     ),
     "convert": _rule("model config kube kubelet slurm converter", TEXT),
@@ -172,6 +175,8 @@ PLANTED = [
     pytest.param("plan", "from dnm.slurm import text", id="plan-slurm"),
     pytest.param("plan", "import configparser", id="plan-ini"),
     pytest.param("record", "from dnm.plan import planner", id="record-plan"),
+    pytest.param("simulate", "from dnm.run import planning", id="simulate-run"),
+    pytest.param("simulate", "import time", id="simulate-clock"),
     pytest.param("run", "from dnm.cli import report", id="run-cli"),
     pytest.param("run", "import rich", id="run-screen"),
     pytest.param("cli", "from dnm.sandbox.store import Store", id="cli-sandbox"),

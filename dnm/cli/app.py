@@ -338,6 +338,35 @@ def report(
 
 
 @app.command()
+def simulate(
+    config_path: ConfigOption = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Another configuration, played beside it.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE of [settings], in the other one; may be repeated."),
+    ] = None,
+    since: Annotated[str, typer.Option(help="Of the record: 30d, 52w, or a time in UTC.")] = "30d",
+    workload: Annotated[
+        Path | None, typer.Option(help="Play this workload instead of the record.")
+    ] = None,
+    jobs: Annotated[
+        Path | None, typer.Option(help="What sacct has printed: the jobs beside the record.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of what is drawn: how long conversions take.")] = 1,
+    output: OutputOption = Output.text,
+) -> None:
+    """Play the record, or a workload, under this configuration and another one."""
+    from dnm.cli.output import reader_may_leave
+    from dnm.cli.simulation import Question, simulate_question
+
+    question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
+    with reader_may_leave():
+        simulate_question(question, output is Output.json)
+
+
+@app.command()
 def explain(
     name: Annotated[
         str,

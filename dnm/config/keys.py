@@ -76,6 +76,7 @@ SETTINGS: Keys = {
     "metrics_file": ("metrics_file", path_text),
     "status_page": ("status_page", path_text),
     "history_days": ("history_keep", values.days(0, 36_500)),
+    "demand_days": ("demand_keep", values.days(0, 36_500)),
     "read_node_topology": ("read_node_topology", values.boolean),
     "pass_environment": ("pass_environment", values.variable_names),
     "state_group": ("state_group", values.group_name),

@@ -60,13 +60,17 @@ def find_config_path(path: Path | None, environ: Mapping[str, str]) -> Path:
         raise ConfigError(f"the path of the configuration file, {shown(text)}: {error}") from error
 
 
-def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
-    """Returns what both files say, with every key judged. Raises ConfigError, a line a problem."""
+def load_config(
+    path: Path | None, environ: Mapping[str, str], changes: Mapping[str, str] | None = None
+) -> Config:
+    """Returns what both files say, with every key judged. `changes` stand in the place of keys of
+    [settings]. Raises ConfigError, a line a problem."""
     file = find_config_path(path, environ)
     problems: list[str] = []
     sections = read_ini(file, problems)
     check_section_names(sections, problems)
-    settings = parse_section("settings", sections.get("settings", {}), SETTINGS, problems)
+    entries = {**sections.get("settings", {}), **(changes or {})}
+    settings = parse_section("settings", entries, SETTINGS, problems)
     _resolve_paths(settings, file, environ, problems)
     namespaces = _namespaces(sections, settings, problems)
     node_types = _node_types(sections, settings, namespaces, problems)

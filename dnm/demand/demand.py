@@ -24,10 +24,12 @@ from dnm.demand.gangs import (
     largest_gangs,
     split_countable,
 )
+from dnm.demand.kinds import list_kinds
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted, with_siblings
 from dnm.demand.pod_request import as_counted
 from dnm.model.cluster import Claim, Pod, PodShape, QueueLimits, YunikornView
 from dnm.model.config import Config
+from dnm.model.history import PodKind
 from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.registry import StalledPods
 from dnm.model.value import Resources, Unreadable, Value
@@ -67,13 +69,15 @@ class NodeUse(Value):
 class Demand(Value):
     """Sums up all pods of the cluster. A configured queue without pods is in `queues`, a node
     without pods is not in `nodes`. `stalled`: the entries of `DemandFacts.stalled` that still
-    hold; the others have seen their pods change and are forgotten."""
+    hold; the others have seen their pods change and are forgotten. `kinds`: the pods of each
+    monitored queue, everything below it included, where the record wants them (`demand_days`)."""
 
     queues: Mapping[str, QueueDemand]
     groups: tuple[PendingGroup, ...]
     nodes: Mapping[str, NodeUse]
     uncounted: tuple[Uncounted, ...] = ()
     stalled: Mapping[str, StalledPods] = {}
+    kinds: Mapping[str, tuple[PodKind, ...]] = {}
 
 
 NO_USE = NodeUse(used={}, daemonsets={}, work_pods=0)
@@ -108,6 +112,7 @@ def gather_demand(
         nodes=sums.nodes,
         uncounted=collector.left_out(),
         stalled=stalled,
+        kinds=_count_kinds(config, sums, groups),
     )
 
 
@@ -205,6 +210,7 @@ def _is_before(pod: Pod, other: Pod) -> bool:
 class _Bound(Value):
     nodes: dict[str, NodeUse]
     in_queue: dict[str, dict[str, int]]  # booked queue -> used, children not included
+    shapes: tuple[tuple[str, PodShape, int], ...]  # booked queue, shape, how many pods
     unbound: list[Pod]
     gang_members: list[Pod]
 
@@ -250,6 +256,11 @@ def _sum_bound(pods: Sequence[Pod], finder: _QueueFinder) -> _Bound:
     return _Bound(
         nodes={name: sums.as_value(axes) for name, sums in on_node.items()},
         in_queue={queue: _total(shapes, counts) for queue, counts in in_queue.items()},
+        shapes=tuple(
+            (queue, shapes[key], count)
+            for queue, counts in in_queue.items()
+            for key, count in counts.items()
+        ),
         unbound=unbound,
         gang_members=gang_members,
     )
@@ -320,6 +331,28 @@ def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
     if pod.is_gated:
         return NotCounted.GATED
     return NotCounted.PLACEHOLDER if is_taken_over else None
+
+
+# --- by kind ---------------------------------------------------------------------------------
+
+
+def _count_kinds(
+    config: Config, sums: _Bound, groups: Iterable[PendingGroup]
+) -> dict[str, tuple[PodKind, ...]]:
+    """Pods of each monitored queue by what they ask for, where the record wants to know."""
+    if not config.demand_keep:
+        return {}
+    pending = [(group.queue, group.shape, group.total) for group in groups]
+    return {
+        queue: list_kinds(_of_queue(queue, pending), _of_queue(queue, sums.shapes))
+        for queue in config.queues
+    }
+
+
+def _of_queue(
+    queue: str, counts: Iterable[tuple[str, PodShape, int]]
+) -> Iterable[tuple[Resources, int]]:
+    return [(shape.request, count) for booked, shape, count in counts if is_under(booked, queue)]
 
 
 # --- up the tree -----------------------------------------------------------------------------

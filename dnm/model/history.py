@@ -29,7 +29,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
     time: datetime
     run: str
     instance: str
-    kind: str  # node | request | queue | limit | breaker | backoff | pause | verb
+    kind: str  # node | request | queue | limit | breaker | backoff | pause | verb; or demand
     event: str
     object: str
     before: str = ""
@@ -58,6 +58,14 @@ class Decision(Value, omit_defaults=True):
     no_room: int = 0
     no_quota: int = 0
     pods: tuple[str, ...] = ()
+
+
+class PodKind(Value):
+    """Equal pods of a queue: how many wait, and how many are bound to a node."""
+
+    request: Mapping[str, int]  # without the number of pods
+    pending: int
+    bound: int
 
 
 class Deed(Value):

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, PodList, YunikornView
 from dnm.model.event import WaitingPods
-from dnm.model.history import Decision, HistoryLine
+from dnm.model.history import Decision, HistoryLine, PodKind
 from dnm.model.lease import Place
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import (
@@ -193,6 +193,7 @@ class Plan(Value):
     pause: Pause | None = None  # in force now
     waiting: tuple[WaitingPods, ...] = ()  # pods that wait in vain
     uids: Mapping[str, str] = {}  # of the Nodes that are recorded
+    kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, where it is recorded
 
 
 class Outcome(Value):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.history import run_name
+from dnm.model.history import PodKind, run_name
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import QueueStatus, Registry
@@ -34,7 +34,7 @@ from dnm.plan.conversions import Converted, plan_conversions
 from dnm.plan.decisions import list_decisions
 from dnm.plan.fences import plan_fences
 from dnm.plan.idle_gaps import note_gaps
-from dnm.plan.known import gather_known
+from dnm.plan.known import Known, gather_known
 from dnm.plan.limits import plan_limits
 from dnm.plan.returns import plan_returns
 from dnm.plan.standing_limits import judge_limits
@@ -89,6 +89,7 @@ def fold_plan(converted: Converted) -> Plan:
         needs_person=bool(questions),
         run=run_name(known.now),
         waiting=list_waiting(converted),
+        kinds=_seen_kinds(known),
         uids={
             name: node.uid
             for name, node in (known.facts.nodes or {}).items()
@@ -96,6 +97,12 @@ def fold_plan(converted: Converted) -> Plan:
         },
         pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
     )
+
+
+def _seen_kinds(known: Known) -> dict[str, tuple[PodKind, ...]]:
+    """Of a queue whose pods could not all be read nothing is said: they have not ended."""
+    kinds = known.demand.kinds if known.demand else {}
+    return {queue: one for queue, one in kinds.items() if not known.unreadable_namespaces(queue)}
 
 
 def _with_gaps(converted: Converted) -> Registry:

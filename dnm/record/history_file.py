@@ -25,7 +25,6 @@ LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
 MOST = 256 * 1024 * 1024  # bytes of all files
 LONGEST_LINE = 64 * 1024
 _TAIL = 64 * 1024
-_OLD = re.compile(r"history-(\d{8}T\d{6}Z)\.jsonl")
 _TIME = "%Y%m%dT%H%M%SZ"
 
 _encode = msgspec.json.Encoder(order="deterministic").encode  # equal lines are equal bytes
@@ -35,7 +34,7 @@ _decode = msgspec.json.Decoder(HistoryLine).decode
 class History:
     """The history beside one registry. `keep`: how long its lines are kept; zero: it has none.
     `largest`, `most`: bytes of one file, and of all. `group`: who may read them beside their owner,
-    as the registry."""
+    as the registry. `name`: of the files; that of demand is another than that of transitions."""
 
     def __init__(
         self,
@@ -44,9 +43,11 @@ class History:
         largest: int = LARGEST,
         most: int = MOST,
         group: str = "",
+        name: str = "history",
     ) -> None:
         self.directory = registry_path.parent
-        self.path = self.directory / "history.jsonl"
+        self.path = self.directory / f"{name}.jsonl"
+        self._name, self._old = name, re.compile(rf"{name}-(\d{{8}}T\d{{6}}Z)\.jsonl")
         self.keep, self.largest, self.most, self.group = keep, largest, most, group
 
     # --- writing ------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class History:
         began = self._first_time() or now
         if found.st_size < self.largest and now - began < timedelta(days=31):
             return
-        aside = self.directory / f"history-{now:{_TIME}}.jsonl"
+        aside = self.directory / f"{self._name}-{now:{_TIME}}.jsonl"
         if aside.exists():  # it was put aside in this very second
             return
         with fault_point("history.rotate"):
@@ -129,7 +130,7 @@ class History:
         """Those put aside, the oldest first, each with the time at which it ended."""
         found = []
         for name in os.listdir(self.directory):
-            if match := _OLD.fullmatch(name):
+            if match := self._old.fullmatch(name):
                 ended = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
                 found.append((ended, self.directory / name))
         return sorted(found)
@@ -145,6 +146,17 @@ class History:
             for line in _lines_of(path, holding):
                 if since is None or line.time >= since:
                     yield line
+
+    def tail(self, length: int) -> list[HistoryLine]:
+        """Returns the lines in the last bytes of the newest file, the oldest first. Raises
+        OSError."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return []
+        with open(descriptor, "rb") as file:
+            file.seek(max(os.fstat(descriptor).st_size - length, 0))
+            return [line for text in file.read(length).split(b"\n") for line in _decoded(text)]
 
     def read_back(self, holding: Collection[bytes] = ()) -> Iterator[HistoryLine]:
         """Yields the lines, the newest first, a file at a time. Raises OSError."""

@@ -23,6 +23,7 @@ from dnm.model.reading import Reading
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.trust import check_trust
 from dnm.plan.acting import needs_lease, refuse_plan
+from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.events import list_events
 from dnm.record.history_file import History
 from dnm.record.lasting import judge_errors
@@ -132,6 +133,7 @@ def _locked_pass(
         outcome = _with_trouble(outcome, reading)
     moments.append(clock())
     outcome = _write_history(config, outcome, clock())
+    outcome = _write_demand(config, plan, outcome, clock())
     exit_code = exit_code_of(plan, outcome)
     outcome = _record(config, plan, outcome, exit_code, (clock(), ended_before))
     if config.events and edges is not None:
@@ -191,6 +193,24 @@ def _write_history(config: Config, outcome: Outcome, now: datetime) -> Outcome:
         return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
     registry = without_told(outcome.registry, untold)
     return msgspec.structs.replace(outcome, registry=registry, told=written)
+
+
+def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -> Outcome:
+    """Writes which pods wait and run, where that has changed; what can't be written is lost."""
+    if not config.demand_keep:
+        return outcome
+    path = config.converted_nodes_path
+    history = History(path, config.demand_keep, group=config.state_group, name=DEMAND)
+    cause = Cause(now=now, run=plan.run, instance=config.instance_id)
+    try:
+        history.append(list_demand(plan.kinds, history.tail(LOOK_BACK), cause), now)
+    except OSError as error:
+        trouble = (
+            f"the record of demand {history.path} can't be written ({error.strerror or error}): "
+            "free space, or mend the permissions of its directory"
+        )
+        return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
+    return outcome
 
 
 def _history(config: Config) -> History:

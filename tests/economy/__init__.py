@@ -5,12 +5,11 @@
     workloads.py      what the users do: who asks for what, when, for how long
     public_shapes.py  the same, of shapes that autoscalers are known to do badly with
     building.py       how a workload is put together, with the jobs that Slurm has besides
-    values.py         what the world is made of
-    world.py          the cluster: nodes, a scheduler with quotas, conversions that take minutes
-    batch.py          the batch side: jobs, first come first served, with backfill
     policies.py       the predecessor's rule
     autoscalers.py    one node per pending pod, cluster-autoscaler's rules, Karpenter's
-    dnm_policy.py     the real planner, its plan carried out in the world
+    dnm_policy.py     dnm at its defaults, for a workload
     bound.py          what a clairvoyant would have lent for the same starts of pods
     measure.py        all of them, side by side
+
+The world they are played in is that of `dnm simulate` (dnm/simulate).
 """

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import sys
 
+from dnm.simulate.values import DAY
 from tests.economy.measure import POLICIES, WITHOUT, list_lines, measure_all
-from tests.economy.values import DAY
 
 if __name__ == "__main__":
     days = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import ceil
 
-from tests.economy.values import NodeState, PodState
-from tests.economy.world import World
+from dnm.simulate.values import NodeState, PodState
+from dnm.simulate.world import World
 
 CA_UNNEEDED = 600.0  # --scale-down-unneeded-time
 CA_SCAN = 10.0  # --scan-interval
@@ -20,6 +20,7 @@ class _Autoscaler:
     """What they share: nodes that come raise their queue, nodes that go lower it."""
 
     interval = CA_SCAN
+    rests_until = 0.0
 
     def __init__(self) -> None:
         self._coming: dict[str, int] = {}
@@ -164,18 +165,3 @@ def _for_quota(world: World, queue: str, pending: list[PodState], size: dict[str
             if size.get(name):
                 most = max(most, ceil((wants - limit) / size[name]))
     return most
-
-
-class NobodyLends:
-    """What jobs wait when no node is ever lent."""
-
-    interval = 3600.0
-
-    def run(self, world: World) -> float:
-        return world.now
-
-    def joined(self, world: World, node: str) -> None:
-        raise AssertionError(node)
-
-    def failed(self, world: World, node: str, namespace: str) -> None:
-        raise AssertionError(node)

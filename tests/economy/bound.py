@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tests.economy.values import REVERSION, Amounts, PodState, Workload
-from tests.economy.world import World
+from dnm.simulate.values import REVERSION, Amounts, PodState, Workload
+from dnm.simulate.world import World
 
 
 def oracle(world: World) -> float:

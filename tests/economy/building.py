@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.economy.batch import Job
-from tests.economy.values import DAY, HOUR, Ask, NodeClass, Workload
+from dnm.simulate.batch import Job
+from dnm.simulate.values import DAY, HOUR, Ask, NodeClass, Workload
 
 G = 10**9
 CPU_NODE = NodeClass(

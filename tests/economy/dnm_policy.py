@@ -1,232 +1,26 @@
-"""dnm itself: the real `make_plan`, fed with snapshots of the world, carried out there.
-
-Every minute is a run: one leaves converters at work that take longer than half an interval, and the
-next ones find what they have named so far and how they ended, as the shipped converter tells it.
-Everything is at its default, but for what a workload says of its site (`cap`).
-"""
+"""dnm as a site would have it for a workload; all else as it comes."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod, PodList, PodShape, Toleration
-from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
-from dnm.model.plan import (
-    Fence,
-    MarkNode,
-    Plan,
-    ReturnNode,
-    SetQueueLimits,
-    Snapshot,
-    StartConversion,
-    Unfence,
-)
-from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, Registry, RunRecord
-from dnm.plan.planner import make_plan
-from dnm.queues.edit import edit_source
-from dnm.queues.source import resolve_document, with_document
-from dnm.queues.tree import parse_tree
-from tests.economy.batch import MIN_IDLE
-from tests.economy.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
-from tests.economy.world import World
-
-MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
-_TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
+from dnm.model.config import Config, NamespacePolicy, NodeType
+from dnm.simulate import policy
+from dnm.simulate.values import Workload
 
 
-class DnmPolicy:
-    """One installation of dnm, over some days."""
-
-    interval = 60.0
+class DnmPolicy(policy.DnmPolicy):
+    """One installation of dnm at its defaults, but for these changes."""
 
     def __init__(self, workload: Workload, **changes: Any) -> None:
-        self._config = make_config(workload, **changes)
-        self._registry = Registry()
-        self._queue_map = ConfigMap(
-            namespace="yunikorn",
-            name="yunikorn-configs",
-            resource_version="1",
-            data={"queues.yaml": queues_text(workload)},
-        )
-        self._shapes: dict[object, PodShape] = {}
-        self._pods: dict[tuple[int, bool], Pod] = {}
-        self._fenced: set[str] = set()
-        self._marks: dict[str, Mark] = {}
-        self._calls: dict[str, Conversion] = {}
-        self._seen = -1
-        self.acted_at: list[float] = []
-
-    def run(self, world: World) -> float:
-        quiet = not (world.lent_since or world.pending or self._registry.requests)
-        if quiet and world.version == self._seen and not self._registry.nodes:
-            return world.now
-        self._seen = world.version
-        plan = make_plan(self._config, self._registry, self.snapshot(world))
-        if plan.actions:
-            self.acted_at.append(world.now)
-        assert not plan.errors or world.ledger.failures, plan.errors
-        self._registry = plan.registry
-        open_calls = {request.id for request in plan.registry.requests if not request.ended}
-        self._calls = {key: call for key, call in self._calls.items() if key in open_calls}
-        self._apply(world, plan)
-        self._record(last_run=RunRecord(queues=dict(plan.status)))
-        return world.now
-
-    # --- the world as values -----------------------------------------------------------------
-
-    def snapshot(self, world: World) -> Snapshot:
-        """What the edges would read now."""
-        pods = [self._pod(world, pod) for pod in (*world.pending, *world.running)]
-        return Snapshot(
-            taken_at=MONDAY + timedelta(seconds=world.now),
-            pods=PodList(pods=tuple(pods)),
-            nodes=tuple(self._node(node) for node in world.nodes.values()),
-            queue_maps=(self._queue_map, None),
-            batch=self._batch(world),
-            running_converters=frozenset(
-                _process(key) for key, call in self._calls.items() if not call.is_over
-            ),
-            ended={key: self._ended(call) for key, call in self._calls.items()},
-        )
-
-    def _batch(self, world: World) -> dict[str, BatchNode]:
-        rows = {}
-        for side in world.batch.values():
-            for name, since in side.idle.items():
-                verdict = "OK" if world.now - since >= MIN_IDLE else "SKIP"
-                rows[name] = _row(name, "IDLE", verdict, True)
-            for name in side.busy:
-                rows[name] = _row(name, "ALLOCATED", "SKIP", True)
-        for name in world.away:
-            rows[name] = _row(name, "DOWN+DRAIN", "SKIP", False)
-        return rows
-
-    def _ended(self, call: Conversion) -> Ended:
-        """What the converter has said so far: a line for each node that has come."""
-        if not call.is_over:
-            return Ended(names=tuple(call.joined))
-        lines = tuple(f"{name} did not join" for name in call.failed)
-        return Ended(exit_code=1 if call.failed else 0, names=tuple(call.joined), last_lines=lines)
-
-    def _pod(self, world: World, pod: PodState) -> Pod:
-        key = (pod.number, bool(pod.node))
-        if key not in self._pods:
-            self._pods.pop((pod.number, False), None)
-            namespace = world.workload.namespace_of(pod.ask.queue)
-            self._pods[key] = Pod(
-                namespace=namespace,
-                name=f"p{pod.number}",
-                shape=self._shape(namespace, pod),
-                created=f"{MONDAY + timedelta(seconds=pod.ask.at):%Y-%m-%dT%H:%M:%SZ}",
-                node=pod.node,
-                running=bool(pod.node),
-                app_id=f"gang-{pod.ask.gang}" if pod.ask.gang else f"app-{pod.number}",
-                is_placeholder=bool(pod.ask.gang),
-                task_group="workers" if pod.ask.gang else "",
-                queue=pod.ask.queue,
-                is_yunikorn=True,
-            )
-        return self._pods[key]
-
-    def _shape(self, namespace: str, pod: PodState) -> PodShape:
-        key = (namespace, pod.ask.request)
-        if key not in self._shapes:
-            self._shapes[key] = PodShape(
-                request=pod.request,
-                tolerations=(Toleration(key="dedicated", value=namespace),),
-            )
-        return self._shapes[key]
-
-    def _node(self, node: NodeState) -> Node:
-        mark = self._marks.get(node.name)
-        fenced = node.name in self._fenced
-        if mark is not None and fenced:
-            mark = msgspec.structs.replace(mark, fenced=True)
-        # The permanent nodes are described by what is free on them beside their other pods.
-        lent = bool(node.node_type)
-        taint = msgspec.structs.replace(_TAINT, value=node.namespace)
-        return Node(
-            name=node.name,
-            allocatable=node.size,
-            labels={node.namespace: "true"} if lent else {},
-            taints=(taint,) if lent else (),
-            is_cordoned=node.cordoned,
-            mark=mark,
-        )
-
-    # --- the plan, carried out ---------------------------------------------------------------
-
-    def _apply(self, world: World, plan: Plan) -> None:
-        for action in plan.actions:
-            match action:
-                case MarkNode(node=name, mark=mark):
-                    self._marks[name] = mark
-                case Fence(node=name):
-                    world.nodes[name].cordoned = True
-                    self._fenced.add(name)
-                case Unfence(node=name):
-                    world.nodes[name].cordoned = False
-                    self._fenced.discard(name)
-                case SetQueueLimits():
-                    self._set_limits(world, action)
-                case StartConversion(request=request):
-                    self._convert(world, request)
-                case ReturnNode(node=name):
-                    self._return(world, name)
-
-    def _set_limits(self, world: World, action: SetQueueLimits) -> None:
-        source = resolve_document(self._queue_map, None)
-        edit = edit_source(source, action.wants, action.edit)
-        assert not edit.refusal, edit.refusal
-        self._queue_map = with_document(source, edit.text, edit.ledger)
-        for path, limits in parse_tree(edit.text).queues.items():
-            if path in world.limits:
-                world.limits[path] = dict(limits.max)
-
-    def _convert(self, world: World, request: ConversionRequest) -> None:
-        call = world.convert(self, request.node_type, request.namespace, request.count)
-        self._calls[request.id] = call
-        started = msgspec.structs.replace(request, converter=_process(request.id))
-        others = (one for one in self._registry.requests if one.id != request.id)
-        self._record(requests=(*others, started))
-
-    def _return(self, world: World, name: str) -> None:
-        world.revert(name)
-        self._fenced.discard(name)
-        self._marks.pop(name, None)
-        ended = world.now + REVERT_CALL
-        entry = self._registry.nodes[name]
-        called = msgspec.structs.replace(
-            entry,
-            attempts=entry.attempts + 1,
-            retry_after=MONDAY + timedelta(seconds=ended) + self._config.join_timeout,
-        )
-        self._record(nodes={**self._registry.nodes, name: called})
-
-    def _record(self, **changes: object) -> None:
-        self._registry = msgspec.structs.replace(self._registry, **changes)
-
-    def joined(self, world: World, node: str) -> None:
-        """Seen by the next run."""
-
-    def failed(self, world: World, node: str, namespace: str) -> None:
-        """Heard by the next run."""
+        super().__init__(workload, make_config(workload, **changes))
 
 
-def _process(key: str) -> ConverterProcess:
-    return ConverterProcess(pid=abs(hash(key)) % 10**6, start_ticks=len(key))
+class AwakePolicy(DnmPolicy):
+    """The same, with every run made."""
 
-
-@cache
-def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
-    return BatchNode(
-        name=name, state=state, verdict=verdict, in_service=in_service, tells_claim=True
-    )
+    may_rest = False
 
 
 def make_config(workload: Workload, **changes: Any) -> Config:
@@ -241,28 +35,10 @@ def make_config(workload: Workload, **changes: Any) -> Config:
             name: NodeType(
                 name=name,
                 size={key: amount for key, amount in kind.size if key != "pods"},
-                taints=(_TAINT,),
+                taints=(policy.TAINT,),
             )
             for name, kind in workload.classes.items()
         },
         "max_converted_nodes": workload.cap,
     }
     return Config(**{**values, **changes})
-
-
-def queues_text(workload: Workload) -> str:
-    """The workload's limits as queues.yaml."""
-    lines = ["partitions:", "  - name: default", "    queues:", "      - name: root"]
-    depth = 0
-    for path in sorted(workload.limits):
-        level = path.count(".")
-        indent = " " * (8 + 4 * (level - 1))
-        if level > depth:
-            lines.append(f"{indent}queues:")
-        depth = level
-        lines.append(f"{indent}  - name: {path.rpartition('.')[2]}")
-        lines += [f"{indent}    resources:", f"{indent}      max:"]
-        for name, amount in workload.limits[path].items():
-            text = f"{amount}m" if name == "vcore" else str(amount)
-            lines.append(f'{indent}        {name}: "{text}"')
-    return "\n".join(lines) + "\n"

@@ -9,18 +9,18 @@ from statistics import fmean
 
 import msgspec
 
+from dnm.simulate.measure import Figures, play
+from dnm.simulate.values import HOUR, Workload
+from dnm.simulate.world import NobodyLends, Policy
 from tests.economy.autoscalers import (
     ClusterAutoscalerPolicy,
     KarpenterPolicy,
-    NobodyLends,
     NodePerPodPolicy,
 )
 from tests.economy.bound import oracle, volume
 from tests.economy.dnm_policy import DnmPolicy
 from tests.economy.policies import PredecessorPolicy
-from tests.economy.values import HOUR, Policy, Workload
 from tests.economy.workloads import ALL
-from tests.economy.world import World
 
 POLICIES: dict[str, Callable[[Workload], Policy]] = {
     "dnm": DnmPolicy,
@@ -40,31 +40,13 @@ WITHOUT: dict[str, Callable[[Workload], Policy]] = {
 }
 
 
-class Waits(msgspec.Struct, frozen=True):
-    """Minutes: of all together, of the one of twenty that waits longest, of the longest."""
-
-    total: float
-    late: float
-    longest: float
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One workload under one policy. `lent`, `idle`, `booting`, `oracle`, `volume` in node-hours;
-    the last two are the bounds for the same starts of pods, for dnm alone."""
+class Row(Figures):
+    """One workload under one policy. `oracle`, `volume`: node-hours, the bounds for the same starts
+    of pods, for dnm alone."""
 
     workload: str
     policy: str
     seed: int
-    pods: Waits
-    jobs: Waits
-    lent: float
-    idle: float
-    booting: float
-    conversions: int
-    failures: int
-    short: int
-    unserved: int
-    moved: int
     oracle: float
     volume: float
 
@@ -75,31 +57,17 @@ def measure(workload: Workload, policy: str) -> Row:
 
 def measure_policy(workload: Workload, name: str, policy: Policy) -> Row:
     """Plays one workload under a policy."""
-    world = World(workload)
-    ledger = world.play(policy)
+    world, figures = play(workload, policy)
     is_dnm = isinstance(policy, DnmPolicy)
+    assert not is_dnm or not policy.errors or figures.failures, policy.errors
     return Row(
         workload=workload.name,
         policy=name,
         seed=workload.seed,
-        pods=_waits(ledger.waits),
-        jobs=_waits(world.job_waits()),
-        lent=ledger.lent / HOUR,
-        idle=ledger.idle / HOUR,
-        booting=ledger.booting / HOUR,
-        conversions=ledger.conversions,
-        failures=ledger.failures,
-        short=ledger.short,
-        unserved=ledger.unserved,
-        moved=ledger.moved,
         oracle=oracle(world) / HOUR if is_dnm else 0.0,
         volume=volume(world) / HOUR if is_dnm else 0.0,
+        **msgspec.structs.asdict(figures),
     )
-
-
-def _waits(seconds: Iterable[float]) -> Waits:
-    minutes = sorted(one / 60 for one in seconds) or [0.0]
-    return Waits(sum(minutes), minutes[int(0.95 * (len(minutes) - 1))], minutes[-1])
 
 
 def measure_all(lasts: float, seeds: Sequence[int], policies: Iterable[str]) -> list[Row]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from tests.economy.values import POD_START, REVERT_CALL
-from tests.economy.world import World
+from dnm.simulate.values import POD_START, REVERT_CALL
+from dnm.simulate.world import World
 
 IDLE_SECONDS = 600.0
 
@@ -23,6 +23,7 @@ class PredecessorPolicy:
     """
 
     interval = 30.0
+    rests_until = 0.0
 
     def __init__(self, headroom: float = 0.95) -> None:
         self._headroom = headroom

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from dnm.simulate.values import DAY, HOUR, Ask, Workload
 from tests.economy.building import MINUTE, ask, by_day, free, jobs, limit, workload
-from tests.economy.values import DAY, HOUR, Ask, Workload
 
 
 def hub_day(seed: int, lasts: float) -> Workload:

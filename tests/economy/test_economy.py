@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from dnm.simulate.values import DAY
 from tests.economy.measure import Row, measure
 from tests.economy.public_shapes import (
     failing,
@@ -17,7 +18,6 @@ from tests.economy.public_shapes import (
     standing_full,
     workshop_breaks,
 )
-from tests.economy.values import DAY
 from tests.economy.workloads import gpu_pods, nightly_batch, workshops
 
 PLAYED = (

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.economy.autoscalers import ClusterAutoscalerPolicy, KarpenterPolicy, NobodyLends
-from tests.economy.batch import BatchSide, Job
+from dnm.simulate.batch import BatchSide, Job
+from dnm.simulate.values import HOUR, Ask, Workload
+from dnm.simulate.world import NobodyLends, World
+from tests.economy.autoscalers import ClusterAutoscalerPolicy, KarpenterPolicy
 from tests.economy.bound import oracle, volume
 from tests.economy.building import ask, free, limit, workload
-from tests.economy.values import HOUR, Ask, Workload
-from tests.economy.world import World
 
 QUEUE = "root.q"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from dnm.simulate.values import DAY, HOUR, WEEK, Ask, Workload
 from tests.economy import public_shapes
 from tests.economy.building import MINUTE, ask, free, limit, workload
-from tests.economy.values import DAY, HOUR, WEEK, Ask, Workload
 
 
 def workshops(seed: int, lasts: float) -> Workload:

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dnm.model.config import NamespacePolicy
-from tests.economy.dnm_policy import DnmPolicy
-from tests.economy.values import HOUR, Ask, NodeClass, Workload
-from tests.economy.world import World
+from dnm.simulate.values import HOUR, Ask, NodeClass, Workload
+from dnm.simulate.world import World
+from tests.economy.dnm_policy import AwakePolicy
 
 G = 10**9
 A, B = "root.anvil.a", "root.anvil.b"
@@ -91,7 +91,7 @@ def test_an_unchanged_demand_leads_to_no_action(
         name: NamespacePolicy(name=name, queue=queue, node_types=("a",), min_nodes=min_nodes)
         for name, (queue, _) in workload.namespaces.items()
     }
-    policy = DnmPolicy(
+    policy = AwakePolicy(
         workload, headroom=headroom, namespaces=policies, headroom_idle=timedelta(minutes=unused)
     )
     world = World(workload)

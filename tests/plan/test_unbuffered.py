@@ -8,10 +8,10 @@ import pytest
 
 from dnm.model.plan import Reason
 from dnm.model.registry import Phase
+from dnm.simulate.values import HOUR, Ask
+from dnm.simulate.world import World as Cluster
 from tests.economy.building import ask, free, limit, workload
 from tests.economy.dnm_policy import DnmPolicy
-from tests.economy.values import HOUR, Ask
-from tests.economy.world import World as Cluster
 from tests.plan.worlds import LONG_AGO, NOW, QUEUE, World, pods
 
 

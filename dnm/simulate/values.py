@@ -1,18 +1,15 @@
 """What the world is made of: what users ask for, nodes, conversions, and what a policy costs.
 
-Amounts are in thousandths of a core and in bytes, times in seconds since Monday 00:00.
+Amounts are in thousandths of a core and in bytes, times in seconds since the workload begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from datetime import UTC, datetime
 
-from tests.economy.batch import Job
-
-if TYPE_CHECKING:
-    from tests.economy.world import World
+from dnm.simulate.batch import Job
 
 Amounts = dict[str, int]
 
@@ -24,6 +21,7 @@ REVERSION = (480.0, 720.0)
 REVERT_CALL = 120.0  # the site's converter power-cycles and returns; it does not wait for the boot
 POD_START = 20.0  # from bound to Running: images
 GANG_PATIENCE = 900.0  # placeholderTimeoutInSeconds, YuniKorn's default
+MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 SHORT = 1800.0  # a node that is given back sooner was hardly worth its two boots
 
 
@@ -41,19 +39,22 @@ class Ask:
 
 @dataclass(frozen=True)
 class NodeClass:
-    """A type of batch node: its size, how many there are, and what they really bring (empty: their
-    size)."""
+    """A type of batch node: its size, how many there are, what they really bring (empty: their
+    size), and how their names begin (empty: with the type's)."""
 
     size: tuple[tuple[str, int], ...]
     count: int
     brings: tuple[tuple[str, int], ...] = ()
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
 class Workload:
     """What comes in some days. `limits`: queue path -> baseline limit, parents included;
     `namespaces`: monitored namespace -> (queue, node type); `free`: what is free on each permanent
-    node; `cap`: how many nodes may be lent; `fails`: the share of nodes whose conversion fails."""
+    node; `cap`: how many nodes may be lent; `fails`: the share of nodes whose conversion fails;
+    `conversions`, `returns`: how long they took, to draw from in place of the spans; `begins`: the
+    moment that is 0."""
 
     name: str
     asks: tuple[Ask, ...]
@@ -68,6 +69,9 @@ class Workload:
     cap: int = 30
     fails: float = 0.0
     conversion: tuple[float, float] = CONVERSION
+    conversions: tuple[float, ...] = ()
+    returns: tuple[float, ...] = ()
+    begins: datetime = MONDAY
     spreads: bool = False  # nodesortpolicy fair: the emptiest node first
 
     def namespace_of(self, queue: str) -> str:
@@ -128,15 +132,3 @@ class Ledger:
     @property
     def waited(self) -> float:
         return sum(self.waits)
-
-
-class Policy(Protocol):
-    """Decides once per `interval`; returns when it may be asked again, at the earliest."""
-
-    interval: float
-
-    def run(self, world: World) -> float: ...
-
-    def joined(self, world: World, node: str) -> None: ...
-
-    def failed(self, world: World, node: str, namespace: str) -> None: ...

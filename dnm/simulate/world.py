@@ -5,7 +5,10 @@ The scheduler takes pods in the order they came, skips those that do not fit, re
 up the tree and the free space of nodes, and fills the fullest node first (nodesortpolicy
 binpacking, without which nodes are seldom idle: `spreads`). A gang's pods hold what they are given
 and begin to work together; after fifteen minutes it goes on with those it has
-(gangSchedulingStyle Soft). Times are seconds since Monday 00:00.
+(gangSchedulingStyle Soft). Times are seconds since the workload begins.
+
+A policy that rests is not asked again before something happens: dnm's runs without a change do
+nothing, and most of a year is such runs.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Iterable, Mapping
+from math import ceil
+from typing import Protocol
 
-from tests.economy.batch import BatchSide
-from tests.economy.values import (
+from dnm.simulate.batch import BatchSide
+from dnm.simulate.values import (
     DAY,
     GANG_PATIENCE,
     REVERSION,
@@ -26,9 +31,22 @@ from tests.economy.values import (
     Ledger,
     NodeState,
     PodState,
-    Policy,
     Workload,
 )
+
+
+class Policy(Protocol):
+    """Decides once per `interval`; returns when it may be asked again, at the earliest.
+    `rests_until`: what it decided holds until then, or until something happens to pods or nodes."""
+
+    interval: float
+    rests_until: float
+
+    def run(self, world: World) -> float: ...
+
+    def joined(self, world: World, node: str) -> None: ...
+
+    def failed(self, world: World, node: str, namespace: str) -> None: ...
 
 
 class World:
@@ -48,8 +66,8 @@ class World:
         self.running: set[PodState] = set()
         self.ledger = Ledger()
         self.trace: list[tuple[float, float, PodState]] = []
-        self.version = 0  # changes with every event
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self.version = 0  # changes with whatever happens to pods and nodes
+        self._events: list[tuple[float, int, bool, Callable[[], None]]] = []
         self._number = 0
         self._idle_from: dict[str, float] = {}
         self._booting: dict[str, float] = {}
@@ -62,37 +80,53 @@ class World:
             name = f"k{number:03}"
             self.nodes[name] = NodeState(name=name, node_type="", size=dict(free), free=dict(free))
         for node_type, kind in self.workload.classes.items():
-            names = [f"{node_type}{number:03}" for number in range(1, kind.count + 1)]
-            self.batch[node_type] = BatchSide(dict.fromkeys(names, -DAY), self.at)
+            prefix = kind.prefix or node_type
+            names = [f"{prefix}{number:03}" for number in range(1, kind.count + 1)]
+            self.batch[node_type] = BatchSide(dict.fromkeys(names, -DAY), self._at_batch)
         for ask in self.workload.asks:
             self.at(ask.at, lambda ask=ask: self._arrive(ask))  # type: ignore[misc]
         for job in self.workload.jobs:
             side = self.batch[job.node_type]
-            self.at(job.at, lambda job=job, side=side: side.submit(job, self.now))  # type: ignore[misc]
+            self._at_batch(job.at, lambda job=job, side=side: side.submit(job, self.now))  # type: ignore[misc]
 
     # --- time --------------------------------------------------------------------------------
 
-    def at(self, when: float, what: Callable[[], None]) -> None:
+    def at(self, when: float, what: Callable[[], None], is_batch: bool = False) -> None:
         self._number += 1
-        heapq.heappush(self._events, (when, self._number, what))
+        heapq.heappush(self._events, (when, self._number, is_batch, what))
+
+    def _at_batch(self, when: float, what: Callable[[], None]) -> None:
+        """What happens among jobs is no change for who wants no node."""
+        self.at(when, what, is_batch=True)
 
     def play(self, policy: Policy) -> Ledger:
-        """The whole time, the policy asked every interval (unless it is still busy)."""
+        """The whole time, the policy asked every interval, unless it is still busy or rests."""
         next_run = 0.0
         while self.now < self.workload.lasts:
-            while self._events and self._events[0][0] <= next_run:
-                self.now, _, what = heapq.heappop(self._events)
-                what()
-                self.version += 1
-                if not self._events or self._events[0][0] > self.now:
-                    self._schedule()
+            self._advance(next_run)
             self.now = next_run
             busy_until = policy.run(self)
             self._schedule()
-            next_run += policy.interval
-            while next_run < busy_until:
-                next_run += policy.interval
+            next_run = self._next_run(policy, next_run, busy_until)
         return self._close()
+
+    def _advance(self, until: float) -> None:
+        while self._events and self._events[0][0] <= until:
+            self.now, _, is_batch, what = heapq.heappop(self._events)
+            what()
+            self.version += not is_batch
+            if not self._events or self._events[0][0] > self.now:
+                self._schedule()
+
+    def _next_run(self, policy: Policy, last: float, busy_until: float) -> float:
+        following = last + policy.interval
+        while following < busy_until:
+            following += policy.interval
+        happens = self._events[0][0] if self._events else self.workload.lasts
+        rests_until = min(policy.rests_until, happens, self.workload.lasts)
+        if rests_until > following:
+            following += ceil((rests_until - following) / policy.interval) * policy.interval
+        return following
 
     def _close(self) -> Ledger:
         for pod in (*self.pending, *(pod for pod in self.running if pod.works_since < 0)):
@@ -239,7 +273,7 @@ class World:
             self.lent_since[name] = self._booting[name] = self.now
             self.away[name] = "converting"
             node = NodeState(name, node_type, size, dict(size), namespace)
-            ends = self.now + self.random.uniform(*self.workload.conversion)
+            ends = self.now + self._span(self.workload.conversions, self.workload.conversion)
             comes = self.random.random() >= self.workload.fails
             after = self._join if comes else self._fail
             self.at(ends, lambda node=node, after=after: after(policy, call, node))  # type: ignore[misc]
@@ -272,8 +306,11 @@ class World:
 
     def _boot_back(self, name: str, node_type: str) -> None:
         self.away[name] = "returning"
-        back = self.now + self.random.uniform(*REVERSION)
+        back = self.now + self._span(self.workload.returns, REVERSION)
         self.at(back, lambda: self._returned(name, node_type))
+
+    def _span(self, known: tuple[float, ...], between: tuple[float, float]) -> float:
+        return self.random.choice(known) if known else self.random.uniform(*between)
 
     def _returned(self, name: str, node_type: str) -> None:
         del self.away[name]
@@ -286,3 +323,19 @@ class World:
         for path in self.path(queue):
             for name in self.limits[path]:
                 self.limits[path][name] += sign * size.get(name, 0)
+
+
+class NobodyLends:
+    """What pods and jobs wait when no node is ever lent."""
+
+    interval = 3600.0
+    rests_until = 0.0
+
+    def run(self, world: World) -> float:
+        return world.now
+
+    def joined(self, world: World, node: str) -> None:
+        raise AssertionError(node)
+
+    def failed(self, world: World, node: str, namespace: str) -> None:
+        raise AssertionError(node)

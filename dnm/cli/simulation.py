@@ -1,0 +1,294 @@
+"""`dnm simulate`: reads the record or the workload, plays it, and shows what each configuration
+would have cost. It asks no cluster and changes nothing."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dnm.cli.history import QuestionError, lines_since, parse_moment
+from dnm.cli.options import load_named_config
+from dnm.cli.output import print_json, print_line, print_table
+from dnm.config.load import load_config
+from dnm.model.bounded import read_regular
+from dnm.model.config import Config
+from dnm.model.history import HistoryLine
+from dnm.model.printable import count_of
+from dnm.record.demand_lines import DEMAND
+from dnm.record.history_file import History
+from dnm.run.registry import load_registry
+from dnm.simulate.accounting import Accounting, SimulationError, parse_jobs
+from dnm.simulate.compare import NOBODY, Comparison, as_one, play_under, side_by_side
+from dnm.simulate.measure import Figures
+from dnm.simulate.replay import Reader, make_workload
+from dnm.simulate.values import Workload
+from dnm.simulate.workload_file import parse_workload
+
+_LARGEST = 256 * 1024 * 1024  # bytes of a file that is given
+_KINDS = frozenset({"node", "request"})
+
+
+class Question(NamedTuple):
+    """What is to be played."""
+
+    config: Path | None
+    against: Path | None
+    changes: tuple[str, ...]
+    since: str
+    workload: Path | None
+    jobs: Path | None
+    seed: int
+
+
+def simulate_question(question: Question, as_json: bool) -> None:
+    """Prints the figures of each configuration, side by side. Raises DnmError."""
+    configs = _configs(question)
+    workload, notes = _workload(question, as_one(configs))
+    _check_size(workload)
+    compared = side_by_side(workload, _play(workload, {**configs, NOBODY: None}))
+    document = simulation_document(compared, workload, notes)
+    if as_json:
+        print_json(document)
+    else:
+        print_simulation(document)
+
+
+def _configs(question: Question) -> dict[str, Config]:
+    """By name: the one that is named, and the other one where there is one."""
+    configs = {"configured": load_named_config(question.config)}
+    if question.against is None and not question.changes:
+        return configs
+    parts = [question.against.stem] if question.against else []
+    changes = {}
+    for text in question.changes:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise QuestionError(f"--set {text!r} is no change: write KEY=VALUE, e.g. headroom=0.8")
+        changes[key.strip().lower()] = value.strip()
+        parts.append(f"{key.strip()}={value.strip()}")
+    path = question.against or question.config
+    configs[" ".join(parts)] = load_config(path, os.environ, changes)
+    return configs
+
+
+def _play(
+    workload: Workload, configs: Mapping[str, Config | None]
+) -> dict[str, tuple[Figures, tuple[str, ...]]]:
+    """Each in a process of its own: a year takes a minute or two of one core."""
+    played = partial(play_under, workload)
+    with ProcessPoolExecutor(min(len(configs), os.cpu_count() or 1), initializer=_ready) as pool:
+        return dict(zip(configs, pool.map(played, configs.values()), strict=True))
+
+
+def _ready() -> None:
+    """What is there stays there: only what a plan makes is looked through for garbage."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+# --- what is played --------------------------------------------------------------------------
+
+
+def _workload(question: Question, config: Config) -> tuple[Workload, tuple[str, ...]]:
+    """The workload of the file, or of the record, and what it can't say."""
+    if question.workload is not None:
+        if question.jobs is not None:
+            raise QuestionError("--jobs goes with the record: a workload file has jobs of its own")
+        content = _read(question.workload, "--workload")
+        try:
+            return parse_workload(content, config, question.seed), ()
+        except SimulationError as error:
+            raise SimulationError(f"--workload {question.workload}: {error}") from error
+    return _recorded(question, config)
+
+
+def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, ...]]:
+    now = datetime.now(UTC)
+    since = parse_moment(question.since, now, "--since")
+    reader = Reader()
+    for line in lines_since(config, since, _KINDS):
+        reader.add(line)
+    for line in _demand_since(config, since):
+        reader.add(line)
+    registry = load_registry(config, now)
+    recorded = reader.close(registry, since, now)
+    if not recorded.stays and not recorded.spans:
+        raise SimulationError(
+            f"the record has no pods and no nodes that were lent since {question.since}: ask for "
+            "a longer --since, or give a --workload"
+        )
+    accounting = _accounting(question, config, recorded.since, now)
+    notes = recorded.notes
+    if accounting.left_out:
+        left_out = f"{count_of(accounting.left_out, 'line')} of --jobs left out"
+        notes = (*notes, f"{left_out}: no job of that time and of nodes that may be lent")
+    if not accounting.jobs:
+        notes = (*notes, "without --jobs Slurm always has idle nodes, and what jobs pay is not "
+                         "known")  # fmt: skip
+    return make_workload(recorded, config, registry, accounting, question.seed), notes
+
+
+def _demand_since(config: Config, since: datetime) -> Iterator[HistoryLine]:
+    history = History(config.converted_nodes_path, config.demand_keep, name=DEMAND)
+    try:
+        yield from history.read(since)
+    except OSError as error:
+        raise QuestionError(
+            f"the record of demand {history.path} can't be read ({error.strerror or error}): ask "
+            "as the user that dnm runs as"
+        ) from error
+
+
+def _accounting(question: Question, config: Config, since: datetime, until: datetime) -> Accounting:
+    if question.jobs is None:
+        return Accounting()
+    text = _read(question.jobs, "--jobs").decode(errors="replace")
+    try:
+        return parse_jobs(text, since, until, config.type_of)
+    except SimulationError as error:
+        raise SimulationError(f"--jobs {question.jobs}: {error}") from error
+
+
+def _read(path: Path, option: str) -> bytes:
+    try:
+        return read_regular(path, _LARGEST)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise QuestionError(f"{option} {path} can't be read ({why})") from error
+
+
+def _check_size(workload: Workload) -> None:
+    if not workload.namespaces:
+        raise SimulationError(
+            "no monitored queue has a limit that is known: `dnm status` shows what the last run "
+            "knew, a --workload says it in queues"
+        )
+
+
+# --- what is shown ---------------------------------------------------------------------------
+
+
+def simulation_document(
+    compared: Comparison, workload: Workload, notes: tuple[str, ...]
+) -> dict[str, Any]:
+    """Returns what `dnm simulate --output json` prints, schema dnm.simulate/1: minutes and
+    node-hours."""
+    return {
+        "schema": "dnm.simulate/1",
+        "workload": compared.workload,
+        "begins": workload.begins,
+        "days": round(workload.lasts / 86_400, 2),
+        "seed": workload.seed,
+        "pods": len(workload.asks),
+        "jobs": len(workload.jobs),
+        "configurations": [
+            {"name": name, **_figures(one), **_price(compared, name)}
+            for name, one in compared.figures.items()
+        ],
+        "notes": list(notes),
+        "errors": list(compared.errors),
+    }
+
+
+def _figures(one: Figures) -> dict[str, Any]:
+    return {
+        "pods_waited_minutes": round(one.pods.total, 1),
+        "pods_p95_minutes": round(one.pods.late, 1),
+        "pods_longest_minutes": round(one.pods.longest, 1),
+        "pods_unserved": one.unserved,
+        "lent_node_hours": round(one.lent, 1),
+        "idle_node_hours": round(one.idle, 1),
+        "converting_node_hours": round(one.booting, 1),
+        "conversions": one.conversions,
+        "failed_conversions": one.failures,
+        "returned_within_30_min": one.short,
+        "jobs_waited_minutes": round(one.jobs.total, 1),
+        "jobs_p95_minutes": round(one.jobs.late, 1),
+        "jobs_longest_minutes": round(one.jobs.longest, 1),
+    }
+
+
+def _price(compared: Comparison, name: str) -> dict[str, Any]:
+    price = compared.prices.get(name)
+    if price is None:
+        return {"price": None}
+    rate = price.pods_saved / price.jobs_paid if price.jobs_paid > 0 else None
+    return {
+        "price": {
+            "pods_saved_minutes": round(price.pods_saved, 1),
+            "jobs_paid_minutes": round(price.jobs_paid, 1),
+            "saved_per_paid": None if rate is None else round(rate, 2),
+        }
+    }
+
+
+_ROWS = (
+    ("pods waited, minutes", "pods_waited_minutes"),
+    ("  95th of a hundred", "pods_p95_minutes"),
+    ("  the longest", "pods_longest_minutes"),
+    ("  never began", "pods_unserved"),
+    ("node-hours lent", "lent_node_hours"),
+    ("  idle", "idle_node_hours"),
+    ("  on the way", "converting_node_hours"),
+    ("conversions", "conversions"),
+    ("  failed", "failed_conversions"),
+    ("  back within 30 min", "returned_within_30_min"),
+)
+_JOB_ROWS = (
+    ("jobs waited, minutes", "jobs_waited_minutes"),
+    ("  95th of a hundred", "jobs_p95_minutes"),
+    ("  the longest", "jobs_longest_minutes"),
+)
+_PRICE_ROWS = (
+    ("job-minutes paid for lending", "jobs_paid_minutes"),
+    ("pod-minutes saved by it", "pods_saved_minutes"),
+    ("  saved for each one paid", "saved_per_paid"),
+)
+
+
+def print_simulation(document: Mapping[str, Any]) -> None:
+    """Prints a column for each configuration."""
+    shown = document["configurations"]
+    print_line(
+        f"{document['days']:g} days from {document['begins']:%Y-%m-%d %H:%M} UTC, "
+        f"{document['pods']:,} pods, {document['jobs']:,} jobs, seed {document['seed']}"
+    )
+    print()
+    rows = [[title, *(_shown(one[key]) for one in shown)] for title, key in _ROWS]
+    if document["jobs"]:
+        rows += [[title, *(_shown(one[key]) for one in shown)] for title, key in _JOB_ROWS]
+        paid = [one["price"] or {} for one in shown]
+        rows += [[title, *(_shown(one.get(key)) for one in paid)] for title, key in _PRICE_ROWS]
+    print_table(document["workload"], ["", *(one["name"] for one in shown)], rows, "nothing")
+    if document["jobs"] and len(shown) > 2:
+        print()
+        print_line(_between(*(one for one in shown if one["name"] != NOBODY)))
+    for note in document["notes"]:
+        print_line(f"note: {note}")
+    for error in document["errors"]:
+        print_line(f"dnm would have said: {error}")
+
+
+def _between(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """What the second configuration trades against the first."""
+    pods = other["pods_waited_minutes"] - one["pods_waited_minutes"]
+    jobs = one["jobs_waited_minutes"] - other["jobs_waited_minutes"]
+    text = (
+        f"{other['name']}: pods wait {abs(pods):,.0f} minutes {'more' if pods > 0 else 'less'}, "
+        f"jobs {abs(jobs):,.0f} minutes {'less' if jobs > 0 else 'more'}"
+    )
+    if pods > 0 and jobs > 0:
+        text += f": {pods / jobs:.1f} pod-minutes paid for each job-minute saved"
+    if pods < 0 and jobs < 0:
+        text += f": {pods / jobs:.1f} pod-minutes saved for each job-minute paid"
+    return text
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"

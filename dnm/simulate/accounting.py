@@ -1,0 +1,101 @@
+"""What `sacct` prints of jobs -> jobs to play. Pure.
+
+    TZ=UTC sacct -a -X -n -P -S 2026-03-02 -s CD,F,TO,CA,OOM,NF \\
+        -o Submit,Start,End,NNodes,TimelimitRaw,NodeList
+
+A job is of the type of its first node; one that never began, or on nodes that are never lent, is
+left out, and so is what can't be read, with its number told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from dnm.model.errors import DnmError, ExitCode, SlurmError
+from dnm.model.hostlist import expand_hostlist
+from dnm.model.value import Value
+from dnm.simulate.batch import Job
+
+MOST_JOBS = 1_000_000
+_NO_LIMIT = 365 * 86_400.0
+
+
+class SimulationError(DnmError):
+    """What was given to be played can't be."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
+class Accounting(Value):
+    """The jobs in their order, the nodes that they ran on by type, and how many lines said nothing
+    that can be played."""
+
+    jobs: tuple[Job, ...] = ()
+    nodes: dict[str, frozenset[str]] = {}
+    left_out: int = 0
+
+
+def parse_jobs(
+    text: str, since: datetime, until: datetime, type_of: Callable[[str], str | None]
+) -> Accounting:
+    """Returns the jobs that were submitted in a span. Raises SimulationError where no line is one
+    of sacct's."""
+    lines = text.splitlines()
+    if len(lines) > MOST_JOBS:
+        raise SimulationError(
+            f"{len(lines):,} jobs are more than {MOST_JOBS:,}: ask sacct for a shorter span"
+        )
+    jobs, nodes, left_out, understood = [], dict[str, set[str]](), 0, 0
+    for line in lines:
+        fields = line.split("|")
+        times = [_moment(field) for field in fields[:3]]
+        understood += len(fields) == 6 and times[0] is not None
+        names = _names(fields[-1])
+        node_type = type_of(names[0]) if names else None
+        job = _job(times, fields, node_type or "", since) if node_type else None
+        if job is None or not 0 <= job.at <= (until - since).total_seconds():
+            left_out += 1
+            continue
+        jobs.append(job)
+        nodes.setdefault(job.node_type, set()).update(names)
+    if lines and not understood:
+        raise SimulationError(
+            "no line is one of sacct -X -n -P -o Submit,Start,End,NNodes,TimelimitRaw,NodeList: "
+            f"the first is {lines[0][:80]!r}"
+        )
+    return Accounting(
+        jobs=tuple(sorted(jobs, key=lambda job: job.at)),
+        nodes={kind: frozenset(names) for kind, names in nodes.items()},
+        left_out=left_out,
+    )
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    try:
+        return expand_hostlist(text)
+    except SlurmError:
+        return ()
+
+
+def _job(
+    times: list[datetime | None], fields: list[str], node_type: str, since: datetime
+) -> Job | None:
+    if len(fields) != 6 or not fields[3].isdecimal():
+        return None
+    submit, start, end = times
+    if submit is None or start is None or end is None or end <= start:
+        return None
+    lasts = (end - start).total_seconds()
+    limit = int(fields[4]) * 60.0 if fields[4].isdecimal() else _NO_LIMIT
+    at = (submit - since).total_seconds()
+    return Job(
+        at=at, nodes=int(fields[3]), lasts=lasts, limit=max(limit, lasts), node_type=node_type
+    )

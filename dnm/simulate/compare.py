@@ -1,0 +1,99 @@
+"""One workload under several configurations, and under none: their figures and what they cost each
+other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dnm.model.config import Config
+from dnm.model.value import Value
+from dnm.simulate.measure import Figures, play
+from dnm.simulate.policy import TAINT, DnmPolicy
+from dnm.simulate.values import Workload
+from dnm.simulate.world import NobodyLends
+
+NOBODY = "nobody lends"
+
+
+class Price(Value):
+    """One configuration against lending nothing: minutes that pods waited less, and that jobs
+    waited more."""
+
+    pods_saved: float
+    jobs_paid: float
+
+
+class Comparison(Value):
+    """By name, in the order given; `prices` where the workload has jobs. `errors`: what plans
+    complained of."""
+
+    workload: str
+    figures: Mapping[str, Figures]
+    prices: Mapping[str, Price] = {}
+    errors: tuple[str, ...] = ()
+
+
+def play_under(workload: Workload, config: Config | None) -> tuple[Figures, tuple[str, ...]]:
+    """Plays the workload under a configuration, None: with nothing lent; returns the figures and
+    what the plans complained of."""
+    if config is None:
+        return play(workload, NobodyLends())[1], ()
+    policy = DnmPolicy(workload, as_played(config, workload))
+    _, figures = play(workload, policy)
+    return figures, tuple(policy.errors)
+
+
+def side_by_side(
+    workload: Workload, played: Mapping[str, tuple[Figures, tuple[str, ...]]]
+) -> Comparison:
+    """Returns what `play_under` came to for each name, NOBODY among them, with the prices."""
+    nobody, _ = played[NOBODY]
+    prices = {
+        name: Price(
+            pods_saved=nobody.pods.total - one.pods.total,
+            jobs_paid=one.jobs.total - nobody.jobs.total,
+        )
+        for name, (one, _) in played.items()
+        if name != NOBODY
+    }
+    errors = dict.fromkeys(error for _, some in played.values() for error in some)
+    return Comparison(
+        workload=workload.name,
+        figures={name: one for name, (one, _) in played.items()},
+        prices=prices if workload.jobs else {},
+        errors=tuple(errors),
+    )
+
+
+def as_one(configs: Mapping[str, Config]) -> Config:
+    """Returns the first configuration with whatever the others have besides, and as many nodes as
+    any of them may lend: what a world must have for all of them."""
+    first, *others = configs.values()
+    for other in others:
+        first = msgspec.structs.replace(
+            first,
+            namespaces={**other.namespaces, **first.namespaces},
+            node_types={**other.node_types, **first.node_types},
+            max_converted_nodes=max(first.max_converted_nodes, other.max_converted_nodes),
+        )
+    return first
+
+
+def as_played(config: Config, workload: Workload) -> Config:
+    """Returns the configuration with what the world has: queues that are known, node types whose
+    nodes serve one namespace each, no kubelet's settings, no scheduler to be asked."""
+    types = {
+        name: msgspec.structs.replace(kind, labels={}, taints=(TAINT,), kubelet=None)
+        for name, kind in config.node_types.items()
+    }
+    namespaces = {
+        name: policy
+        for name, policy in config.namespaces.items()
+        if policy.queue in workload.limits
+    }
+    played: Config = msgspec.structs.replace(
+        config, node_types=types, namespaces=namespaces, yunikorn_url="", read_node_topology=False,
+    )  # fmt: skip
+    return played

@@ -1,0 +1,309 @@
+"""dnm itself: the real `make_plan`, fed with snapshots of the world, carried out there.
+
+Every interval is a run: one leaves converters at work that take longer than half of it, and the
+next ones find what they have named so far and how they ended, as the shipped converter tells it.
+A run that changes nothing and waits for nothing holds until something happens: it is not asked
+again (`_rest`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+from functools import cache
+
+import msgspec
+
+from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod, PodList, PodShape, Toleration
+from dnm.model.config import Config, Taint
+from dnm.model.plan import (
+    Fence,
+    MarkNode,
+    Plan,
+    Reason,
+    ReturnNode,
+    SetQueueLimits,
+    Snapshot,
+    StartConversion,
+    Unfence,
+)
+from dnm.model.queue_path import lineage
+from dnm.model.registry import (
+    ConversionRequest,
+    ConverterProcess,
+    Ended,
+    LentNode,
+    Phase,
+    Registry,
+    RunRecord,
+)
+from dnm.plan.idle_gaps import learned_times
+from dnm.plan.planner import make_plan
+from dnm.queues.edit import edit_source
+from dnm.queues.source import resolve_document, with_document
+from dnm.queues.tree import parse_tree
+from dnm.simulate.batch import MIN_IDLE
+from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
+from dnm.simulate.world import World
+
+TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
+_MOST_ERRORS = 20  # that are kept of one plan
+# What a queue may be told for days; of the others some moment makes something else.
+_LASTING = frozenset(
+    (Reason.ENOUGH, Reason.NEARLY_FULL, Reason.UNBUFFERED, Reason.NOTHING_HELPS, Reason.CAPPED,
+     Reason.ON_THE_WAY)
+)  # fmt: skip
+
+
+class DnmPolicy:
+    """One installation of dnm, over some time. `errors`: what its plans complained of, each once.
+    `may_rest`: whether runs are left out that would do nothing."""
+
+    may_rest = True
+
+    def __init__(self, workload: Workload, config: Config) -> None:
+        self.interval = config.check_interval.total_seconds()
+        self.rests_until = 0.0
+        self._config = config
+        self._begins = workload.begins
+        self._registry = Registry()
+        self._queue_map = ConfigMap(
+            namespace=config.yunikorn_cm_namespace,
+            name=config.yunikorn_cm_name,
+            resource_version="1",
+            data={"queues.yaml": queues_text(workload)},
+        )
+        self._shapes: dict[object, PodShape] = {}
+        self._pods: dict[tuple[int, bool], Pod] = {}
+        self._fenced: set[str] = set()
+        self._marks: dict[str, Mark] = {}
+        self._calls: dict[str, Conversion] = {}
+        self._seen = -1
+        self.acted_at: list[float] = []
+        self.errors: dict[str, None] = {}
+
+    def run(self, world: World) -> float:
+        if world.version == self._seen and world.now < self.rests_until:
+            return world.now  # a job began or ended
+        self._seen = world.version
+        plan = make_plan(self._config, self._registry, self.snapshot(world))
+        if plan.actions:
+            self.acted_at.append(world.now)
+        self.errors |= dict.fromkeys(plan.errors[:_MOST_ERRORS])
+        self._registry = plan.registry
+        open_calls = {request.id for request in plan.registry.requests if not request.ended}
+        self._calls = {key: call for key, call in self._calls.items() if key in open_calls}
+        self._apply(world, plan)
+        self._record(last_run=RunRecord(queues=dict(plan.status)))
+        self.rests_until = 0.0 if plan.actions else self._rest(world, plan)
+        return world.now
+
+    def _rest(self, world: World, plan: Plan) -> float:
+        """Until when the next runs would do nothing, if nothing happens: no queue and no node waits
+        for a moment, but those that are known beforehand."""
+        nodes = self._registry.nodes.values()
+        is_settled = (
+            self.may_rest
+            and all(one.reason in _LASTING for one in plan.queues)
+            and all(one.phase in (Phase.SERVING, Phase.RETURNING) for one in nodes)
+            and all(key in self._calls for key in (one.id for one in self._registry.requests))
+            and not any(self._is_young(world, pod) for pod in world.pending)
+        )
+        if not is_settled:
+            return 0.0
+        moments = [moment for one in nodes for moment in self._moments(one)]
+        moments += [one.since + self._config.convert_timeout for one in self._registry.requests]
+        seconds = [(moment - self._begins).total_seconds() for moment in moments]
+        return min((one for one in seconds if one > world.now), default=float("inf"))
+
+    def _is_young(self, world: World, pod: PodState) -> bool:
+        return world.now - pod.ask.at < self._config.pending_grace.total_seconds() + 1
+
+    def _moments(self, node: LentNode) -> list[datetime]:
+        """When something may become of an idle node, or of one that is on its way back."""
+        if node.retry_after is not None:
+            return [node.retry_after]
+        if node.idle_since is None:
+            return []
+        config, policy = self._config, self._config.namespaces[node.namespace]
+        learned = learned_times(config, self._registry).get(policy.name, policy.reversion_idle)
+        spans = {
+            policy.reversion_idle,
+            learned,
+            config.headroom_idle,
+            config.reversion_idle_at_most,
+        }
+        return [node.idle_since + span for span in spans]
+
+    # --- the world as values -----------------------------------------------------------------
+
+    def snapshot(self, world: World) -> Snapshot:
+        """What the edges would read now."""
+        pods = [self._pod(world, pod) for pod in (*world.pending, *world.running)]
+        return Snapshot(
+            taken_at=self._begins + timedelta(seconds=world.now),
+            pods=PodList(pods=tuple(pods)),
+            nodes=tuple(self._node(node) for node in world.nodes.values()),
+            queue_maps=(self._queue_map, None),
+            batch=self._batch(world),
+            running_converters=frozenset(
+                _process(key) for key, call in self._calls.items() if not call.is_over
+            ),
+            ended={key: self._ended(call) for key, call in self._calls.items()},
+        )
+
+    def _batch(self, world: World) -> dict[str, BatchNode]:
+        rows = {}
+        for side in world.batch.values():
+            for name, since in side.idle.items():
+                verdict = "OK" if world.now - since >= MIN_IDLE else "SKIP"
+                rows[name] = _row(name, "IDLE", verdict, True)
+            for name in side.busy:
+                rows[name] = _row(name, "ALLOCATED", "SKIP", True)
+        for name in world.away:
+            rows[name] = _row(name, "DOWN+DRAIN", "SKIP", False)
+        return rows
+
+    def _ended(self, call: Conversion) -> Ended:
+        """What the converter has said so far: a line for each node that has come."""
+        if not call.is_over:
+            return Ended(names=tuple(call.joined))
+        lines = tuple(f"{name} did not join" for name in call.failed)
+        return Ended(exit_code=1 if call.failed else 0, names=tuple(call.joined), last_lines=lines)
+
+    def _pod(self, world: World, pod: PodState) -> Pod:
+        key = (pod.number, bool(pod.node))
+        if key not in self._pods:
+            self._pods.pop((pod.number, False), None)
+            namespace = world.workload.namespace_of(pod.ask.queue)
+            self._pods[key] = Pod(
+                namespace=namespace,
+                name=f"p{pod.number}",
+                shape=self._shape(namespace, pod),
+                created=f"{self._begins + timedelta(seconds=pod.ask.at):%Y-%m-%dT%H:%M:%SZ}",
+                node=pod.node,
+                running=bool(pod.node),
+                app_id=f"gang-{pod.ask.gang}" if pod.ask.gang else f"app-{pod.number}",
+                is_placeholder=bool(pod.ask.gang),
+                task_group="workers" if pod.ask.gang else "",
+                queue=pod.ask.queue,
+                is_yunikorn=True,
+            )
+        return self._pods[key]
+
+    def _shape(self, namespace: str, pod: PodState) -> PodShape:
+        key = (namespace, pod.ask.request)
+        if key not in self._shapes:
+            self._shapes[key] = PodShape(
+                request=pod.request,
+                tolerations=(Toleration(key="dedicated", value=namespace),),
+            )
+        return self._shapes[key]
+
+    def _node(self, node: NodeState) -> Node:
+        mark = self._marks.get(node.name)
+        fenced = node.name in self._fenced
+        if mark is not None and fenced:
+            mark = msgspec.structs.replace(mark, fenced=True)
+        # The permanent nodes are described by what is free on them beside their other pods.
+        lent = bool(node.node_type)
+        taint = msgspec.structs.replace(TAINT, value=node.namespace)
+        return Node(
+            name=node.name,
+            allocatable=node.size,
+            labels={node.namespace: "true"} if lent else {},
+            taints=(taint,) if lent else (),
+            is_cordoned=node.cordoned,
+            mark=mark,
+        )
+
+    # --- the plan, carried out ---------------------------------------------------------------
+
+    def _apply(self, world: World, plan: Plan) -> None:
+        for action in plan.actions:
+            match action:
+                case MarkNode(node=name, mark=mark):
+                    self._marks[name] = mark
+                case Fence(node=name):
+                    world.nodes[name].cordoned = True
+                    self._fenced.add(name)
+                case Unfence(node=name):
+                    world.nodes[name].cordoned = False
+                    self._fenced.discard(name)
+                case SetQueueLimits():
+                    self._set_limits(world, action)
+                case StartConversion(request=request):
+                    self._convert(world, request)
+                case ReturnNode(node=name):
+                    self._return(world, name)
+
+    def _set_limits(self, world: World, action: SetQueueLimits) -> None:
+        source = resolve_document(self._queue_map, None)
+        edit = edit_source(source, action.wants, action.edit)
+        assert not edit.refusal, edit.refusal
+        self._queue_map = with_document(source, edit.text, edit.ledger)
+        for path, limits in parse_tree(edit.text).queues.items():
+            if path in world.limits:
+                world.limits[path] = dict(limits.max)
+
+    def _convert(self, world: World, request: ConversionRequest) -> None:
+        call = world.convert(self, request.node_type, request.namespace, request.count)
+        self._calls[request.id] = call
+        started = msgspec.structs.replace(request, converter=_process(request.id))
+        others = (one for one in self._registry.requests if one.id != request.id)
+        self._record(requests=(*others, started))
+
+    def _return(self, world: World, name: str) -> None:
+        world.revert(name)
+        self._fenced.discard(name)
+        self._marks.pop(name, None)
+        ended = world.now + REVERT_CALL
+        entry = self._registry.nodes[name]
+        called = msgspec.structs.replace(
+            entry,
+            attempts=entry.attempts + 1,
+            retry_after=self._begins + timedelta(seconds=ended) + self._config.join_timeout,
+        )
+        self._record(nodes={**self._registry.nodes, name: called})
+
+    def _record(self, **changes: object) -> None:
+        self._registry = msgspec.structs.replace(self._registry, **changes)
+
+    def joined(self, world: World, node: str) -> None:
+        """Seen by the next run."""
+
+    def failed(self, world: World, node: str, namespace: str) -> None:
+        """Heard by the next run."""
+
+
+def _process(key: str) -> ConverterProcess:
+    return ConverterProcess(pid=abs(hash(key)) % 10**6, start_ticks=len(key))
+
+
+@cache
+def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
+    return BatchNode(
+        name=name, state=state, verdict=verdict, in_service=in_service, tells_claim=True
+    )
+
+
+def queues_text(workload: Workload) -> str:
+    """The workload's limits as queues.yaml; queues above them that it does not name have none."""
+    lines = ["partitions:", "  - name: default", "    queues:", "      - name: root"]
+    paths = {path for queue in workload.limits for path in lineage(queue)}
+    return "\n".join([*lines, *_below("root", paths, workload, "        ")]) + "\n"
+
+
+def _below(parent: str, paths: Collection[str], workload: Workload, indent: str) -> Iterator[str]:
+    children = sorted(path for path in paths if path.rpartition(".")[0] == parent)
+    if children:
+        yield f"{indent}queues:"
+    for path in children:
+        yield f"{indent}  - name: {path.rpartition('.')[2]}"
+        limit = workload.limits.get(path, {})
+        if limit:
+            yield from (f"{indent}    resources:", f"{indent}      max:")
+        for name, amount in limit.items():
+            text = f"{amount}m" if name == "vcore" else str(amount)
+            yield f'{indent}        {name}: "{text}"'
+        yield from _below(path, paths, workload, f"{indent}    ")

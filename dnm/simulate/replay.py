@@ -1,0 +1,282 @@
+"""The site's own record -> a workload. Pure.
+
+Two records tell what pods wanted. The record of demand (`demand_days`) says for every minute in
+which something changed how many pods of each kind wait and run: from it come the pods, each of a
+kind beginning and ending in the order in which they came. Where it is not kept, the history tells
+of lent nodes alone: each that was used stands for the pods that it was lent for, from its request
+until it fell idle; what the permanent nodes carried is taken as constant, and a pod that never got
+a node is not known.
+
+How long conversions and returns took, and which share failed, is the history's in both cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from dnm.model.config import Config
+from dnm.model.history import HistoryLine
+from dnm.model.registry import Registry
+from dnm.model.value import Value
+from dnm.simulate.accounting import Accounting
+from dnm.simulate.kinds import KindReplay, Span
+from dnm.simulate.values import Ask, NodeClass, Workload
+
+MOST_PODS = 2_000_000
+_MOST_SPANS = 10_000  # of conversions that are drawn from
+_FEWEST_SECONDS = 60.0  # a node that was used for less was not wanted
+_PODS_ON_A_NODE = 110
+
+
+class Stay(Value):
+    """A lent node that was used: its pods wanted it from `asked` on and had it for `lasts`
+    seconds; `pods` of them, each asking for `request`."""
+
+    queue: str
+    asked: datetime
+    lasts: float
+    pods: int
+    request: Mapping[str, int]
+
+
+class Recorded(Value):
+    """What the lines of a span say. `fullness`: the share of a queue's limit that was in use when
+    it asked for nodes, by queue; `notes`: what they can't say."""
+
+    since: datetime
+    until: datetime
+    stays: tuple[Stay, ...] = ()
+    spans: tuple[Span, ...] = ()
+    conversions: tuple[float, ...] = ()
+    returns: tuple[float, ...] = ()
+    fails: float = 0.0
+    fullness: Mapping[str, float] = {}
+    nodes: Mapping[str, frozenset[str]] = {}
+    notes: tuple[str, ...] = ()
+
+
+class Reader:
+    """Takes the lines of the history, and those of demand, the oldest first."""
+
+    def __init__(self) -> None:
+        self._first: datetime | None = None
+        self._demand_from: datetime | None = None
+        self._asked: dict[str, HistoryLine] = {}
+        self._open: dict[str, dict[str, Any]] = {}
+        self._stays: list[Stay] = []
+        self._conversions: list[float] = []
+        self._returns: list[float] = []
+        self._failures = self._unused = 0
+        self._fullness: dict[str, list[float]] = {}
+        self._nodes: dict[str, set[str]] = {}
+        self._kinds = KindReplay()
+
+    def add(self, line: HistoryLine) -> None:
+        """Takes one line."""
+        if line.kind == "demand":
+            self._kinds.add(line)
+            self._demand_from = self._demand_from or line.time
+            return
+        self._first = self._first or line.time
+        if line.kind == "request":
+            self._add_request(line)
+        elif line.kind == "node":
+            self._add_node(line)
+
+    def close(self, registry: Registry, since: datetime, until: datetime) -> Recorded:
+        """Returns what all the lines have said, from the first of them on; nodes that are lent now
+        are in the registry."""
+        for name, entry in registry.nodes.items():
+            if name in self._open:
+                self._end(name, entry.idle_since or until)
+        spans = self._kinds.close()
+        tried = len(self._conversions) + self._failures
+        return Recorded(
+            since=self._demand_from or self._first or since,
+            until=until,
+            stays=tuple(self._stays),
+            spans=tuple(spans),
+            conversions=tuple(self._conversions[-_MOST_SPANS:]),
+            returns=tuple(self._returns[-_MOST_SPANS:]),
+            fails=self._failures / tried if tried else 0.0,
+            fullness={queue: median(shares) for queue, shares in self._fullness.items()},
+            nodes={name: frozenset(names) for name, names in self._nodes.items()},
+            notes=tuple(self._notes(spans)),
+        )
+
+    def _notes(self, spans: Sequence[Span]) -> Iterable[str]:
+        if not spans:
+            yield (
+                "the record has no demand of this time (demand_days): pods are those for which "
+                "nodes were lent; those that waited in vain, and what permanent nodes carried "
+                "besides, are not known"
+            )
+        if spans and self._kinds.cancelled:
+            yield f"{self._kinds.cancelled} pods went before they had begun and are left out"
+        if not spans and self._unused:
+            yield f"{self._unused} of the lent nodes went unused; nobody is replayed for them"
+
+    def _add_request(self, line: HistoryLine) -> None:
+        if line.event != "requested":
+            self._failures += int(line.numbers.get("missing", 1))
+            return
+        self._asked[line.object] = line
+        used, limit = line.numbers.get("used", {}), line.numbers.get("limit", {})
+        shares = [used.get(name, 0) / amount for name, amount in limit.items() if amount > 0]
+        if shares:
+            self._fullness.setdefault(line.queue, []).append(min(max(shares), 1.0))
+
+    def _add_node(self, line: HistoryLine) -> None:
+        name = line.object
+        if line.event in ("lent", "adopted"):
+            asked = self._asked.get(line.numbers.get("request", ""))
+            self._open[name] = {"queue": line.queue, "lent": line.time, "asked": asked}
+            self._nodes.setdefault(line.node_type, set()).add(name)
+        node = self._open.get(name)
+        if node is None:
+            return  # it was lent before
+        match line.event:
+            case "joined":
+                node["joined"], node["size"] = line.time, dict(line.numbers.get("counted", {}))
+                begun = node["asked"].time if node["asked"] else node["lent"]
+                self._conversions.append((line.time - begun).total_seconds())
+            case "fenced":
+                node["idle"] = (line.time, float(line.numbers.get("idle_seconds", 0)))
+            case "unfenced":
+                node.pop("idle", None)
+            case "returning":
+                node["returning"] = line.time
+            case "returned" | "forgotten" | "failed":
+                self._leave(name, line)
+
+    def _leave(self, name: str, line: HistoryLine) -> None:
+        node = self._open[name]
+        if line.event == "returned" and "returning" in node:
+            self._returns.append((line.time - node["returning"]).total_seconds())
+        self._failures += "joined" not in node
+        self._end(name, line.time)
+
+    def _end(self, name: str, end: datetime) -> None:
+        node = self._open.pop(name)
+        if "joined" not in node:
+            return
+        fenced, idle = node.get("idle", (end, 0.0))
+        lasts = (fenced - node["joined"]).total_seconds() - idle
+        if lasts < _FEWEST_SECONDS or not node["size"]:
+            self._unused += 1
+            return
+        self._stays.append(_stay(node, lasts))
+
+
+def _stay(node: Mapping[str, Any], lasts: float) -> Stay:
+    """The pods of a node: those that its request was made for, as many as it takes; where it was
+    asked for before there were any, one as large as the node, from its joining on."""
+    asked: HistoryLine | None = node["asked"]
+    size = {name: amount for name, amount in node["size"].items() if name != "pods" and amount > 0}
+    numbers = asked.numbers if asked else {}
+    pending, wanted = int(numbers.get("pending_pods", 0)), max(int(numbers.get("count", 1)), 1)
+    request = {
+        name: amount // pending
+        for name, amount in numbers.get("pending", {}).items()
+        if pending and name != "pods" and amount >= pending
+    }
+    fit = min((size.get(name, 0) // amount for name, amount in request.items()), default=0)
+    if asked is None or not fit:
+        return Stay(queue=node["queue"], asked=node["joined"], lasts=lasts, pods=1, request=size)
+    pods = min(fit, -(-pending // wanted), _PODS_ON_A_NODE)
+    return Stay(queue=node["queue"], asked=asked.time, lasts=lasts, pods=pods, request=request)
+
+
+def make_workload(
+    recorded: Recorded, config: Config, registry: Registry, jobs: Accounting, seed: int
+) -> Workload:
+    """Returns the workload of the monitored queues: with the limits that they have without lent
+    nodes, as many permanent nodes as those limits say, and the jobs."""
+    limits = {
+        queue: dict(status.baseline or status.limit)
+        for queue, status in registry.last_run.queues.items()
+        if queue in config.queues
+    }
+    lasts = (recorded.until - recorded.since).total_seconds()
+    asks = _of_demand(recorded, limits) if recorded.spans else _of_stays(recorded, limits)
+    own = {queue: _own(recorded, queue, limit) for queue, limit in limits.items()}
+    background = [
+        Ask(at=0.0, lasts=2 * lasts, request=tuple(own[queue].items()), queue=queue)
+        for queue in own
+        if not recorded.spans and any(own[queue].values())
+    ]
+    return Workload(
+        name="the record",
+        asks=(*background, *sorted(asks, key=lambda one: one.at)),
+        limits=limits,
+        namespaces=namespaces_of(config, limits),
+        free=(_room(own.values()),),
+        classes=classes_of(config, recorded.nodes, jobs),
+        seed=seed,
+        lasts=lasts,
+        nothing_ends_after=float("inf"),
+        jobs=jobs.jobs,
+        cap=config.max_converted_nodes,
+        fails=recorded.fails,
+        conversions=recorded.conversions,
+        returns=recorded.returns,
+        begins=recorded.since,
+    )
+
+
+def namespaces_of(config: Config, queues: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Returns the monitored namespaces of queues that are known, each with queue and first type."""
+    known = set(queues)
+    return {
+        name: (policy.queue, policy.node_types[0])
+        for name, policy in config.namespaces.items()
+        if policy.queue in known
+    }
+
+
+def classes_of(
+    config: Config, lent: Mapping[str, frozenset[str]], jobs: Accounting
+) -> dict[str, NodeClass]:
+    """Returns the node types: with jobs as many nodes as are known by name, else as many as could
+    ever be lent."""
+    classes = {}
+    for name, kind in config.node_types.items():
+        known = lent.get(name, frozenset()) | jobs.nodes.get(name, frozenset())
+        classes[name] = NodeClass(
+            size=tuple({"pods": _PODS_ON_A_NODE, **kind.size}.items()),
+            count=len(known) if jobs.jobs else config.max_converted_nodes,
+            prefix=kind.name_prefix,
+        )
+    return classes
+
+
+def _own(recorded: Recorded, queue: str, limit: Mapping[str, int]) -> dict[str, int]:
+    """What of a queue's limit its permanent nodes have: all of it, or what was in use."""
+    share = 1.0 if recorded.spans else recorded.fullness.get(queue, 0.0)
+    return {name: int(amount * share) for name, amount in limit.items()}
+
+
+def _room(own: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {"vcore": 0, "memory": 0}
+    for amounts in own:
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return {**total, "pods": MOST_PODS}
+
+
+def _of_stays(recorded: Recorded, limits: Mapping[str, object]) -> Iterable[Ask]:
+    for stay in recorded.stays:
+        at = max((stay.asked - recorded.since).total_seconds(), 0.0)
+        ask = Ask(at=at, lasts=stay.lasts, request=tuple(stay.request.items()), queue=stay.queue)
+        if stay.queue in limits:
+            yield from (ask,) * stay.pods
+
+
+def _of_demand(recorded: Recorded, limits: Mapping[str, object]) -> Iterable[Ask]:
+    for span in recorded.spans:
+        at = max((span.came - recorded.since).total_seconds(), 0.0)
+        if span.queue in limits:
+            yield Ask(at=at, lasts=span.lasts, request=span.request, queue=span.queue)

@@ -1,0 +1,142 @@
+"""A workload that a person has written down, as JSON of schema dnm.workload/1. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from dnm.model.config import Config
+from dnm.model.quantity import QuantityError, parse_yunikorn
+from dnm.model.value import Value
+from dnm.simulate.accounting import SimulationError
+from dnm.simulate.batch import Job
+from dnm.simulate.replay import MOST_PODS, namespaces_of
+from dnm.simulate.values import CONVERSION, MONDAY, Ask, NodeClass, Workload
+
+SCHEMA = "dnm.workload/1"
+Moment = Annotated[float, Meta(ge=0, le=3.2e8)]  # seconds since it begins
+Length = Annotated[float, Meta(gt=0, le=3.2e8)]
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Amounts = Mapping[str, str | int]
+
+
+class PodsOfFile(Value):
+    """Equal pods that come at one moment; a `gang` begins together."""
+
+    at: Moment
+    lasts: Length
+    queue: str
+    request: Amounts
+    count: Count = 1
+    gang: bool = False
+
+
+class JobsOfFile(Value):
+    """Equal jobs of whole nodes; `limit` None: no longer than they take."""
+
+    at: Moment
+    lasts: Length
+    nodes: Count
+    node_type: str
+    limit: Length | None = None
+    count: Count = 1
+
+
+class WorkloadFile(Value):
+    """The document. `queues`: path -> limit without lent nodes; `permanent`: what is free on each
+    permanent node; `nodes`: type -> how many Slurm has; `fails`: share of conversions that fail."""
+
+    schema: str
+    seconds: Length
+    queues: dict[str, Amounts]
+    permanent: list[Amounts]
+    nodes: dict[str, Count]
+    pods: list[PodsOfFile]
+    jobs: list[JobsOfFile] = []
+    begins: datetime = MONDAY
+    conversion_seconds: tuple[Length, Length] = CONVERSION
+    fails: Annotated[float, Meta(ge=0, le=1)] = 0.0
+
+
+def parse_workload(content: bytes, config: Config, seed: int) -> Workload:
+    """Returns the workload. Raises SimulationError with the place of what is wrong."""
+    try:
+        file = msgspec.json.decode(content, type=WorkloadFile)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SimulationError(f"it is no workload: {error}; docs/simulate.md has one") from error
+    _check(file, config)
+    return _workload(file, config, seed)
+
+
+def _check(file: WorkloadFile, config: Config) -> None:
+    if file.schema != SCHEMA:
+        raise SimulationError(f"schema = {file.schema!r}: this dnm plays {SCHEMA}")
+    count = sum(one.count for one in file.pods) + sum(one.count for one in file.jobs)
+    if count > MOST_PODS:
+        raise SimulationError(f"it has more than {MOST_PODS:,} pods and jobs")
+    for queue in sorted({one.queue for one in file.pods}):
+        if queue not in file.queues or queue not in config.queues:
+            raise SimulationError(
+                f"pods ask for the queue {queue}, which must be in queues and be monitored; "
+                f"monitored are {', '.join(config.queues)}"
+            )
+    for kind in sorted({*file.nodes, *(job.node_type for job in file.jobs)}):
+        if kind not in config.node_types or kind not in file.nodes:
+            raise SimulationError(
+                f"node type {kind!r} must be in nodes and in the configuration, which has "
+                f"{', '.join(config.node_types)}"
+            )
+
+
+def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
+    asks = []
+    for number, one in enumerate(file.pods, start=1):
+        request = tuple(_amounts(one.request).items())
+        gang = number if one.gang else 0
+        asks += [Ask(at=one.at, lasts=one.lasts, request=request, queue=one.queue, gang=gang)] * (
+            one.count
+        )
+    jobs: list[Job] = []
+    for job in file.jobs:
+        limit = max(job.limit or job.lasts, job.lasts)
+        fields: dict[str, Any] = {"at": job.at, "nodes": job.nodes, "lasts": job.lasts}
+        jobs += [Job(**fields, limit=limit, node_type=job.node_type)] * job.count
+    return Workload(
+        name="the file",
+        asks=tuple(sorted(asks, key=lambda one: one.at)),
+        limits={queue: _amounts(limit) for queue, limit in file.queues.items()},
+        namespaces=namespaces_of(config, file.queues),
+        free=tuple({"vcore": 0, "pods": 110, **_amounts(free)} for free in file.permanent),
+        classes={
+            name: NodeClass(
+                size=tuple({"pods": 110, **config.node_types[name].size}.items()),
+                count=count,
+                prefix=config.node_types[name].name_prefix,
+            )
+            for name, count in file.nodes.items()
+        },
+        seed=seed,
+        lasts=file.seconds,
+        nothing_ends_after=float("inf"),
+        jobs=tuple(sorted(jobs, key=lambda one: one.at)),
+        cap=config.max_converted_nodes,
+        fails=file.fails,
+        conversion=file.conversion_seconds,
+        begins=file.begins,
+    )
+
+
+def _amounts(given: Amounts) -> dict[str, int]:
+    """As a queue document writes them: cores or thousandths of them, bytes, pieces."""
+    return {name: _amount(name, str(amount)) for name, amount in given.items()}
+
+
+def _amount(name: str, text: str) -> int:
+    try:
+        return parse_yunikorn(name, text)
+    except QuantityError as error:
+        raise SimulationError(f"{name} = {text!r}: {error}; write 4, 500m or 16G") from error

@@ -1,0 +1,170 @@
+"""`dnm simulate`: the record and a workload, as a person asks for them; and the page that tells of
+it."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.model.registry import QueueStatus, Registry, RunRecord
+from dnm.record.demand_lines import DEMAND
+from dnm.record.history_file import History
+from dnm.run.registry import save_registry
+from dnm.sandbox.cluster import Sandbox
+from tests.docs.pages import PAGES
+from tests.record.year import write_year
+from tests.site import QUEUE, Site, a_workshop_site
+
+PAGE = "docs/simulate.md"
+BASELINE = {"vcore": 80_000, "memory": 320 * 10**9}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """With a day of history."""
+    directory = tmp_path_factory.mktemp("simulate")
+    made = Site(Sandbox(directory / "sandbox"), directory / "site")
+    status = QueueStatus(limit=BASELINE, baseline=BASELINE, lent={}, used={}, pending={},
+                         pending_pods=0, verdict="keep", reason="")  # fmt: skip
+    save_registry(made.config, Registry(last_run=RunRecord(queues={QUEUE: status})))
+    write_year(made.config.converted_nodes_path, datetime.now(UTC), days=1)
+    (directory / "course.json").write_text(course())
+    return made
+
+
+def course() -> str:
+    (text,) = re.findall(r"^```json\n(.*?)^```", PAGES[PAGE], flags=re.S | re.M)
+    return str(text)
+
+
+def said(site: Site, *words: str) -> str:
+    """What stands on stderr of a command that ends with 2."""
+    done = site.command("simulate", *words)
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def document(site: Site, *words: str) -> dict[str, Any]:
+    done = site.command("simulate", "-o", "json", *words)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_page_shows_what_the_command_prints(site: Site) -> None:
+    ((command, shown),) = re.findall(
+        r"^`(dnm simulate [^`]+)`\n\n```\n(.*?)^```", PAGES[PAGE], flags=re.S | re.M
+    )
+    course_file = str(site.directory.parent / "course.json")
+    words = [course_file if word == "course.json" else word for word in command.split()[2:]]
+    settings = ("reversion_idle_seconds", "pending_grace_seconds", "global_cooldown_seconds")
+    plain = re.sub(rf"^({'|'.join(settings)}) = .*\n", "", site.path.read_text(), flags=re.M)
+    default = site.directory / "default.ini"
+    site.write(default, plain)
+    done = site.command("simulate", *words, DNM_CONFIG=str(default))
+    assert done.stdout == shown, done.stdout + done.stderr
+
+
+def test_the_record_is_played_and_the_same_seed_gives_the_same_table(site: Site) -> None:
+    first = document(site, "--since", "3d")
+    assert first == document(site, "--since", "3d")
+    assert first["schema"] == "dnm.simulate/1"
+    assert first["pods"] == 12 * 16 + 1, "sixteen on each node, and what the permanent ones carry"
+    ours, nobody = first["configurations"]
+    assert (ours["name"], nobody["name"]) == ("configured", "nobody lends")
+    assert ours["conversions"] >= 12 and nobody["conversions"] == 0
+    assert ours["pods_unserved"] == 0 and nobody["pods_unserved"] == 12 * 16
+    assert ours["lent_node_hours"] > 80 and ours["price"] is None
+    assert any("demand_days" in note for note in first["notes"])
+    other = document(site, "--since", "3d", "--seed", "2")
+    assert other["configurations"][0] != ours
+
+
+def test_a_cap_is_what_it_costs(site: Site) -> None:
+    compared = document(site, "--since", "3d", "--set", "max_converted_nodes=6")
+    ours, capped, _ = compared["configurations"]
+    assert capped["name"] == "max_converted_nodes=6"
+    assert capped["lent_node_hours"] < ours["lent_node_hours"]
+    assert capped["pods_waited_minutes"] > 2 * ours["pods_waited_minutes"]
+
+
+def test_two_files_are_played_side_by_side(site: Site) -> None:
+    new = site.directory / "new.ini"
+    site.write(new, f"{site.path.read_text()}max_converted_nodes = 6\n")
+    by_file = document(site, "--since", "3d", "--against", str(new))["configurations"]
+    by_key = document(site, "--since", "3d", "--set", "max_converted_nodes=6")["configurations"]
+    assert [one["name"] for one in by_file] == ["configured", "new", "nobody lends"]
+    assert {**by_file[1], "name": ""} == {**by_key[1], "name": ""}
+
+
+def test_what_jobs_pay_is_told(site: Site, tmp_path: Path) -> None:
+    """Jobs of sixteen nodes, with pauses; of the 24 there are twelve are lent by day."""
+    begin = datetime.now(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None)
+    lines = []
+    for hour in range(22, 1, -1):
+        times = (begin - timedelta(hours=hour), begin - timedelta(hours=hour),
+                 begin - timedelta(hours=hour, minutes=-40))  # fmt: skip
+        lines.append("|".join([*(f"{one:%Y-%m-%dT%H:%M:%S}" for one in times), "16", "60",
+                               "a[001-024]"]))  # fmt: skip
+    (tmp_path / "jobs.txt").write_text("\n".join([*lines, "none of them"]))
+    told = document(site, "--since", "3d", "--jobs", str(tmp_path / "jobs.txt"))
+    ours, nobody = told["configurations"]
+    assert told["jobs"] > 10
+    assert any("lines of --jobs left out" in note for note in told["notes"])
+    assert ours["jobs_waited_minutes"] > nobody["jobs_waited_minutes"] == 0
+    price = ours["price"]
+    assert price["jobs_paid_minutes"] == ours["jobs_waited_minutes"]
+    saved = nobody["pods_waited_minutes"] - ours["pods_waited_minutes"]
+    assert price["pods_saved_minutes"] == pytest.approx(saved, abs=0.2)
+    assert price["saved_per_paid"] == pytest.approx(saved / price["jobs_paid_minutes"], abs=0.01)
+
+
+def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
+    """Pods by kind, a line where they have changed and none where they have not."""
+    site = a_workshop_site(Sandbox(tmp_path / "sandbox").start(), tmp_path)
+    site.write(site.path, f"{site.path.read_text()}demand_days = 9\n")
+    history = History(site.config.converted_nodes_path, timedelta(days=9), name=DEMAND)
+    try:
+        site.run_until_rest()
+        seen = [line.numbers["kinds"] for line in history.read()]
+        request = {"memory": 16 * 10**9, "vcore": 4000}
+        assert seen[0] == [{"request": request, "pending": 20, "bound": 0}]
+        assert seen[-1][0]["bound"] == 20 and seen[-1][0]["pending"] == 0
+        before = history.path.read_bytes()
+        site.run()
+        assert history.path.read_bytes() == before
+    finally:
+        site.sandbox.stop()
+    done = document(site, "--since", "30d")
+    assert done["pods"] == 20
+    assert not any("demand_days" in note for note in done["notes"])
+
+
+QUESTIONS = {
+    "a key that there is not": (("--set", "headrom=0.8"), "did you mean 'headroom'?"),
+    "a value that is none": (("--set", "headroom=much"), "headroom = much"),
+    "no value": (("--set", "headroom"), "--set 'headroom' is no change: write KEY=VALUE"),
+    "no time": (("--since", "yesterday"), "--since 'yesterday' is no time"),
+    "no record of that time": (("--since", "1m"), "ask for a longer --since"),
+    "a workload that is not there": (("--workload", "/nowhere"), "/nowhere can't be read"),
+    "a workload that is a directory": (("--workload", "/tmp"), "can't be read"),
+    "a workload that is none": (("--workload", "/etc/passwd"), "it is no workload"),
+    "jobs that are none": (("--jobs", "/etc/passwd"), "no line is one of sacct"),
+    "jobs beside a workload": (
+        ("--workload", "/etc/passwd", "--jobs", "/etc/passwd"),
+        "a workload file has jobs of its own",
+    ),
+    "a configuration that is not there": (("--against", "/nowhere.ini"), "/nowhere.ini"),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_question_that_is_none_gets_a_sentence(site: Site, name: str) -> None:
+    words, sentence = QUESTIONS[name]
+    assert sentence in said(site, *words)

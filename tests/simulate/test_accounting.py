@@ -1,0 +1,78 @@
+"""What sacct prints becomes jobs; a line that says nothing is counted, a text that is none of
+sacct's is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from dnm.model.errors import ExitCode
+from dnm.simulate.accounting import SimulationError, parse_jobs
+from dnm.simulate.batch import Job
+from tests.builders import a_config
+
+SINCE, UNTIL = datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 3, tzinfo=UTC)
+GOOD = "2026-03-02T01:00:00|2026-03-02T01:10:00|2026-03-02T02:10:00|2|120|a[001-002]"
+
+
+def parsed(*lines: str) -> tuple[list[Job], int]:
+    found = parse_jobs("\n".join(lines), SINCE, UNTIL, a_config().type_of)
+    return list(found.jobs), found.left_out
+
+
+LINES = {
+    "two nodes for an hour": (GOOD, Job(at=3600, nodes=2, lasts=3600, limit=7200)),
+    "without a limit": (
+        GOOD.replace("|120|", "|UNLIMITED|"),
+        Job(at=3600, nodes=2, lasts=3600, limit=365 * 86_400),
+    ),
+    "it ran over its limit": (
+        GOOD.replace("|120|", "|30|"),
+        Job(at=3600, nodes=2, lasts=3600, limit=3600),
+    ),
+    "never began": (GOOD.replace("2026-03-02T01:10:00", "None"), None),
+    "runs still": (GOOD.replace("2026-03-02T02:10:00", "Unknown"), None),
+    "ended as it began": (GOOD.replace("T02:10:00", "T01:10:00"), None),
+    "submitted before": (GOOD.replace("2026-03-02T01:00:00", "2026-03-01T23:59:59"), None),
+    "submitted after": (
+        GOOD.replace("2026-03-02T0", "2026-03-03T0"),
+        None,
+    ),
+    "on nodes that are never lent": (GOOD.replace("a[001-002]", "login1"), None),
+    "no nodes": (GOOD.replace("a[001-002]", "None assigned"), None),
+    "brackets that don't match": (GOOD.replace("a[001-002]", "a[001"), None),
+    "a field too many": (f"{GOOD}|x", None),
+    "no number of nodes": (GOOD.replace("|2|", "|two|"), None),
+    "a line of nothing": (" ", None),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_is_a_job_or_counted(name: str) -> None:
+    line, job = LINES[name]
+    jobs, left_out = parsed(GOOD, line)
+    expected = parsed(GOOD)[0]
+    assert jobs == [*expected, *([job] if job else [])]
+    assert left_out == (job is None)
+
+
+def test_its_nodes_are_remembered() -> None:
+    found = parse_jobs(GOOD, SINCE, UNTIL, a_config().type_of)
+    assert found.nodes == {"a": {"a001", "a002"}}
+
+
+def test_they_come_in_their_order() -> None:
+    early = GOOD.replace("T01:00:00", "T00:30:00")
+    assert [job.at for job in parsed(GOOD, early)[0]] == [1800, 3600]
+
+
+@pytest.mark.parametrize("text", ["JobID JobName\n1 x\n", "\x00\xff", "a|b|c|d|e|f"])
+def test_a_text_of_another_program_is_refused(text: str) -> None:
+    with pytest.raises(SimulationError, match="no line is one of sacct") as caught:
+        parsed(text)
+    assert caught.value.exit_code is ExitCode.NEEDS_PERSON
+
+
+def test_nothing_is_no_job() -> None:
+    assert parsed("") == ([], 0)

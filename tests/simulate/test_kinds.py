@@ -1,0 +1,65 @@
+"""Counts of equal pods, minute after minute, become pods again: as few as explain the numbers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.model.history import SCHEMA, HistoryLine
+from dnm.simulate.kinds import KindReplay
+from tests.builders import NOW, QUEUE
+
+REQUEST = {"vcore": 4000, "memory": 16 * 10**9}
+OPEN = 10_000  # minutes: longer than any of these
+
+
+def told(minute: int, pending: int, bound: int) -> HistoryLine:
+    kinds = [{"request": REQUEST, "pending": pending, "bound": bound}] if pending or bound else []
+    return HistoryLine(
+        schema=SCHEMA, number=0, time=NOW + timedelta(minutes=minute), run="", instance="prod",
+        kind="demand", event="seen", object=QUEUE, queue=QUEUE, numbers={"kinds": kinds},
+    )  # fmt: skip
+
+
+def replayed(counts: list[tuple[int, int]]) -> tuple[list[tuple[float, float]], int]:
+    """(Came, lasted) in minutes of each pod, and how many went before they had begun."""
+    replay = KindReplay()
+    for minute, (pending, bound) in enumerate(counts):
+        replay.add(told(minute, pending, bound))
+    spans = [
+        ((one.came - NOW).total_seconds() / 60, min(one.lasts / 60, OPEN)) for one in replay.close()
+    ]
+    return spans, replay.cancelled
+
+
+TABLE = {
+    "one waits, runs and ends": ([(1, 0), (0, 1), (0, 1), (0, 0)], [(0, 2)], 0),
+    "one is bound at once": ([(0, 1), (0, 0)], [(0, 1)], 0),
+    "the first that began ends first": ([(0, 1), (0, 2), (0, 1), (0, 0)], [(0, 2), (1, 2)], 0),
+    "one begins where another ends": (
+        [(1, 1), (0, 1), (0, 0)],
+        [(0, 1), (0, 1)],
+        0,
+    ),
+    "one goes without having begun": ([(2, 0), (1, 0), (0, 1), (0, 0)], [(0, 1)], 1),
+    "all go": ([(75, 0), (0, 0)], [], 75),
+    "one runs on": ([(0, 1), (0, 1)], [(0, OPEN)], 0),
+    "one waits on": ([(1, 0)], [(0, OPEN)], 0),
+    "another comes as one begins": ([(1, 0), (1, 1), (0, 0)], [(0, 1)], 1),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_pods_behind_the_numbers(name: str) -> None:
+    counts, spans, cancelled = TABLE[name]
+    assert replayed(counts) == (spans, cancelled)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
+def test_what_ran_for_how_long_is_kept(counts: list[tuple[int, int]]) -> None:
+    """Pod-minutes are those of the record, however the pods are told apart."""
+    spans, _ = replayed([*counts, (0, 0)])
+    assert sum(lasted for _, lasted in spans) == sum(bound for _, bound in counts)

@@ -1,0 +1,42 @@
+"""Runs that are left out would have done nothing: the figures are those of every run made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dnm.queues.tree import parse_tree
+from dnm.simulate.policy import queues_text
+from dnm.simulate.values import DAY
+from tests.economy.building import free, limit, workload
+from tests.economy.dnm_policy import AwakePolicy, DnmPolicy
+from tests.economy.measure import measure_policy
+from tests.economy.public_shapes import crash_loops, failing, full_batch, gangs, oscillation
+from tests.economy.workloads import gpu_pods
+
+PLAYED = (gangs, crash_loops, oscillation, failing, gpu_pods, full_batch)
+
+
+@pytest.mark.parametrize("make", PLAYED, ids=lambda make: make.__name__)
+def test_a_run_that_is_left_out_would_have_done_nothing(make) -> None:  # type: ignore[no-untyped-def]
+    whole = make(1, DAY)
+    busy = sorted(ask.at for ask in whole.asks)[len(whole.asks) // 2]
+    begin = max(busy - DAY / 8, 0.0)
+    asks = tuple(replace(ask, at=ask.at - begin) for ask in whole.asks if ask.at >= begin)
+    some = replace(whole, asks=asks, lasts=DAY / 4)
+    ours, all_runs = (measure_policy(some, "dnm", one(some)) for one in (DnmPolicy, AwakePolicy))
+    assert ours == all_runs
+    assert ours.conversions, "else this shows nothing"
+
+
+def test_the_document_has_the_limits_and_the_queues_above_them() -> None:
+    """Queues that are not named have no limit."""
+    deep, other = "root.a.b.c", "root.d"
+    limits = {deep: limit(80, 320), other: limit(1, 2, 3), "root.a": limit(500, 600)}
+    made = workload("some", [], limits, (free(1, 1),), {}, 1, DAY)
+    queues = parse_tree(queues_text(made)).queues
+    assert {path: dict(one.max) for path, one in queues.items() if path != "root"} == {
+        **limits,
+        "root.a.b": {},
+    }

@@ -1,0 +1,156 @@
+"""The history becomes pods, as far as it tells of them: by dnm's own writer, a day and more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from dnm.model.config import NamespacePolicy
+from dnm.model.history import HistoryLine
+from dnm.model.registry import Phase, QueueStatus, Registry, RunRecord
+from dnm.record.history_file import History
+from dnm.simulate.accounting import Accounting
+from dnm.simulate.batch import Job
+from dnm.simulate.replay import Reader, Recorded, make_workload
+from dnm.simulate.values import Workload
+from tests.builders import NOW, a_config, a_lent_node
+from tests.record.year import NODES, QUEUES, write_year
+
+DAYS = 10
+BASELINE = {"vcore": 80_000, "memory": 320 * 10**9}
+STATUS = QueueStatus(
+    limit=BASELINE, baseline=BASELINE, lent={}, used={}, pending={}, pending_pods=0,
+    verdict="keep", reason="",
+)  # fmt: skip
+REGISTRY = Registry(last_run=RunRecord(queues=dict.fromkeys(QUEUES, STATUS)))
+CONFIG = a_config(
+    namespaces={
+        queue.rpartition(".")[2]: NamespacePolicy(
+            name=queue.rpartition(".")[2], queue=queue, node_types=("a",)
+        )
+        for queue in QUEUES
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[HistoryLine]:
+    registry = tmp_path_factory.mktemp("year") / "registry.json"
+    write_year(registry, NOW, days=DAYS)
+    return list(History(registry, timedelta(days=400)).read())
+
+
+def read(lines: Iterable[HistoryLine], registry: Registry = REGISTRY) -> Recorded:
+    reader = Reader()
+    for line in lines:
+        reader.add(line)
+    return reader.close(registry, NOW - timedelta(days=30), NOW)
+
+
+def workload(recorded: Recorded, jobs: Accounting | None = None) -> Workload:
+    return make_workload(recorded, CONFIG, REGISTRY, jobs or Accounting(), seed=1)
+
+
+def test_each_node_that_was_used_stands_for_its_pods(lines: list[HistoryLine]) -> None:
+    """A request of 96 pods of 4 cores and 16 GB for three nodes: sixteen fit on each."""
+    recorded = read(lines)
+    assert len(recorded.stays) == 2 * NODES * DAYS
+    assert {stay.pods for stay in recorded.stays} == {16}
+    request = {"vcore": 4000, "memory": 16 * 10**9}
+    assert all(stay.request == request for stay in recorded.stays)
+    first = min(recorded.stays, key=lambda stay: (stay.asked, stay.lasts))
+    # Joined 9 to 11 minutes after the request, fenced 600 to 611 after it, idle since 11 before.
+    assert first.lasts == (600 - 11 - 9) * 60
+
+
+def test_spans_and_failures_are_those_of_the_record(lines: list[HistoryLine]) -> None:
+    recorded = read(lines)
+    assert sorted(set(recorded.conversions)) == [540, 600, 660]
+    assert set(recorded.returns) == {180}
+    failures = sum(line.event == "given-up" for line in lines)
+    assert failures
+    assert recorded.fails == failures / (failures + 2 * NODES * DAYS)
+    assert recorded.fullness == pytest.approx(dict.fromkeys(QUEUES, 0.9), abs=1e-6)
+
+
+def test_the_world_has_no_room_but_what_was_in_use(lines: list[HistoryLine]) -> None:
+    made = workload(read(lines))
+    own = {name: int(0.9 * amount) for name, amount in BASELINE.items()}
+    assert made.limits == dict.fromkeys(QUEUES, BASELINE)
+    assert dict(made.free[0]) == {name: 2 * amount for name, amount in own.items()} | {
+        "pods": made.free[0]["pods"]
+    }
+    assert [dict(ask.request) for ask in made.asks[:2]] == [own, own]
+    assert made.asks[0].lasts > made.lasts
+    assert len(made.asks) == 2 + 2 * NODES * DAYS * 16
+    assert made.begins == min(line.time for line in lines if line.kind != "queue")
+
+
+def test_of_demand_the_pods_are_those_that_were_there(lines: list[HistoryLine]) -> None:
+    """Then what was lent says nothing of pods, and the permanent nodes have all of the limit."""
+    seen = [demand(0, 3, 0), demand(5, 0, 3), demand(65, 0, 0)]
+    recorded = read([*lines, *seen])
+    made = workload(recorded)
+    assert [(ask.at, ask.lasts) for ask in made.asks] == [(0.0, 3600.0)] * 3
+    assert made.begins == seen[0].time
+    assert made.free[0]["vcore"] == 2 * BASELINE["vcore"]
+    assert made.conversions == recorded.conversions != ()
+
+
+def demand(minute: int, pending: int, bound: int) -> HistoryLine:
+    kinds = [{"request": {"vcore": 4000}, "pending": pending, "bound": bound}]
+    return HistoryLine(
+        schema=1, number=0, time=NOW - timedelta(hours=5) + timedelta(minutes=minute), run="",
+        instance="prod", kind="demand", event="seen", object=QUEUES[0], queue=QUEUES[0],
+        numbers={"kinds": kinds if pending or bound else []},
+    )  # fmt: skip
+
+
+def test_a_node_that_is_lent_still_was_needed_until_it_fell_idle(lines: list[HistoryLine]) -> None:
+    """The last lines are left out: what became of their node is in the registry."""
+    first = next(line for line in lines if line.event == "joined")
+    until = [line for line in lines if line.time <= first.time]
+    idle = first.time + timedelta(hours=2)
+    entry = a_lent_node(Phase.SERVING, queue=first.queue, idle_since=idle)
+    registry = msgspec.structs.replace(REGISTRY, nodes={first.object: entry})
+    recorded = read(until, registry)
+    assert [stay.lasts for stay in recorded.stays] == [7200]
+
+
+def test_a_node_that_nobody_used_stands_for_nobody(lines: list[HistoryLine]) -> None:
+    def unused(line: HistoryLine) -> HistoryLine:
+        if line.event != "fenced":
+            return line
+        return msgspec.structs.replace(line, numbers={"idle_seconds": 600 * 60})
+
+    recorded = read(map(unused, lines))
+    assert not recorded.stays
+    assert any("240 of the lent nodes went unused" in note for note in recorded.notes)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "count"),
+    [
+        pytest.param(Accounting(), CONFIG.max_converted_nodes, id="unknown: enough for any"),
+        pytest.param(
+            Accounting(
+                jobs=(Job(at=0, nodes=1, lasts=60, limit=60),),
+                nodes={"a": frozenset(("a001", "a900", "a901"))},
+            ),
+            2 * NODES + 2,
+            id="those that are known by name",
+        ),
+    ],
+)
+def test_how_many_nodes_slurm_has(lines: list[HistoryLine], jobs: Accounting, count: int) -> None:
+    assert workload(read(lines), jobs).classes["a"].count == count
+
+
+def test_a_queue_whose_limit_is_not_known_is_left_out(lines: list[HistoryLine]) -> None:
+    known = Registry(last_run=RunRecord(queues={QUEUES[0]: STATUS}))
+    made = make_workload(read(lines), CONFIG, known, Accounting(), seed=1)
+    assert {ask.queue for ask in made.asks} == set(made.limits) == {QUEUES[0]}
+    assert [queue for queue, _ in made.namespaces.values()] == [QUEUES[0]]

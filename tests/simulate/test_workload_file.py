@@ -1,0 +1,93 @@
+"""A workload that somebody has written: what it becomes, and a sentence for each thing wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dnm.simulate.accounting import SimulationError
+from dnm.simulate.batch import Job
+from dnm.simulate.values import Workload
+from dnm.simulate.workload_file import parse_workload
+from tests.builders import QUEUE, a_config
+
+PODS = {"at": 60, "lasts": 600, "queue": QUEUE, "request": {"vcore": "4", "memory": "16G"}}
+JOBS = {"at": 0, "lasts": 600, "nodes": 2, "node_type": "a"}
+FILE: dict[str, Any] = {
+    "schema": "dnm.workload/1",
+    "seconds": 3600,
+    "queues": {QUEUE: {"vcore": "80", "memory": "320G"}},
+    "permanent": [{"vcore": 80, "memory": "320G"}],
+    "nodes": {"a": 12},
+    "pods": [{**PODS, "count": 3}],
+    "jobs": [{**JOBS, "count": 2}],
+}
+
+
+def parsed(**changes: Any) -> Workload:
+    return parse_workload(json.dumps({**FILE, **changes}).encode(), a_config(), seed=7)
+
+
+def test_pods_jobs_and_places_are_those_of_the_file() -> None:
+    made = parsed()
+    (ask, *_) = made.asks
+    assert len(made.asks) == 3
+    assert (ask.at, ask.lasts, dict(ask.request)) == (
+        60,
+        600,
+        {"vcore": 4000, "memory": 16 * 10**9},
+    )
+    assert made.jobs == (Job(at=0, nodes=2, lasts=600, limit=600),) * 2
+    assert made.limits == {QUEUE: {"vcore": 80_000, "memory": 320 * 10**9}}
+    assert made.free == ({"vcore": 80_000, "memory": 320 * 10**9, "pods": 110},)
+    assert made.classes["a"].count == 12
+    assert (made.seed, made.lasts, made.namespaces) == (7, 3600, {"dev": (QUEUE, "a")})
+
+
+def test_pods_of_a_gang_begin_together_and_those_of_two_gangs_do_not() -> None:
+    made = parsed(pods=[{**PODS, "count": 2, "gang": True}, {**PODS, "gang": True}, PODS])
+    first, second, third, plain = (ask.gang for ask in made.asks)
+    assert first == second != third
+    assert first and third and not plain
+
+
+WRONG = {
+    "no JSON": (b"{", "it is no workload: Input data was truncated"),
+    "bytes that are no text": (b"\xff\xfe", "it is no workload"),
+    "another schema": ({"schema": "dnm.workload/9"}, "schema = 'dnm.workload/9': this dnm plays"),
+    "an unknown key": ({"pod": []}, "unknown field `pod`"),
+    "a time before it begins": ({"pods": [{**PODS, "at": -1}]}, r"`\$.pods\[0\].at`"),
+    "pods that last for no time": ({"pods": [{**PODS, "lasts": 0}]}, r"`\$.pods\[0\].lasts`"),
+    "too many of one": ({"pods": [{**PODS, "count": 10**6}]}, r"`\$.pods\[0\].count`"),
+    "too many in all": ({"pods": [{**PODS, "count": 10**5}] * 21}, "more than 2,000,000"),
+    "a queue that is not monitored": (
+        {"pods": [{**PODS, "queue": "root.x"}]},
+        f"the queue root.x, which must .* monitored are {QUEUE}",
+    ),
+    "a queue without a limit": ({"queues": {}}, "must be in queues"),
+    "a node type that there is not": (
+        {"nodes": {"a": 12, "z": 1}},
+        "node type 'z' must be in nodes",
+    ),
+    "jobs of a type without nodes": ({"jobs": [{**JOBS, "node_type": "g"}]}, "node type 'g'"),
+    "an amount that is none": (
+        {"pods": [{**PODS, "request": {"vcore": "many"}}]},
+        "vcore = 'many': invalid quantity; write",
+    ),
+    "a share above one": ({"fails": 1.5}, r"`\$.fails`"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_gets_a_sentence(name: str) -> None:
+    given, sentence = WRONG[name]
+    content = given if isinstance(given, bytes) else json.dumps({**FILE, **given}).encode()
+    with pytest.raises(SimulationError, match=sentence):
+        parse_workload(content, a_config(), seed=1)
+
+
+def test_a_document_nested_without_end_is_a_sentence_too() -> None:
+    with pytest.raises(SimulationError, match="it is no workload"):
+        parse_workload(b'{"pods":' + b"[" * 100_000, a_config(), seed=1)
