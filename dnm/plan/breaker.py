@@ -96,6 +96,15 @@ def after_transition(
     return {**breakers, before.queue: struck}
 
 
+def forgive(breakers: Mapping[str, Breaker], queue: str) -> dict[str, Breaker]:
+    """The breakers once a node of the queue goes that was there for headroom alone: no pod was to
+    use it, so its going back will be no strike."""
+    breaker = breakers.get(queue, Breaker())
+    if breaker.tripped_at is not None:
+        return dict(breakers)
+    return {**breakers, queue: msgspec.structs.replace(breaker, strikes=breaker.strikes - 1)}
+
+
 def note_used_quota(
     registry: Registry, names: Container[str], demand: Demand, limits: Mapping[str, QueueLimits]
 ) -> Registry:

@@ -13,6 +13,7 @@ from dnm.model.queue_path import may_edit
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.brakes import conversion_budget, is_paused
+from dnm.plan.breaker import forgive
 from dnm.plan.known import Known, leaving_out
 from dnm.plan.phases import enter_phase, node_verdict
 from dnm.plan.standing_limits import StandingLimits
@@ -124,6 +125,10 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
     unused = {nodes[name].queue for name in chosen.go if not nodes[name].was_used}
     without = chosen.unbuffered | (unused if known.config.headroom_idle else set())
     unbuffered = {**dict.fromkeys(without, known.now), **registry.unbuffered}
+    breakers = dict(registry.breakers)
+    for name in chosen.go:
+        if chosen.verdicts[name].reason is Reason.UNUSED and not nodes[name].was_used:
+            breakers = forgive(breakers, nodes[name].queue)
     stalled = registry.stalled
     if chosen.stalled:
         known = leaving_out(known, {**stalled, **chosen.stalled})
@@ -132,7 +137,7 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
         standing=before.standing,
         known=known,
         registry=msgspec.structs.replace(
-            registry, nodes=nodes, stalled=stalled, unbuffered=unbuffered
+            registry, nodes=nodes, stalled=stalled, unbuffered=unbuffered, breakers=breakers
         ),
         verdicts={**before.verdicts, **chosen.verdicts},
     )

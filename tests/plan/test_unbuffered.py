@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -85,3 +86,20 @@ def test_a_node_that_goes_unused_is_not_lent_again_for_headroom(
     after = world.node("a001").configured(headroom_idle=keep).fenced()
     assert after.verdicts["a001"].reason is Reason.IDLE_LONG_ENOUGH
     assert list(after.registry.unbuffered) == unbuffered
+
+
+def test_warm_nodes_that_went_unused_are_not_held_against_pods() -> None:
+    """A large queue gets three warm nodes at once, which nobody needs: no breaker stands open when
+    pods come that do."""
+    queue = "root.q"
+    stands = [ask(float(number), 24 * HOUR, 8, 16, queue) for number in range(130)]
+    late = [ask(5 * HOUR, HOUR, 8, 16, queue) for _ in range(40)]
+    site = workload(
+        "large", [*stands, *late], {queue: limit(1040, 2080)}, (free(1040, 2080),) * 2,
+        {"n": (queue, "a")}, 1, 10 * HOUR, jobs=(),
+    )  # fmt: skip
+    site = replace(site, free=({**site.free[0], "pods": 1000},))
+    cluster, policy = Cluster(site), DnmPolicy(site, headroom=0.8)
+    cluster.play(policy)
+    assert cluster.ledger.conversions >= 6, "three warm ones, and three for the pods"
+    assert max(cluster.ledger.waits) < 15 * 60
