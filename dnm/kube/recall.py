@@ -15,20 +15,19 @@ from http.client import HTTPException
 import msgspec
 
 from dnm.http.access import Access
-from dnm.kube.apply_changes import apply_to_nodes, apply_to_pods
+from dnm.kube.catching_up import catch_up
 from dnm.kube.compare import find_differences
 from dnm.kube.distrust import note_distrust, read_distrust
 from dnm.kube.errors import ApiRefused, clean, describe
-from dnm.kube.nodes import read_node_page
 from dnm.kube.objects import read_uid
 from dnm.kube.pod_columns import PodColumns, make_columns
-from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
+from dnm.kube.pods import UNFINISHED, PodReducer
 from dnm.kube.requests import ApiRequests
 from dnm.kube.store import Store, StoreFile, StoreHead, encode_rest, encode_store
 from dnm.kube.store_file import read_store, remove_store, write_store
-from dnm.kube.watch_log import NotProved, WatchLog, Why, Witness, read_version
-from dnm.kube.watching import OpenWatchers, Watches, watch_over_http
-from dnm.model.cluster import Node, Pod, PodList
+from dnm.kube.watch_log import NotProved, Why, Witness, read_version
+from dnm.kube.watching import OpenWatchers, watch_over_http
+from dnm.model.cluster import Node, PodList
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.fault_points import fault_point
@@ -113,48 +112,13 @@ class Recall:
         if _read_cluster(requests) != head.cluster:
             raise NotProved(Why.FOREIGN, "it was kept for another cluster")
         with self._open_watchers(access, self._config) as watchers:
-            store, logs = self._follow(watchers, file)
+            store, logs = catch_up(self._config, watchers, file)
             waited = sum(watcher.waited for watcher in watchers)
         self.nodes = store.nodes
         self.pods = PodList(pods=store.pods.to_pods())
         changes = sum(len(log.changes) for log in logs)
         self.reading = Reading(way="changes", changes=changes, waited=waited)
         return store
-
-    def _follow(
-        self,
-        watchers: tuple[Watches, Watches],
-        file: StoreFile,
-        lasts: tuple[int | None, int | None] = (None, None),
-    ) -> tuple[Store, tuple[WatchLog, WatchLog]]:
-        """The store after all changes, up to `lasts` where they are given. It is decoded while the
-        server works."""
-        logs, found = _begin(watchers, file.head, lasts)
-        store = file.decode()
-        for watcher, log, version in zip(watchers, logs, found, strict=True):
-            watcher.follow(log)
-            log.check_witness(version)
-        of_nodes, of_pods = logs
-        names, uids = {node.name for node in store.nodes}, set(store.pods.uids)
-        of_nodes.check_ends(lambda change: change.name in names)
-        of_pods.check_ends(lambda change: change.uid in uids)
-        nodes = apply_to_nodes(store.nodes, of_nodes.changes, self._reduce_nodes)
-        apply_to_pods(store.pods, of_pods.changes, self._reduce_pods)
-        head = msgspec.structs.replace(
-            store.head, nodes_version=of_nodes.version, last_node=of_nodes.last_witness,
-            pods_version=of_pods.version, last_pod=of_pods.last_witness, strikes=0,
-        )  # fmt: skip
-        return Store(head, store.pods, nodes), logs
-
-    def _reduce_pods(self, page: bytes) -> Sequence[Pod]:
-        reducer = make_reducer(self._config)
-        reducer.add(page)
-        if reducer.unreadable:
-            raise NotProved(Why.UNREADABLE, next(iter(reducer.unreadable.values())))
-        return reducer.pods
-
-    def _reduce_nodes(self, page: bytes) -> Sequence[Node]:
-        return read_node_page(page, self._config.has_kubelets)
 
     # --- after the lists ----------------------------------------------------------------------
 
@@ -287,26 +251,8 @@ class Recall:
         assert self._nodes is not None
         with _not_proved(), self._open_watchers(access, self._config) as watchers:
             lasts = read_version(self._nodes[1]), read_version(self._pods_version)
-            store, _ = self._follow(watchers, file, lasts)
+            store, _ = catch_up(self._config, watchers, file, lasts)
         return find_differences((store.nodes, store.pods), (nodes, pods))
-
-
-def _begin(
-    watchers: tuple[Watches, Watches], head: StoreHead, lasts: tuple[int | None, int | None]
-) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
-    """Begins both watches; returns their logs, and the versions at which the witnesses are."""
-    of_nodes, of_pods = watchers
-    nodes_goal, node = of_nodes.read_barrier(head.last_node)
-    pods_goal, pod = of_pods.read_barrier(head.last_pod)
-    logs = (
-        WatchLog("Node", head.nodes_version, nodes_goal, head.last_node, lasts[0],
-                 head.nodes_listed),
-        WatchLog("Pod", head.pods_version, pods_goal, head.last_pod, lasts[1], head.pods_listed),
-    )  # fmt: skip
-    for watcher, log in zip(watchers, logs, strict=True):
-        if not log.is_proved:
-            watcher.begin(log.reached)
-    return logs, (node, pod)
 
 
 def _newest_node(nodes: Sequence[Node]) -> Witness:
