@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
@@ -95,6 +95,7 @@ class RunsDnm(Protocol):
     outputs: dict[str, Operation]  # what converters have written on it
 
     def registry(self) -> Registry: ...
+    def now(self) -> datetime: ...
 
 
 class ModelKube:

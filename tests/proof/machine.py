@@ -20,7 +20,8 @@ from hypothesis.stateful import (
 )
 
 from tests.proof.edges import CALL_FAULTS, LENDING, RETURNING
-from tests.proof.play import MEANWHILE, REGISTRY_HARM, Play
+from tests.proof.play import MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
+from tests.proof.remembering import HOW
 
 FIGURES: Counter[str] = Counter()
 _MEMORY = Path("/dev/shm")
@@ -42,10 +43,17 @@ class Machine(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="dnm-", dir=place))
         self.is_sound = True
 
-    @initialize(hosts=st.integers(1, 2), is_shared=st.booleans(), tells=st.booleans())
-    def begin(self, hosts: int, is_shared: bool, tells: bool) -> None:
+    @initialize(
+        hosts=st.integers(1, 2),
+        is_shared=st.booleans(),
+        tells=st.booleans(),
+        remembers=st.booleans(),
+    )
+    def begin(self, hosts: int, is_shared: bool, tells: bool, remembers: bool) -> None:
         count = min(max(hosts, self.HOSTS[0]), self.HOSTS[1])
-        self.play = Play(self.directory, count, is_shared=is_shared, tells_claims=tells)
+        self.play = Play(
+            self.directory, count, is_shared=is_shared, tells_claims=tells, remembers=remembers
+        )
 
     def teardown(self) -> None:
         try:
@@ -54,6 +62,8 @@ class Machine(RuleBasedStateMachine):
                 FIGURES["histories"] += 1
                 FIGURES["steps"] += self.play.steps
                 FIGURES["runs"] += self.play.runs
+                ways = self.play.world.ways
+                FIGURES["runs_that_listed_nothing"] += ways["changes", ""]
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -165,6 +175,10 @@ class Machine(RuleBasedStateMachine):
         else:
             getattr(play, what)()
 
+    @rule(how=st.sampled_from(HOW))
+    def the_api_server_suffers(self, how: str) -> None:
+        self.play.told.suffer(how)
+
     # --- hosts --------------------------------------------------------------------------------
 
     @rule(host=few, seconds=jumps)
@@ -174,6 +188,10 @@ class Machine(RuleBasedStateMachine):
     @rule(host=few, how=st.sampled_from(REGISTRY_HARM))
     def a_registry_is_harmed(self, host: int, how: str) -> None:
         self.play.harm_registry(host, how)
+
+    @rule(host=few, how=st.sampled_from(STORE_HARM))
+    def a_store_is_harmed(self, host: int, how: str) -> None:
+        self.play.harm_store(host, how)
 
     @rule(host=few)
     def a_host_is_restarted(self, host: int) -> None:

@@ -34,6 +34,7 @@ from dnm.run.registry import previous_path
 from dnm.run.runner import change_registry, run_pass
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
+from tests.proof.remembering import RememberingKube, Told
 from tests.proof.world import BROKEN_DOCUMENTS, PLACE, QUEUES, SIZES, World, read_limits
 
 ROUND = 60.0  # seconds between two runs, as cron has it
@@ -42,13 +43,16 @@ MEANWHILE = (
     "meanwhile uncordon", "meanwhile node gone", "meanwhile reapply", "meanwhile edit",
     "meanwhile job",
 )  # fmt: skip
+STORE_HARM = ("flipped", "truncated", "stale", "gone")
 REGISTRY_HARM = ("truncated", "newer", "gone", "gone with its previous", "empty", "stale")
 
 logging.getLogger("dnm").addHandler(logging.NullHandler())
 logging.getLogger("dnm").propagate = False
 
 
-def make_config(directory: Path, instance: str, namespaces: tuple[str, ...]) -> Config:
+def make_config(
+    directory: Path, instance: str, namespaces: tuple[str, ...], remembers: bool = False
+) -> Config:
     types = {name: {k: v for k, v in SIZES[name].items() if k != "pods"} for name in SIZES}
     return Config(
         path=directory / "dnm.ini",
@@ -75,21 +79,24 @@ def make_config(directory: Path, instance: str, namespaces: tuple[str, ...]) -> 
         state_dir=directory,
         converted_nodes_path=directory / "converted_nodes.json",
         instance_id=instance,
+        relist_interval=timedelta(minutes=20 if remembers else 0),
+        watch_from_pods=0,
     )
 
 
 class Host:
     """One machine that runs dnm: its configuration, its state directory, its clock."""
 
-    def __init__(self, directory: Path, instance: str, namespaces: tuple[str, ...]) -> None:
+    def __init__(self, directory: Path, config: Config, world: World) -> None:
         directory.mkdir(mode=0o755)
-        self.config = make_config(directory, instance, namespaces)
+        self.config, self._world = config, world
         self.skew = timedelta(0)
         self.is_running = False
         self.is_paused = False
         self.has_old_registry = False
         self.looked_at = 0  # when it last carried a run through, as World.number counts
         self.old: list[bytes] = []  # what its registry once was
+        self.old_stores: list[bytes] = []  # what it once kept of the cluster
         self.outputs: dict[str, Operation] = {}  # what converters have written
 
     @property
@@ -99,6 +106,10 @@ class Host:
     @property
     def path(self) -> Path:
         return self.config.converted_nodes_path
+
+    def now(self) -> datetime:
+        """By its own clock."""
+        return self._world.now + self.skew
 
     def restart(self) -> None:
         """The host goes down and comes up: its converters are gone with all that ran there."""
@@ -141,15 +152,16 @@ class Play:
         *,
         is_shared: bool,
         tells_claims: bool = True,
+        remembers: bool = False,
         instances: tuple[str, str] = ("east", "west"),
     ) -> None:
         self.world = World()
         self.world.tells_claims = tells_claims
         theirs = (("dev", "lab"), ("train", "dev") if is_shared else ("train",))
-        names = ("east", "west")
+        self.told = Told(self.world)
         self.hosts = [
-            Host(directory / names[index], instances[index], theirs[index])
-            for index in range(hosts)
+            Host(place, make_config(place, instances[index], theirs[index], remembers), self.world)
+            for index, place in enumerate((directory / "east", directory / "west")[:hosts])
         ]
         self.behaviours: dict[str, list[str]] = {"k8s": [], "batch": []}
         self.steps = self.runs = 0
@@ -179,17 +191,16 @@ class Play:
     def _run(self, host: Host, weather: Weather) -> Ran:
         world = self.world
 
-        def clock() -> datetime:
-            return world.now + host.skew
-
         kube = ModelKube(world, host, weather)
+        if host.config.relist_interval:
+            kube = RememberingKube(self.told, host, weather)
         converter = ModelConverter(world, host, weather, self._behaviour)
         self._keep_old(host)
         host.is_running = True
         try:
             with struck_by(weather.strike):
                 result = run_pass(
-                    host.config, {}, weather.should_stop, clock, lambda *_: (kube, converter)
+                    host.config, {}, weather.should_stop, host.now, lambda *_: (kube, converter)
                 )
             return Ran(host=host.instance, result=result)
         except DnmError as error:
@@ -206,6 +217,8 @@ class Play:
     def _keep_old(self, host: Host) -> None:
         with suppress(OSError):
             host.old = [*host.old[-5:], host.path.read_bytes()]
+        with suppress(OSError):
+            host.old_stores = [*host.old_stores[-5:], host.config.store_path.read_bytes()]
 
     def _meanwhile(self, host: Host) -> Callable[[str], None]:
         """What others do between two calls of a run."""
@@ -394,6 +407,25 @@ class Play:
                 host.path.unlink()
                 previous_path(host.path).unlink(missing_ok=True)
 
+    def harm_store(self, number: int, how: str) -> None:
+        """To what a host keeps of the cluster, where it keeps anything."""
+        host = self.hosts[number % len(self.hosts)]
+        path = host.config.store_path
+        if not host.old_stores:
+            return
+        content = host.old_stores[-1]
+        place = self.world.number() * 7919 % len(content)
+        harmed = {
+            "flipped": content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :],
+            "truncated": content[:place],
+            "stale": host.old_stores[0],
+        }
+        if how == "gone":
+            path.unlink(missing_ok=True)
+        else:
+            path.write_bytes(harmed[how])
+            path.chmod(0o600)
+
     def pause(self, number: int) -> None:
         host = self.hosts[number % len(self.hosts)]
         pause = Pause(since=self.world.now)
@@ -436,6 +468,7 @@ class Play:
     def stop_faults(self) -> None:
         world = self.world
         self.behaviours = {"k8s": [], "batch": []}
+        self.told.suffer("well")
         world.waiting_jobs = 0
         self.finish_jobs()
         self.mend_nodes()

@@ -7,7 +7,8 @@ It is small on purpose and shares no code with what it tests but the values. Tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,7 @@ class World:
         self.tells_claims = True  # False: the site's own converter, which does not
         self.patience: float | None = None  # seconds that runs wait for them; half an interval
         self.broken: list[str] = []
+        self.ways: Counter[tuple[str, str]] = Counter()  # how runs that remember have read, and why
         self.fences: dict[str, str] = {}  # node -> who cordoned it: "admin" or an instance
         self.astray_is_excused: set[str] = set()  # machines that nobody could have known of
         self.admin_wrote = True  # since dnm last wrote the queue document
@@ -193,10 +195,10 @@ class World:
                 created=self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
             )  # fmt: skip
 
-    def used(self) -> dict[str, dict[str, int]]:
+    def used(self, pods: Iterable[Pod] | None = None) -> dict[str, dict[str, int]]:
         """Queue -> what its bound pods, and those of queues below it, have."""
         used: dict[str, dict[str, int]] = {}
-        for pod in self.pods.values():
+        for pod in self.pods.values() if pods is None else pods:
             if pod.node:
                 for path in lineage(pod.queue):
                     total = used.setdefault(path, {})

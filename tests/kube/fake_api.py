@@ -1,0 +1,122 @@
+"""An etcd, and two API servers with caches and rings of their own before it, as watches show them.
+
+They restart, lag, forget and break off; the etcd is restored from backups. Of dnm there is nothing
+in it but what `Watches` speaks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dnm.kube.watch_log import NotProved, WatchLog, Why, Witness
+
+Object = dict[str, Any]
+Document = Callable[[str, Object], Object]  # of a kind and what etcd has: as the API prints it
+
+
+@dataclass(frozen=True)
+class Event:
+    revision: int
+    type: str
+    kind: str
+    data: Object
+
+
+@dataclass
+class Etcd:
+    """All objects, and every event of this history."""
+
+    revision: int = 10
+    objects: dict[tuple[str, str], Object] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    uids: int = 0
+
+    def put(self, kind: str, name: str, **facts: Any) -> None:
+        self.revision += 1
+        old = self.objects.get((kind, name))
+        if old is None:
+            self.uids += 1
+        uid = f"u{self.uids}" if old is None else old["uid"]
+        data = {"name": name, "uid": uid, **facts, "version": self.revision}
+        self.objects[kind, name] = data
+        self.events.append(Event(self.revision, "MODIFIED" if old else "ADDED", kind, data))
+
+    def drop(self, kind: str, name: str) -> None:
+        self.revision += 1
+        data = {**self.objects.pop((kind, name)), "version": self.revision}
+        self.events.append(Event(self.revision, "DELETED", kind, data))
+
+    def backup(self) -> Etcd:
+        # A restored cluster makes new uids: they are random.
+        return Etcd(self.revision, dict(self.objects), list(self.events), self.uids + 1000)
+
+
+@dataclass
+class ApiServer:
+    """`after`: the revision after which it has all events; `lag`: so far its cache is behind."""
+
+    after: int = 0
+    lag: int = 0
+
+
+class Watches:
+    """One connection; a balancer may send the watch to another server than the barrier."""
+
+    waited = 0.0
+
+    def __init__(self, cluster: Cluster, kind: str) -> None:
+        self.cluster, self.kind, self.since = cluster, kind, 0
+
+    def read_barrier(self, witness: Witness) -> tuple[int, int]:
+        etcd = self.cluster.etcd
+        found = etcd.objects.get((self.kind, witness.name))
+        return etcd.revision, found["version"] if found else 0
+
+    def begin(self, since: int) -> None:
+        self.since = since
+
+    def follow(self, log: WatchLog) -> None:
+        for count, line in enumerate(self.cluster.watch(self.kind, self.since)):
+            if log.is_proved:
+                return
+            if count >= self.cluster.cut_after:
+                break
+            log.take(line)
+        if not log.is_proved:
+            raise NotProved(Why.UNPROVED, "it ended")
+
+
+@dataclass
+class Cluster:
+    document: Document
+    etcd: Etcd = field(default_factory=Etcd)
+    servers: list[ApiServer] = field(default_factory=lambda: [ApiServer(), ApiServer()])
+    answering: int = 0
+    cut_after: int = 1000
+    left_out: set[int] = field(default_factory=set)
+    has_bookmarks: bool = True
+
+    def watch(self, kind: str, since: int) -> Iterator[bytes]:
+        server = self.servers[self.answering]
+        if since < server.after:
+            status = {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}}
+            yield json.dumps({"type": "ERROR", "object": status}).encode()
+            return
+        reached = self.etcd.revision - server.lag
+        last = 0
+        for event in self.etcd.events:
+            if since < event.revision <= reached and event.kind == kind:
+                last = event.revision
+                if event.revision not in self.left_out:
+                    item = {"kind": kind, **self.document(kind, event.data)}
+                    yield json.dumps({"type": event.type, "object": item}).encode()
+        if self.has_bookmarks and reached > max(since, last):
+            mark = {"kind": kind, "metadata": {"resourceVersion": str(reached)}}
+            yield json.dumps({"type": "BOOKMARK", "object": mark}).encode()
+
+    def page(self, kind: str) -> bytes:
+        objects = [data for (of, _), data in sorted(self.etcd.objects.items()) if of == kind]
+        return json.dumps({"items": [self.document(kind, data) for data in objects]}).encode()

@@ -1,0 +1,212 @@
+"""The model's API server as runs see it that keep what they have read and ask what has changed.
+
+What has changed is found by comparing the world with how it was at the last look. Whatever a run
+believes to be all must be how the world was at some moment since its barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+from dnm.http.access import Access
+from dnm.kube.pods import PodReducer
+from dnm.kube.recall import Recall
+from dnm.kube.watch_log import WatchLog, Witness
+from dnm.model.cluster import Node, Pod, PodList
+from dnm.model.config import Config
+from dnm.model.reading import Reading
+from dnm.model.value import Unreadable
+from tests.kube.fake_api import ApiServer, Cluster, Object, Watches
+from tests.proof.edges import PREFIX, ModelKube, RunsDnm, Weather
+from tests.proof.world import World
+
+ACCESS = Access(server="https://api", source="the model", authorization=lambda: "")
+HOW = ("restart", "forget", "lag", "cut", "no bookmarks", "well")
+Moment = Mapping[str, Node | Pod]
+
+
+class Told:
+    """The world as an API server tells it. `moments`: how each kind was at every look since its
+    last barrier."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.cluster = Cluster(_document)
+        self.moments: dict[str, list[Moment]] = {"Node": [], "Pod": []}
+
+    def look(self) -> int:
+        """Notes what has changed; returns the version of this moment."""
+        world, etcd = self.world, self.cluster.etcd
+        for name, pod in world.pods.items():
+            if self._last("Pod", name) is not pod:
+                self._put("Pod", name, pod, world.number())
+        for name, node in sorted(world.nodes.items(), key=lambda item: _version(item[1])):
+            if self._last("Node", name) is not node:
+                self._put("Node", name, node, _version(node))
+        now: dict[str, Moment] = {"Node": dict(world.nodes), "Pod": dict(world.pods)}
+        for kind, name in [key for key in etcd.objects if key[1] not in now[key[0]]]:
+            etcd.revision = world.number() - 1
+            etcd.drop(kind, name)
+        for kind, moments in self.moments.items():
+            moments.append(now[kind])
+        etcd.revision = world.number()
+        return etcd.revision
+
+    def _last(self, kind: str, name: str) -> Node | Pod | None:
+        found = self.cluster.etcd.objects.get((kind, name))
+        value: Node | Pod | None = found["value"] if found else None
+        return value
+
+    def _put(self, kind: str, name: str, value: Node | Pod, version: int) -> None:
+        self.cluster.etcd.revision = version - 1
+        self.cluster.etcd.put(kind, name, value=value, uid=value.uid)
+
+    def suffer(self, how: str) -> None:
+        """What happens to the API server, until it is well again."""
+        cluster, (server, _) = self.cluster, self.cluster.servers
+        match how:
+            case "restart":
+                self.look()
+                cluster.servers[0] = ApiServer(after=cluster.etcd.revision)
+            case "forget":
+                server.after = max(server.after, cluster.etcd.revision - 5)
+            case "lag":
+                server.lag = 3
+            case "cut":
+                cluster.cut_after = 1
+            case "no bookmarks":
+                cluster.has_bookmarks = False
+            case _:
+                server.lag, cluster.cut_after, cluster.has_bookmarks = 0, 1000, True
+
+
+class RememberingKube(ModelKube):
+    """The cluster as a run sees it whose host keeps what it has read."""
+
+    def __init__(self, told: Told, host: RunsDnm, weather: Weather) -> None:
+        super().__init__(told.world, host, weather)
+        self.told = told
+        self._recall = Recall(host.config, host.now(), self._open)
+        session = SimpleNamespace(read=self._read_cluster)
+        self._requests: Any = SimpleNamespace(
+            session=session, asking=lambda what, rule: nullcontext()
+        )
+
+    def read_nodes(self) -> tuple[Node, ...] | Unreadable:
+        if self._recall.look(ACCESS, self._requests):
+            nodes = self._recall.nodes
+            self._judge("Node", {node.name: node for node in nodes})
+            return nodes
+        found = super().read_nodes()
+        if isinstance(found, tuple):
+            self._recall.learn_nodes(found, str(self.told.look()))
+        return found
+
+    def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
+        if self._recall.look(ACCESS, self._requests):
+            pods = self._recall.pods
+            self.used = self.world.used(pods.pods)
+            self._judge("Pod", {pod.name: pod for pod in pods.pods})
+            return pods
+        found = super().read_pods(namespaces)
+        if isinstance(found, PodList) and found.cluster_wide:
+            version, reducer = self.told.look(), PodReducer()
+            reducer.add(self.told.cluster.page("Pod"))
+            self._recall.learn_pods(reducer, str(version))
+        return found
+
+    def keep(self) -> Reading:
+        reading = self._recall.keep(ACCESS, self._requests)
+        if reading.trouble:
+            self.world.broken.append(f"an honest server is distrusted: {reading.trouble}")
+        self.world.ways[reading.way, reading.reason] += 1
+        return reading
+
+    def _judge(self, kind: str, seen: Moment) -> None:
+        if seen not in self.told.moments[kind]:
+            self.world.broken.append(f"a {kind} is not as it was proved to be: {seen}")
+
+    def _read_cluster(self, path: str) -> object:
+        with self._call("kube.read_cluster"):
+            return SimpleNamespace(body=b'{"metadata":{"uid":"the-cluster"}}')
+
+    @contextmanager
+    def _open(self, access: Access, config: Config) -> Iterator[tuple[Watches, Watches]]:
+        yield _Watches(self, "Node"), _Watches(self, "Pod")
+
+    def passes(self, point: str) -> Any:
+        """A call of the watches, in this run's weather."""
+        return self._call(point)
+
+
+class _Watches(Watches):
+    def __init__(self, kube: RememberingKube, kind: str) -> None:
+        super().__init__(kube.told.cluster, kind)
+        self.kube = kube
+
+    def read_barrier(self, witness: Witness) -> tuple[int, int]:
+        with self.kube.passes("kube.barrier"):
+            self.kube.told.moments[self.kind] = []
+            self.kube.told.look()
+            return super().read_barrier(witness)
+
+    def begin(self, since: int) -> None:
+        with self.kube.passes("kube.watch"):
+            super().begin(since)
+
+    def follow(self, log: WatchLog) -> None:
+        with self.kube.passes("kube.follow"):
+            self.kube.told.look()
+            super().follow(log)
+
+
+def _version(node: Node) -> int:
+    return int(node.resource_version)
+
+
+def _document(kind: str, data: Object) -> Object:
+    """As an API server prints it."""
+    value = data["value"]
+    metadata = {
+        "name": value.name, "uid": value.uid, "resourceVersion": str(data["version"]),
+        "creationTimestamp": value.created,
+    }  # fmt: skip
+    if kind == "Pod":
+        return _pod_document(value, metadata)
+    mark = value.mark
+    notes = {} if mark is None else {
+        "instance": mark.instance, "node-type": mark.node_type, "namespace": mark.namespace,
+        "queue": mark.queue, "fenced": "true" if mark.fenced else "",
+    }  # fmt: skip
+    annotations = {f"{PREFIX}{key}": text for key, text in notes.items() if text}
+    ready = {"type": "Ready", "status": "True" if value.is_ready else "False"}
+    return {
+        "metadata": {**metadata, "labels": value.labels, "annotations": annotations},
+        "spec": {"unschedulable": value.is_cordoned},
+        "status": {"allocatable": _amounts(value.allocatable), "conditions": [ready]},
+    }
+
+
+def _pod_document(pod: Pod, metadata: Object) -> Object:
+    requests = _amounts(pod.shape.request)
+    del requests["pods"]
+    labels = {"applicationId": pod.app_id, "queue": pod.queue}
+    return {
+        "metadata": {**metadata, "namespace": pod.namespace, "labels": labels},
+        "spec": {
+            "schedulerName": "yunikorn",
+            "nodeName": pod.node,
+            "containers": [{"name": "main", "resources": {"requests": requests}}],
+        },
+        "status": {"phase": "Running" if pod.running else "Pending"},
+    }
+
+
+def _amounts(resources: Mapping[str, int]) -> dict[str, str]:
+    return {
+        {"vcore": "cpu"}.get(name, name): f"{amount}m" if name == "vcore" else str(amount)
+        for name, amount in resources.items()
+    }
