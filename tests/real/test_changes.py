@@ -6,23 +6,22 @@ by a watch of that server: a run that believed less than all is found.
 
 from __future__ import annotations
 
-import random
 import re
 import shutil
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.real.account import KUBECONFIG
 from tests.real.conftest import MakeSite
 from tests.real.programs import Server
+from tests.real.proxy import write_kubeconfig
+from tests.real.relay import relay
 from tests.real.rig import PORT, Rig
 from tests.real.site import Site, pod
 
@@ -56,7 +55,8 @@ class Cluster:
         self.rig.api.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
     def stir(self) -> None:
-        """Of pods and nodes: a quiet resource is listed until it changes, after a restart."""
+        """Of pods and nodes: a restarted server tells of nothing that was before its restart, so
+        that a resource of which all is older is listed at the next run, too."""
         stamp = f"{time.monotonic()}"
         self.rig.api.patch("/api/v1/nodes/k1", {"metadata": {"labels": {"stamp": stamp}}})
         self.add()
@@ -87,6 +87,7 @@ def cluster(rig: Rig, make_site: MakeSite, tmp_path: Path) -> Cluster:
     site = make_site(relist_minutes=60, watch_from_pods=0, metrics_file=metrics)
     made = Cluster(rig, site, metrics)
     made.add(20)
+    made.stir()
     assert made.read() == ("list", "first")
     return made
 
@@ -130,7 +131,7 @@ def test_an_etcd_that_was_restored_from_a_backup(cluster: Cluster, more: int) ->
         shutil.rmtree(data)
         shutil.copytree(backup, data)
     cluster.made += 100
-    cluster.add(1)
+    cluster.stir()
     cluster.change(more)
     way, reason = cluster.read()
     assert way == "list" and reason in ("backwards", "expired", "inconsistent"), reason
@@ -163,8 +164,10 @@ def test_two_servers_on_one_etcd_and_requests_spread_between_them(
     cluster: Cluster, make_site: MakeSite, tmp_path: Path
 ) -> None:
     """Each has a cache of its own, and one of them is younger than what is kept."""
-    with second_server(cluster.rig) as second, spread(PORT, SECOND) as port:
-        kubeconfig = at_port(tmp_path, port)
+    with second_server(cluster.rig) as second, relay(PORT, SECOND) as spread:
+        kubeconfig = write_kubeconfig(
+            KUBECONFIG, tmp_path / "spread.kubeconfig", f"https://127.0.0.1:{spread.port}"
+        )
         metrics = tmp_path / "spread.prom"
         site = make_site(
             "spread",
@@ -205,41 +208,3 @@ def second_server(rig: Rig) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
-
-
-@contextmanager
-def spread(*ports: int) -> Iterator[int]:
-    """A balancer of connections, by chance."""
-    chance = random.Random(1)
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def copy(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while content := source.recv(65536):
-                target.sendall(content)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = listener.accept()
-                far = socket.create_connection(("127.0.0.1", chance.choice(ports)))
-                for pair in ((near, far), (far, near)):
-                    threading.Thread(target=copy, args=pair, daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.close()
-
-
-def at_port(directory: Path, port: int) -> Path:
-    document = yaml.safe_load(KUBECONFIG.read_text())
-    document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
-    path = directory / "spread.kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    path.chmod(0o600)
-    return path
