@@ -35,6 +35,10 @@ class Drip:
     pause: float
 
 
+class Last(bytes):
+    """An answer behind which the connection is closed."""
+
+
 HANG_UP = b""  # the connection is closed without a word
 
 
@@ -137,7 +141,7 @@ class ScriptedServer:
             _drip(connection, said)
         elif said:
             connection.sendall(said)
-        return bool(said) and not self.closes
+        return bool(said) and not (self.closes or isinstance(said, Last))
 
 
 def _drip(connection: socket.socket, drip: Drip) -> None:

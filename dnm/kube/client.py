@@ -21,11 +21,12 @@ from dnm.kube import topology
 from dnm.kube.credentials import load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer
 from dnm.kube.events import create_event
+from dnm.kube.lists import List
 from dnm.kube.nodes import read_node_page, read_one_node
 from dnm.kube.nothing_kept import Recalls
 from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
 from dnm.kube.requests import ApiRequests
-from dnm.kube.session import MERGE_PATCH, ApiAnswer, List
+from dnm.kube.session import MERGE_PATCH, ApiAnswer
 from dnm.kube.topology import read_zone_page
 from dnm.model.cluster import Claim, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config
@@ -38,6 +39,7 @@ from dnm.model.value import Unreadable
 _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
 _CORE = "/api/v1"
 _EVENT_TIMEOUT = timedelta(seconds=5)
+_MANY_NODES = 100  # their pods are thousands: all in one answer, from servers that stream it
 
 
 class KubeClient:
@@ -49,6 +51,7 @@ class KubeClient:
         self._config = config
         self._events: ApiRequests | None = None  # on a connection of its own, with less patience
         self._recall = recall
+        self._has_many_nodes = False
         self._originals: dict[tuple[str, str, str], bytes] = {}
 
     @classmethod
@@ -119,7 +122,8 @@ class KubeClient:
             return reducer.add
 
         with self.requests.asking(what, "list pods"), fault_point("kube.list_pods"):
-            pods = List(path, "PodList", {"fieldSelector": selector})
+            is_long = self._has_many_nodes and selector == UNFINISHED
+            pods = List(path, "PodList", {"fieldSelector": selector}, is_long)
             version = self.requests.list_pages(pods, restart, then)
         return reducer, version
 
@@ -141,6 +145,7 @@ class KubeClient:
                 version = self.requests.list_pages(List(f"{_CORE}/nodes", "NodeList"), restart)
         except KubeError as error:
             return Unreadable(what="nodes", error=str(error))
+        self._has_many_nodes = len(nodes) >= _MANY_NODES
         if self._recall is not None:
             self._recall.learn_nodes(tuple(nodes), version)
         return tuple(nodes)

@@ -9,8 +9,9 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.kube import objects as kube_objects
+from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
-from dnm.kube.session import MERGE_PATCH, List
+from dnm.kube.session import MERGE_PATCH
 from dnm.model.cluster import Deployment
 from dnm.model.fault_points import fault_point
 

@@ -6,13 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing
 from datetime import timedelta
+from http.client import HTTPException
+
+import msgspec
 
 from dnm.http.access import Access
 from dnm.kube.errors import ApiRefused, asking
+from dnm.kube.lists import List, read_list
 from dnm.kube.objects import check_kind
-from dnm.kube.session import ApiAnswer, List, Session
+from dnm.kube.session import ApiAnswer, Session
 
 _RESTARTS = 3  # of a LIST whose continue token has expired
+_FAILURES = (ApiRefused, OSError, HTTPException, ValueError, msgspec.MsgspecError, RecursionError)
 
 
 class ApiRequests:
@@ -38,17 +43,20 @@ class ApiRequests:
     def list_pages(
         self, what: List, restart: Callable[[], Callable[[memoryview], None]], then: str = ""
     ) -> str:
-        """Reads all pages of a LIST, and again from the first where its token expires (410):
-        `restart` forgets what was collected and returns what takes a page. `then` is the path that
-        is listed next: the server is asked for it ahead. Returns the version of the list."""
+        """Reads all pages of a LIST, and again from the first where its token expires (410), or in
+        pages where one answer fails: `restart` forgets what was collected and returns what takes a
+        page. `then` is the path that is listed next: the server is asked for it ahead. Returns the
+        version of the list."""
         for attempt in range(_RESTARTS):
             take = restart()
             try:
-                with closing(self.session.pages(what, then)) as pages:
+                with closing(read_list(self.session, what, then)) as pages:
                     return _hand_on(pages, take)
-            except ApiRefused as error:
-                if error.status != 410 or attempt == _RESTARTS - 1:
+            except _FAILURES as error:
+                is_expired = isinstance(error, ApiRefused) and error.status == 410
+                if not (is_expired or what.is_long) or attempt == _RESTARTS - 1:
                     raise
+                what = msgspec.structs.replace(what, is_long=False)
         raise AssertionError("the last attempt returns or raises")
 
     def read_or_none(self, path: str) -> ApiAnswer | None:

@@ -1,4 +1,4 @@
-"""One keep-alive HTTP connection to the API server, pages, time limits and retries.
+"""One keep-alive HTTP connection to the API server, time limits and retries.
 
 A read is tried again where that can help, a write never once it may have happened. Everything here
 raises `ApiRefused`, `LostAnswer` or what the operating system raises; `kube_errors.py` makes
@@ -8,31 +8,28 @@ sentences of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPResponse
 from ssl import SSLEOFError
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from dnm.http.access import Access
-from dnm.http.body import LARGEST_BODY, AnswerTooLarge, BodyBuffer
+from dnm.http.body import Body, BodyBuffer, open_body
 from dnm.http.connection import Connection, is_loopback
-from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer, clean, describe
-from dnm.kube.list_head import read_list_head
+from dnm.kube.errors import ApiRefused, LostAnswer, clean, describe
 from dnm.model.errors import KubeError
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
-_PAGE_ITEMS = 500
 _ATTEMPTS = 4
 _FIRST_PAUSE = 0.25  # seconds, doubled from one attempt to the next
 _LONGEST_PAUSE = 10.0
-_LIST_TIMEOUTS = 10  # a LIST may take this many request time-outs
-_SHRINK = 4  # a page that is too large is asked for again with so many times fewer items
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
@@ -51,14 +48,6 @@ class ApiAnswer(msgspec.Struct, frozen=True):
             return None
 
 
-class List(msgspec.Struct, frozen=True):
-    """Which list is asked for: the path, the selectors, and the `kind` that the answer must be."""
-
-    path: str
-    kind: str
-    query: Mapping[str, str] = {}
-
-
 class _ApiStatus(msgspec.Struct, frozen=True):
     """What of a `v1.Status` is told to people."""
 
@@ -67,14 +56,6 @@ class _ApiStatus(msgspec.Struct, frozen=True):
 
 
 _decode_status = msgspec.json.Decoder(_ApiStatus).decode
-
-
-def make_list_path(path: str, query: Mapping[str, str], token: str, items: int) -> str:
-    """Returns path and query of one page of at most `items`; an empty token asks for the first."""
-    fields = {**query, "limit": str(items)}
-    if token:
-        fields["continue"] = token
-    return f"{path}?{urlencode(fields)}"
 
 
 def _make_refusal(response: HTTPResponse, body: memoryview) -> ApiRefused:
@@ -100,7 +81,7 @@ class Session:
 
     def __init__(self, access: Access, timeout: timedelta) -> None:
         self._access = access
-        self._timeout = timeout.total_seconds()
+        self.timeout = timeout.total_seconds()  # of one request
         try:
             self._connection = Connection(access)
         except ValueError as error:
@@ -121,48 +102,26 @@ class Session:
         """POST of a question that changes nothing; tried again like a read."""
         return self._retry("POST", path, body)
 
-    def pages(self, what: List, then: str = "") -> Generator[memoryview, None, str]:
-        """Yields the pages of a LIST, each valid until the next is asked for.
+    @contextmanager
+    def open(self, path: str) -> Iterator[Body]:
+        """A GET whose answer is read as it comes, once; a time-out until it begins, and one more
+        with each `go_on`."""
+        try:
+            self._take_ahead("GET", path)
+            self._open()
+            self._send("GET", path, b"", JSON)
+            response = self._connection.getresponse()
+            if response.status >= 300:
+                raise _make_refusal(response, self._body.read(response))
+            yield open_body(response)
+            response.close()
+        except BaseException:
+            self._connection.close()
+            raise
 
-        While the caller looks at a page, the server already works on the next one, and after the
-        last on the list at path `then`. A page that is too large is asked for again with fewer
-        items, so that large objects cost time and no memory. Raises ApiRefused with status 410
-        where the list must be started anew, ListTooLarge where it takes too long, and ValueError
-        where a page is no list of that kind, or shows another moment than the first. Returns that
-        moment: the version of the list.
-        """
-        give_up = time.monotonic() + _LIST_TIMEOUTS * self._timeout
-        token, version, items = "", "", _PAGE_ITEMS
-        while True:
-            page, items = self._read_page(what, token, items)
-            head = read_list_head(page, what.kind)
-            if version not in ("", head.version):
-                raise ValueError(f"its pages show two moments, {version} and {head.version}")
-            if head.token and head.token == token:
-                raise ValueError("the server gives the same page again and again")
-            token, version = head.token, head.version
-            if token:
-                self.expect(make_list_path(what.path, what.query, token, items))
-            elif then:
-                self.expect(make_list_path(then, what.query, "", _PAGE_ITEMS))
-            yield page
-            if not token:
-                return version
-            if time.monotonic() > give_up:
-                raise ListTooLarge(f"the list took longer than {_LIST_TIMEOUTS} request time-outs")
-
-    def _read_page(self, what: List, token: str, items: int) -> tuple[memoryview, int]:
-        """The page, and how many items the next one may have."""
-        while True:
-            try:
-                page = self.read(make_list_path(what.path, what.query, token, items)).body
-            except AnswerTooLarge as error:
-                if items == 1:
-                    raise ListTooLarge(str(error)) from error
-                items = max(1, items // _SHRINK)
-            else:
-                is_small = len(page) < LARGEST_BODY // (4 * _SHRINK)
-                return page, min(_PAGE_ITEMS, items * _SHRINK) if is_small else items
+    def go_on(self) -> None:
+        """Allows the answer that is being read one more time-out."""
+        self._connection.deadline = time.monotonic() + self.timeout
 
     def expect(self, path: str) -> None:
         """Sends a GET ahead; the next `read` of the same path takes its answer."""
@@ -234,7 +193,7 @@ class Session:
 
     def _open(self) -> None:
         """A connection that is up: what fails here has not reached the server."""
-        self._connection.deadline = time.monotonic() + self._timeout
+        self._connection.deadline = time.monotonic() + self.timeout
         if self._connection.is_stale():
             self._connection.close()
         if self._connection.sock is None:
@@ -281,7 +240,7 @@ class Session:
 
     def _retry(self, method: str, path: str, body: bytes) -> ApiAnswer:
         """At most `_ATTEMPTS` times, and none begins after one request time-out has passed."""
-        give_up = time.monotonic() + self._timeout
+        give_up = time.monotonic() + self.timeout
         for attempt in range(_ATTEMPTS):
             pause = _pause(attempt)
             try:

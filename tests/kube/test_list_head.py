@@ -219,7 +219,7 @@ def test_pages_shrink_until_they_fit(
     monkeypatch: pytest.MonkeyPatch, sizes: list[int], least: int
 ) -> None:
     """In the measure of a thousandth: what is 64 MiB otherwise is 2 MB here."""
-    for place in ("http.body", "kube.session"):
+    for place in ("http.body", "kube.lists"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 2_000_000)
     with PagingServer(sizes) as server:
         found = a_client(server).read_pods(("dev",))
@@ -232,7 +232,7 @@ def test_pages_shrink_until_they_fit(
 def test_a_pod_that_fits_no_page_leaves_the_monitored_namespaces_readable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for place in ("http.body", "kube.session"):
+    for place in ("http.body", "kube.lists"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 10_000)
     with PagingServer([20_000]) as server:
         found = a_client(server).read_pods(("dev",))

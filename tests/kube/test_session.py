@@ -23,8 +23,9 @@ from dnm.http.connection import bypasses_proxy
 from dnm.kube import deployments
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused, clean
+from dnm.kube.lists import List, read_list
 from dnm.kube.questions import can_i, read_server_time, read_version
-from dnm.kube.session import List, Session
+from dnm.kube.session import Session
 from dnm.model.cluster import ConfigMap, Node, Pod, PodShape
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.value import Unreadable
@@ -252,7 +253,7 @@ def test_a_strange_name_stays_one_part_of_the_path() -> None:
 def test_the_next_page_is_asked_for_before_the_last_is_looked_at() -> None:
     with serving(answer(nodes_page("a", token="t1")), answer(nodes_page("b"))) as server:
         session = Session(an_access(server.url), timedelta(seconds=5))
-        pages = session.pages(List("/api/v1/nodes", "NodeList"))
+        pages = read_list(session, List("/api/v1/nodes", "NodeList"))
         next(pages)
         first = session._ahead  # the request is out
         assert first == "/api/v1/nodes?limit=500&continue=t1"

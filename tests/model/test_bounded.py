@@ -70,6 +70,7 @@ BOUNDED = {
     "kube.requests": "a method of the session, which has a bound",
     "kube.questions": "the same",
     "kube.session": "the same",
+    "kube.lists": "the same",
     "kube.watching": "the same",
     "kube.recall": "the same",
     "convert.kube_side": "the same",

@@ -1,0 +1,127 @@
+"""A LIST, page by page: in the pages that a server makes, or cut from one answer.
+
+One answer is asked for where the server prints a list item by item (KEP-5116, from 1.34) and there
+are thousands: priority and fairness charge a page of it as much as all of it (docs/bench.md). An
+older server makes the whole answer in its memory first, several times over; there pages are kinder.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Generator, Mapping
+from http.client import HTTPException
+from urllib.parse import urlencode
+
+import msgspec
+
+from dnm.http.body import LARGEST_BODY, AnswerTooLarge
+from dnm.kube.errors import ApiRefused, ListTooLarge
+from dnm.kube.list_head import read_list_head
+from dnm.kube.objects import read_version
+from dnm.kube.session import Session
+from dnm.kube.whole_list import cut_list
+
+_PAGE_ITEMS = 500
+_LIST_TIMEOUTS = 10  # a LIST may take this many request time-outs
+_SHRINK = 4  # a page that is too large is asked for again with so many times fewer items
+_STREAMS_FROM = (1, 34)
+_RELEASE = re.compile(r"v(\d{1,4})\.(\d{1,4})\b")
+
+
+class List(msgspec.Struct, frozen=True):
+    """Which list is asked for: the path, the selectors, and the `kind` that the answer must be.
+    `is_long`: in one answer, where the server streams it."""
+
+    path: str
+    kind: str
+    query: Mapping[str, str] = {}
+    is_long: bool = False
+
+
+def make_list_path(path: str, query: Mapping[str, str], token: str, items: int) -> str:
+    """Returns path and query of one page of at most `items`; an empty token asks for the first."""
+    fields = {**query, "limit": str(items)}
+    if token:
+        fields["continue"] = token
+    return f"{path}?{urlencode(fields)}"
+
+
+def read_list(session: Session, what: List, then: str = "") -> Generator[memoryview, None, str]:
+    """Yields the pages of a LIST, each valid until the next is asked for.
+
+    While the caller looks at a page, the server already works on the next one, and after the last
+    on the list at path `then`. A page that is too large is asked for again with fewer items, so
+    that large objects cost time and no memory. Raises ApiRefused with status 410 where the list
+    must be started anew, ListTooLarge where it takes too long, and ValueError where a page is no
+    list of that kind, or shows another moment than the first. Returns that moment: the version of
+    the list.
+    """
+    if what.is_long and _streams_lists(session):
+        return (yield from _read_in_one(session, what))
+    return (yield from _read_in_pages(session, what, then))
+
+
+def _read_in_pages(session: Session, what: List, then: str) -> Generator[memoryview, None, str]:
+    give_up = time.monotonic() + _LIST_TIMEOUTS * session.timeout
+    token, version, items = "", "", _PAGE_ITEMS
+    while True:
+        page, items = _read_page(session, what, token, items)
+        head = read_list_head(page, what.kind)
+        if version not in ("", head.version):
+            raise ValueError(f"its pages show two moments, {version} and {head.version}")
+        if head.token and head.token == token:
+            raise ValueError("the server gives the same page again and again")
+        token, version = head.token, head.version
+        if token:
+            session.expect(make_list_path(what.path, what.query, token, items))
+        elif then:
+            session.expect(make_list_path(then, what.query, "", _PAGE_ITEMS))
+        yield page
+        if not token:
+            return version
+        _check_time(give_up)
+
+
+def _check_time(give_up: float) -> None:
+    if time.monotonic() > give_up:
+        raise ListTooLarge(f"the list took longer than {_LIST_TIMEOUTS} request time-outs")
+
+
+def _read_page(session: Session, what: List, token: str, items: int) -> tuple[memoryview, int]:
+    """The page, and how many items the next one may have."""
+    while True:
+        try:
+            page = session.read(make_list_path(what.path, what.query, token, items)).body
+        except AnswerTooLarge as error:
+            if items == 1:
+                raise ListTooLarge(str(error)) from error
+            items = max(1, items // _SHRINK)
+        else:
+            is_small = len(page) < LARGEST_BODY // (4 * _SHRINK)
+            return page, min(_PAGE_ITEMS, items * _SHRINK) if is_small else items
+
+
+def _streams_lists(session: Session) -> bool:
+    """Whether the server's release says so; one that does not tell it is asked for pages."""
+    try:
+        found = _RELEASE.match(read_version(session.read("/version").body))
+    except (ApiRefused, OSError, HTTPException, ValueError, msgspec.MsgspecError):
+        return False
+    return found is not None and (int(found[1]), int(found[2])) >= _STREAMS_FROM
+
+
+def _read_in_one(session: Session, what: List) -> Generator[memoryview, None, str]:
+    give_up = time.monotonic() + _LIST_TIMEOUTS * session.timeout
+    version = ""
+    with session.open(f"{what.path}?{urlencode(what.query)}") as body:
+        for page in cut_list(body):
+            if not version:
+                head = read_list_head(page, what.kind)
+                if head.token:
+                    raise ValueError("it is not all of the list")
+                version = head.version
+            yield page
+            _check_time(give_up)
+            session.go_on()
+    return version

@@ -1,0 +1,43 @@
+"""Cuts a list that comes in one answer into pages, so that memory does not grow with it.
+
+An API server prints the items of a list one behind the other, each with its `metadata` first. The
+bytes that end one and begin the next can't stand within a string, whose quotes would be escaped,
+and a cut anywhere else leaves brackets open: then the page can't be decoded, and nothing is lost
+unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dnm.http.body import LARGEST_BODY, AnswerTooLarge, Body
+
+_BETWEEN = b'},{"metadata":{'
+_BEGIN, _END = b'{"items":[', b"]}"
+_PAGE = 1 << 22  # bytes
+
+
+def cut_list(body: Body, page: int = _PAGE) -> Iterator[memoryview]:
+    """Yields pages of about `page` bytes, each valid until the next is asked for; the first has the
+    head of the list. Raises what `body` does, and AnswerTooLarge where there is nowhere to cut."""
+    lead = len(_BEGIN)
+    buffer = bytearray(lead + page + len(_END))
+    start = used = lead
+    while True:
+        room = memoryview(buffer)[used : -len(_END)]
+        used += body.fill(room)
+        if used < len(buffer) - len(_END):
+            yield memoryview(buffer)[start:used]
+            return
+        cut = buffer.rfind(_BETWEEN, lead) + 1
+        if not cut:
+            if 2 * len(buffer) > LARGEST_BODY:
+                raise AnswerTooLarge(LARGEST_BODY)
+            buffer = buffer + bytearray(len(buffer))
+            continue
+        rest = buffer[cut + 1 : used]
+        buffer[cut : cut + len(_END)] = _END
+        yield memoryview(buffer)[start : cut + len(_END)]
+        buffer = buffer if len(buffer) <= 2 * page else bytearray(lead + page + len(_END))
+        start, used = 0, lead + len(rest)
+        buffer[:used] = _BEGIN + rest
