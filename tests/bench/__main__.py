@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench.cluster import Size
-from tests.bench.measure import Command, MeasureError, Sample, median, take_turns
+from tests.bench.measure import Command, MeasureError, Sample, median, take_turns, tell_load
 from tests.bench.plot import draw
 from tests.bench.report import (
     CHANGES,
@@ -42,6 +42,7 @@ SIZES = (Size(20, 500), Size(500, 15_000), Size(5_000, 150_000))
 ROOT = Path(__file__).resolve().parents[2]
 DNM = (sys.executable, "-c", "from dnm.cli.app import main; main()")
 SELECTOR = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
+LISTING = "relist_minutes = 0\n"  # full lists; `tests.bench.changes` measures the others
 KUBECTL_UP_TO = 100_000  # pods; above that it runs out of memory
 PLAIN_BYTES_A_POD = 90_000  # of memory, with version 37 of the client
 
@@ -73,8 +74,8 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
     home = directory / "home"
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
-    quiet = write_site(directory / "quiet", f"{server}/quiet")
-    busy = write_site(directory / "busy", f"{server}/busy")
+    quiet = write_site(directory / "quiet", f"{server}/quiet", LISTING)
+    busy = write_site(directory / "busy", f"{server}/busy", LISTING)
     api = f"{server}/quiet/api/v1"
     urls = [f"{api}/nodes", f"{api}/pods?{SELECTOR}"]
     urls.append(f"{api}/namespaces/yunikorn/configmaps/yunikorn-configs")
@@ -116,11 +117,11 @@ def measure_status(directory: Path, repeat: int) -> tuple[float, float]:
     return median(samples["status"]).wall, median(samples["imports"]).wall
 
 
-def setting(repeat: int) -> list[str]:
-    """Where and with what it was measured."""
+def setting(repeat: int, before: float) -> list[str]:
+    """Where and with what it was measured; `before`: the load before it began."""
     lines = [
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {platform.system()} "
-        f"{platform.machine()}, medians of {repeat}",
+        f"{platform.machine()}, medians of {repeat}, {tell_load(before)}",
         f"Python {platform.python_version()}, kubernetes {version('kubernetes')}, "
         f"msgspec {version('msgspec')}",
     ]
@@ -147,6 +148,7 @@ def main() -> int:
     sizes = SIZES[:2] if options.quick else SIZES
     repeat = options.repeat or (3 if options.quick else 5)
     results: dict[Size, Mapping[str, Sample]] = {}
+    before = os.getloadavg()[0]
     try:
         for size in sizes:
             print(f"measuring {size.name} ...", file=sys.stderr, flush=True)
@@ -163,7 +165,7 @@ def main() -> int:
         f"`dnm status` with 1,000 lent nodes takes {status:.3f} s, {status / imports:.2f} times "
         f"`python -c 'import typer, rich'` (≤ 2)."
     )
-    page = write_report(results, setting(repeat), [line])
+    page = write_report(results, setting(repeat, before), [line])
     print(page)
     if not options.quick:
         options.output.mkdir(exist_ok=True)

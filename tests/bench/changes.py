@@ -1,8 +1,8 @@
 """`python -m tests.bench.changes`: a run that asks what has changed, against one that lists.
 
-No pod, a hundred and one of a hundred change before each run. The static server sends its bookmark
-at once: a real one takes a second or two, which are waited and cost nothing. Writes its part of
-docs/bench.md, and docs/bench-changes.svg. Exit code 1: a ratio missed its limit.
+No pod, a hundred, one of a hundred and one of ten change before each run. The static server sends
+its bookmark at once: a real one takes a second or two, which are waited and cost nothing. Writes
+its part of docs/bench.md, and docs/bench-changes.svg. Exit code 1: a ratio missed its limit.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench.__main__ import DNM, ROOT, SELECTOR, SIZES, serving
+from tests.bench.__main__ import DNM, LISTING, ROOT, SELECTOR, SIZES, serving
 from tests.bench.cluster import Size
-from tests.bench.measure import Command, Sample, median, take_turns
-from tests.bench.plot import draw
+from tests.bench.measure import Command, Sample, median, take_turns, tell_load
+from tests.bench.plot import Panel, draw
 from tests.bench.report import CHANGES, CURL, put_part
 from tests.bench.site import write_site
 
 KEPT = "relist_minutes = 60\nwatch_from_pods = 0\n"
-LIST = "full list"
-NONE, HUNDRED, PERCENT = "0 changed", "100 changed", "1 % changed"
+LIST, PAGES = "full list", "full list in pages"
+AS_BEFORE = "import dnm.kube.lists as lists; lists._STREAMS_FROM = (99, 0)"  # as from older servers
+NONE, HUNDRED = "0 changed", "100 changed"
+PERCENT, TENTH = "1 % changed", "10 % changed"
 COLOURS = {
+    PAGES: "#7f4f9e",
     LIST: "#c1121f",
+    TENTH: "#a86a1c",
     PERCENT: "#e09f3e",
     HUNDRED: "#57a773",
     NONE: "#0b6e4f",
@@ -43,21 +47,40 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
     home = directory / "home"
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
-    listing = write_site(directory / "list", f"{server}/quiet", "relist_minutes = 0\n")
+    listing = write_site(directory / "list", f"{server}/quiet", LISTING)
     api = f"{server}/quiet/api/v1"
     urls = [f"{api}/nodes", f"{api}/pods?{SELECTOR}"]
     outputs = ["--output", os.devnull] * len(urls)
+    paging = (*DNM[:2], f"{AS_BEFORE}; {DNM[2]}")
     commands = [
         Command(CURL, ("curl", "--silent", "--fail", *outputs, *urls), environment),
         Command(LIST, (*DNM, "run", "--config", str(listing)), environment),
+        Command(PAGES, (*paging, "run", "--config", str(listing)), environment),
     ]
-    unfinished = size.pods * 82 // 100
-    for name, count in ((NONE, 0), (HUNDRED, 100), (PERCENT, unfinished // 100)):
+    for name, count in count_changes(size).items():
         twin = f"quiet-{count}"
         config = write_site(directory / twin, f"{server}/{twin}", KEPT)
         run = (*DNM, "run", "--config", str(config))
         commands.append(Command(name, run, environment, before=f"/{twin}/change?count={count}"))
     return commands
+
+
+def count_changes(size: Size) -> dict[str, int]:
+    """How many pods change before a run of that name."""
+    unfinished = size.pods * 82 // 100
+    return {NONE: 0, HUNDRED: 100, PERCENT: unfinished // 100, TENTH: unfinished // 10}
+
+
+def draw_over_change(results: Results) -> Panel:
+    """The largest cluster: processor time over the number of pods that changed (none: 1), and that
+    of a list, which does not ask."""
+    size = max(results, key=lambda one: one.pods)
+    samples = results[size]
+    counts = [(max(count, 1), samples[name].cpu) for name, count in count_changes(size).items()]
+    ends = (counts[0][0], counts[-1][0])
+    series = {HUNDRED: counts, **{name: [(end, samples[name].cpu) for end in ends]
+                                  for name in (LIST, PAGES)}}  # fmt: skip
+    return Panel(f"processor time at {size.pods:,} pods", "pods that changed", series)
 
 
 def measure_size(size: Size, repeat: int) -> Mapping[str, Sample]:
@@ -83,15 +106,16 @@ def find_misses(results: Results) -> list[str]:
     ]
 
 
-def make_part(results: Results, repeat: int) -> str:
+def make_part(results: Results, repeat: int, before: float) -> str:
     lines = [
         CHANGES,
         "",
         "A run with nothing to do, once so many pods have changed since the last one "
         "([how](reading.md)). The static server sends its bookmark at once; a real one takes a "
-        "second or two, which are waited and cost nothing.",
+        "second or two, which are waited and cost nothing ([below](#on-a-real-api-server)).",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, medians of {repeat}:",
+        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, medians of {repeat}, "
+        f"{tell_load(before)}:",
     ]
     for size, samples in results.items():
         head = [f"**{size.name}**", "wall", "CPU", "peak memory", "requests", "read", "CPU / list"]
@@ -112,16 +136,19 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two sizes, no files")
     options = parser.parse_args()
     results: Results = {}
+    before = os.getloadavg()[0]
     for size in SIZES[:2] if options.quick else SIZES:
         print(f"measuring {size.name} ...", file=sys.stderr, flush=True)
         results[size] = measure_size(size, options.repeat)
-    part = make_part(results, options.repeat)
+    part = make_part(results, options.repeat, before)
     print(part)
     if options.quick:
         return 0
     page = ROOT / "docs" / "bench.md"
     page.write_text(put_part(page.read_text(), CHANGES, part))
-    (ROOT / "docs" / "bench-changes.svg").write_text(draw(results, FIGURES, COLOURS))
+    (ROOT / "docs" / "bench-changes.svg").write_text(
+        draw(results, FIGURES, COLOURS, [draw_over_change(results)])
+    )
     misses = find_misses(results)
     for miss in misses:
         print(f"missed: {miss}", file=sys.stderr)

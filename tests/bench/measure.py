@@ -1,7 +1,7 @@
 """Runs a command and tells what it cost. The process that measures must stay small.
 
 Linux counts what a process was before its exec into its peak memory, so nothing below the size of
-this process can be seen.
+this process can be seen. `python -m tests.bench.measure COMMAND ...` is one for those that are not.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,16 @@ def run_command(command: Command) -> Sample:
     return Sample(wall=wall, cpu=usage.ru_utime + usage.ru_stime, peak_bytes=usage.ru_maxrss * 1024)
 
 
+def run_apart(command: Command) -> Sample:
+    """The same, measured by a process of its own that is small."""
+    measure = (sys.executable, "-m", "tests.bench.measure", *command.arguments)
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), **command.environment}
+    done = subprocess.run(measure, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise MeasureError(f"{command.name}: {done.stderr}")
+    return Sample(**json.loads(done.stdout))
+
+
 def _served(server: str) -> tuple[int, int]:
     """Requests and bytes since the last question, asked without any proxy."""
     served = json.loads(_ask(f"{server}/requests"))
@@ -85,6 +97,11 @@ def _ask(url: str) -> bytes:
     with opener.open(url, timeout=30) as answer:
         content: bytes = answer.read()
     return content
+
+
+def tell_load(before: float) -> str:
+    """How busy the machine is, with what is measured and without."""
+    return f"load of the machine {before:.1f} before and {os.getloadavg()[0]:.1f} at the end"
 
 
 def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[str, list[Sample]]:
@@ -112,3 +129,17 @@ def median(samples: Sequence[Sample]) -> Sample:
         requests=int(statistics.median(sample.requests for sample in samples)),
         bytes_read=int(statistics.median(sample.bytes_read for sample in samples)),
     )
+
+
+def main() -> int:
+    try:
+        sample = run_command(Command(sys.argv[1], sys.argv[1:], os.environ))
+    except MeasureError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(asdict(sample)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

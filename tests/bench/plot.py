@@ -1,9 +1,10 @@
-"""The figures of a benchmark as an SVG: wall clock and peak memory over pods, both logarithmic."""
+"""The figures of a benchmark as an SVG: panels of lines, both axes logarithmic."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tests.bench.measure import Sample
 from tests.bench.report import CURL, KUBECTL, PLAIN, PLAN, RUN, Results
@@ -13,10 +14,19 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = 64, 34, 16, 44
 _COLOURS = {RUN: "#0b6e4f", PLAN: "#57a773", CURL: "#8d99ae", PLAIN: "#c1121f", KUBECTL: "#e09f3e"}
 
 
+@dataclass(frozen=True)
+class Panel:
+    """Lines of points, both axes logarithmic; `over` says what goes to the right."""
+
+    title: str
+    over: str
+    series: Mapping[str, Sequence[tuple[float, float]]]
+
+
 class _Axes:
     """One panel: data to pixels."""
 
-    def __init__(self, origin: int, pods: Sequence[int], values: Sequence[float]) -> None:
+    def __init__(self, origin: int, pods: Sequence[float], values: Sequence[float]) -> None:
         self.origin = origin
         self.x_range = (math.log10(min(pods)), math.log10(max(pods)) or 1.0)
         self.y_range = (math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))))
@@ -43,20 +53,20 @@ def draw(
     results: Results,
     figures: Mapping[str, Figure] = _PANELS,
     colours: Mapping[str, str] = _COLOURS,
+    more: Sequence[Panel] = (),
 ) -> str:
-    """Two panels and one legend."""
-    panels = [
-        _panel(number * _WIDTH, title, results, figure, colours)
-        for number, (title, figure) in enumerate(figures.items())
-    ]
+    """A panel for each figure over the size of the cluster, those of `more`, and one legend."""
+    panels = [_over_size(title, results, figure) for title, figure in figures.items()]
+    panels += more
+    drawn = [_draw(number * _WIDTH, panel, colours) for number, panel in enumerate(panels)]
     names = list(dict.fromkeys(name for samples in results.values() for name in samples))
-    total = _HEIGHT + 30
+    width, total = len(panels) * _WIDTH, _HEIGHT + 30
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _WIDTH} {total}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" '
             'font-family="sans-serif" font-size="12">',
-            f'<rect width="{2 * _WIDTH}" height="{total}" fill="white"/>',
-            *panels,
+            f'<rect width="{width}" height="{total}" fill="white"/>',
+            *drawn,
             *(_legend(position, name, colours[name]) for position, name in enumerate(names)),
             "</svg>",
             "",
@@ -64,30 +74,35 @@ def draw(
     )
 
 
-def _panel(
-    origin: int, title: str, results: Results, figure: Figure, colours: Mapping[str, str]
-) -> str:
-    values = [figure(sample) for samples in results.values() for sample in samples.values()]
-    axes = _Axes(origin, [size.pods for size in results], values)
-    parts = [f'<text x="{origin + _LEFT}" y="20" font-weight="bold">{title}</text>']
+def _over_size(title: str, results: Results, figure: Figure) -> Panel:
+    names = dict.fromkeys(name for samples in results.values() for name in samples)
+    series = {
+        name: [(size.pods, figure(samples[name]))
+               for size, samples in results.items() if name in samples]
+        for name in names
+    }  # fmt: skip
+    return Panel(title, "pods", series)
+
+
+def _draw(origin: int, panel: Panel, colours: Mapping[str, str]) -> str:
+    points = [point for line in panel.series.values() for point in line]
+    ticks = sorted({x for x, _ in points})
+    axes = _Axes(origin, ticks, [y for _, y in points])
+    parts = [f'<text x="{origin + _LEFT}" y="20" font-weight="bold">{panel.title}</text>']
     for power in range(axes.y_range[0], axes.y_range[1] + 1):
         parts.append(_grid_line(axes, 10.0**power))
-    for size in results:
+    for tick in ticks:
         parts.append(
-            f'<text x="{axes.x(size.pods):.0f}" y="{_HEIGHT - _BOTTOM + 18}" '
-            f'text-anchor="middle">{size.pods:,}</text>'
+            f'<text x="{axes.x(tick):.0f}" y="{_HEIGHT - _BOTTOM + 18}" '
+            f'text-anchor="middle">{tick:,.0f}</text>'
         )
     parts.append(
         f'<text x="{origin + (_WIDTH + _LEFT) // 2}" y="{_HEIGHT - 8}" '
-        'text-anchor="middle">pods</text>'
+        f'text-anchor="middle">{panel.over}</text>'
     )
     for name, colour in colours.items():
-        points = [
-            (axes.x(size.pods), axes.y(figure(samples[name])))
-            for size, samples in results.items()
-            if name in samples
-        ]
-        parts.append(_line(points, colour))
+        line = [(axes.x(x), axes.y(y)) for x, y in panel.series.get(name, ())]
+        parts.append(_line(line, colour) if line else "")
     return "\n".join(parts)
 
 

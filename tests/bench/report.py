@@ -90,7 +90,10 @@ def write_report(results: Results, setting: Sequence[str], more: Sequence[str]) 
     parts = [
         "# What it costs to read a cluster",
         "Medians, taken in turns in one run of `make bench`; process start included. Absolute "
-        "figures belong to the machine that measured them, the ratios should hold on any.",
+        "figures belong to the machine that measured them, the ratios should hold on any. The "
+        "server of this part copies written objects into sockets: a real one is slower "
+        "([below](#on-a-real-api-server)). Its pods vary as those of real clusters do: 3 to 14 kB, "
+        "thirty of an application, each application with its own spec.",
         "\n".join(f"- {line}" for line in setting),
         "![wall clock and peak memory over the size of the cluster](bench.svg)",
         "## Figures",

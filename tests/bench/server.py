@@ -210,7 +210,7 @@ class StaticServer:
         if path == "/api/v1/namespaces/kube-system":
             return b'{"kind":"Namespace","metadata":{"name":"kube-system","uid":"bench"}}', 200
         if path == "/version":
-            return b'{"major":"1","minor":"33","gitVersion":"v1.33.1"}', 200
+            return b'{"major":"1","minor":"34","gitVersion":"v1.34.4"}', 200
         if path in _DISCOVERY:
             return json.dumps(_DISCOVERY[path]).encode(), 200
         return b'{"kind":"Status","status":"Failure","reason":"NotFound","code":404}', 404

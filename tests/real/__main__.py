@@ -4,7 +4,7 @@ python -m tests.real build          builds the servers, once
 python -m tests.real up [VERSION]   a cluster to play with, until Ctrl-C; YuniKorn's version
 python -m tests.real shell [...]    a shell, or a command, in the cluster that is up
 python -m tests.real test [...]     pytest on tests/real, with pytest's own options
-python -m tests.real bench          a large cluster, measured; writes docs/bench.md
+python -m tests.real bench [...]    a large cluster, measured; writes docs/bench.md
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def up(arguments: list[str]) -> int:
 def bench(arguments: list[str]) -> int:
     from tests.real.bench import measure  # what it imports is only needed here
 
-    return measure()
+    return measure(arguments)
 
 
 def test(arguments: list[str]) -> int:

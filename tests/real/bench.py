@@ -1,114 +1,282 @@
 """`make bench-real`: a run with nothing to do on 500 nodes and 15,000 pods of a real API server.
 
-Against `kubectl get pods -A -o json` and the plain client, in turns; medians of `REPEAT`. The table
-is the last part of docs/bench.md.
+Full lists, in one answer and in pages, and runs that ask what has changed, against `curl` of the
+same lists, `kubectl get pods -A -o json` and the plain client, in turns; and what each costs the
+API server. Medians. The table is the last part of docs/bench.md.
 """
 
 from __future__ import annotations
 
+import argparse
+import base64
 import os
+import random
+import re
 import statistics
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from tests.bench.measure import Command, Sample, run_command
+import yaml
+
+from tests.bench.__main__ import DNM
+from tests.bench.changes import AS_BEFORE
+from tests.bench.measure import Command, Sample, run_apart
+from tests.bench.pods import PODS_AN_APPLICATION, Application, Place
 from tests.bench.report import REAL_SERVER, put_part
 from tests.real.account import make_account
 from tests.real.build import tell
-from tests.real.http_api import Json
 from tests.real.namespaces import OWN_ADDRESS, REPOSITORY, run_directory
 from tests.real.proxy import write_kubeconfig
+from tests.real.relay import Relay, relay
 from tests.real.rig import PORT, Rig
-from tests.real.site import Site, pod
+from tests.real.server_cost import Meter, ServerCost
+from tests.real.site import Site
 
-NODES, PODS, REPEAT = 500, 15_000, 7
-DEV = "root.research.services.dev"
+NODES, PODS = 500, 15_000
+UNFINISHED = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 PAGE = REPOSITORY / "docs" / "bench.md"
-KUBECTL, PLAIN = "kubectl get pods -A -o json", "plain client"
-NEAR, FAR = "dnm run", "dnm run, gzip"
+CURL = "`curl` of the same lists to nowhere"
+LISTED, PAGED = "`dnm run`, full list", "`dnm run`, full list in pages of 500"
+PACKED = "`dnm run`, full list, gzip"
+KUBECTL, PLAIN = "`kubectl get pods -A -o json`", "plain client"
+CHANGED = {"`dnm run`, 0 changed": 0, "`dnm run`, 100 changed": 100, "`dnm run`, 1 % changed": 150}
 
 
-def measure() -> int:
+@dataclass(frozen=True)
+class Turn:
+    """One command in one turn; `way` is how a run has read, `waited` for a bookmark."""
+
+    sample: Sample
+    cost: ServerCost
+    way: str = ""
+    waited: float = 0.0
+
+
+class BenchRig(Rig):
+    """A rig with many pods, in which nothing moves any more."""
+
+    pod_names: list[str]
+
+    def fill(self, pods: int) -> None:
+        """500 nodes, and pods that run; no scheduler, kubelet or controller stays behind."""
+        # Each would be an ask of YuniKorn's first: it is not what is measured.
+        self.servers["yunikorn"].stop()
+        manifests = [manifest(number) for number in range(pods)]
+        self.pod_names = [one["metadata"]["name"] for one in manifests]
+
+        def add_pod(manifest: Any) -> None:
+            self.api.post("/api/v1/namespaces/dev/pods", manifest)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: self.add_node(f"n{number:03}"), range(NODES)))
+            tell(f"{NODES} nodes")
+            list(pool.map(add_pod, manifests))
+        tell(f"{pods} pods; now kwok's kubelets start them")
+        path = "/api/v1/pods?limit=1&fieldSelector=status.phase%3DPending"
+        self.wait_for(lambda: not self.api.get(path)["items"], "every pod runs", 900)
+        for name in ("kube-controller-manager", "kwok"):
+            self.servers[name].stop()
+
+
+class Bench:
+    """A filled rig, and the commands that are measured on it."""
+
+    def __init__(self, rig: BenchRig, kubeconfig: Path, directory: Path) -> None:
+        self.rig, self.kubeconfig, self.directory = rig, kubeconfig, directory
+        self.meter = Meter(rig)
+        self.chance = random.Random(1)
+        self.metrics = directory / "dnm.prom"
+        self.stamp = 0
+
+    def site(self, name: str, kubeconfig: Path, **settings: object) -> Site:
+        more = {"yunikorn_url": None, "request_timeout_seconds": 60, **settings}
+        return Site(self.rig, self.directory / name, kubeconfig, **more)  # type: ignore[arg-type]
+
+    def commands(self, kubeconfig: Path) -> dict[str, Command]:
+        """All of them, on sites of their own; the API server is where `kubeconfig` says."""
+        name = kubeconfig.stem
+        listing = self.site(f"{name}-list", kubeconfig, relist_minutes=0)
+        url = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        far = write_kubeconfig(
+            kubeconfig,
+            self.directory / f"{name}-far.kubeconfig",
+            f"https://{OWN_ADDRESS}:{url.rpartition(':')[2]}",
+        )
+        packing = self.site(f"{name}-far", far, relist_minutes=0)
+        seeing = self.site(
+            f"{name}-changes",
+            kubeconfig,
+            relist_minutes=600,
+            watch_from_pods=0,
+            metrics_file=self.metrics,
+        )
+        dnm = str(Path(sys.executable).parent / "dnm")
+        paging = (*DNM[:2], f"{AS_BEFORE}; {DNM[2]}", "run")
+        plain = (sys.executable, str(REPOSITORY / "tests" / "bench" / "plain_client.py"))
+        kubectl = (f"{self.rig.directory}/bin/kubectl", "get", "pods", "-A", "-o", "json")
+        by_hand = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        made = [
+            Command(CURL, self._curl(kubeconfig, url), by_hand),
+            Command(LISTED, (dnm, "run"), listing.environment),
+            Command(PAGED, paging, listing.environment),
+            Command(PACKED, (dnm, "run"), packing.environment),
+            *(Command(name, (dnm, "run"), seeing.environment) for name in CHANGED),
+            Command(KUBECTL, kubectl, by_hand),
+            Command(PLAIN, plain, by_hand),
+        ]
+        return {command.name: command for command in made}
+
+    def _curl(self, kubeconfig: Path, url: str) -> Sequence[str]:
+        document = yaml.safe_load(kubeconfig.read_text())
+        trusted = self.directory / f"{kubeconfig.stem}.crt"
+        trusted.write_bytes(
+            base64.b64decode(document["clusters"][0]["cluster"]["certificate-authority-data"])
+        )
+        secret = self.directory / f"{kubeconfig.stem}.header"
+        secret.write_text(f"Authorization: Bearer {document['users'][0]['user']['token']}")
+        urls = [f"{url}/api/v1/nodes", f"{url}/api/v1/pods?{UNFINISHED}"]
+        # For curl's own name the server would print its answers prettily, twice as long.
+        quiet = [
+            "--user-agent",
+            "bench",
+            "--silent",
+            "--fail",
+            "--cacert",
+            str(trusted),
+            "--header",
+            f"@{secret}",
+        ]
+        return ["curl", *quiet, *["--output", os.devnull] * len(urls), *urls]
+
+    def change(self, count: int) -> None:
+        """A label of so many pods, as any controller may write it."""
+        self.stamp += 1
+        patch = {"metadata": {"labels": {"stamp": str(self.stamp)}}}
+        names = self.rig.pod_names[:]
+        self.chance.shuffle(names)
+
+        def write(name: str) -> None:
+            self.rig.api.patch(f"/api/v1/namespaces/dev/pods/{name}", patch)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(write, names[:count]))
+
+    def take(self, command: Command) -> Turn:
+        self.change(CHANGED.get(command.name, 0))
+        before = self.meter.begin()
+        resident = self.rig.servers["kube-apiserver"].resident_mb() * 2**20
+        sample = run_apart(command)
+        cost = self.meter.read().since(ServerCost(**{**vars(before), "memory": resident}))
+        if command.name not in CHANGED:
+            return Turn(sample, cost)
+        told = self.metrics.read_text()
+        way = re.search(r'reading_info{.*way="(.*?)",reason="(.*?)"', told)
+        waited = re.search(r"watch_wait_seconds{.*} (.*)", told)
+        assert way is not None
+        return Turn(sample, cost, f"{way[1]} {way[2]}".strip(), float(waited[1]) if waited else 0.0)
+
+    def count_bytes(self) -> dict[str, int]:
+        """What each command reads of the server's answers on the wire: through a relay, once."""
+        with relay(PORT) as counting:
+            url = f"https://127.0.0.1:{counting.port}"
+            target = self.directory / "counted.kubeconfig"
+            commands = self.commands(write_kubeconfig(self.kubeconfig, target, url))
+            self.take(commands[LISTED])
+            self.take(next(commands[name] for name in CHANGED))  # the first is a list
+            return {name: self._count(command, counting) for name, command in commands.items()}
+
+    def _count(self, command: Command, counting: Relay) -> int:
+        before = counting.read
+        self.take(command)
+        return counting.read - before
+
+
+def measure(arguments: list[str]) -> int:
     """Fills a rig, measures, prints the table and writes it."""
-    with Rig(run_directory()) as rig:
-        fill(rig)
-        commands = make_commands(rig, make_account(rig))
-        samples: dict[str, list[Sample]] = {command.name: [] for command in commands}
-        for turn in range(REPEAT + 1):
-            for command in commands:
-                sample = run_command(command)
-                if turn:  # the first warms the caches of all sides
-                    samples[command.name].append(sample)
-        table = make_table(rig, samples)
-    print(table)
-    part = f"{REAL_SERVER}\n\n{table}"
-    PAGE.write_text(put_part(PAGE.read_text(), REAL_SERVER, part))
+    parser = argparse.ArgumentParser(prog="python -m tests.real bench", description=__doc__)
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--pods", type=int, default=PODS)
+    parser.add_argument("--dry", action="store_true", help="writes no file")
+    options = parser.parse_args(arguments)
+    with BenchRig(run_directory()) as rig:
+        kubeconfig = make_account(rig)
+        rig.fill(options.pods)
+        bench = Bench(rig, kubeconfig, run_directory())
+        commands = bench.commands(bench.kubeconfig)
+        turns: dict[str, list[Turn]] = {name: [] for name in commands}
+        loads = []
+        for turn in range(options.repeat + 1):
+            for name, command in commands.items():
+                taken = bench.take(command)
+                if turn:  # the first warms the caches of all sides, and is a list
+                    turns[name].append(taken)
+            loads.append(os.getloadavg()[0])
+        read = bench.count_bytes()
+        part = f"{REAL_SERVER}\n\n{make_table(rig, turns, read, loads)}"
+    print(part)
+    if not options.dry:
+        PAGE.write_text(put_part(PAGE.read_text(), REAL_SERVER, part))
     return 0
 
 
-def fill(rig: Rig) -> None:
-    """500 nodes, and 15,000 pods that run: kwok's kubelets start them."""
-    # Each would be an ask of YuniKorn's first: it is not what is measured.
-    rig.servers["yunikorn"].stop()
-
-    def add_pod(number: int) -> None:
-        manifest: Json = pod(f"p{number:05}", DEV, "100m", "256Mi", nodeName=node(number))
-        rig.api.post("/api/v1/namespaces/dev/pods", manifest)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: rig.add_node(node(number)), range(NODES)))
-        tell(f"{NODES} nodes")
-        list(pool.map(add_pod, range(PODS)))
-    tell(f"{PODS} pods; now kwok's kubelets start them")
-    path = "/api/v1/pods?limit=1&fieldSelector=status.phase%3DPending"
-    rig.wait_for(lambda: not rig.api.get(path)["items"], "every pod runs", 900)
+def manifest(number: int) -> Any:
+    """A pod of the benchmark's generator, as a controller posts it; its node has it already."""
+    application = Application("real", number // PODS_AN_APPLICATION, "dev")
+    place = Place(number, f"n{number % NODES:03}", "Running")
+    document = application.document(random.Random(number), place)
+    metadata = {key: document["metadata"][key] for key in ("name", "labels", "annotations")}
+    spec = {**document["spec"], "serviceAccountName": "default"}
+    del spec["serviceAccount"]
+    return {"metadata": metadata, "spec": spec}
 
 
-def node(number: int) -> str:
-    return f"n{number % NODES:03}"
-
-
-def make_commands(rig: Rig, kubeconfig: Path) -> list[Command]:
-    """dnm as it is installed, on loopback and with gzip off it; kubectl; the official client."""
-    directory = run_directory()
-    more = {"yunikorn_url": None, "request_timeout_seconds": 60}
-    near = Site(rig, directory / "near", kubeconfig, **more)  # type: ignore[arg-type]
-    far_config = write_kubeconfig(
-        kubeconfig, directory / "far.kubeconfig", f"https://{OWN_ADDRESS}:{PORT}"
-    )
-    far = Site(rig, directory / "far", far_config, **more)  # type: ignore[arg-type]
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    plain = REPOSITORY / "tests" / "bench" / "plain_client.py"
-    dnm = str(Path(sys.executable).parent / "dnm")
-    return [
-        Command(NEAR, (dnm, "run"), near.environment),
-        Command(FAR, (dnm, "run"), far.environment),
-        Command(
-            KUBECTL, (f"{rig.directory}/bin/kubectl", "get", "pods", "-A", "-o", "json"),
-            environment,
-        ),
-        Command(PLAIN, (sys.executable, str(plain)), environment),
-    ]  # fmt: skip
-
-
-def make_table(rig: Rig, samples: dict[str, list[Sample]]) -> str:
-    wall = {name: statistics.median(one.wall for one in all_) for name, all_ in samples.items()}
+def make_table(
+    rig: BenchRig,
+    turns: dict[str, list[Turn]],
+    read: dict[str, int],
+    loads: Sequence[float],
+) -> str:
     server = rig.servers["kube-apiserver"].resident_mb()
     version = rig.api.get("/version")["gitVersion"]
     lines = [
-        f"{NODES} nodes and {PODS:,} pods in kube-apiserver {version} ({server:,} MB resident), "
-        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, medians of {REPEAT}:",
+        f"{NODES} nodes and {len(rig.pod_names):,} pods of the generator in "
+        f"kube-apiserver {version} ({server:,} MB resident), {datetime.now(UTC):%Y-%m-%d}, "
+        f"{os.cpu_count()} cores for client and server, medians of "
+        f"{len(next(iter(turns.values())))}; load of the machine meanwhile "
+        f"{min(loads):.1f} to {max(loads):.1f} (of which the measured take 1 to 2).",
         "",
-        "| command | wall | CPU | peak memory | wall against the plain client |",
-        "|---|---|---|---|---|",
+        "The right half is what it costs the API server: seats that priority and fairness charge "
+        "in sum, seats times the seconds they were held, CPU, and by how much its memory grew.",
+        "",
+        "| command | wall | of it waiting | CPU | peak memory | read | requests | seats | "
+        "seats × s | its CPU | its memory |",
+        "|---|" + "---:|" * 10,
     ]
-    for name, all_ in samples.items():
-        cpu = statistics.median(one.cpu for one in all_)
-        peak = statistics.median(one.peak_bytes for one in all_) / 2**20
-        lines.append(
-            f"| {name} | {wall[name]:.2f} s | {cpu:.2f} s | {peak:.0f} MB | "
-            f"{wall[name] / wall[PLAIN]:.2f} |"
-        )
+    lines += [_row(name, all_, read[name]) for name, all_ in turns.items()]
+    ways = {f"{name}: {turn.way}" for name, all_ in turns.items() for turn in all_ if turn.way}
+    odd = sorted(way for way in ways if not way.endswith(": changes"))
+    if odd:
+        lines += ["", f"Not as meant: {'; '.join(odd)}."]
     return "\n".join(lines)
+
+
+def _row(name: str, turns: Sequence[Turn], read: int) -> str:
+    def middle(figure: Callable[[Turn], float]) -> float:
+        return statistics.median(figure(turn) for turn in turns)
+
+    waited = f"{middle(lambda turn: turn.waited):.2f} s" if name in CHANGED else "–"
+    return (
+        f"| {name} | {middle(lambda turn: turn.sample.wall):.2f} s | {waited} | "
+        f"{middle(lambda turn: turn.sample.cpu):.2f} s | "
+        f"{middle(lambda turn: turn.sample.peak_bytes) / 1e6:.0f} MB | {read / 1e6:.2f} MB | "
+        f"{middle(lambda turn: turn.cost.requests):.0f} | "
+        f"{middle(lambda turn: turn.cost.seats):.0f} | "
+        f"{middle(lambda turn: turn.cost.seat_seconds):.2f} | "
+        f"{middle(lambda turn: turn.cost.cpu):.2f} s | "
+        f"{max(middle(lambda turn: turn.cost.memory), 0) / 1e6:.0f} MB |"
+    )

@@ -1,0 +1,84 @@
+"""What a command costs an API server: by its own metrics, and as the kernel counts its process."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from tests.real.rig import Rig
+
+_SAMPLE = re.compile(r"^(\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
+_SCHEMA, _LEVEL = 'flow_schema="service-accounts"', 'priority_level="workload-low"'
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class ServerCost:
+    """Of dnm's account: requests, seats that they were charged in sum (priority and fairness), and
+    seats times the seconds that they were held. Of the process: seconds of CPU, and bytes by which
+    its resident memory grew at its highest."""
+
+    requests: float = 0
+    seats: float = 0
+    seat_seconds: float = 0
+    cpu: float = 0
+    memory: float = 0
+
+    def since(self, before: ServerCost) -> ServerCost:
+        return ServerCost(*(getattr(self, one.name) - getattr(before, one.name)
+                            for one in fields(self)))  # fmt: skip
+
+
+class Meter:
+    """One API server of a rig; nobody else may use the account meanwhile."""
+
+    def __init__(self, rig: Rig) -> None:
+        process = rig.servers["kube-apiserver"].process
+        assert process is not None
+        self._rig, self._proc = rig, Path(f"/proc/{process.pid}")
+
+    def begin(self) -> ServerCost:
+        """What it has cost up to now; its highest memory is counted from here on."""
+        (self._proc / "clear_refs").write_text("5")
+        return self.read()
+
+    def read(self) -> ServerCost:
+        samples = _read_samples(self._rig.api.ask("GET", "/metrics").decode())
+        estimated = "apiserver_flowcontrol_work_estimated_seats"
+        used = "apiserver_flowcontrol_priority_level_seat_utilization_sum"
+        limit = _total(samples, "apiserver_flowcontrol_nominal_limit_seats", _LEVEL)
+        # The sum of a histogram that is weighted by nanoseconds: shares of the level's seats.
+        shares = _total(samples, used, _LEVEL, 'phase="executing"')
+        numbers = (self._proc / "stat").read_text().rpartition(")")[2].split()
+        return ServerCost(
+            requests=_total(samples, f"{estimated}_count", _SCHEMA),
+            seats=_total(samples, f"{estimated}_sum", _SCHEMA),
+            seat_seconds=shares / 1e9 * limit,
+            cpu=(int(numbers[11]) + int(numbers[12])) / _TICKS,
+            memory=_highest(self._proc),
+        )
+
+
+Samples = Mapping[str, list[tuple[str, float]]]
+
+
+def _read_samples(text: str) -> Samples:
+    found: dict[str, list[tuple[str, float]]] = {}
+    for name, labels, value in _SAMPLE.findall(text):
+        if "flowcontrol" in name:
+            found.setdefault(name, []).append((labels, float(value)))
+    return found
+
+
+def _total(samples: Samples, name: str, *labels: str) -> float:
+    """Of a metric where all labels are given. Fails where the server has no such metric."""
+    assert name in samples, f"this API server does not tell {name}"
+    return sum(value for given, value in samples[name] if all(one in given for one in labels))
+
+
+def _highest(process: Path) -> float:
+    status = (process / "status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
