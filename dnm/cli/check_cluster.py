@@ -55,7 +55,7 @@ class Permission(Value, frozen=True):
     is_needed: bool = True
 
 
-_IN_LARGE_CLUSTERS = "every run reads the full lists, also where few pods have changed"
+_IN_LARGE_CLUSTERS = "in a large cluster (watch_from_pods) every run reads the full lists"
 _FOR_CHANGES = (
     Permission(verb="watch", resource="nodes", is_needed=False, without=_IN_LARGE_CLUSTERS),
     Permission(verb="watch", resource="pods", is_needed=False, without=_IN_LARGE_CLUSTERS),

@@ -60,14 +60,14 @@ class NothingKept:
         """Writes the store where it will be of use; returns how this run has read."""
         if not self._config.relist_interval:
             return Reading(reason="off", sentence="relist_minutes is 0")
-        if self._pods is not None and len(self._pods[0].pods) < self._config.watch_from_pods:
+        if self._nodes is None or self._pods is None:
+            return Reading(reason="partial", sentence="not all of the cluster was listed")
+        if len(self._pods[0].pods) < self._config.watch_from_pods:
             return Reading(reason="small", sentence="there are fewer than watch_from_pods pods")
         from dnm.kube.recall import Recall
 
         recall = Recall(self._config, self._now)
         recall.look(access, requests)
-        if self._nodes is not None:
-            recall.learn_nodes(*self._nodes)
-        if self._pods is not None:
-            recall.learn_pods(*self._pods)
+        recall.learn_nodes(*self._nodes)
+        recall.learn_pods(*self._pods)
         return recall.keep(access, requests)

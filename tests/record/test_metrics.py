@@ -186,7 +186,7 @@ def test_they_say_what_happened(ran: Ran) -> None:
     assert values(text, "dnm_last_run_exit_code") == {(): 0}
     assert values(text, "dnm_node_seconds_lent_total")[QUEUE, "a"] >= 9 * 60
     assert values(text, "dnm_conversion_duration_seconds_count") == {("a",): 2}
-    assert values(text, "dnm_last_run_reading_info") == {("list", "off", ""): 1}
+    assert values(text, "dnm_last_run_reading_info") == {("list", "small", ""): 1}
     assert set(values(text, "dnm_last_run_part_seconds")) == {("plan",), ("act",), ("record",)}
 
 
