@@ -79,6 +79,7 @@ BOUNDED = {
     "record.history_file": "the end of the file, and lines of a bounded length",
     "record.textfile": "a number of bytes",
     "cli.history": "a method of the history, line by line",
+    "cli.simulation": "the same",
     "convert.to_k8s": "ping, whose output is thrown away",
 }
 NOT_OF_A_SITE = ("sandbox.", "demo.")  # they read what they have written themselves
