@@ -18,6 +18,7 @@ import msgspec
 from dnm.convert import to_batch, to_k8s
 from dnm.convert.claimed import hold_unreadable, read_claims
 from dnm.convert.conversion import StopRequest
+from dnm.convert.failures import hold_failed
 from dnm.convert.journal import Direction, Journal, JournalStore
 from dnm.convert.kube_side import KubeConnection
 from dnm.convert.kubelet_file import check_kubelets
@@ -66,8 +67,11 @@ class ConvertCall:
         check_kubelets(self.settings, node_type)
         facts = self._read_facts()
         count = self.options.num_nodes or 1
-        claims = read_claims(self.settings, facts, self._unreadable) or {}
-        judged = hold_unreadable(judge_nodes(facts, self.settings.rules()), claims)
+        claimed = read_claims(self.settings, facts, self._unreadable)
+        judged = hold_unreadable(judge_nodes(facts, self.settings.rules()), claimed.claims or {})
+        if not self.options.node_name:
+            shortest = self.settings.min_idle_seconds
+            judged = hold_failed(judged, claimed.journals, shortest, facts.read_at)
         judged = tuple(one for one in judged if self._is_meant(one))
         candidates = self._unfinished()
         known = {candidate.node for candidate in candidates}

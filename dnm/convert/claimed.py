@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,11 +24,16 @@ from dnm.slurm.text import SlurmNode
 _FIRST_TOUCH = ("prepare", "reset")  # from these stages on the machine itself may be another
 
 
-def read_claims(
-    settings: Settings, facts: SlurmFacts, say: Callable[[str], None]
-) -> dict[str, BatchClaim] | None:
-    """Returns the claims by node. None: the journals can't be looked at, so nothing can be told;
-    `say` gets why."""
+class Claimed(NamedTuple):
+    """By node: what is claimed, None: it can't be told; and the last conversion of each."""
+
+    claims: dict[str, BatchClaim] | None = None
+    journals: Mapping[str, Journal] = {}
+
+
+def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None]) -> Claimed:
+    """Returns the claims. Where the journals can't be looked at nothing can be told; `say` gets
+    why."""
     unreadable: dict[str, str] = {}
     try:
         store = _store_of(settings)
@@ -48,8 +54,8 @@ def read_claims(
             }
     except (ConverterError, OSError) as error:
         say(f"node-convert: what was claimed can't be told: {error}")
-        return None
-    return claims
+        return Claimed()
+    return Claimed(claims, journals)
 
 
 def _store_of(settings: Settings) -> JournalStore | None:

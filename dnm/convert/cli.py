@@ -15,6 +15,7 @@ from typing import Any
 
 from dnm.config import values
 from dnm.convert.claimed import describe_claims, hold_unreadable, read_claims
+from dnm.convert.failures import hold_failed
 from dnm.convert.listing import is_of_type, list_as_json, list_as_text, read_facts
 from dnm.convert.select import judge_nodes
 from dnm.convert.settings import Settings, load_settings
@@ -139,8 +140,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def show_list(options: argparse.Namespace, settings: Settings) -> int:
     client = SlurmClient(os.environ, settings.command_timeout_seconds)
     facts = read_facts(client)
-    claims = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
+    claimed = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
+    claims = claimed.claims
     judged = hold_unreadable(judge_nodes(facts, settings.rules()), claims or {})
+    judged = hold_failed(judged, claimed.journals, settings.min_idle_seconds, facts.read_at)
     of = ""
     if options.node_name:
         of = f" named '{options.node_name}'"

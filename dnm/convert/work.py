@@ -24,6 +24,7 @@ from dnm.convert.conversion import (
     run_stage,
     run_stages,
 )
+from dnm.convert.failures import NO_FAILURE, carry_over, count_failure
 from dnm.convert.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
 from dnm.convert.kube_side import KubeConnection
 from dnm.convert.preempt import JOBS
@@ -117,10 +118,10 @@ class ConversionPool:
             except DnmError as error:
                 return _failed(candidate.node, str(error))
             if journal is None or not journal.is_open:
+                facts = {_VERDICT: candidate.why, JOBS: candidate.jobs, **carry_over(journal)}
                 journal = _new_journal(
                     self.settings, candidate.node, Direction.K8S, node_type, namespace
                 )
-                facts = {_VERDICT: candidate.why, JOBS: candidate.jobs}
                 journal = msgspec.structs.replace(journal, facts=facts)
             elif journal.instance != self.settings.instance:
                 return _skipped(candidate.node, f"instance {journal.instance} works on it")
@@ -149,6 +150,7 @@ class ConversionPool:
                 return _failed(node, str(error))
             if journal is None or not journal.is_open:
                 known = journal if journal and journal.direction is Direction.K8S else None
+                facts = carry_over(journal)
                 journal = _new_journal(
                     self.settings,
                     node,
@@ -156,6 +158,7 @@ class ConversionPool:
                     known.node_type if known else "",
                     known.namespace if known else "",
                 )
+                journal = msgspec.structs.replace(journal, facts=facts)
             elif journal.instance != self.settings.instance:
                 return _failed(node, f"instance {journal.instance} works on it")
             journal = msgspec.structs.replace(journal, direction=Direction.BATCH)
@@ -241,12 +244,15 @@ class ConversionPool:
             raise
         except DnmError as error:
             return self._turn_round(conversion, error)
+        conversion.book.remember(NO_FAILURE)
         conversion.book.close()
         return "ok", ""
 
     def _turn_round(self, conversion: NodeConversion, error: DnmError) -> tuple[str, str]:
         """A failed conversion: rolled back, or left where it is with a word on what to do."""
         conversion.say(f"failed: {error}")
+        if not isinstance(error, NotClaimed):
+            conversion.book.remember(count_failure(conversion.journal, datetime.now(UTC)))
         if to_batch.was_touched(conversion) and not self.settings.roll_back:
             conversion.book.change(error=str(error))
             return "failed", f"{error}; {_what_to_do(conversion)}"

@@ -42,7 +42,6 @@ from dnm.plan.planner import make_plan
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document, with_document
 from dnm.queues.tree import parse_tree
-from dnm.simulate.batch import MIN_IDLE
 from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
 from dnm.simulate.world import World
 
@@ -154,9 +153,10 @@ class DnmPolicy:
 
     def _batch(self, world: World) -> dict[str, BatchNode]:
         rows = {}
-        for side in world.batch.values():
-            for name, since in side.idle.items():
-                verdict = "OK" if world.now - since >= MIN_IDLE else "SKIP"
+        for node_type, side in world.batch.items():
+            lendable = set(world.lendable(node_type))
+            for name in side.idle:
+                verdict = "OK" if name in lendable else "SKIP"
                 rows[name] = _row(name, "IDLE", verdict, True)
             for name in side.busy:
                 rows[name] = _row(name, "ALLOCATED", "SKIP", True)

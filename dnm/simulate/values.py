@@ -68,6 +68,8 @@ class Workload:
     jobs: tuple[Job, ...] = ()
     cap: int = 30
     fails: float = 0.0
+    broken: frozenset[str] = frozenset()  # nodes whose conversion always fails
+    rests: bool = True  # whether the converter leaves a node alone that failed
     conversion: tuple[float, float] = CONVERSION
     conversions: tuple[float, ...] = ()
     returns: tuple[float, ...] = ()

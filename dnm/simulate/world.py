@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from typing import Protocol
 
-from dnm.simulate.batch import BatchSide
+from dnm.simulate.batch import MIN_IDLE, BatchSide
 from dnm.simulate.values import (
     DAY,
     GANG_PATIENCE,
@@ -69,6 +69,8 @@ class World:
         self.version = 0  # changes with whatever happens to pods and nodes
         self._events: list[tuple[float, int, bool, Callable[[], None]]] = []
         self._number = 0
+        self._failures: dict[str, int] = {}  # in a row
+        self._rests_until: dict[str, float] = {}
         self._idle_from: dict[str, float] = {}
         self._booting: dict[str, float] = {}
         self._gangs: dict[int, list[PodState]] = {}
@@ -261,10 +263,16 @@ class World:
 
     # --- nodes -------------------------------------------------------------------------------
 
+    def lendable(self, node_type: str) -> list[str]:
+        """Names the nodes that the converter would take now, the first first: a node whose
+        conversion failed rests, as with the shipped one."""
+        names = self.batch[node_type].lendable(self.now)
+        return [name for name in names if self._rests_until.get(name, 0.0) <= self.now]
+
     def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> Conversion:
         """Orders conversions: of as many nodes as there are that may be lent."""
         side = self.batch[node_type]
-        call = Conversion(node_type, side.lendable(self.now)[:count])
+        call = Conversion(node_type, self.lendable(node_type)[:count])
         kind = self.workload.classes[node_type]
         size = dict(kind.brings or kind.size)
         for name in call.names:
@@ -275,12 +283,14 @@ class World:
             node = NodeState(name, node_type, size, dict(size), namespace)
             ends = self.now + self._span(self.workload.conversions, self.workload.conversion)
             comes = self.random.random() >= self.workload.fails
+            comes = comes and name not in self.workload.broken
             after = self._join if comes else self._fail
             self.at(ends, lambda node=node, after=after: after(policy, call, node))  # type: ignore[misc]
         return call
 
     def _join(self, policy: Policy, call: Conversion, node: NodeState) -> None:
         call.joined.append(node.name)
+        self._failures.pop(node.name, None)
         node.joined_at = self.now
         self.away[node.name] = "lent"
         self.ledger.booting += self.now - self._booting.pop(node.name)
@@ -291,6 +301,9 @@ class World:
     def _fail(self, policy: Policy, call: Conversion, node: NodeState) -> None:
         """It did not join: the converter gives it back, which takes one more boot."""
         call.failed.append(node.name)
+        if self.workload.rests:
+            row = self._failures[node.name] = self._failures.get(node.name, 0) + 1
+            self._rests_until[node.name] = self.now + min(MIN_IDLE * 2**row, DAY)
         self.ledger.failures += 1
         self._boot_back(node.name, node.node_type)
         policy.failed(self, node.name, node.namespace)

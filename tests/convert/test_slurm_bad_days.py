@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import time
@@ -315,6 +316,13 @@ def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
     assert "given back to Slurm" in answers["unreached"].stderr
     assert sites["unreached"].hook_calls == []
     site.assert_in_service(node_of["rolled"], node_of["unreached"])
+
+    # By that what failed is left alone for a while (test_failures.py), and a success forgets it.
+    def failures(name: str) -> str:
+        (path,) = (tmp_path / name).rglob(f"{node_of[name]}.json")
+        return str(json.loads(path.read_text())["facts"]["failures"])
+
+    assert {failures(name) for name in sites} == {"1"}
     for name in ("kept", "unbooted"):
         node = lab.client.read_node(node_of[name])
         assert "DRAIN" in node.state.flags and node.reason.startswith("dnm:test ")
@@ -325,6 +333,7 @@ def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
     assert f"--set k8s --node-name {node_of['kept']} --namespace dev" in answers["kept"].stderr
     again = sites["kept"].run("--set", "k8s", "--node-name", node_of["kept"], "--namespace", "dev")
     assert again.returncode == 0, again.stderr
+    assert failures("kept") == "0"
     site.assert_lent(node_of["kept"])
     lab.run("scontrol", "update", f"nodename={node_of['kept']}", "state=drain", "reason=admin: fan")
     returned = sites["kept"].run("--set", "batch", "--node-name", node_of["kept"])

@@ -11,7 +11,7 @@ from dnm.simulate.values import HOUR, Ask, Workload
 from dnm.simulate.world import NobodyLends, World
 from tests.economy.autoscalers import ClusterAutoscalerPolicy, KarpenterPolicy
 from tests.economy.bound import oracle, volume
-from tests.economy.building import ask, free, limit, workload
+from tests.economy.building import CPU_NODE, ask, free, limit, workload
 
 QUEUE = "root.q"
 
@@ -110,6 +110,15 @@ def test_a_conversion_that_fails_costs_and_brings_nothing() -> None:
     assert world.ledger.failures >= world.ledger.conversions - 1  # one is under way at the end
     assert world.ledger.unserved == 1
     assert world.ledger.booting == pytest.approx(world.ledger.lent)
+
+
+@pytest.mark.parametrize(("rests", "fewest", "most"), [(False, 10, 99), (True, 2, 6)])
+def test_a_node_that_failed_rests_for_longer_each_time(rests: bool, fewest: int, most: int) -> None:
+    """The only node there is, in six hours: after 20, 40, 80 and 160 minutes."""
+    one = {"a": replace(CPU_NODE, count=1)}
+    asks = [ask(0.0, HOUR, 32, 32, QUEUE)]
+    world = played(asks, classes=one, broken=frozenset(("a001",)), rests=rests)
+    assert fewest <= world.ledger.failures <= most
 
 
 def test_lent_hours_are_work_idleness_and_boots() -> None:
