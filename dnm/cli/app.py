@@ -326,6 +326,9 @@ def history(
 def report(
     since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in UTC.")] = "30d",
     html: Annotated[Path | None, typer.Option(help="Write a page with charts instead.")] = None,
+    jobs: Annotated[
+        Path | None, typer.Option(help="What sacct has printed of that time: what jobs paid.")
+    ] = None,
     config_path: ConfigOption = None,
     output: HistoryOutputOption = HistoryOutput.text,
 ) -> None:
@@ -335,7 +338,7 @@ def report(
     from dnm.cli.show_report import show_report
 
     with reader_may_leave():
-        show_report(config, since, html, output.value)
+        show_report(config, since, html, jobs, output.value)
 
 
 @app.command()

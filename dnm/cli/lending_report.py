@@ -17,8 +17,9 @@ from dnm.record.accounts import Accounts, percentile
 _BAR = 20  # characters of the longest
 
 
-def report_document(accounts: Accounts) -> dict[str, Any]:
-    """Returns what `dnm report --output json` prints, schema dnm.report/1: hours and seconds."""
+def report_document(accounts: Accounts, price: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns what `dnm report --output json` prints, schema dnm.report/1: hours and seconds.
+    `price`: what jobs paid, where that was asked for."""
     return {
         "schema": "dnm.report/1",
         "since": accounts.since,
@@ -44,6 +45,7 @@ def report_document(accounts: Accounts) -> dict[str, Any]:
              "reasons": _reasons(one.reasons), "why": one.why}
             for one in accounts.longest_waits
         ],
+        "price": price,
     }  # fmt: skip
 
 
@@ -157,6 +159,17 @@ def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
         for one in report["longest_waits"]
     ]  # fmt: skip
     yield "The longest waits", ["queue", "from", "for", "pods", "why"], rows, "none waited"
+    price = report.get("price")
+    if price is not None:
+        rate = price["saved_per_paid"]
+        rows = [[f"{price['jobs']:,}", f"{price['jobs_waited_minutes']:,.0f}",
+                 f"{price['jobs_paid_minutes']:,.0f}", f"{price['pods_saved_minutes']:,.0f}",
+                 "-" if rate is None else f"{rate:,.1f}"]]  # fmt: skip
+        yield (
+            "What jobs paid, in minutes: the record played, with these jobs and with nothing lent",
+            ["jobs", "waited", "more for lending", "pods waited less", "for each one"],
+            rows, "no jobs",
+        )  # fmt: skip
 
 
 def _with_bars(rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -178,3 +191,5 @@ def csv_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:
                 if key != "queue" and key not in names:
                     shown = "" if value is None else str(value)
                     yield [table, printable(row.get("queue", "")), of, key, shown]
+    for key, value in (report["price"] or {}).items():
+        yield ["price", "", "", key, "" if value is None else str(value)]

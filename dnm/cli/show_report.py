@@ -19,10 +19,20 @@ from dnm.run.registry import load_registry
 KINDS = frozenset({"node", "request", "queue"})
 
 
-def show_report(config: Config, since: str, html: Path | None, output: str) -> int:
-    """Prints it, or writes the page; returns the exit code."""
+def show_report(
+    config: Config, since: str, html: Path | None, jobs: Path | None, output: str
+) -> int:
+    """Prints it, or writes the page; returns the exit code. `jobs`: what sacct printed of the same
+    time, for what they paid."""
     now = datetime.now(UTC)
+    if html is not None and jobs is not None:
+        raise QuestionError("--jobs goes with the tables, not with --html")
     accounts = make_accounts(config, parse_moment(since, now, "--since"), now)
+    price = None
+    if jobs is not None:
+        from dnm.cli.simulation import price_of_lending  # which loads the planner
+
+        price = price_of_lending(config, since, jobs)
     if html is not None:
         from dnm.cli.report_page import make_page  # which loads the library for charts
         from dnm.record.textfile import write_textfile
@@ -36,13 +46,13 @@ def show_report(config: Config, since: str, html: Path | None, output: str) -> i
             ) from error
         print(f"{html}: {count_of(len(accounts.stays), 'stay')} of lent nodes")
     elif output == "json":
-        print_json(report_document(accounts))
+        print_json(report_document(accounts, price))
     elif output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(["table", "queue", "of", "measure", "value"])
-        writer.writerows(csv_rows(report_document(accounts)))
+        writer.writerows(csv_rows(report_document(accounts, price)))
     else:
-        print_report(config, report_document(accounts))
+        print_report(config, report_document(accounts, price))
     return ExitCode.OK
 
 

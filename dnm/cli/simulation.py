@@ -59,6 +59,18 @@ def simulate_question(question: Question, as_json: bool) -> None:
         print_simulation(document)
 
 
+def price_of_lending(config: Config, since: str, jobs: Path) -> dict[str, Any]:
+    """Returns what jobs paid for what was lent since then, and what pods had of it, as the record
+    is played with these jobs: as configured, and with nothing lent. Raises DnmError."""
+    question = Question(None, None, (), since, None, jobs, 1)
+    workload, _ = _recorded(question, config)
+    _check_size(workload)
+    compared = side_by_side(workload, _play(workload, {"configured": config, NOBODY: None}))
+    played = compared.figures["configured"].jobs.total
+    price: dict[str, Any] = _price(compared, "configured")["price"] or {}
+    return {"jobs": len(workload.jobs), "jobs_waited_minutes": round(played, 1), **price}
+
+
 def _configs(question: Question) -> dict[str, Config]:
     """By name: the one that is named, and the other one where there is one."""
     configs = {"configured": load_named_config(question.config)}

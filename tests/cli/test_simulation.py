@@ -124,6 +124,17 @@ def test_what_jobs_pay_is_told(site: Site, tmp_path: Path) -> None:
     assert price["pods_saved_minutes"] == pytest.approx(saved, abs=0.2)
     assert price["saved_per_paid"] == pytest.approx(saved / price["jobs_paid_minutes"], abs=0.01)
 
+    report = ("report", "--since", "3d", "--jobs", str(tmp_path / "jobs.txt"))
+    reported = json.loads(site.command(*report, "-o", "json").stdout)["price"]
+    assert reported == {
+        "jobs": told["jobs"], "jobs_waited_minutes": ours["jobs_waited_minutes"], **price
+    }  # fmt: skip
+    shown = site.command(*report).stdout
+    (row,) = (line.split() for line in shown.split("What jobs paid")[1].splitlines()[2:3])
+    assert row[:2] == [f"{told['jobs']:,}", f"{ours['jobs_waited_minutes']:,.0f}"]
+    rows = site.command(*report, "-o", "csv").stdout.splitlines()
+    assert f"price,,,jobs_paid_minutes,{price['jobs_paid_minutes']}" in rows
+
 
 def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
     """Pods by kind, a line where they have changed and none where they have not."""
@@ -144,6 +155,11 @@ def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
     done = document(site, "--since", "30d")
     assert done["pods"] == 20
     assert not any("demand_days" in note for note in done["notes"])
+
+
+def test_a_page_has_no_price(site: Site) -> None:
+    done = site.command("report", "--html", "x.html", "--jobs", "jobs.txt")
+    assert done.returncode == 2 and "--jobs goes with the tables" in done.stderr
 
 
 QUESTIONS = {
