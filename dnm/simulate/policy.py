@@ -94,7 +94,9 @@ class DnmPolicy:
         self._calls = {key: call for key, call in self._calls.items() if key in open_calls}
         self._apply(world, plan)
         self._record(last_run=RunRecord(queues=dict(plan.status)))
-        self.rests_until = 0.0 if plan.actions else self._rest(world, plan)
+        # What only has to come back changes nothing for the next run.
+        is_done = all(isinstance(action, ReturnNode) for action in plan.actions)
+        self.rests_until = self._rest(world, plan) if is_done else 0.0
         return world.now
 
     def _rest(self, world: World, plan: Plan) -> float:
