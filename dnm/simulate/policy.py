@@ -46,7 +46,7 @@ from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Wo
 from dnm.simulate.world import World
 
 TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
-_MOST_ERRORS = 20  # that are kept of one plan
+_MOST_ERRORS = 20
 # What a queue may be told for days; of the others some moment makes something else.
 _LASTING = frozenset(
     (Reason.ENOUGH, Reason.NEARLY_FULL, Reason.UNBUFFERED, Reason.NOTHING_HELPS, Reason.CAPPED,
@@ -88,7 +88,7 @@ class DnmPolicy:
         plan = make_plan(self._config, self._registry, self.snapshot(world))
         if plan.actions:
             self.acted_at.append(world.now)
-        self.errors |= dict.fromkeys(plan.errors[:_MOST_ERRORS])
+        self._note_errors(plan)
         self._registry = plan.registry
         open_calls = {request.id for request in plan.registry.requests if not request.ended}
         self._calls = {key: call for key, call in self._calls.items() if key in open_calls}
@@ -98,6 +98,12 @@ class DnmPolicy:
         is_done = all(isinstance(action, ReturnNode) for action in plan.actions)
         self.rests_until = self._rest(world, plan) if is_done else 0.0
         return world.now
+
+    def _note_errors(self, plan: Plan) -> None:
+        """What a site would have to mend; conversions that fail are counted in the figures."""
+        for error in plan.errors:
+            if len(self.errors) < _MOST_ERRORS and not error.startswith("action=convert "):
+                self.errors[error] = None
 
     def _rest(self, world: World, plan: Plan) -> float:
         """Until when the next runs would do nothing, if nothing happens: no queue and no node waits

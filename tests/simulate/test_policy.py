@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dnm.queues.tree import parse_tree
+from dnm.simulate.measure import play
 from dnm.simulate.policy import queues_text
 from dnm.simulate.values import DAY
+from dnm.simulate.world import World
 from tests.economy.building import free, limit, workload
 from tests.economy.dnm_policy import AwakePolicy, DnmPolicy
 from tests.economy.measure import measure_policy
@@ -28,6 +30,17 @@ def test_a_run_that_is_left_out_would_have_done_nothing(make) -> None:  # type: 
     ours, all_runs = (measure_policy(some, "dnm", one(some)) for one in (DnmPolicy, AwakePolicy))
     assert ours == all_runs
     assert ours.conversions, "else this shows nothing"
+
+
+def test_what_plans_complain_of_is_told_once_and_failures_are_figures() -> None:
+    """A limit that no document can hold is a complaint; a conversion that fails is none."""
+    some = replace(failing(1, DAY / 2), fails=0.7)
+    policy = DnmPolicy(some)
+    figures = play(some, policy)[1]
+    assert figures.failures and not policy.errors
+    broken = DnmPolicy(replace(some, limits={"root.elsewhere": limit(80, 320)}))
+    World(some).play(broken)
+    assert len(broken.errors) == 1
 
 
 def test_the_document_has_the_limits_and_the_queues_above_them() -> None:
