@@ -64,7 +64,8 @@ def _load_the_rest() -> None:
     """What a run imports late; a configuration that is missing ends this one early."""
     for name in _LOADED_LATE:
         importlib.import_module(name)
-    cli.app = typer.main.get_command(cli.app)  # type: ignore[assignment]
+    command = typer.main.get_command(cli.app)
+    cli._with_verb = lambda word: command  # type: ignore[assignment,return-value]
     sys.argv = ["dnm", "status", "--config", "/nonexistent/dnm.ini"]
     with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere), suppress(SystemExit):
         cli.main()
