@@ -405,9 +405,9 @@ def demo_(
     raise typer.Exit(demo(speed=speed))
 
 
-def _with_verb(word: str) -> typer.Typer:
-    """The app with no verb but the one that is named: typer would build them all, 15 ms. All of
-    them where none is named by its whole name, and for the shell's completion."""
+def named_app(word: str) -> typer.Typer:
+    """Returns the app with no verb but the one that is named: typer would build them all, 15 ms.
+    All of them where none is named by its whole name, and for the shell's completion."""
     verbs = [
         one
         for one in app.registered_commands
@@ -424,7 +424,7 @@ def _with_verb(word: str) -> typer.Typer:
 def main() -> None:
     """The `dnm` command: every foreseen failure is a sentence and an exit code."""
     try:
-        _with_verb(sys.argv[1] if len(sys.argv) > 1 else "")()
+        named_app(sys.argv[1] if len(sys.argv) > 1 else "")()
     except DnmError as error:
         if error.exit_code is not ExitCode.LOCKED or sys.stderr.isatty():
             # cron mails what is printed, and a long conversion locks out many runs.

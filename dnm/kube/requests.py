@@ -53,8 +53,9 @@ class ApiRequests:
                 with closing(read_list(self.session, what, then)) as pages:
                     return _hand_on(pages, take)
             except _FAILURES as error:
-                is_expired = isinstance(error, ApiRefused) and error.status == 410
-                if not (is_expired or what.is_long) or attempt == _RESTARTS - 1:
+                status = error.status if isinstance(error, ApiRefused) else 0
+                may_help = status == 410 or (what.is_long and status != 403)
+                if not may_help or attempt == _RESTARTS - 1:
                     raise
                 what = msgspec.structs.replace(what, is_long=False)
         raise AssertionError("the last attempt returns or raises")

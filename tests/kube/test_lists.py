@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnm.http.access import Access
+from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
 from dnm.kube.whole_list import cut_list
@@ -161,3 +162,8 @@ def test_one_answer_that_fails_is_asked_for_in_pages(said: bytes) -> None:
     found, version, asked = read([VERSION, Last(said), *PAGES])
     assert (found, version) == (PODS, "7")
     assert asked == ["", "fieldSelector=a%3Db", *IN_PAGES]
+
+
+def test_what_is_forbidden_is_asked_for_once() -> None:
+    with pytest.raises(ApiRefused, match="403"):
+        read([VERSION, status_answer(403, "Forbidden", "no"), *PAGES])

@@ -86,6 +86,17 @@ def test_one_list_of_each_kind_and_one_look_at_each_config_map(
     assert len(requests) == pages(SIZE.nodes) + pages(unfinished) + 2
 
 
+def test_in_a_large_cluster_the_pods_are_one_answer(tmp_path: Path) -> None:
+    server = StaticServer(Size(nodes=120, pods=700), tmp_path)
+    server.start()
+    dnm("run", "--config", str(at(server, tmp_path, "quiet")), home=tmp_path)
+    requests = server.take_served().requests
+    server.close()
+    nodes, pods = (line.replace("TWIN", "quiet") for line in LISTS)
+    assert requests[:3] == [f"{nodes}?limit={PAGE}", "GET /quiet/version", f"{pods}?{SELECTOR}"]
+    assert not any("pods" in request for request in requests[3:])
+
+
 def test_no_byte_is_read_twice_and_none_of_finished_pods(
     server: StaticServer, tmp_path: Path
 ) -> None:
