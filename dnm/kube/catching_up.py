@@ -30,9 +30,8 @@ def catch_up(
         watcher.follow(log)
         log.check_witness(version)
     of_nodes, of_pods = logs
-    names, uids = {node.name for node in store.nodes}, set(store.pods.uids)
-    of_nodes.check_ends(lambda change: change.name in names)
-    of_pods.check_ends(lambda change: change.uid in uids)
+    of_nodes.check_ends((node.name for node in store.nodes), lambda change: change.name)
+    of_pods.check_ends(store.pods.uids, lambda change: change.uid)
     nodes = apply_to_nodes(
         store.nodes, of_nodes.changes, lambda page: read_node_page(page, config.has_kubelets)
     )

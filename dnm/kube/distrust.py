@@ -21,7 +21,7 @@ def distrust_path(store: Path) -> Path:
 
 def note_distrust(store: Path, sentence: str) -> None:
     """Writes it down. Raises OSError."""
-    write_store(distrust_path(store), f"{version('dnm')}\n{sentence}\n".encode())
+    write_store(distrust_path(store), [f"{version('dnm')}\n{sentence}\n".encode()])
 
 
 def read_distrust(store: Path) -> str:

@@ -133,9 +133,10 @@ class ColumnWriter:
 
     def drop(self, rows: Iterable[int]) -> None:
         """Removes rows, all at once."""
-        kept = [True] * len(self.columns.names)
-        for row in rows:
-            kept[row] = False
+        dropped = set(rows)
+        if not dropped:
+            return
+        kept = [row not in dropped for row in range(len(self.columns.names))]
         for field in ("names", "uids", "created", "versions", "nodes", "kinds"):
             column = getattr(self.columns, field)
             setattr(self.columns, field, list(compress(column, kept)))

@@ -7,6 +7,7 @@ checksum, and the next run reads the full list.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,14 +33,14 @@ def read_store(path: Path) -> bytes:
         raise NotProved(Why.DAMAGED, str(error)) from error
 
 
-def write_store(path: Path, content: bytes) -> None:
-    """Replaces the file. Raises OSError; the old one is still whole then."""
+def write_store(path: Path, content: Sequence[bytes]) -> None:
+    """Replaces the file by these pieces. Raises OSError; the old one is still whole then."""
     temporary = path.with_name(path.name + ".new")
     with fault_point("store.write"):
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb") as file:
-            file.write(content)
+            file.writelines(content)
     with fault_point("store.rename"):
         os.replace(temporary, path)
 

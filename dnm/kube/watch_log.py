@@ -8,7 +8,7 @@ of a stream, a pause and a time that is up prove nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 import msgspec
@@ -158,11 +158,14 @@ class WatchLog:
         """What changed last of all."""
         return _as_witness(self.changes[-1]) if self.changes else self.witness
 
-    def check_ends(self, is_kept: Callable[[Change], bool]) -> None:
+    def check_ends(self, kept: Iterable[str], key: Callable[[Change], str]) -> None:
         """Raises NotProved unless all that was told of up to the list had ended by then, and is not
-        among what the list had."""
+        among what the list had: its keys."""
+        if not self._before:
+            return
+        known = set(kept)
         for change in self._before.values():
-            if change.type != "DELETED" or is_kept(change):
+            if change.type != "DELETED" or key(change) in known:
                 raise NotProved(
                     Why.BACKWARDS,
                     f"{change.type} of {change.name} at version {change.version} is not what was "

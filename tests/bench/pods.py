@@ -120,7 +120,9 @@ class Application:
         if chance.random() < 0.15:
             rest["nodeSelector"] = {"kubernetes.io/os": "linux"}
         if chance.random() < 0.1:
-            rest["initContainers"] = [self._container("prepare")]
+            first = self._container("prepare")
+            first.pop("readinessProbe", None)  # only of a sidecar
+            rest["initContainers"] = [first]
         return rest
 
     def _volumes(self) -> list[Object]:

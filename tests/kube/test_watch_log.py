@@ -127,10 +127,10 @@ def test_what_is_told_of_up_to_the_list_has_ended_by_then(
     for line in lines:
         log.take(line)
     if is_right:
-        log.check_ends(lambda change: change.name == "kept")
+        log.check_ends(["kept"], lambda change: change.name)
         return
     with pytest.raises(NotProved) as lack:
-        log.check_ends(lambda change: change.name == "kept")
+        log.check_ends(["kept"], lambda change: change.name)
     assert lack.value.why is Why.BACKWARDS
 
 
