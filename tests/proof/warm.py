@@ -65,7 +65,7 @@ def _load_the_rest() -> None:
     for name in _LOADED_LATE:
         importlib.import_module(name)
     command = typer.main.get_command(cli.app)
-    cli._with_verb = lambda word: command  # type: ignore[assignment,return-value]
+    cli.named_app = lambda word: command  # type: ignore[assignment,return-value]
     sys.argv = ["dnm", "status", "--config", "/nonexistent/dnm.ini"]
     with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere), suppress(SystemExit):
         cli.main()
