@@ -1,0 +1,77 @@
+"""The record of demand has a line where a queue's pods have changed, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dnm.model.history import HistoryLine, PodKind
+from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
+from dnm.record.history_file import History
+from dnm.record.transitions import Cause
+from tests.builders import NOW, QUEUE
+
+CAUSE = Cause(now=NOW, run="r", instance="prod")
+REQUEST = {"vcore": 4000, "memory": 16 * 10**9}
+TWO = (PodKind(request=REQUEST, pending=2, bound=0),)
+ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        pytest.param(None, (), False, id="a queue that was never used"),
+        pytest.param(None, TWO, True, id="the first pods"),
+        pytest.param(TWO, TWO, False, id="the same pods"),
+        pytest.param(TWO, ONE, True, id="one has begun"),
+        pytest.param(TWO, (), True, id="all have gone"),
+        pytest.param((), (), False, id="none still"),
+    ],
+)
+def test_a_change_is_a_line(
+    before: tuple[PodKind, ...] | None, now: tuple[PodKind, ...], told: bool, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
+    if before is not None:
+        history.append(list_demand({QUEUE: before}, (), CAUSE) or [_line(before)], NOW)
+    lines = list_demand({QUEUE: now}, history.tail(LOOK_BACK), CAUSE)
+    assert bool(lines) is told
+    for line in lines:
+        assert (line.kind, line.object, line.queue) == (DEMAND, QUEUE, QUEUE)
+        assert line.numbers == {"kinds": msgspec.to_builtins(now)}
+
+
+def _line(kinds: tuple[PodKind, ...]) -> HistoryLine:
+    return CAUSE.line(DEMAND, "seen", QUEUE, queue=QUEUE, numbers={"kinds": list(kinds)})
+
+
+def test_a_queue_that_could_not_be_read_has_not_lost_its_pods() -> None:
+    assert list_demand({}, [_line(TWO)], CAUSE) == []
+
+
+def test_the_last_line_counts(tmp_path: Path) -> None:
+    history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
+    for kinds in (TWO, ONE, TWO):
+        history.append(list_demand({QUEUE: kinds}, history.tail(LOOK_BACK), CAUSE), NOW)
+    # The third is the first again, which is known by its bytes: nothing is written twice.
+    assert len(list(history.read())) == 2
+
+
+def test_it_stands_beside_the_history_and_not_in_it(tmp_path: Path) -> None:
+    demand = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
+    demand.append([_line(TWO)], NOW)
+    assert [path.name for path in tmp_path.iterdir()] == ["demand.jsonl"]
+    assert list(History(tmp_path / "registry.json", timedelta(days=9)).read()) == []
+
+
+def test_of_a_long_file_the_end_is_looked_at(tmp_path: Path) -> None:
+    history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
+    lines = [_line((PodKind(request=REQUEST, pending=n, bound=0),)) for n in range(50)]
+    history.append(lines, NOW)
+    seen = history.tail(1000)
+    assert 1 < len(seen) < 8
+    assert seen[-1].numbers["kinds"][0]["pending"] == 49
+    assert History(tmp_path / "none" / "registry.json", timedelta(days=9)).tail(1000) == []
