@@ -6,12 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: mutants report-page help demo test lint audit real test-real stories generations bench bench-real bench-economy soak storm packages clean
+.PHONY: mutants report-page help demo test lint audit real test-real stories generations bench bench-real bench-economy soak storm tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
 	@echo "make test           everything but the real servers"
 	@echo "make test-real      dnm on real servers: kube-apiserver, YuniKorn, Slurm; builds them once"
+	@echo "make packages       dist/: a deb and an rpm"
+	@echo "make test-packages  both installed, upgraded and removed in roots of their own"
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
 	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
 	@echo "make bench-economy  dnm and others over nineteen workloads of two days, measured"
@@ -29,12 +31,23 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/dnm demo
 
-packages:
+# Debian's packages that the tests use.
+tools:
 	@sh tests/packages.sh
 
+packages: $(STAMP)
+	@sh tests/packages.sh help2man
+	$(BIN)/python -m tests.real build nfpm
+	$(BIN)/python -m packages.build
+
+test-packages: packages
+	@sh tests/packages.sh rpm
+	$(BIN)/python -m tests.real.package_roots build
+	$(BIN)/python -m pytest tests/real/packages.py
+
 lint: $(STAMP)
-	$(BIN)/ruff format --check dnm tests
-	$(BIN)/ruff check dnm tests
+	$(BIN)/ruff format --check dnm tests packages
+	$(BIN)/ruff check dnm tests packages
 	$(BIN)/mypy
 
 # pip-audit asks PyPI's own service; where that is out of reach it says so and finds nothing.
@@ -43,10 +56,10 @@ audit: $(STAMP)
 	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
 
 # Four processes on two cores: many tests wait for a Slurm or for a run.
-test: $(STAMP) packages lint audit
+test: $(STAMP) tools lint audit
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
 
-real: $(STAMP) packages
+real: $(STAMP) tools
 	$(BIN)/python -m tests.real build
 	$(BIN)/python -m tests.real.slurm_roots build
 	$(BIN)/python -m tests.real.judge
@@ -70,7 +83,7 @@ generations:
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py
 	$(BIN)/python -m pytest --numprocesses 2 tests/real/queue_documents.py
 
-bench: $(STAMP) packages
+bench: $(STAMP) tools
 	$(BIN)/python -m tests.bench.startup
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.record year

@@ -220,15 +220,31 @@ def test_the_crontab_line() -> None:
         assert subprocess.run(["sh", "-c", script], check=False).returncode == expected
 
 
+@pytest.mark.parametrize("kind", ["service", "timer"])
+def test_one_of_several_instances_runs_as_a_single_one_does(kind: str) -> None:
+    """But for its name, its folder, and where it may write."""
+    single, one = unit(f"dnm.{kind}"), unit(f"dnm@.{kind}")
+    if kind == "service":
+        config = one["Service"].pop("Environment")
+        assert config == "DNM_CONFIG=/etc/dynamic-node/%i/dynamic_node_config.ini"
+        assert one["Service"]["ReadWritePaths"] == "/etc/dynamic-node/%i"
+    plain = {
+        section: {key: re.sub(r"( of |, for |/)%i", "", value) for key, value in keys.items()}
+        for section, keys in one.items()
+    }
+    assert plain == {section: dict(keys) for section, keys in single.items()}
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
-def test_systemd_finds_no_fault(tmp_path: Path) -> None:
-    for name in ("dnm.service", "dnm.timer"):
+@pytest.mark.parametrize("at", ["", "@"])
+def test_systemd_finds_no_fault(tmp_path: Path, at: str) -> None:
+    names = (f"dnm{at}.service", f"dnm{at}.timer")
+    for name in names:
         text = (ROOT / "cron" / name).read_text()
         (tmp_path / name).write_text(text.replace("/usr/local/sbin/dnm", "/bin/true"))
     answer = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "dnm.timer"),
-         str(tmp_path / "dnm.service")],
+        ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in names)],
         check=False, capture_output=True, text=True,
     )  # fmt: skip
-    faults = [line for line in answer.stderr.splitlines() if "dnm." in line]
+    faults = [line for line in answer.stderr.splitlines() if "dnm" in line]
     assert faults == []

@@ -1,6 +1,6 @@
 """The command of the rig:
 
-python -m tests.real build          builds the servers, once
+python -m tests.real build [...]    builds the servers, once; the modules named, else all
 python -m tests.real up [VERSION]   a cluster to play with, until Ctrl-C; YuniKorn's version
 python -m tests.real shell [...]    a shell, or a command, in the cluster that is up
 python -m tests.real test [...]     pytest on tests/real, with pytest's own options
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     inside: dict[str, Callable[[list[str]], int]] = {"up": up, "test": test, "bench": bench}
     try:
         if verb == "build":
-            build()
+            build(rest)
             return 0
         if verb == "shell":
             enter_running(rest or ["bash", "--rcfile", "/etc/dynamic-node/rc"])

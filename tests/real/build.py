@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -52,8 +52,9 @@ def program(name: str, version: str = "") -> Path:
     raise BuildError(f"no program {name} {version} in tests/real/versions.py")
 
 
-def build() -> None:
-    """Builds what is missing, with progress on stderr. Raises BuildError."""
+def build(names: Sequence[str] = ()) -> None:
+    """Builds what is missing, of all or of the modules named, with progress on stderr. Raises
+    BuildError."""
     check_assets()
     cache().mkdir(parents=True, exist_ok=True)
     with FileLock(cache() / ".lock"):
@@ -62,7 +63,8 @@ def build() -> None:
         missing = [
             (module, wanted)
             for module in MODULES
-            if (wanted := [one for one in module.programs if not is_built(one)])
+            if (not names or module.name in names)
+            and (wanted := [one for one in module.programs if not is_built(one)])
         ]
         total = sum(len(wanted) for _, wanted in missing)
         if not total:
@@ -169,15 +171,17 @@ def write_module(module: Module, directory: Path, environment: Mapping[str, str]
     environment = {**environment, **module.environment}
     go_mod = directory / "go.mod"
     go_mod.write_text("module real\n")
-    text = download("k8s.io/kubernetes", module.kubernetes, environment, directory).read_text()
+    kubernetes = {"k8s.io/kubernetes": module.kubernetes} if module.kubernetes else {}
+    requires = {**kubernetes, **module.requires}
+    first = next(iter(requires.items()))
+    text = download(*first, environment, directory).read_text()
     staging = f"v0.{module.kubernetes.removeprefix('1.')}"
     lines = ["module real", *re.findall(r"^(?:go|godebug) .*", text, re.MULTILINE)]
-    requires = {"k8s.io/kubernetes": module.kubernetes, **module.requires}
     lines += [f"require {path} v{version}" for path, version in requires.items()]
     for path in sorted(set(re.findall(r"^\s*(\S+) => \./staging/", text, re.MULTILINE))):
         lines.append(f"replace {path} => {path} {staging}")
     openapi = re.search(r"^\s*(k8s\.io/kube-openapi) (\S+)", text, re.MULTILINE)
-    if openapi:
+    if openapi and module.kubernetes:
         lines.append(f"replace {openapi[1]} => {openapi[1]} {openapi[2]}")
     lines += [f"replace {path} => {path} v{new}" for path, new in module.replaces.items()]
     for path, (file, old, new) in module.patches.items():

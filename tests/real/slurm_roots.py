@@ -99,7 +99,7 @@ def build_root(suite: str) -> None:
     if os.geteuid() != 0:
         raise RootError("debootstrap needs root: run 'make real' as root")
     if shutil.which("debootstrap") is None:
-        raise RootError("debootstrap is not installed: run 'make packages' as root")
+        raise RootError("debootstrap is not installed: run 'make tools' as root")
     if not Path("/bin").is_symlink():
         raise RootError("/bin is no link into /usr: the roots need a machine with a merged /usr")
     began = time.monotonic()
@@ -123,13 +123,13 @@ def write_programs(directory: Path) -> None:
             (directory / name).chmod(0o755)
 
 
-def bootstrap(suite: str, root: Path) -> None:
+def bootstrap(suite: str, root: Path, packages: Sequence[str] = PACKAGES) -> None:
     """debootstrap in namespaces of its own: whatever ends it, nothing of it runs on, and what it
     mounts is gone."""
     known = SCRIPTS / suite
     command = [
         "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child",
-        "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(root),
+        "debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, str(root),
         mirror(), str(known if known.exists() else SCRIPTS / "sid"),
     ]  # fmt: skip
     tell(f"{suite}: debootstrap, about a minute")

@@ -15,6 +15,7 @@ KUBERNETES = "1.34.4"
 ETCD = "3.6.4"
 KWOK = "0.7.0"
 YUNIKORNS = ("1.8.0", "1.9.0")
+NFPM = "2.45.1"
 KUBELETS = (KUBERNETES, "1.30.14")
 JUDGE = 1
 
@@ -35,7 +36,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Module:
-    """A go.mod: what it requires, whose staging modules it takes, and the programs of it."""
+    """A go.mod: what it requires, whose staging modules it takes (of no Kubernetes: none), and the
+    programs of it."""
 
     name: str
     kubernetes: str
@@ -125,6 +127,12 @@ MODULES = (
         },
         # The checksum database does not know them either.
         environment={"GONOSUMDB": "github.com/apache,k8s.io,sigs.k8s.io"},
+    ),
+    Module(
+        "nfpm",
+        "",
+        {"github.com/goreleaser/nfpm/v2": NFPM},
+        (Program("nfpm", NFPM, "github.com/goreleaser/nfpm/v2/cmd/nfpm"),),
     ),
 )
 

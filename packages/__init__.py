@@ -1,0 +1,1 @@
+"""The deb and the rpm: `make packages`, docs/packages.md."""

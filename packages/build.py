@@ -1,0 +1,260 @@
+"""Builds dist/dnm_VERSION_ARCH.deb and dist/dnm-VERSION-1.ARCH.rpm: `make packages`.
+
+    python -m packages.build [--version VERSION] [--into DIRECTORY]
+
+/opt/dnm is a virtual environment without an interpreter: the package's script links the one of the
+host, of any version from 3.11 to 3.14, whose wheels lie in one folder, for what is compiled in them
+carries its version in its name. They have the versions that the tests have run with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from string import Template
+
+from tests.real.build import BuildError, program
+
+ROOT = Path(__file__).parent.parent
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}  # the machine's name -> Go's and Debian's
+WHEELS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
+EXTRAS = "report"
+MAINTAINER = "the administrators of this site <root@localhost>"
+SCRIPT = "#!/opt/dnm/bin/python -I\nimport sys\nfrom {module} import {name}\nsys.exit({name}())\n"
+MANUAL = """\
+[NAME]
+{name} \\- {summary}
+
+[SEE ALSO]
+.BR dnm (8),
+.BR node-convert (8),
+.I /usr/share/dnm/docs
+"""
+SHELLS = ("bash", "zsh", "fish")
+# What a site copies, and what it reads: as in the repository.
+SHARED = (
+    "README.md", "CHANGELOG.md", "docs", "deploy", "etc/README.md", "etc/rbac.yaml",
+    "etc/kustomization.yaml", "etc/hooks", "etc/grafana", "etc/prometheus",
+)  # fmt: skip
+
+
+class PackageError(Exception):
+    """A package could not be built; the message holds what the tool said."""
+
+
+def run(*command: str, **environment: str) -> str:
+    """The standard output. Raises PackageError with the end of what was said."""
+    answer = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment}
+    )
+    if answer.returncode:
+        said = "\n".join((answer.stdout + answer.stderr).splitlines()[-20:])
+        raise PackageError(f"{' '.join(command)}: exit code {answer.returncode}\n{said}")
+    return answer.stdout
+
+
+def project() -> Mapping[str, object]:
+    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"])
+
+
+# --- the environment below /opt/dnm --------------------------------------------------------------
+
+
+def stage_environment(stage: Path, version: str) -> None:
+    """dnm with all that it imports, for each Python."""
+    home = stage / "opt" / "dnm"
+    packages = home / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="dnm-wheels-") as name:
+        directory = Path(name)
+        wheel = make_wheel(directory / "source", version)
+        pins = directory / "pins"
+        pins.write_text(run(sys.executable, "-m", "pip", "freeze", "--exclude-editable"))
+        for python in PYTHONS:
+            install(wheel, python, pins, directory / python)
+            shutil.copytree(directory / python, packages, dirs_exist_ok=True)
+            (home / "lib" / f"python{python}").mkdir()
+            (home / "lib" / f"python{python}" / "site-packages").symlink_to("../site-packages")
+    for waste in [*packages.glob("bin"), *packages.glob("*.dist-info/RECORD")]:
+        shutil.rmtree(waste) if waste.is_dir() else waste.unlink()
+    write_scripts(home / "bin")
+
+
+def make_wheel(source: Path, version: str) -> Path:
+    """dnm's own wheel, made from a copy: setuptools leaves files where it builds."""
+    source.mkdir()
+    shutil.copytree(ROOT / "dnm", source / "dnm", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "README.md", source)
+    text = (ROOT / "pyproject.toml").read_text()
+    text = re.sub(r'^version = ".*"$', f'version = "{version}"', text, flags=re.MULTILINE)
+    (source / "pyproject.toml").write_text(text)
+    run(
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check",
+        "--no-deps", "--wheel-dir", str(source / "wheel"), str(source),
+    )  # fmt: skip
+    (wheel,) = (source / "wheel").glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, python: str, pins: Path, target: Path) -> None:
+    """dnm and what it imports, as this Python would get them. Nothing is run."""
+    platforms = [f"--platform={one}_{platform.machine()}" for one in WHEELS]
+    run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+        "--no-compile", "--only-binary=:all:", "--implementation=cp", f"--python-version={python}",
+        *platforms, "--constraint", str(pins), "--target", str(target), f"{wheel}[{EXTRAS}]",
+    )  # fmt: skip
+
+
+def write_scripts(directory: Path) -> None:
+    """The commands of [project.scripts]."""
+    directory.mkdir()
+    scripts = project()["scripts"]
+    assert isinstance(scripts, dict)
+    for command, entry in scripts.items():
+        module, _, name = entry.partition(":")
+        (directory / command).write_text(SCRIPT.format(module=module, name=name))
+        (directory / command).chmod(0o755)
+
+
+# --- what stands around it -----------------------------------------------------------------------
+
+
+def stage_files(stage: Path) -> None:
+    """Units, configuration, the cron line, and what is to be read."""
+    for unit in (ROOT / "cron").glob("dnm*.*"):
+        text = unit.read_text()
+        if unit.suffix == ".cron":
+            write(stage / "etc" / "dnm.cron", switched_off(text))
+        else:
+            write(stage / "units" / unit.name, packaged_unit(text))
+    for name in ("dynamic_node_config.ini", "namespace_queue_paths.json"):
+        write(stage / "etc" / name, (ROOT / "etc" / name).read_text())
+    for name in SHARED:
+        source, target = ROOT / name, stage / "share" / name
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.exists():
+            write(target, source.read_text())
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def packaged_unit(text: str) -> str:
+    """Programs and units are where a package puts them."""
+    text = text.replace("/usr/local/sbin/", "/usr/sbin/")
+    return text.replace("/etc/systemd/system/", "/usr/lib/systemd/system/")
+
+
+def switched_off(text: str) -> str:
+    """The cron file with its lines as comments."""
+    head = "# Off as it is installed: take the '#' away from the last line to use it.\n"
+    return head + re.sub(r"^(?=\* )", "#", text, flags=re.MULTILINE)
+
+
+def stage_manuals(stage: Path, version: str) -> None:
+    """A page of section 8 for each command and verb, made of its help text by help2man."""
+    programs = Path(sys.executable).parent
+    environment = {"COLUMNS": "80", "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": str(build_time())}
+    (stage / "man").mkdir()
+    converter = (("node-convert",), "move nodes between Slurm and Kubernetes")
+    for words, summary in [*verbs(), converter]:
+        page = stage / "man" / f"{'-'.join(words)}.8"
+        page.write_text(MANUAL.format(name=page.stem, summary=summary))
+        text = run(
+            "help2man", "--no-info", "--section=8", "--manual=Dynamic Node Manager",
+            f"--source=dnm {version}", f"--version-string={version}", f"--include={page}",
+            f"{programs}/{' '.join(words)}", **environment,
+        )  # fmt: skip
+        page.with_suffix(".8.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        page.unlink()
+
+
+def verbs() -> Iterator[tuple[tuple[str, ...], str]]:
+    """The words of each verb and group of `dnm`, and what its help says first."""
+    import typer.main
+
+    from dnm.cli.app import app
+
+    todo = [(("dnm",), typer.main.get_command(app))]
+    while todo:
+        words, command = todo.pop()
+        text = (command.help or "").strip().partition("\n")[0]
+        yield words, text.rstrip(".")[:1].lower() + text.rstrip(".")[1:]
+        for name, one in getattr(command, "commands", {}).items():
+            if not one.hidden:
+                todo.append(((*words, name), one))
+
+
+def stage_completion(stage: Path) -> None:
+    """What `dnm --show-completion` would print in each shell."""
+    (stage / "completion").mkdir()
+    program = Path(sys.executable).parent / "dnm"
+    for shell in SHELLS:
+        text = run(str(program), _DNM_COMPLETE=f"source_{shell}")
+        (stage / "completion" / f"dnm.{shell}").write_text(text)
+
+
+def build_time() -> int:
+    """The time of the last commit, so that one commit gives one package."""
+    return int(run("git", "log", "-1", "--format=%ct").strip() or 0)
+
+
+# --- the packages --------------------------------------------------------------------------------
+
+
+def build(version: str, into: Path) -> list[Path]:
+    """The two packages. Raises PackageError."""
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="dnm-stage-") as name:
+        stage = Path(name)
+        stage_environment(stage, version)
+        stage_files(stage)
+        stage_manuals(stage, version)
+        stage_completion(stage)
+        for entry in stage.rglob("*"):
+            if not entry.is_symlink():
+                is_open = entry.is_dir() or entry.stat().st_mode & 0o100
+                entry.chmod(0o755 if is_open else 0o644)
+        values = {"STAGE": name, "VERSION": version, "MAINTAINER": MAINTAINER,
+                  "GOARCH": ARCHES[platform.machine()]}  # fmt: skip
+        text = (ROOT / "packages" / "nfpm.yaml").read_text()
+        (stage / "nfpm.yaml").write_text(Template(text).substitute(values))
+        for kind in ("deb", "rpm"):
+            run(
+                str(program("nfpm")), "package", "--config", str(stage / "nfpm.yaml"),
+                "--packager", kind, "--target", str(into), SOURCE_DATE_EPOCH=str(build_time()),
+            )  # fmt: skip
+    return sorted([*into.glob(f"dnm_{version}*.deb"), *into.glob(f"dnm-{version}*.rpm")])
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m packages.build", description=__doc__)
+    parser.add_argument("--version", default=project()["version"])
+    parser.add_argument("--into", type=Path, default=ROOT / "dist")
+    chosen = parser.parse_args(arguments)
+    try:
+        for package in build(chosen.version, chosen.into):
+            print(f"{package}: {package.stat().st_size / 2**20:.1f} MiB")
+    except (PackageError, BuildError) as error:
+        print(f"packages: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

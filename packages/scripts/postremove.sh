@@ -1,0 +1,16 @@
+#!/bin/sh
+# After the files of the package are gone. deb: remove, purge, upgrade, ...; rpm: 1 on upgrade, else 0.
+set -e
+
+case "$1" in
+remove | purge | 0)
+    rm -f /opt/dnm/bin/python /opt/dnm/pyvenv.cfg
+    rmdir -p --ignore-fail-on-non-empty /opt/dnm/bin 2>/dev/null || true
+    if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
+    ;;
+esac
+
+# The record and the history are never removed: they say which nodes are lent, and were.
+if [ "$1" = purge ] && [ -e /etc/dynamic-node ]; then
+    echo "dnm: /etc/dynamic-node stays, with the record of what was lent" >&2
+fi

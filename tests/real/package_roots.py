@@ -1,0 +1,166 @@
+"""Fresh Debian roots for the packages: made once by debootstrap, used through an overlay.
+
+    python -m tests.real.package_roots build
+
+Each test gets a root of its own in namespaces for mounts, network and processes: what it installs
+is in the overlay's upper folder, nothing of it is left, and nothing of the machine is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+
+from tests.real.slurm_roots import RootError, bootstrap, cache, tell
+
+# Debian 12 has Python 3.11, Debian 13 has 3.13.
+SUITES = ("bookworm", "trixie")
+PACKAGES = (
+    "python3",
+    "systemd",
+    "openssh-client",
+    "man-db",
+    "bash-completion",
+    "rpm",
+    "procps",
+    "iproute2",
+)
+RECIPE = 1  # a higher number makes every root anew
+ENTER = """
+mount -t tmpfs tmpfs "$2"
+mkdir "$2/upper" "$2/work"
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$3"
+mount -t proc proc "$3/proc"
+mount -t tmpfs tmpfs "$3/run"
+mount -t tmpfs -o mode=1777 tmpfs "$3/tmp"
+mount --rbind /dev "$3/dev"
+ip link set lo up
+touch "$3/run/is-up"
+exec sleep infinity
+"""
+
+
+def root_of(suite: str) -> Path:
+    """Where a suite's root is or will be."""
+    return cache() / f"packages-{suite}-{RECIPE}"
+
+
+def build_roots() -> None:
+    """Makes the roots that are missing. Raises RootError."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with FileLock(cache() / ".packages-lock"):
+        for leftover in cache().glob(".packages-building-*"):
+            shutil.rmtree(leftover)
+        for suite in SUITES:
+            if not root_of(suite).exists():
+                with tempfile.TemporaryDirectory(
+                    prefix=".packages-building-", dir=cache()
+                ) as directory:
+                    root = Path(directory) / "root"
+                    bootstrap(suite, root, PACKAGES)
+                    shutil.rmtree(root / "var/cache/apt", ignore_errors=True)
+                    root.chmod(0o755)
+                    root.rename(root_of(suite))
+            tell(f"a root of {suite} for packages: {root_of(suite)}")
+
+
+class Root:
+    """A machine of that suite, as far as files, processes and loopback go."""
+
+    def __init__(self, path: Path, inside: str) -> None:
+        self.path = path
+        self.inside = inside
+
+    def start(self, script: str) -> subprocess.Popen[str]:
+        command = ["nsenter", "-t", self.inside, "-m", "-n", "-p", "-i", "-u", "--", "chroot",
+                   str(self.path), "/bin/bash", "-euo", "pipefail", "-c", script]  # fmt: skip
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/root", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive",
+            "COLUMNS": "200",
+        }  # fmt: skip
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, script: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """What root gets there; fails where the exit code is not `code` (None: any)."""
+        process = self.start(script)
+        stdout, stderr = process.communicate(timeout=180)
+        answer = subprocess.CompletedProcess(script, process.returncode, stdout, stderr)
+        said = f"{script}\nexit code {process.returncode}\n{stdout}{stderr}"
+        assert code is None or process.returncode == code, said
+        return answer
+
+    def __call__(self, script: str) -> str:
+        return self.run(script).stdout
+
+    def put(self, source: Path, target: str) -> None:
+        """Copies a file in; from outside, where the overlay is not seen."""
+        subprocess.run(
+            ["nsenter", "-t", self.inside, "-m", "--", "cp", str(source), f"{self.path}{target}"],
+            check=True,
+        )
+
+    def files(self) -> set[str]:
+        """Every path but of what is mounted; folders end with a slash."""
+        found = self("find / -xdev -type d -printf '%p/\\n' -o -printf '%p\\n'")
+        return set(found.splitlines())
+
+
+@contextmanager
+def machine(suite: str, directory: Path, own_network: bool = True) -> Iterator[Root]:
+    """A fresh one; its processes end with it."""
+    if not root_of(suite).exists():
+        raise RootError(f"{root_of(suite)} is not there: run 'make test-packages'")
+    layer, merged = directory / "layer", directory / "root"
+    for folder in (layer, merged):
+        folder.mkdir(parents=True)
+    holder = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--ipc", "--uts",
+         *(["--net"] if own_network else []), "--fork", "--kill-child",
+         "bash", "-euc", ENTER, "bash", str(root_of(suite)), str(layer), str(merged)],
+    )  # fmt: skip
+    try:
+        yield Root(merged, wait_for(holder, merged))
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def wait_for(holder: subprocess.Popen[bytes], merged: Path) -> str:
+    """The process id of the first process inside, when all is mounted."""
+    deadline = time.monotonic() + 30
+    children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
+    while time.monotonic() < deadline and holder.poll() is None:
+        first = children.read_text().split()
+        if first and os.path.exists(f"/proc/{first[0]}/root{merged}/run/is-up"):
+            return first[0]
+        time.sleep(0.02)
+    raise RootError(f"a root did not get ready: exit code {holder.poll()}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    if list(arguments) != ["build"]:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        build_roots()
+    except RootError as error:
+        print(f"real: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

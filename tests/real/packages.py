@@ -1,0 +1,186 @@
+"""The deb and the rpm in fresh Debian roots: installed, upgraded and removed while nodes are lent.
+
+    make test-packages
+
+Debian's own dpkg and rpm do it. What is lent is the sandbox's, which comes with the package.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packages.build import build, project
+from tests.docs.pages import ROOT, rows, section
+from tests.real.package_roots import SUITES, Root, machine
+
+VERSION = str(project()["version"])
+NEXT = "9.9.9"
+DIST = ROOT / "dist"
+SITE = """
+dnm sandbox up --dir /srv/sandbox --nodes 6 --speed 4 >/dev/null
+cp /srv/sandbox/kubeconfig /srv/sandbox/namespace_queue_paths.json /etc/dynamic-node/
+sed -e '/^state_dir/d' -e 's,^node_convert_path = ,&/srv/sandbox/,' \
+    -e 's,^\\(reversion_idle_seconds\\|global_cooldown_seconds\\) = .*,\\1 = 1,' \
+    -e 's,^max_converted_nodes = .*,max_converted_nodes = 2,' \
+    /srv/sandbox/dnm.ini >/etc/dynamic-node/dynamic_node_config.ini
+"""
+QUEUE_DOCUMENT = """
+/opt/dnm/bin/python - <<'END'
+import json, urllib.request, yaml
+with open("/etc/dynamic-node/kubeconfig") as file:
+    server = yaml.safe_load(file)["clusters"][0]["cluster"]["server"]
+path = "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
+with urllib.request.urlopen(server + path) as answer:
+    print(json.load(answer)["data"]["queues.yaml"])
+END
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a package of this kind is brought in and taken out. `purged`: with its configuration."""
+
+    name: str
+    pattern: str
+    install: str
+    remove: str
+    back: str
+    of: str  # lists its files
+
+
+DEB = Kind("deb", "dnm_{}*.deb", "dpkg --force-confold -i", "dpkg -r dnm",
+           "dpkg --force-confold -i", "dpkg -L dnm")  # fmt: skip
+RPM = Kind("rpm", "dnm-{}*.rpm", "rpm -U --nodeps", "rpm -e --nodeps dnm",
+           "rpm -U --nodeps --oldpackage", "rpm -ql dnm")  # fmt: skip
+CASES = [(DEB, suite) for suite in SUITES] + [(RPM, SUITES[-1])]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both packages, as `make packages` has left them and of a version that comes later."""
+    directory = tmp_path_factory.mktemp("dist")
+    for package in (*DIST.glob(f"dnm_{VERSION}*.deb"), *DIST.glob(f"dnm-{VERSION}*.rpm")):
+        shutil.copy(package, directory)
+    assert len(build(NEXT, directory)) == 2
+    return directory
+
+
+@pytest.fixture(params=CASES, ids=[f"{kind.name}-{suite}" for kind, suite in CASES])
+def played(
+    request: pytest.FixtureRequest, built: Path, tmp_path: Path
+) -> Iterator[tuple[Kind, Root]]:
+    kind, suite = request.param
+    with machine(suite, tmp_path) as root:
+        for version in (VERSION, NEXT):
+            (package,) = built.glob(kind.pattern.format(version))
+            root.put(package, f"/tmp/{version}.{kind.name}")
+        yield kind, root
+
+
+def lent(root: Root) -> dict[str, str]:
+    """Node -> phase, by the record."""
+    return {one["node"]: one["phase"] for one in status(root)["nodes"]}
+
+
+def status(root: Root) -> Any:
+    return json.loads(root("dnm status -o json"))
+
+
+def run_until(root: Root, is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what}: {root('dnm status; dnm plan')}"
+        root("dnm run || [ $? -eq 75 ]")
+        time.sleep(0.2)
+
+
+def lend(root: Root) -> dict[str, str]:
+    """Two nodes, by more pods than the queue has room for."""
+    root("dnm test-load create --namespace dev --name load --replicas 300 >/dev/null")
+    run_until(root, lambda: list(lent(root).values()) == ["serving"] * 2, "two nodes serve")
+    return lent(root)
+
+
+def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) -> None:
+    kind, root = played
+    before = root.files()
+    install, newer = f"{kind.install} /tmp/{VERSION}.{kind.name}", f"/tmp/{NEXT}.{kind.name}"
+
+    root(install)
+    root(f"test \"$(dnm --version)\" = 'dnm {VERSION}' && node-convert --version")
+    nothing_is_switched_on(root)
+    own = set(root(kind.of).splitlines())
+    assert {"/usr/sbin/dnm", "/usr/share/man/man8/dnm-run.8.gz"} <= own
+
+    root(SITE)
+    untouched = root(QUEUE_DOCUMENT)
+    nodes = lend(root)
+
+    # Up and back again, while runs are started all the time.
+    for command, version in ((f"{kind.install} {newer}", NEXT),
+                             (f"{kind.back} /tmp/{VERSION}.{kind.name}", VERSION)):  # fmt: skip
+        runs = root.start("while [ ! -e /tmp/enough ]; do dnm run || echo $?; sleep 0.1; done")
+        root(f"sleep 0.5; {command}; sleep 1; touch /tmp/enough")
+        told, _ = runs.communicate(timeout=60)
+        root("rm /tmp/enough")
+        assert root("dnm --version").split() == ["dnm", version], told
+        assert lent(root) == nodes
+        assert "instance_id = sandbox" in root("cat /etc/dynamic-node/dynamic_node_config.ini")
+        root("dnm run")
+
+    # Away and there again with nodes lent: the record stays, and the nodes are named.
+    said = root.run(kind.remove).stderr
+    assert all(node in said for node in nodes), said
+    assert root.run("command -v dnm", code=None).returncode != 0
+    put_back_what_rpm_has_put_aside(root)
+    root(install)
+    put_back_what_rpm_has_put_aside(root)
+    assert lent(root) == nodes
+
+    root("dnm test-load delete --namespace dev >/dev/null")
+    run_until(root, lambda: not lent(root), "all nodes are back")
+    assert root(QUEUE_DOCUMENT) == untouched
+    root("dnm sandbox down --dir /srv/sandbox; rm -rf /srv/sandbox")
+
+    root(kind.remove)
+    differing = left_behind(before, root) ^ what_is_told(f"{kind.name} removed")
+    assert not differing, sorted(differing)
+    if kind is DEB:
+        assert "/etc/dynamic-node stays" in root.run("dpkg -P dnm").stderr
+        differing = left_behind(before, root) ^ what_is_told("deb purged")
+        assert not differing, sorted(differing)
+
+
+def nothing_is_switched_on(root: Root) -> None:
+    assert not [line for line in root("cat /etc/cron.d/dnm").splitlines() if line.startswith("*")]
+    for unit in ("dnm.timer", "dnm@gpu.timer"):
+        assert root.run(f"systemctl is-enabled {unit}", code=None).stdout.strip() == "disabled"
+
+
+def put_back_what_rpm_has_put_aside(root: Root) -> None:
+    """An administrator's work: rpm keeps what was edited as .rpmsave."""
+    root("cd /etc/dynamic-node; for f in *.rpmsave; do [ ! -e $f ] || mv -f $f ${f%.rpmsave}; done")
+
+
+def left_behind(before: set[str], root: Root) -> set[str]:
+    """What was not there before, but for the package manager's own books and logs, and folders that
+    belong to cron, zsh and fish, which these roots have not."""
+    books = ("/var/lib/dpkg/", "/var/lib/rpm/", "/var/log/", "/var/cache/", "/root/", "/srv/")
+    of_others = re.compile(r"/etc/cron.d/|/usr/share/(zsh|fish)/[^/]+/")
+    found = {path for path in root.files() - before if not path.startswith(books)}
+    return {path for path in found if not of_others.fullmatch(path)}
+
+
+def what_is_told(when: str) -> set[str]:
+    """By the table of docs/packages.md."""
+    table = rows(section("docs/packages.md", "What is left behind"))
+    return {path.strip("`") for path, after, _ in table if when in after.split(", ")}

@@ -1,0 +1,80 @@
+"""What the packages are made of. `make test-packages` installs, upgrades and removes them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from packages.build import PYTHONS, packaged_unit, project, stage_files, switched_off, verbs
+from tests.docs.pages import ROOT, quoted, table_of
+
+SCRIPTS = sorted((ROOT / "packages" / "scripts").iterdir())
+CONTENT = yaml.safe_load((ROOT / "packages" / "nfpm.yaml").read_text())
+
+
+def test_the_cron_line_is_off_and_can_be_switched_on() -> None:
+    text = (ROOT / "cron" / "dnm.cron").read_text()
+    off = switched_off(text)
+    assert not [line for line in off.splitlines() if re.match(r"[^#\s].* dnm ", line)]
+    assert off.rstrip().rpartition("\n")[2].removeprefix("#") == text.rstrip().rpartition("\n")[2]
+
+
+@pytest.mark.parametrize("name", ["dnm.service", "dnm@.service"])
+def test_a_packaged_unit_starts_the_packaged_program(name: str) -> None:
+    unit = packaged_unit((ROOT / "cron" / name).read_text())
+    assert re.findall(r"^ExecStart=(\S+)", unit, re.M) == ["/usr/sbin/dnm"]
+    links = {one["dst"] for one in CONTENT["contents"] if one.get("type") == "symlink"}
+    assert links == {f"/usr/sbin/{command}" for command in project()["scripts"]}
+
+
+def test_what_a_site_edits_is_never_overwritten() -> None:
+    for one in CONTENT["contents"]:
+        if one["dst"].startswith("/etc/") and one.get("type") != "dir":
+            assert one["type"] == "config|noreplace", one["dst"]
+
+
+def test_all_that_is_named_is_staged(tmp_path: Path) -> None:
+    stage_files(tmp_path)
+    made_by_tools = ("/opt/dnm", "/man/", "/completion/")
+    for one in CONTENT["contents"]:
+        source = one.get("src", "")
+        if source.startswith("${STAGE}") and not any(name in source for name in made_by_tools):
+            assert list(tmp_path.glob(source.removeprefix("${STAGE}/"))), source
+    assert set(CONTENT["scripts"].values()) == {f"packages/scripts/{one.name}" for one in SCRIPTS}
+
+
+def test_every_verb_has_a_manual_with_a_sentence() -> None:
+    found = dict(verbs())
+    assert {("dnm",), ("dnm", "run"), ("dnm", "queues", "rebase")} <= found.keys()
+    assert all(found.values())
+
+
+def test_the_pythons_of_the_host_are_those_of_the_package() -> None:
+    oldest, newest = (tuple(map(int, one.split("."))) for one in (PYTHONS[0], PYTHONS[-1]))
+    script = (ROOT / "packages" / "scripts" / "postinstall.sh").read_text()
+    assert f"{oldest} <= sys.version_info < {(newest[0], newest[1] + 1)}" in script
+    depends = [f"python3 (>= {PYTHONS[0]})", f"python3 (<< {newest[0]}.{newest[1] + 1})"]
+    assert CONTENT["depends"] == depends
+    assert str(project()["requires-python"]) == f">={PYTHONS[0]}"
+
+
+def test_every_place_is_told() -> None:
+    """docs/packages.md has each folder into which files go."""
+    told = [path for row in table_of("docs/packages.md", "The packages, and several instances on "
+                                     "a host", "path |") for path in quoted(row[0])]  # fmt: skip
+    for one in CONTENT["contents"]:
+        if one["dst"] != "/opt/dnm" and "/zsh/" not in one["dst"] and "/fish/" not in one["dst"]:
+            assert any(one["dst"].startswith(path.rstrip("/")) for path in told), one["dst"]
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="'make test' installs shellcheck")
+def test_shellcheck_finds_no_fault() -> None:
+    done = subprocess.run(
+        ["shellcheck", *map(str, SCRIPTS)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
