@@ -107,14 +107,16 @@ class Site:
             self.sandbox.tick(every.total_seconds())
         raise AssertionError(f"no rest after {most} runs: {result.outcome}")
 
-    def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """The real command as a process, in real time."""
+    def command(
+        self, *arguments: str, seconds: float = 120, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """The real command as a process, in real time, for so long at most."""
         return subprocess.run(
             [sys.executable, "-m", "dnm.cli", *arguments],
             env={**os.environ, "DNM_CONFIG": str(self.path), **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=seconds,
             check=False,
         )
 

@@ -2,6 +2,7 @@
 
     python -m tests.bench.record year    seconds and memory of `history`, `explain` and `report`
     python -m tests.bench.record run     instructions of `dnm run`, counted by valgrind
+    python -m tests.bench.record simulate    `dnm simulate` over the year, two settings side by side
 
 Instructions are steadier than seconds on a machine that does other work besides.
 """
@@ -21,7 +22,7 @@ from dnm.sandbox.cluster import Sandbox
 from tests.record.year import write_year
 from tests.site import QUEUE, Site, a_workshop_site
 
-MOST_SECONDS, MOST_MB, MOST_RATIO = 2.0, 150, 1.15
+MOST_SECONDS, MOST_MB, MOST_RATIO, MOST_SIMULATED = 2.0, 150, 1.15, 120.0
 OFF = {"events": "false", "history_days": "0"}
 
 
@@ -32,7 +33,8 @@ def main(arguments: list[str]) -> int:
         try:
             site = a_workshop_site(sandbox, Path(scratch))
             site.run_until_rest()
-            return {"year": ask_a_year, "run": count_a_run}[arguments[0]](site)
+            verbs = {"year": ask_a_year, "run": count_a_run, "simulate": simulate_a_year}
+            return verbs[arguments[0]](site)
         finally:
             sandbox.stop()
 
@@ -53,6 +55,18 @@ def ask_a_year(site: Site) -> int:
         ("report", "--since", "365d", "-o", "json"), ("report", "--since", "365d", "--html", page),
     )  # fmt: skip
     return max(_ask(site, question) for question in questions)
+
+
+def simulate_a_year(site: Site) -> int:
+    """Of the one queue that the site looks after: twelve nodes on each day."""
+    for old in site.config.state_dir.glob("history*"):
+        old.unlink()
+    write_year(site.config.converted_nodes_path, datetime.now(UTC))
+    began = time.perf_counter()
+    done = site.command("simulate", "--since", "365d", "--set", "headroom=0.9", seconds=3600)
+    took = time.perf_counter() - began
+    print(f"{done.stdout}{done.stderr}\n{took:.0f} s (≤ {MOST_SIMULATED:g})")
+    return int(done.returncode != 0 or took > MOST_SIMULATED)
 
 
 def _ask(site: Site, words: tuple[str, ...]) -> int:
