@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: mutants report-page help demo test lint audit real test-real stories generations bench bench-real bench-economy soak storm tools packages test-packages clean
+.PHONY: mutants report-page help demo test lint audit real test-real stories generations bench bench-real bench-economy soak storm model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench-economy  dnm and others over nineteen workloads of two days, measured"
 	@echo "make report-page    the pages of dnm in a real browser: Chromium and axe-core"
 	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
+	@echo "make model          the protocol of several hosts, every interleaving (half a minute)"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
 	@echo "make storm          the installed command under 1,000 runs of blows, in real time (minutes)"
 
@@ -111,6 +112,11 @@ report-page: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.proof.soak
+
+# Half a minute and 0.7 GB; not in CI, where each core is taken.
+model:
+	@sh tests/packages.sh spin gcc
+	@sh docs/model/run.sh
 
 # Not in CI: minutes. STORM="--seed 7 --runs 200" plays other blows, or fewer.
 storm: $(STAMP)
