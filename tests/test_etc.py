@@ -142,6 +142,12 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
         "ClusterRole dynamic-node-manager-converter",
         "ClusterRole dynamic-node-manager-events",
     )
+    in_kubernetes = msgspec.structs.replace(config, state="kubernetes")
+    more = set(permissions(in_kubernetes)) - set(permissions(config))
+    assert {f"{one.verb} {one.resource}" for one in more} == grants(
+        "Role dynamic-node-manager-state"
+    )
+    assert {(one.namespace, one.name) for one in more} == {("dnm", "dnm-prod"), ("dnm", "")}
     silent = msgspec.structs.replace(config, events=False)
     assert {one.resource for one in permissions(config)} - {
         one.resource for one in permissions(silent)

@@ -18,7 +18,7 @@ from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode, LeaseError
 from dnm.model.history import Deed
-from dnm.model.printable import printable
+from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Pause, Phase, Registry
 from dnm.model.value import Resources
@@ -35,8 +35,9 @@ from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.lease import judge_here, new_lease, put_lease
 from dnm.run.planning import connect
 from dnm.run.registry import load_registry
-from dnm.run.runner import change_registry, note_deed, run_lock
 from dnm.run.snapshot import take_snapshot
+from dnm.run.verbs import acting_state, change_registry, note_deed
+from dnm.run.verbs import move_state as move_registry_to
 
 V = TypeVar("V")
 _LONGEST_HOLDER = 300  # characters that are shown
@@ -217,6 +218,20 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: st
     return f"{node} is forgotten; the next run takes its part out of the queue"
 
 
+def move_state(config: Config, kind: str, reason: str = "") -> str:
+    """Moves the registry to a file of this host, or into Kubernetes."""
+    deed = a_deed("state", f"move to {kind}", reason)
+    moved, where = move_registry_to(config, kind, deed)
+    if moved is not None:
+        log_deed(deed, config.instance_id)
+    nodes = "" if moved is None else f" with {count_of(len(moved.nodes), 'lent node')}"
+    said = f"the registry is in {where}{nodes}" if moved else f"the registry was in {where} before"
+    if config.state == kind:
+        return said
+    hosts = "on every host" if kind == "kubernetes" else "here"
+    return f"{said}; now set state = {kind} in [settings] of {config.path}, {hosts}"
+
+
 # --- the queue document ----------------------------------------------------------------------
 
 
@@ -268,8 +283,8 @@ def rebase(
 @contextmanager
 def _locked_and_told(config: Config, deed: Deed) -> Iterator[None]:
     """The lock, for a deed that changes more than the registry: told before it is done."""
-    with run_lock(config, _say_wait):
-        note_deed(config, deed)
+    with acting_state(config, _say_wait) as state:
+        note_deed(config, state, deed)
         log_deed(deed, config.instance_id)
         yield
 

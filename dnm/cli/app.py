@@ -30,6 +30,7 @@ from dnm.cli.options import (
 )
 from dnm.cli.queues_app import queues_app
 from dnm.cli.sandbox_app import sandbox_app
+from dnm.cli.state_app import state_app
 from dnm.cli.verbs import Verbs
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.spans import parse_span
@@ -48,6 +49,7 @@ app.add_typer(queues_app, name="queues")
 app.add_typer(node_types_app, name="node-types")
 app.add_typer(load_app, name="test-load")
 app.add_typer(sandbox_app, name="sandbox")
+app.add_typer(state_app, name="state")
 
 NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
 _YEAR = timedelta(days=366)

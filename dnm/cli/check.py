@@ -39,7 +39,7 @@ from dnm.model.trust import find_distrust
 from dnm.model.value import Unreadable
 from dnm.plan.brakes import backoffs_in_force
 from dnm.run.recorded import read_last_run, warn_of_last_run
-from dnm.run.registry import load_registry
+from dnm.run.registry import load_registry, place_of
 
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
 _SYSLOG = Path("/dev/log")
@@ -152,7 +152,7 @@ def check_registry(config: Config, registry: Registry) -> Iterator[Finding]:
     """What is recorded, and what of it needs a person."""
     yield fine(
         "registry",
-        f"{config.converted_nodes_path}: {count_of(len(registry.nodes), 'lent node')}, "
+        f"{place_of(config)}: {count_of(len(registry.nodes), 'lent node')}, "
         f"{sum(request.count for request in registry.requests)} requested",
     )
     for name, entry in sorted(registry.nodes.items()):

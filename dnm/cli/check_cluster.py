@@ -34,6 +34,7 @@ from dnm.plan.acting import judge_actor
 from dnm.plan.kubelets import differing_kubelets
 from dnm.queues.document import QueueDocument
 from dnm.queues.source import DEFAULTS_NAME
+from dnm.run.kube_state import object_name
 from dnm.run.snapshot import take_snapshot
 
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
@@ -64,6 +65,20 @@ _FOR_CHANGES = (
 )  # fmt: skip
 
 
+def _for_state(config: Config) -> Iterator[Permission]:
+    """What a registry in Kubernetes takes."""
+    name = object_name(config.instance_id)
+    for resource, group, what in (
+        ("secrets", "", "the registry can't be read or written, and nothing is done"),
+        ("leases", "coordination.k8s.io", "nobody knows who is at work, and nothing is done"),
+    ):
+        yield from (
+            Permission(verb=verb, resource=resource, group=group, without=what,
+                       namespace=config.state_namespace, name="" if verb == "create" else name)
+            for verb in ("get", "update", "create")
+        )  # fmt: skip
+
+
 def permissions(config: Config) -> tuple[Permission, ...]:
     """What a run asks for; etc/rbac.yaml grants exactly this."""
     where, name = config.yunikorn_cm_namespace, config.yunikorn_cm_name
@@ -89,6 +104,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="delete", resource="nodes", is_needed=False, without=only_converter),
         Permission(verb="create", resource="pods/eviction", is_needed=False,
                    without=only_converter),
+        *(_for_state(config) if config.state == "kubernetes" else ()),
         *((Permission(verb="create", resource="events", namespace="default", is_needed=False,
                       group="events.k8s.io", without="kubectl does not show what becomes of nodes"),
            ) if config.events else ()),

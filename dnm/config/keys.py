@@ -48,6 +48,8 @@ SETTINGS: Keys = {
     "default_cpu_request_m": ("", values.whole_number(0, 10**9)),
     "default_mem_request": ("", values.quantity("memory")),
     "namespace_queue_paths": ("", path_text),
+    "state": ("state", values.state_place),
+    "state_namespace": ("state_namespace", values.namespace),
     "state_dir": ("state_dir", path_text),
     "converted_nodes_path": ("converted_nodes_path", path_text),
     "node_convert_path": ("node_convert_path", path_text),

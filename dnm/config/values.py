@@ -176,6 +176,12 @@ def namespace(text: str) -> str:
     return text
 
 
+def state_place(text: str) -> str:
+    if text not in ("file", "kubernetes"):
+        raise ValueError("is no place for the registry; write file or kubernetes")
+    return text
+
+
 def namespaces(text: str) -> tuple[str, ...]:
     found = names(text)
     if not found:

@@ -46,11 +46,14 @@ class NodeConvert:
         """The process that was started under a key, by whichever run."""
         return started_at(self.directory / key).keeper
 
-    def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
-        """Starts it under a key of the caller's; raises ConverterError."""
+    def start(
+        self, key: str, command: Sequence[str], until: float | None = None
+    ) -> ConverterProcess:
+        """Starts it under a key of the caller's; raises ConverterError. After `until`, in seconds
+        since the boot, it does not begin: another host may act by then."""
         environment = {**self.given.environment, REQUEST: key}
         given = msgspec.structs.replace(self.given, environment=environment)
-        call = ConverterCall(key, command, given, self.directory)
+        call = ConverterCall(key, command, given, self.directory, until)
         self.calls[key] = call
         return call.process
 

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 
 from dnm.model.registry import ConverterProcess
 
+_HOST = os.uname().nodename
+_BOOT = "/proc/sys/kernel/random/boot_id"
+
 
 @lru_cache
 def boot_id() -> str:
     """Returns what the kernel calls this boot; empty where it does not say. Process numbers and
     ticks begin anew at each boot, and a timer starts the same programs at about the same moment."""
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+    with suppress(OSError), open(_BOOT, encoding="ascii") as file:
         return file.read(100).strip()
     return ""
+
+
+def host_name() -> str:
+    """Returns the name of this host; of a container its own."""
+    return _HOST
+
+
+def this_host() -> ConverterProcess:
+    """Returns what stands for a converter that is about to be started here: no process yet."""
+    return ConverterProcess(pid=0, start_ticks=0, boot=boot_id(), host=host_name())
+
+
+def is_known(process: ConverterProcess | None) -> bool:
+    """Returns whether it says which process it is, or that it is another host's affair."""
+    return process is not None and (process.pid != 0 or is_elsewhere(process))
+
+
+def is_elsewhere(process: ConverterProcess) -> bool:
+    """Returns whether another host started it, so that nobody here can see what became of it."""
+    return process.host not in ("", host_name()) and not is_alive(process)
 
 
 def process_of(pid: int) -> ConverterProcess | None:
@@ -29,7 +53,7 @@ def process_of(pid: int) -> ConverterProcess | None:
         return None
     if fields[0] == "Z":
         return None
-    return ConverterProcess(pid=pid, start_ticks=int(fields[19]), boot=boot_id())
+    return ConverterProcess(pid=pid, start_ticks=int(fields[19]), boot=boot_id(), host=host_name())
 
 
 def is_alive(process: ConverterProcess | None) -> bool:

@@ -31,11 +31,13 @@ _OWN = os.O_RDWR | os.O_CREAT | os.O_APPEND
 # Starts the converter and waits for it, also after the run has ended: its exit code is in the file
 # then. TERM is left to the converter, which has every signal as it comes by default. The converter
 # writes itself down first, and does not begin where its keeper has died before that: so a keeper
-# that is killed at any moment leaves none at work that can't be found.
+# that is killed at any moment leaves none at work that can't be found. Nor does it begin after
+# the moment until which nobody else acts: this is the last look before it is at work.
 _KEEPER = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-path, itself, boot, command = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+path, itself, boot, until = sys.argv[1:5]
+command = sys.argv[5:]
 def write(path, text):
     with open(path + ".new", "w") as file:
         file.write(text)
@@ -45,7 +47,13 @@ def become_converter(keeper):
         signal.signal(sent, signal.SIG_DFL)
     with open("/proc/self/stat", errors="replace") as file:
         ticks = file.read().rpartition(")")[2].split()[19]
-    write(itself, '{"pid":%d,"start_ticks":%s,"boot":"%s"}' % (os.getpid(), ticks, boot))
+    text = '{"pid":%d,"start_ticks":%s,"boot":"%s","host":"%s"}'
+    write(itself, text % (os.getpid(), ticks, boot, os.uname().nodename))
+    if until:
+        import time
+        if time.clock_gettime(time.CLOCK_BOOTTIME) > float(until):
+            print("not begun: the run that asked was asleep", file=sys.stderr, flush=True)
+            return
     if os.getppid() == keeper:
         os.execve(command[0], command, os.environ)
 keeper = os.getpid()
@@ -85,8 +93,16 @@ def _check_none_at_work(place: Path) -> None:
 class ConverterCall:
     """A converter that this run has started; `listen.py` waits for it."""
 
-    def __init__(self, key: str, command: Sequence[str], given: Given, directory: Path) -> None:
-        """Starts it; raises ConverterError when the program is missing or not executable."""
+    def __init__(
+        self,
+        key: str,
+        command: Sequence[str],
+        given: Given,
+        directory: Path,
+        until: float | None = None,
+    ) -> None:
+        """Starts it, but not after `until`, in seconds since the boot. Raises ConverterError when
+        the program is missing or not executable."""
         try:
             check_trust(Path(command[0]), ConverterError)
             if not os.access(command[0], os.X_OK):
@@ -100,10 +116,11 @@ class ConverterCall:
                     file_of(directory / key, end).unlink(missing_ok=True)
                 self.output = ConverterOutput(directory / key, given.secrets, _OWN)
                 note = open_file(file_of(directory / key, "process"), _OWN)
+                told = [boot_id(), "" if until is None else str(until)]
                 own_files = [str(file_of(directory / key, end)) for end in ("exit", "converter")]
             with fault_point("converter.start"):
                 self.child = subprocess.Popen(
-                    [sys.executable, "-ISc", _KEEPER, *own_files, boot_id(), *command],
+                    [sys.executable, "-ISc", _KEEPER, *own_files, *told, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=self.output.tails[0].file,
                     stderr=self.output.tails[1].file,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
@@ -35,6 +35,9 @@ from dnm.model.event import KubeEvent
 from dnm.model.fault_points import fault_point
 from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
+
+if TYPE_CHECKING:
+    from dnm.kube.state import StateObjects
 
 _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
 _CORE = "/api/v1"
@@ -287,6 +290,12 @@ class KubeClient:
         ):
             answer = self.requests.session.write("PATCH", _node_path(name), body, MERGE_PATCH)
             kube_objects.check_kind(answer.body, "Node")
+
+    def state_objects(self, namespace: str, name: str) -> StateObjects:
+        """The edge to the registry of an instance, where it is kept in Kubernetes."""
+        from dnm.kube.state import StateObjects  # most sites have a file
+
+        return StateObjects(self.requests, namespace, name)
 
     def create_event(self, event: KubeEvent) -> None:
         """Tells Kubernetes of something; waits a few seconds at most. Raises KubeError."""

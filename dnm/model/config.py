@@ -103,6 +103,8 @@ class Config(Value):
     default_request: Resources = msgspec.field(
         default_factory=lambda: {"vcore": 1000, "memory": 2 * 1024**3}
     )
+    state: str = "file"  # where the registry is: file, kubernetes
+    state_namespace: str = "dnm"
     state_dir: Path = Path("/etc/dynamic-node")
     converted_nodes_path: Path = Path("/etc/dynamic-node/converted_nodes.json")
     node_convert_path: Path = Path("node-convert")
@@ -121,6 +123,12 @@ class Config(Value):
     def lock_path(self) -> Path:
         """Beside the registry, so that two state directories never share a lock."""
         return self.converted_nodes_path.with_suffix(".lock")
+
+    @property
+    def ended_path(self) -> Path:
+        """Its time is the one at which the last run of this host ended."""
+        is_file = self.state == "file"
+        return self.converted_nodes_path if is_file else self.lock_path.with_suffix(".ended")
 
     @property
     def store_path(self) -> Path:

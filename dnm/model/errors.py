@@ -36,6 +36,18 @@ class RegistryError(DnmError):
     exit_code = ExitCode.NEEDS_PERSON
 
 
+class StateError(RegistryError):
+    """The registry in Kubernetes could not be written now: the next run tries again."""
+
+    exit_code = ExitCode.FAILED
+
+
+class LeaseLostError(RegistryError):
+    """Another run has taken this one's place while it was asleep or cut off: it writes nothing."""
+
+    exit_code = ExitCode.LOCKED
+
+
 class LockedError(DnmError):
     """Another run holds the lock."""
 

@@ -1,11 +1,11 @@
 """Fault points: every place where a run touches the outside has a name.
 
 `with fault_point("registry.rename"): os.replace(...)` does nothing in production. The proof harness
-sets DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`: WHEN is before or after; WHAT is kill, hang, fail (as a
-broken disk or link does) or full (as a full disk does); NTH counts the passes of that point from 1.
-The point `#K` is the K-th of all that are passed. DNM_FAULT_LOG names a file that collects the
-points as they are passed, a line each. Both are read once, at import. Within one process
-`struck_by` lets every fault point call a function, which may raise.
+sets DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`: WHEN is before or after; WHAT is kill, hang, stop (as
+SIGSTOP does), fail (as a broken disk or link does) or full (as a full disk does); NTH counts the
+passes of that point from 1. The point `#K` is the K-th of all that are passed. DNM_FAULT_LOG names
+a file that collects the points as they are passed, a line each. Both are read once, at import.
+Within one process `struck_by` lets every fault point call a function, which may raise.
 """
 
 from __future__ import annotations
@@ -77,6 +77,9 @@ def _strike(names: tuple[str, str], when: str) -> None:
         return
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if what == "stop":  # asleep until it gets SIGCONT
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
     if what == "hang":
         time.sleep(3600)
     raise OSError(_ERRORS[what], os.strerror(_ERRORS[what]))

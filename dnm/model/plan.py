@@ -34,6 +34,8 @@ class Snapshot(Value):
     claims: tuple[Claim, ...] | Unreadable = ()
     yunikorn: YunikornView | Unreadable | None = None
     running_converters: frozenset[ConverterProcess] = frozenset()
+    # Of those, the ones that other hosts have started: for as long as they may take.
+    converters_elsewhere: frozenset[ConverterProcess] = frozenset()
     unread_zones: Unreadable | None = None  # why nobody knows what is free on NUMA nodes
     place: Place = Place()  # of this dnm
     ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone

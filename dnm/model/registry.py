@@ -30,6 +30,7 @@ class ConverterProcess(Value):
     pid: int
     start_ticks: int
     boot: str = ""  # empty: not known
+    host: str = ""  # its name; empty: this one
 
 
 class LentNode(Value):

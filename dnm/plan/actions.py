@@ -20,6 +20,7 @@ from dnm.model.plan import (
 )
 from dnm.model.registry import Phase
 from dnm.plan.conversions import Converted
+from dnm.plan.ended_calls import calls_until
 
 _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
 
@@ -61,17 +62,12 @@ def list_actions(converted: Converted) -> list[Action]:
 def overdue_converters(converted: Converted) -> list[EndConverter]:
     """Converters at work for longer than any run would have let them: their runs are gone."""
     known = converted.known
-    longest = known.config.convert_timeout
-    began = [(one.id, one.converter, one.since + longest) for one in known.registry.requests]
-    returning = converted.registry.nodes_of(known.config.instance_id, Phase.RETURNING)
-    began += [
-        (name, entry.converter, entry.retry_after or entry.since + longest)
-        for name, entry in returning.items()
-    ]
+    facts = known.facts
+    recorded = msgspec.structs.replace(converted.registry, requests=known.registry.requests)
     return [
         EndConverter(key=key, process=process)
-        for key, process, until in began
-        if process is not None and known.facts.is_running(process) and known.now > until
+        for key, process, until in calls_until(known.config, recorded)
+        if facts.is_running(process) and process not in facts.elsewhere and known.now > until
     ]
 
 

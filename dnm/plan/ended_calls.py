@@ -5,13 +5,34 @@ The run that started the call books it, or the next one that finds it ended.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.registry import ConversionRequest, Ended, LentNode
+from dnm.model.registry import (
+    ConversionRequest,
+    ConverterProcess,
+    Ended,
+    LentNode,
+    Phase,
+    Registry,
+)
 from dnm.plan.backoff import backoff_delay
+
+
+def calls_until(
+    config: Config, registry: Registry
+) -> Iterator[tuple[str, ConverterProcess, datetime]]:
+    """Yields the converters that may be at work, by key, and until when they may be."""
+    longest = config.convert_timeout
+    for request in registry.requests:
+        if request.converter is not None:
+            yield request.id, request.converter, request.since + longest
+    for name, entry in registry.nodes_of(config.instance_id, Phase.RETURNING).items():
+        if entry.converter is not None:
+            yield name, entry.converter, entry.retry_after or entry.since + longest
 
 
 def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> ConversionRequest:

@@ -21,6 +21,7 @@ class Facts(Value):
     batch: Mapping[str, BatchNode] | None
     working_pods: Mapping[str, int] | None  # node -> pods that count; a node without: 0
     running: frozenset[ConverterProcess]
+    elsewhere: frozenset[ConverterProcess] = frozenset()  # of those, by other hosts
     sees_all_pods: bool = True  # False: some namespaces could not be read
     ended: Mapping[str, Ended] = {}  # request or node -> how its converter ended, or goes on
     # Queues with pods that wait while their scheduler does not answer: what they leave unused says

@@ -130,6 +130,7 @@ def _facts(
         working_pods=None if demand is None else {n: u.work_pods for n, u in use.items()},
         sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide,
         running=snapshot.running_converters,
+        elsewhere=snapshot.converters_elsewhere,
         ended=snapshot.ended,
         unscheduled=_unscheduled(snapshot, demand),
         idle_times=idle_times,

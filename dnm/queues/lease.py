@@ -24,6 +24,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from dnm.model.cluster import ConfigMap
+from dnm.model.errors import LeaseError
 from dnm.model.lease import Lease, Place
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
@@ -104,6 +105,20 @@ def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
     if now - standing.at >= _HELD_FOR or _was_here(standing, actor.place, now):
         return Judgement(now=now, is_due=True)
     return Judgement(now=now, others=standing, refusal=_refusal(actor, standing, ""))
+
+
+def check_held(config_map: ConfigMap, instance: str, registry: Registry) -> None:
+    """Raises LeaseError where another registry, or another run with this one, has written itself
+    there since this run did: it was asleep, and its numbers are old."""
+    try:
+        standing = read_lease(config_map.annotations, instance)
+    except ValueError:
+        standing = None  # judged before, and told by the next run
+    if standing is not None and standing.token not in [one.token for one in registry.leases]:
+        raise LeaseError(
+            f"{printable(standing.holder, 300)} acts as instance {instance} since this run began: "
+            "the queue document is left as it is"
+        )
 
 
 def after_refusal(registry: Registry, judged: Judgement) -> Registry:

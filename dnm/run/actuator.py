@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dnm.converter.contract import convert_command, resume_command, return_command
+from dnm.converter.processes import this_host
 from dnm.kube.nodes import FENCED, mark_annotations
 from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod
 from dnm.model.config import Config
@@ -38,9 +39,12 @@ from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import with_failure
 from dnm.plan.ended_calls import conversion_error, request_ended, return_ended, return_error
 from dnm.queues.edit import edit_source
+from dnm.queues.lease import check_held
+from dnm.queues.source import SourceDocument
 from dnm.record.tell import tell_change, tell_limits
 from dnm.record.transitions import Cause
 from dnm.run.registry import save_registry
+from dnm.run.state import State
 
 log = logging.getLogger("dnm")
 
@@ -72,7 +76,7 @@ class ConverterCaller(Protocol):
     earlier runs have printed since."""
 
     def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
-    def start(self, key: str, command: Sequence[str]) -> ConverterProcess: ...
+    def start(self, key: str, command: Sequence[str], until: float | None) -> ConverterProcess: ...
     def end(self, process: ConverterProcess) -> bool: ...
     def read_end(self, key: str) -> Ended: ...
     def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None: ...
@@ -82,19 +86,19 @@ class ConverterCaller(Protocol):
 
 
 class Actuator:
-    """One plan being carried out: the registry as it is now on disk, and what was done so far."""
+    """One plan being carried out: the registry as it now stands, and what was done so far."""
 
     def __init__(
         self,
         config: Config,
-        kube: KubeWriter,
-        converter: ConverterCaller,
+        edges: tuple[KubeWriter, ConverterCaller],
+        state: State,
         should_stop: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self.config = config
-        self.kube = kube
-        self.converter = converter
+        self.kube, self.converter = edges
+        self.state = state
         self.should_stop = should_stop
         self.clock = clock
         self.registry = Registry()
@@ -114,7 +118,7 @@ class Actuator:
             **{verdict.queue: verdict.sentence for verdict in plan.queues},
             **{verdict.node: verdict.sentence for verdict in plan.nodes},
         }
-        self._replace_registry(plan.registry)  # tells already what the plan changes
+        self._replace_registry(self._signed(plan))  # tells already what the plan changes
         self.converter.read_earlier_output(_log_line)
         for action in plan.actions:
             if self.should_stop():
@@ -122,6 +126,7 @@ class Actuator:
                 break
             told = len(self.actions)
             try:
+                self.state.keep()
                 self._apply(action)
                 self.done += [action] if len(self.actions) > told else []
             except DnmError as error:
@@ -136,6 +141,18 @@ class Actuator:
             done=tuple(self.done),
             errors=tuple(self.errors),
         )
+
+    def _signed(self, plan: Plan) -> Registry:
+        """The plan's registry. Where others read it too, a request names the host that is about to
+        start its converter: nobody else can tell whether it was started."""
+        new = [action.request.id for action in plan.actions if isinstance(action, StartConversion)]
+        if self.config.state == "file" or not new:
+            return plan.registry
+        requests = tuple(
+            _replace(request, converter=this_host()) if request.id in new else request
+            for request in plan.registry.requests
+        )
+        return _replace(plan.registry, requests=requests)
 
     def _forget_unstarted(self, plan: Plan) -> None:
         """Requests whose converter was not called, since the actions ended before: nothing will
@@ -158,7 +175,7 @@ class Actuator:
         return Cause(now=self.clock(), run=self.run, instance=self.config.instance_id)
 
     def _replace_registry(self, registry: Registry) -> None:
-        save_registry(self.config, registry)
+        save_registry(self.config, registry, self.state)
         self.registry = registry
 
     def _done(self, line: str, about: str = "") -> None:
@@ -198,7 +215,7 @@ class Actuator:
         outcome = apply_queue_edit(
             self.kube,
             (config.yunikorn_cm_namespace, config.yunikorn_cm_name),
-            lambda source: edit_source(source, wants, planned),
+            lambda source: edit_source(self._still_ours(source), wants, planned),
             YunikornClient(config.yunikorn_url) if config.yunikorn_url else None,
         )
         if outcome.is_written:
@@ -211,6 +228,14 @@ class Actuator:
         if outcome.is_written:
             told = tell_limits(self.registry, outcome.edit.changes, self._cause())
             self._replace_registry(told)
+
+    def _still_ours(self, source: SourceDocument) -> SourceDocument:
+        """What is about to be edited, under the version that was looked at: whoever has taken this
+        run's place while it was asleep stands there."""
+        self.state.keep()
+        if source.config_map is not None:
+            check_held(source.config_map, self.config.instance_id, self.registry)
+        return source
 
     def _without_unmarked(self, wants: QueueWants) -> QueueWants:
         """A Node that could not be marked may be another's: it counts for no queue yet."""
@@ -293,7 +318,7 @@ class Actuator:
                 self.config, request.node_type, request.count, request.namespace
             )
         try:
-            process = self.converter.start(request.id, command)
+            process = self.converter.start(request.id, command, self.state.until)
         except ConverterError as error:
             self._conversion_ended(request, Ended(not_started=str(error)))
             return
@@ -318,9 +343,10 @@ class Actuator:
             attempts=attempt,
             is_handed_over=False,
             retry_after=now + self.config.convert_timeout + self.config.join_timeout,
+            converter=None if self.config.state == "file" else this_host(),
         )
         self._save(_with_node(self.registry, name, entry))
-        process = self.converter.start(name, return_command(self.config, name))
+        process = self.converter.start(name, return_command(self.config, name), self.state.until)
         self._save(_with_node(self.registry, name, _replace(entry, converter=process)))
         self._done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
@@ -351,13 +377,24 @@ class Actuator:
 
     def _listen(self) -> None:
         """Waits for all converters at once, for a while, and records how each ended."""
-        for key, end in self.converter.listen(_log_line, self.should_stop).items():
+        for key, end in self.converter.listen(_log_line, self._is_to_leave).items():
             if not end.left_running:
                 self._book_end(key, end)
             elif end.timed_out or self.should_stop():
                 self.errors.append(f"{key} is left to its converter, which is still at work")
             else:
                 self._done(f"action=leave converter={key} sentence='it is still at work'")
+
+    def _is_to_leave(self) -> bool:
+        """While it listens, a run renews its right to act; one that has lost it has nothing to
+        say any more."""
+        try:
+            self.state.keep()
+        except RegistryError:
+            return True
+        except KubeError:
+            pass  # what is to be written finds out
+        return self.should_stop()
 
     def _book_end(self, key: str, end: Ended) -> None:
         if key in self.registry.nodes:

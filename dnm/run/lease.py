@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from dnm.converter.processes import boot_id
+from dnm.converter.processes import boot_id, host_name
 from dnm.model.bounded import read_regular
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
@@ -42,7 +42,7 @@ def this_place(config: Config, machine_id: Path | None = None) -> Place:
     """Returns where this dnm is. A machine id is not to leave the host, so it is hashed with the
     name and the path; copied images have the same one, containers often none."""
     path = os.path.realpath(config.converted_nodes_path)
-    name = f"{os.uname().nodename}:{path}"
+    name = f"{host_name()}:{path}"
     try:
         machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()
     except (OSError, ValueError):

@@ -3,13 +3,15 @@ much, and a run goes on from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
 
 from dnm.converter.node_convert import NodeConvert
+from dnm.converter.processes import is_known
 from dnm.kube.client import KubeClient
 from dnm.kube.nothing_kept import open_recall
 from dnm.model.collection import without_collection
@@ -23,16 +25,37 @@ from dnm.plan.conversions import Converted
 from dnm.plan.planner import decide, make_plan
 from dnm.record.tell import tell_plan
 from dnm.record.transitions import Cause
-from dnm.run.registry import load_registry
+from dnm.run.registry import file_state, load_registry, state_in
 from dnm.run.snapshot import ConverterReader, KubeReader, nothing_readable, take_snapshot
+from dnm.run.state import HasStateObjects, State
 
 E = TypeVar("E", bound=tuple[KubeReader, ConverterReader])
+S = TypeVar("S", bound=tuple[HasStateObjects, object])
 
 
 def connect(config: Config, environ: Mapping[str, str]) -> tuple[KubeClient, NodeConvert]:
     """The cluster and the converter that the configuration names; raises KubeError."""
     recall = open_recall(config, wall_clock())
     return KubeClient.connect(config, recall), NodeConvert(config, environ)
+
+
+@contextmanager
+def at_place(
+    config: Config,
+    environ: Mapping[str, str],
+    connect: Callable[[Config, Mapping[str, str]], S],
+) -> Iterator[tuple[State, Callable[[Config, Mapping[str, str]], S]]]:
+    """The place of the registry, and how the edges are had: a file is read before anybody is asked;
+    where it is in the cluster, that is connected to first. Raises KubeError."""
+    if config.state == "file":
+        yield file_state(config), connect
+        return
+    edges = connect(config, environ)
+    state = state_in(config, edges[0])
+    try:
+        yield state, lambda config, environ: edges
+    finally:
+        state.end()
 
 
 def wall_clock() -> datetime:
@@ -46,17 +69,19 @@ def make_pass_plan(
     environ: Mapping[str, str],
     clock: Callable[[], datetime],
     connect: Callable[[Config, Mapping[str, str]], E],
+    state: State | None = None,
 ) -> tuple[Plan, E | None]:
     """Everything up to the plan, whose registry tells what it changes; writes nothing anywhere. No
-    edges: the cluster is out of reach."""
-    registry, facts, edges = _look(config, environ, clock, connect)
+    edges: the cluster is out of reach. `state`: where the registry is, if that is open."""
+    registry, facts, edges = _look(config, environ, clock, connect, state)
     return _telling(config, registry, make_plan(config, registry, facts), facts), edges
 
 
 @without_collection()
 def decide_now(config: Config, environ: Mapping[str, str]) -> Converted:
     """For `dnm explain`: what a run would decide now, with all that it decides it from."""
-    registry, facts, _ = _look(config, environ, wall_clock, connect)
+    with at_place(config, environ, connect) as (state, edges):
+        registry, facts, _ = _look(config, environ, wall_clock, edges, state)
     return decide(config, registry, facts)
 
 
@@ -65,9 +90,10 @@ def _look(
     environ: Mapping[str, str],
     clock: Callable[[], datetime],
     connect: Callable[[Config, Mapping[str, str]], E],
+    state: State | None,
 ) -> tuple[Registry, Snapshot, E | None]:
     taken_at = clock()
-    registry = load_registry(config, taken_at)
+    registry = load_registry(config, taken_at, state)
     edges: E | None = None
     try:
         edges = connect(config, environ)
@@ -99,18 +125,25 @@ def _find_converters(registry: Registry, converter: ConverterReader) -> Registry
     """A run that was killed just after it had started a converter could not record its process."""
     requests = tuple(
         msgspec.structs.replace(request, converter=converter.find(request.id))
-        if request.converter is None and not request.ended
+        if not (request.ended or is_known(request.converter))
         else request
         for request in registry.requests
     )
-    return msgspec.structs.replace(registry, requests=requests)
+    nodes = {
+        name: msgspec.structs.replace(entry, converter=converter.find(name))
+        if entry.converter is not None and not is_known(entry.converter)
+        else entry
+        for name, entry in registry.nodes.items()
+    }
+    return msgspec.structs.replace(registry, requests=requests, nodes=nodes)
 
 
 def plan_pass(
     config: Config, environ: Mapping[str, str], clock: Callable[[], datetime] = wall_clock
 ) -> Pass:
     """`dnm plan` and `dnm run --dry-run`."""
-    plan, _ = make_pass_plan(config, environ, clock, connect)
+    with at_place(config, environ, connect) as (state, edges):
+        plan, _ = make_pass_plan(config, environ, clock, edges, state)
     return Pass(plan=plan, exit_code=exit_code_of(plan))
 
 

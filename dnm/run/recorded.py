@@ -1,16 +1,21 @@
-"""What the state says by itself, without asking the cluster: when a run was last at work, and how
-long nodes are idle. `dnm status` shows it, `dnm check` judges it."""
+"""What runs leave on this host, and what the registry says by itself: when a run was last at
+work, its history, how long nodes are idle. `dnm status` shows it, `dnm check` judges it."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from dnm.model.config import Config
+from dnm.model.errors import RegistryError
+from dnm.model.fault_points import fault_point
 from dnm.model.printable import duration
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.idle_gaps import learned_times
+from dnm.record.history_file import History
 
 
 class LastRun(Value):
@@ -28,7 +33,7 @@ class LastRun(Value):
 
 
 def read_last_run(config: Config) -> LastRun:
-    """Returns the times of the lock file and of the registry, which a run writes at its end."""
+    """Returns the times of two files of this host: the lock, and what a run writes at its end."""
 
     def changed(path: os.PathLike[str]) -> datetime | None:
         try:
@@ -36,7 +41,37 @@ def read_last_run(config: Config) -> LastRun:
         except OSError:
             return None
 
-    return LastRun(began=changed(config.lock_path), ended=changed(config.converted_nodes_path))
+    return LastRun(began=changed(config.lock_path), ended=changed(config.ended_path))
+
+
+def mark_begin(config: Config) -> None:
+    """Sets the time at which this run has begun. Raises RegistryError."""
+    set_time("lock.time", config.lock_path)
+
+
+def mark_end(config: Config) -> None:
+    """Sets the time at which this run has ended. Raises RegistryError."""
+    if config.state != "file":
+        with suppress(OSError), fault_point("registry.time"):
+            config.ended_path.touch(mode=0o644)  # what is wrong is said where the time is set
+    set_time("registry.time", config.ended_path)
+
+
+def set_time(point: str, path: Path, seconds: float | None = None) -> None:
+    """Sets the time of a file: now, or a moment since the epoch. Raises RegistryError."""
+    try:
+        with fault_point(point):
+            os.utime(path, None if seconds is None else (seconds, seconds))
+    except OSError as error:
+        raise RegistryError(
+            f"the time of {path} can't be set ({error.strerror}): look at the disk that it is on, "
+            "and let this user write there"
+        ) from error
+
+
+def open_history(config: Config) -> History:
+    """Returns the history of what was done from this host."""
+    return History(config.converted_nodes_path, config.history_keep, group=config.state_group)
 
 
 def warn_of_last_run(config: Config, run: LastRun, now: datetime) -> list[str]:

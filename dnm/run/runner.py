@@ -3,46 +3,40 @@ actions, which takes no lock and writes nothing anywhere."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, KubeError, LeaseError, LockedError, RegistryError
-from dnm.model.fault_points import fault_point
-from dnm.model.history import Deed, run_name
+from dnm.model.errors import DnmError, KubeError, LeaseError, LockedError
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.reading import Reading
 from dnm.model.registry import Registry, RunRecord
-from dnm.model.trust import check_trust
 from dnm.plan.acting import needs_lease, refuse_plan
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.events import list_events
 from dnm.record.history_file import History
 from dnm.record.lasting import judge_errors
 from dnm.record.metrics import RunTimes
-from dnm.record.tell import tell_change, tell_deed, without_told
+from dnm.record.tell import without_told
 from dnm.record.transitions import Cause
 from dnm.run import actuator, snapshot
 from dnm.run.actuator import Actuator, Clock
 from dnm.run.events import EventWriter, send_events
 from dnm.run.lease import take_lease
-from dnm.run.planning import connect, exit_code_of, make_pass_plan, wall_clock
+from dnm.run.lock import run_lock
+from dnm.run.planning import at_place, connect, exit_code_of, make_pass_plan, wall_clock
 from dnm.run.publish import publish_failure, publish_run
-from dnm.run.recorded import read_last_run
+from dnm.run.recorded import mark_begin, mark_end, open_history, read_last_run
 from dnm.run.registry import load_registry, save_registry
+from dnm.run.state import HasStateObjects, State
 
-_LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside listening to its converters
 
-
-class KubeEdge(snapshot.KubeReader, actuator.KubeWriter, EventWriter, Protocol):
+class KubeEdge(snapshot.KubeReader, actuator.KubeWriter, EventWriter, HasStateObjects, Protocol):
     """The Kubernetes edge of a whole pass."""
 
     def keep(self) -> Reading: ...
@@ -58,40 +52,6 @@ Edges: TypeAlias = tuple[KubeEdge, ConverterEdge]
 Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
 
 
-@contextmanager
-def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Holds the lock beside the registry, or raises LockedError: at once, or where `on_wait` is
-    given, after having called it and waited for as long as a run may take."""
-    from filelock import FileLock, Timeout
-
-    path = config.lock_path
-    try:
-        check_trust(path.parent)
-        # Whoever may open it can hold it, and stop dnm for ever.
-        lock = FileLock(path, timeout=0, mode=0o600)
-        with fault_point("lock.acquire"):
-            try:
-                lock.acquire()
-            except Timeout:
-                if on_wait is None:
-                    raise
-                on_wait()
-                lock.acquire(timeout=(config.check_interval + _LONGEST_LOOK).total_seconds())
-    except Timeout as error:
-        raise LockedError(f"another run holds the lock {path}; it is left to finish") from error
-    except OSError as error:
-        raise RegistryError(
-            f"the lock {path} can't be taken ({error.strerror}): create the state directory "
-            f"{path.parent} and let this user write there"
-        ) from error
-    try:
-        yield
-    finally:
-        # The process ends soon, and its end releases the lock too.
-        with suppress(OSError), fault_point("lock.release"):
-            lock.release()
-
-
 def run_pass(
     config: Config,
     environ: Mapping[str, str],
@@ -103,7 +63,11 @@ def run_pass(
     with run_lock(config):
         began = clock()
         try:
-            result, times = _locked_pass(config, environ, should_stop, clock, connect)
+            with at_place(config, environ, connect) as (state, edges):
+                result, times = _locked_pass(config, state, environ, should_stop, clock, edges)
+        except LockedError:
+            mark_end(config)  # it stood by
+            raise
         except DnmError as error:
             publish_failure(config, error.exit_code, began)
             raise
@@ -114,28 +78,30 @@ def run_pass(
 
 def _locked_pass(
     config: Config,
+    state: State,
     environ: Mapping[str, str],
     should_stop: Callable[[], bool],
     clock: Clock,
     connect: Connect,
 ) -> tuple[Pass, RunTimes]:
     ended_before = read_last_run(config).ended
-    _mark_begin(config)
+    mark_begin(config)
+    state.check()
     moments = [clock()]
-    plan, edges = make_pass_plan(config, environ, clock, connect)
+    plan, edges = make_pass_plan(config, environ, clock, connect, state)
     moments.append(clock())
     outcome, reading = Outcome(registry=plan.registry), None
     if edges is not None:
         reading = edges[0].keep()
-        plan = _with_lease(config, plan, edges[0], clock)
-        outcome = Actuator(config, *edges, should_stop, clock).apply_plan(plan)
+        plan = _with_lease(config, state, plan, edges[0], clock)
+        outcome = Actuator(config, edges, state, should_stop, clock).apply_plan(plan)
         edges[1].forget_output(outcome.registry.open_calls)
         outcome = _with_trouble(outcome, reading)
     moments.append(clock())
-    outcome = _write_history(config, outcome, clock())
+    outcome = _write_history(config, state, outcome, clock())
     outcome = _write_demand(config, plan, outcome, clock())
     exit_code = exit_code_of(plan, outcome)
-    outcome = _record(config, plan, outcome, exit_code, (clock(), ended_before))
+    outcome = _record(state, config, plan, outcome, exit_code, (clock(), ended_before))
     if config.events and edges is not None:
         events = list_events(outcome.told, plan.waiting, plan.uids, moments[0])
         outcome = msgspec.structs.replace(outcome, notes=send_events(edges[0], events))
@@ -151,15 +117,19 @@ def _with_trouble(outcome: Outcome, reading: Reading) -> Outcome:
     return msgspec.structs.replace(outcome, errors=(*outcome.errors, reading.trouble))
 
 
-def _with_lease(config: Config, plan: Plan, kube: KubeEdge, clock: Clock) -> Plan:
-    """The plan with the lease of its instance held; without it nothing is done."""
-    if not needs_lease(plan):
+def _with_lease(config: Config, state: State, plan: Plan, kube: KubeEdge, clock: Clock) -> Plan:
+    """The plan with the right to act for its instance: for this run, and for this registry. Without
+    it nothing is done. One that may have been asleep while this run took its place must find in the
+    queue document too that it counts no more."""
+    if not (needs_lease(plan) or state.follows):
         return plan
-    before = load_registry(config, clock())  # the plan's is not saved yet
+    before = load_registry(config, clock(), state)  # the plan's is not saved yet
+    save = partial(save_registry, config, state=state)
     try:
-        held = take_lease(config, kube, before, partial(save_registry, config), clock())
+        state.begin()
+        held = take_lease(config, kube, before, save, clock())
     except (LeaseError, KubeError) as error:
-        refused = refuse_plan(plan, load_registry(config, clock()), str(error))
+        refused = refuse_plan(plan, load_registry(config, clock(), state), str(error))
         return msgspec.structs.replace(refused, needs_person=isinstance(error, LeaseError))
     registry = msgspec.structs.replace(plan.registry, leases=held.leases, others_lease=None)
     return msgspec.structs.replace(plan, registry=registry)
@@ -177,16 +147,17 @@ def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
     )
 
 
-def _write_history(config: Config, outcome: Outcome, now: datetime) -> Outcome:
+def _write_history(config: Config, state: State, outcome: Outcome, now: datetime) -> Outcome:
     """Writes what the registry tells; what can't be written is told again by the next run."""
     untold = outcome.registry.memory.untold
     if untold:  # first in the registry: a kill in between must not give their numbers again
-        save_registry(config, outcome.registry)
+        save_registry(config, outcome.registry, state)
+    history = open_history(config)
     try:
-        written = _history(config).append(untold, now)
+        written = history.append(untold, now)
     except OSError as error:
         trouble = (
-            f"the history {_history(config).path} can't be written ({error.strerror or error}): "
+            f"the history {history.path} can't be written ({error.strerror or error}): "
             f"{count_of(len(untold), 'line')} not written yet; free space or mend the permissions "
             "of its directory"
         )
@@ -213,27 +184,8 @@ def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -
     return outcome
 
 
-def _history(config: Config) -> History:
-    return History(config.converted_nodes_path, config.history_keep, group=config.state_group)
-
-
-def _mark_begin(config: Config) -> None:
-    _set_time("lock.time", config.lock_path)
-
-
-def _set_time(point: str, path: Path, seconds: float | None = None) -> None:
-    """Now, or a moment since the epoch."""
-    try:
-        with fault_point(point):
-            os.utime(path, None if seconds is None else (seconds, seconds))
-    except OSError as error:
-        raise RegistryError(
-            f"the time of {path} can't be set ({error.strerror}): look at the disk that it is on, "
-            "and let this user write there"
-        ) from error
-
-
 def _record(
+    state: State,
     config: Config,
     plan: Plan,
     outcome: Outcome,
@@ -261,50 +213,6 @@ def _record(
     errors = judge_errors(memory.lasting, record.errors, ended[0], config.check_interval)
     memory = msgspec.structs.replace(memory, lasting=errors.lasting)
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record, memory=memory)
-    if not save_registry(config, registry):
-        _set_time("registry.time", config.converted_nodes_path)
+    if not save_registry(config, registry, state) or config.state != "file":
+        mark_end(config)
     return msgspec.structs.replace(outcome, registry=registry, said=errors.said, over=errors.over)
-
-
-def change_registry(
-    config: Config,
-    change: Callable[[Registry], Registry],
-    on_wait: Callable[[], None] | None = None,
-    deed: Deed | None = None,
-) -> bool:
-    """For the verbs of a person: changes the registry under the lock (`on_wait` as of run_lock) and
-    says whether it did; `deed` is what the history tells of it. The file's time stays that of the
-    end of the last run."""
-    with run_lock(config, on_wait):
-        now = wall_clock()
-        registry = load_registry(config, now)
-        changed = change(registry)
-        if changed == registry:
-            return False
-        if deed is None:
-            changed = tell_change(registry, changed, _cause_at(config, now))
-        else:
-            changed = tell_deed(registry, changed, deed, _cause_at(config, now))
-        return _save_told(config, changed, now)
-
-
-def note_deed(config: Config, deed: Deed) -> None:
-    """Tells of a verb that changes something else than the registry; the lock is held."""
-    now = wall_clock()
-    registry = load_registry(config, now)
-    _save_told(config, tell_deed(registry, registry, deed, _cause_at(config, now)), now)
-
-
-def _cause_at(config: Config, now: datetime) -> Cause:
-    return Cause(now=now, run=run_name(now), instance=config.instance_id)
-
-
-def _save_told(config: Config, registry: Registry, now: datetime) -> bool:
-    path = config.converted_nodes_path
-    before = os.stat(path).st_mtime if path.exists() else None
-    is_saved = save_registry(config, registry)
-    with suppress(OSError):  # the registry tells it until a run can write it
-        _history(config).append(registry.memory.untold, now)
-    if before is not None:
-        _set_time("registry.time", path, before)
-    return is_saved

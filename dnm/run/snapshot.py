@@ -7,11 +7,12 @@ depends on it: a conversion may be wanted, or a lent node is not simply serving.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from msgspec.structs import replace
 
+from dnm.converter.processes import is_elsewhere
 from dnm.model.cluster import (
     BatchNode,
     Claim,
@@ -27,8 +28,11 @@ from dnm.model.plan import Snapshot
 from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.batch_side import asks_anyway, needs_batch_side
+from dnm.plan.ended_calls import calls_until
 from dnm.queues.source import read_config_maps
 from dnm.run.lease import this_place
+
+_CLOCKS_DIFFER = timedelta(minutes=15)  # of two hosts at most
 
 
 class KubeReader(Protocol):
@@ -60,7 +64,8 @@ def take_snapshot(
     taken_at: datetime,
 ) -> Snapshot:
     """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
-    running = converter.still_running(_converters(registry))
+    elsewhere = _at_work_elsewhere(config, registry, taken_at)
+    running = converter.still_running(_converters(registry)) | elsewhere
     nodes = kube.read_nodes()
     if isinstance(nodes, Unreadable):
         # Nothing is decided without the nodes: an API that is down is asked once a run.
@@ -81,6 +86,7 @@ def take_snapshot(
         claims=_read_claims(kube, pods),
         yunikorn=_read_yunikorn(config),
         running_converters=running,
+        converters_elsewhere=elsewhere,
         ended={key: converter.read_end(key) for key in registry.open_calls},
         unread_zones=unread_zones,
         place=this_place(config),
@@ -96,6 +102,18 @@ def _converters(registry: Registry) -> list[ConverterProcess]:
     started = [entry.converter for entry in registry.nodes.values()]
     started += [request.converter for request in registry.requests]
     return [process for process in started if process is not None]
+
+
+def _at_work_elsewhere(
+    config: Config, registry: Registry, now: datetime
+) -> frozenset[ConverterProcess]:
+    """Those that other hosts have started: nobody here sees what became of them, so they count as
+    at work until they would have been ended, by whichever host's clock."""
+    return frozenset(
+        process
+        for _, process, until in calls_until(config, registry)
+        if is_elsewhere(process) and now <= until + _CLOCKS_DIFFER
+    )
 
 
 def _read_queue_maps(

@@ -29,6 +29,7 @@ _ALL = (
     Kind("", "v1", "nodes", "Node", False, ("no",), True),
     Kind("", "v1", "pods", "Pod", True, ("po",), True),
     Kind("", "v1", "configmaps", "ConfigMap", True, ("cm",)),
+    Kind("", "v1", "secrets", "Secret"),
     Kind("events.k8s.io", "v1", "events", "Event", True, ("ev",)),  # the same ones, renamed
     Kind("", "v1", "events", "Event", True, ("ev",)),
     Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, ("pvc",), True),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dnm.model.errors import DnmError
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -26,6 +27,16 @@ def own_roles() -> list[dict[str, Any]]:
         document
         for document in documents
         if document["kind"] in ("Role", "ClusterRole") and document["metadata"]["name"] == NAME
+    ]
+
+
+def state_roles() -> list[dict[str, Any]]:
+    """What comes to them where the registry is in Kubernetes."""
+    documents = list(yaml.safe_load_all(RBAC.read_text(encoding="utf-8")))
+    return [
+        document
+        for document in documents
+        if document["kind"] == "Role" and document["metadata"]["name"] == f"{NAME}-state"
     ]
 
 
@@ -127,3 +138,45 @@ def test_without_a_verb_for_changes_runs_read_lists_and_say_why(
     roles[role_number]["rules"][rule_number]["verbs"].remove(verb)
     sandbox.access.restrict_to_manifests(roles)
     assert [reason_of_a_run() for _ in range(2)] == ["forbidden", "forbidden"]
+
+
+STATE_VERBS = {
+    f"{verb} {rule['resources'][0]}": (number, verb)
+    for number, rule in enumerate(state_roles()[0]["rules"])
+    for verb in rule["verbs"]
+}
+
+
+@pytest.fixture
+def in_kubernetes(sandbox: Sandbox, site: Site, tmp_path: Path) -> Site:
+    sandbox.add_namespace("dnm")
+    return Site(sandbox, tmp_path / "shared", state="kubernetes")
+
+
+def test_the_roles_are_enough_for_a_registry_in_kubernetes(
+    sandbox: Sandbox, in_kubernetes: Site
+) -> None:
+    sandbox.access.restrict_to_manifests([*own_roles(), *state_roles()])
+    assert errors_of_the_story(sandbox, in_kubernetes) == []
+    assert in_kubernetes.lent() == [] and not sandbox.violations
+
+
+@pytest.mark.parametrize("name", STATE_VERBS)
+def test_each_verb_for_a_registry_in_kubernetes_is_needed(
+    sandbox: Sandbox, in_kubernetes: Site, name: str
+) -> None:
+    """Nothing is done without it, and nothing was begun."""
+    number, verb = STATE_VERBS[name]
+    (role,) = copy.deepcopy(state_roles())
+    role["rules"][number]["verbs"].remove(verb)
+    if verb == "update":
+        in_kubernetes.run()
+        sandbox.tick(60)
+    sandbox.access.restrict_to_manifests([*own_roles(), role])
+    before = len(sandbox.conversion.calls)
+    with pytest.raises(DnmError, match=rf"403 .*permission to {name}"):
+        for _ in range(4):
+            in_kubernetes.run()
+            sandbox.tick(60)
+    begun = [call for call in sandbox.conversion.calls[before:] if "--set" in call.arguments]
+    assert begun == [] and not sandbox.violations

@@ -373,7 +373,9 @@ class ModelConverter:
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return frozenset(p for p in processes if p.pid in self.world.processes)
 
-    def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
+    def start(
+        self, key: str, command: Sequence[str], until: float | None = None
+    ) -> ConverterProcess:
         options = dict(zip(command[1::2], command[2::2], strict=True))
         try:
             with fault_point("converter.start"):

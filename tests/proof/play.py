@@ -30,8 +30,9 @@ from dnm.queues.rebase import rebase_document
 from dnm.queues.text_edit import replace_limits
 from dnm.queues.tree import LimitPlace, parse_tree
 from dnm.queues.writer import apply_queue_edit
-from dnm.run.registry import previous_path
-from dnm.run.runner import change_registry, run_pass
+from dnm.run.runner import run_pass
+from dnm.run.state import previous_path
+from dnm.run.verbs import change_registry
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
 from tests.proof.remembering import RememberingKube, Told

@@ -43,6 +43,12 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "journal.": "node-convert: convert/test_journal.py",
     "kube.list_zones": "asked where pods wait that are pinned: run/test_kubelets.py",
     "kube.plugin_": "a kubeconfig's plug-in: kube/test_access.py",
+    "registry.time": "a run at rest: test_fault_walk.py",
+    "kube.read_state": "state = kubernetes: test_fault_walk.py",
+    "kube.write_state": "state = kubernetes: test_fault_walk.py",
+    "kube.read_lease": "state = kubernetes: test_fault_walk.py",
+    "kube.write_lease": "state = kubernetes: test_fault_walk.py",
+    "lease.": "state = kubernetes, where another host is at work: run/test_kube_state.py",
     "kube.can_i": "dnm check: cli/test_check.py",
     "kube.version": "dnm check: cli/test_check.py",
     "kube.server_time": "dnm check: cli/test_check.py",
@@ -61,13 +67,14 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "converter.cut_output": "a converter that babbles: test_degrading.py",
 }
 
-# Fault points whose name is a parameter, by module: those of runner.py are walked by the story,
+# Fault points whose name is a parameter, by module: those of recorded.py are walked by the story,
 # those of slurm.py by slurm/test_client.py.
-PARAMETERS = {"run.runner", "slurm.client"}
+PARAMETERS = {"run.recorded", "slurm.client"}
 # Fault points that may be taken away without another effect coming to light: reads, waiting for a
 # process's last words, and what is within another fault point too (a sync, a stage's own steps).
 UNMISSED = (
-    "config.read", "registry.read", "journal.read", "kube.load_access",
+    "config.read", "registry.read", "journal.read", "kube.load_access", "kube.read_state",
+    "kube.read_lease", "lease.read_seen",
     "converter.end", "hook.end", "hook.let_go", "registry.fsync", "journal.fsync", "convert.",
     "store.read", "history.fsync", "history.rotate", "history.drop", "metrics.rename",
 )  # fmt: skip

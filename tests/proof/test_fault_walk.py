@@ -29,6 +29,7 @@ from tests.proof.harness import Checkpoint, Warm, World, note_figures
 WORKERS = 2
 # Reads that a run's decisions rest on; the later ones of a run only look again at one node.
 _OF_CHANGES = ("store.", "kube.barrier", "kube.watch", "kube.follow", "kube.read_cluster")
+_OF_STATE = ("kube.read_state", "kube.write_state", "kube.read_lease", "kube.write_lease")
 _FACTS = ("kube.list_nodes", "kube.list_pods", "kube.read_config_map", "converter.list")
 
 # Steps of writing the registry before the rename, and after it: nobody sees them from outside.
@@ -272,6 +273,34 @@ def test_the_story_ends_right_where_only_changes_are_read(tmp_path: Path) -> Non
     assert not book.failures, "\n".join(["", *book.failures])
     assert {strike.point for strike in strikes} >= {"store.rename", "kube.watch", "kube.barrier"}
     note_figures("fault walk of changes", **book.counts)
+
+
+def test_the_story_ends_right_with_its_registry_in_kubernetes(tmp_path: Path) -> None:
+    """Each point that only such a run passes where it is met first, and first in every fourth run;
+    the others are killed at where they are met first."""
+    book = Book()
+    with workers(tmp_path, 1, state="kubernetes") as free:  # a Lease names its place
+        world = free.get()
+        runs = record(world)
+        free.put(world)
+        first = {point: n for n, run in reversed(list(enumerate(runs))) for point in run.points}
+        every_fourth = range(0, len(runs), 4)
+        strikes = [
+            strike
+            for strike in strikes_of(runs)
+            if (strike.minute == first[strike.point] and strike.what == "kill")
+            or (
+                (
+                    strike.point in _OF_STATE
+                    and strike.minute in (first[strike.point], *every_fourth)
+                )
+                and runs[strike.minute].points.index(strike.point) + 1 == strike.number
+            )
+        ]
+        walk(free, strikes, runs, book)
+    assert not book.failures, "\n".join(["", *book.failures])
+    assert {strike.point for strike in strikes} >= set(_OF_STATE)
+    note_figures("fault walk with the registry in Kubernetes", **book.counts)
 
 
 def test_runs_that_are_killed_again_and_again_end_right(world: World) -> None:

@@ -122,7 +122,9 @@ class Converter:
     def find(self, key: str) -> ConverterProcess | None:
         return None
 
-    def start(self, key: str, command: Sequence[str]) -> ConverterProcess:
+    def start(
+        self, key: str, command: Sequence[str], until: float | None = None
+    ) -> ConverterProcess:
         if self.refuses:
             raise ConverterError("it can't be started")
         if self.registry_path is not None:

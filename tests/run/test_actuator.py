@@ -23,6 +23,7 @@ from dnm.model.plan import (
 from dnm.model.registry import Ended, Phase, Registry
 from dnm.model.value import Unreadable
 from dnm.run.actuator import Actuator
+from dnm.run.registry import file_state
 from tests.builders import (
     FENCED,
     MARK,
@@ -62,7 +63,9 @@ def carry_out(
 ) -> Outcome:
     config = a_config(home)
     converter.registry_path = config.converted_nodes_path
-    outcome = Actuator(config, kube, converter, lambda: is_stopped, lambda: NOW).apply_plan(plan)
+    edges = (kube, converter)
+    actuator = Actuator(config, edges, file_state(config), lambda: is_stopped, lambda: NOW)
+    outcome = actuator.apply_plan(plan)
     on_disk = msgspec.json.decode(config.converted_nodes_path.read_bytes(), type=Registry)
     assert on_disk == outcome.registry
     return outcome

@@ -19,10 +19,10 @@ from dnm.model.registry import Backoff, Phase, Registry
 from dnm.run.registry import (
     encode_registry,
     load_registry,
-    previous_path,
     save_registry,
     write_registry,
 )
+from dnm.run.state import previous_path
 from tests.builders import NOW, QUEUE, SIZE, a_config, a_lent_node, a_request
 
 FULL = Registry(
@@ -216,9 +216,9 @@ def test_who_may_read_the_record() -> None:
 def read_as(gid: int, path: Path) -> str:
     """As the user nobody, in one group."""
     program = (
-        "import os, sys; from pathlib import Path; from dnm.run import registry as r\n"
+        "import os, sys; from pathlib import Path; from dnm.run.state import FileState\n"
         "def tell():\n"
-        "    try: return str(r._read(Path(sys.argv[1])) is not None)\n"
+        "    try: return str(FileState(Path(sys.argv[1])).read() is not None)\n"
         "    except Exception as error: return str(error)\n"
         "tell()\n"  # all is imported that he may have no right to
         "os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(65534)\n"

@@ -15,9 +15,11 @@ from dnm.model.fault_points import struck_by
 from dnm.model.plan import Pass
 from dnm.model.registry import Ended, Pause, Phase, Registry
 from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.run.lock import run_lock
 from dnm.run.planning import make_pass_plan
 from dnm.run.registry import load_registry, save_registry
-from dnm.run.runner import change_registry, run_lock, run_pass
+from dnm.run.runner import run_pass
+from dnm.run.verbs import change_registry
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node
 from tests.plan.worlds import pods
 from tests.proof.told import check_told

@@ -1,0 +1,30 @@
+"""`dnm state`: where the registry is."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dnm.cli.options import ConfigOption, ReasonOption, load_named_config
+from dnm.cli.verbs import sub_app
+
+state_app = sub_app("Where the registry is: in a file, or in Kubernetes.")
+
+
+class Kind(StrEnum):
+    file = "file"
+    kubernetes = "kubernetes"
+
+
+@state_app.command("move")
+def move(
+    to: Annotated[Kind, typer.Option("--to", help="file or kubernetes.")],
+    config_path: ConfigOption = None,
+    reason: ReasonOption = "",
+) -> None:
+    """Move the registry; refused while a run is at work."""
+    from dnm.cli import admin
+
+    print(admin.move_state(load_named_config(config_path), to.value, reason))

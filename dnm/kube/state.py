@@ -1,0 +1,154 @@
+"""The two objects of an instance whose registry is kept in Kubernetes: a Secret and a Lease.
+
+Each is written as a whole under the resourceVersion that it was read with, and created where it has
+none: of two that write at once the API server refuses one. The rules of a Lease's fields are those
+of kubernetes pkg/apis/coordination/validation, 1.34.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from dnm.kube.requests import ApiRequests
+from dnm.kube.session import ApiAnswer
+from dnm.model.fault_points import fault_point
+from dnm.model.state import RunLease, StoredRegistry
+
+_NUMBER = "dynamic-node-manager/number"
+_RUN, _HOME, _BOOT = (f"dynamic-node-manager/{word}" for word in ("run", "home", "boot"))
+_TYPE = "dynamic-node-manager/registry"
+_SECRETS, _LEASES = "/api/v1/secrets", "/apis/coordination.k8s.io/v1/leases"
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    namespace: str
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _Secret(msgspec.Struct, frozen=True):
+    kind: Literal["Secret"]
+    metadata: _Metadata
+    data: dict[str, str] | None = None
+
+
+class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    lease_transitions: int | None = None
+    renew_time: str | None = None
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    kind: Literal["Lease"]
+    metadata: _Metadata
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+class StateObjects:
+    """The Secret and the Lease of one name. Everything raises KubeError, and a write KubeConflict
+    where somebody wrote in between."""
+
+    def __init__(self, api: ApiRequests, namespace: str, name: str) -> None:
+        self._api, self._namespace, self._name = api, namespace, name
+
+    def read_registry(self) -> StoredRegistry | None:
+        """Returns what stands there; None: there is no such Secret."""
+        what = f"read Secret {self._namespace}/{self._name}"
+        with self._api.asking(what, "get secrets"), fault_point("kube.read_state"):
+            found = self._api.read_or_none(self._path(_SECRETS, self._name))
+            return None if found is None else self._read_secret(found.body)
+
+    def write_registry(self, stored: StoredRegistry) -> StoredRegistry:
+        """Replaces it under its version, or creates it; returns it with the new version."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": self._metadata(stored.version, {_NUMBER: str(stored.number)}),
+            "type": _TYPE,
+            "data": dict(stored.data),
+        }
+        rule = "update secrets" if stored.version else "create secrets"
+        with self._writing("Secret", rule), fault_point("kube.write_state"):
+            return self._read_secret(self._write(_SECRETS, stored.version, body).body)
+
+    def read_lease(self) -> RunLease:
+        """Returns the Lease; without a version where there is none."""
+        what = f"read Lease {self._namespace}/{self._name}"
+        with self._api.asking(what, "get leases"), fault_point("kube.read_lease"):
+            found = self._api.read_or_none(self._path(_LEASES, self._name))
+            return RunLease() if found is None else self._read_lease(found.body)
+
+    def write_lease(self, lease: RunLease) -> RunLease:
+        """Replaces it under its version, or creates it; returns it with the new version."""
+        named = {_RUN: lease.run, _HOME: lease.home, _BOOT: lease.boot}
+        spec: dict[str, Any] = {
+            "leaseDurationSeconds": lease.seconds,
+            "leaseTransitions": lease.number,
+            "renewTime": lease.renewed,
+        }
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": self._metadata(lease.version, {k: v for k, v in named.items() if v}),
+            "spec": {**spec, **({"holderIdentity": lease.holder} if lease.holder else {})},
+        }
+        rule = "update leases" if lease.version else "create leases"
+        with self._writing("Lease", rule), fault_point("kube.write_lease"):
+            return self._read_lease(self._write(_LEASES, lease.version, body).body)
+
+    # --- one of the two -----------------------------------------------------------------------
+
+    def _writing(self, kind: str, rule: str) -> AbstractContextManager[None]:
+        what = f"{rule.partition(' ')[0]} {kind} {self._namespace}/{self._name}"
+        return self._api.changing(what, rule)
+
+    def _write(self, collection: str, version: str, body: dict[str, Any]) -> ApiAnswer:
+        method, name = ("PUT", self._name) if version else ("POST", "")
+        path = self._path(collection, name)
+        return self._api.session.write(method, path, msgspec.json.encode(body))
+
+    def _path(self, collection: str, name: str) -> str:
+        group, _, plural = collection.rpartition("/")
+        end = f"/{quote(name, safe='')}" if name else ""
+        return f"{group}/namespaces/{quote(self._namespace, safe='')}/{plural}{end}"
+
+    def _metadata(self, version: str, annotations: dict[str, str]) -> dict[str, Any]:
+        known = {"resourceVersion": version} if version else {}
+        return {
+            "namespace": self._namespace, "name": self._name, "annotations": annotations, **known
+        }  # fmt: skip
+
+    def _read_secret(self, body: memoryview | bytes) -> StoredRegistry:
+        found = msgspec.json.decode(body, type=_Secret)
+        self._check(found.metadata)
+        number = int((found.metadata.annotations or {}).get(_NUMBER, "0"))
+        version = found.metadata.resource_version
+        return StoredRegistry(version=version, number=number, data=found.data or {})
+
+    def _read_lease(self, body: memoryview | bytes) -> RunLease:
+        found = msgspec.json.decode(body, type=_Lease)
+        self._check(found.metadata)
+        annotations, spec = found.metadata.annotations or {}, found.spec
+        return RunLease(
+            version=found.metadata.resource_version,
+            holder=spec.holder_identity or "",
+            run=annotations.get(_RUN, ""),
+            home=annotations.get(_HOME, ""),
+            boot=annotations.get(_BOOT, ""),
+            number=spec.lease_transitions or 0,
+            seconds=spec.lease_duration_seconds or 0,
+            renewed=spec.renew_time or "",
+        )
+
+    def _check(self, metadata: _Metadata) -> None:
+        """Raises ValueError where the answer is another object, or of no version."""
+        if (metadata.namespace, metadata.name) != (self._namespace, self._name):
+            raise ValueError(f"it is {metadata.namespace}/{metadata.name}"[:200])
+        if not metadata.resource_version:
+            raise ValueError("it is an object without a resourceVersion")

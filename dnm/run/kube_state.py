@@ -1,0 +1,188 @@
+"""The registry of an instance in Kubernetes: one Secret, under optimistic locking and a Lease.
+
+A Secret, not a ConfigMap: what converters printed stands in it, and who gave which verb; as a file
+it is closed to others too. It is read once in a run, and written under the version that was read or
+written last, with the run's number beside it. So a run that has planned on what is old by now, or
+that was asleep while another acted, can't write: the first write of a run that takes the Lease is
+its number, and from then on every version that an earlier run knows is an old one.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import Mapping
+
+from dnm.kube.errors import ApiRefused
+from dnm.model.config import Config
+from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
+from dnm.model.state import StoredRegistry
+from dnm.run.state import LARGEST, StateObjects
+from dnm.run.tenure import Tenure
+
+_NOW, _BEFORE = "registry.json", "previous.json"
+_PACKED_FROM = 256 * 1024  # bytes; an object holds one MiB
+_PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
+
+
+def object_name(instance: str) -> str:
+    """Returns what the Secret and the Lease of an instance are called: a DNS subdomain."""
+    if _PLAIN_NAME.fullmatch(instance):
+        return f"dnm-{instance}"
+    plain = re.sub(r"[^a-z0-9-]", "-", instance.lower())[:40].strip("-")
+    return f"dnm-{plain}-{hashlib.sha256(instance.encode()).hexdigest()[:10]}"
+
+
+class KubeState:
+    """The Secret of an instance as one run knows it, and the run's right to write it."""
+
+    kind = "kubernetes"
+
+    def __init__(self, config: Config, objects: StateObjects, tenure: Tenure) -> None:
+        name = f"{config.state_namespace}/{object_name(config.instance_id)}"
+        self.where = f"Secret {name}"
+        self.previous = f"{_BEFORE} in Secret {name}"
+        self._lease_name = f"Lease {name}"
+        self._objects, self._tenure = objects, tenure
+        self._known: StoredRegistry | None = None
+        self._is_read = False
+
+    @property
+    def until(self) -> float | None:
+        return self._tenure.until
+
+    def read(self) -> bytes | None:
+        known = self._look()
+        return None if known is None or known == _unwritten(known) else self._document(known)
+
+    def why_missing(self) -> str:
+        if self._look() is not None or not self._tenure.highest:
+            return ""
+        return (
+            f"the registry {self.where} is missing, but {self._lease_name} says that "
+            f"{self._tenure.highest} runs have acted: restore it from a backup, or delete the "
+            "Lease too if no node is lent"
+        )
+
+    @property
+    def follows(self) -> bool:
+        return self._tenure.follows
+
+    def check(self) -> None:
+        self._tenure.check()
+
+    def begin(self) -> None:
+        """The object comes before the Lease: where there is a Lease it has been there."""
+        if missing := self.why_missing():
+            raise RegistryError(missing)
+        if self._look() is None:
+            self._known = self._create()
+        self._tenure.take(above=self._known.number if self._known else 0)
+
+    def keep(self) -> None:
+        self._tenure.keep()
+
+    def end(self) -> None:
+        self._tenure.give_up()
+
+    def write(self, content: bytes) -> bool:
+        """Under the version that this run knows. A run that does not act yet begins to."""
+        before, known = self.read(), self._known
+        stands = before == content
+        if known is not None and stands and self._tenure.number in (0, known.number):
+            return False
+        self.begin()
+        self._tenure.keep()
+        assert self._known is not None
+        data = self._known.data if stands else _pack_both(content, before or b"")
+        stored = StoredRegistry(version=self._known.version, number=self._tenure.number, data=data)
+        try:
+            self._known = self._objects.write_registry(stored)
+        except KubeConflict as error:
+            raise self._tenure.lose() from error
+        except KubeError as error:
+            self._known = self._after_lost_answer(stored, error)
+        return not stands
+
+    # --- the object ---------------------------------------------------------------------------
+
+    def _look(self) -> StoredRegistry | None:
+        """The Lease is read first: whoever takes it after that is met by its version."""
+        if not self._is_read:
+            _ = self._tenure.highest
+            self._known, self._is_read = self._objects.read_registry(), True
+        return self._known
+
+    def _create(self) -> StoredRegistry:
+        try:
+            return self._objects.write_registry(StoredRegistry())
+        except ApiRefused as error:
+            if error.status != 404:
+                raise
+            namespace = self.where.partition(" ")[2].partition("/")[0]
+            raise StateError(
+                f"{error}: make the namespace once, `kubectl create namespace {namespace}`, or "
+                "apply etc/rbac.yaml"
+            ) from error
+        except KubeConflict as error:
+            found = self._objects.read_registry()
+            if found is not None and found == _unwritten(found):
+                return found  # whoever made it: nothing stands there yet
+            raise LockedError(f"another run has just written {self.where}; it acts") from error
+
+    def _after_lost_answer(self, stored: StoredRegistry, error: KubeError) -> StoredRegistry:
+        try:
+            found = self._objects.read_registry()
+        except KubeError:
+            found = None
+        if found is not None and (found.number, dict(found.data)) == (
+            stored.number, dict(stored.data)
+        ):  # fmt: skip
+            return found
+        raise StateError(f"{error}; nothing further is done") from error
+
+    def _document(self, stored: StoredRegistry) -> bytes:
+        try:
+            return unpack(stored.data, _NOW)
+        except ValueError as error:
+            raise RegistryError(
+                f"the registry {self.where} can't be trusted, nothing was touched: {error}. "
+                f"Compare it with {self.previous} and with `kubectl get nodes`, then restore it"
+            ) from error
+
+
+def _unwritten(stored: StoredRegistry) -> StoredRegistry:
+    """As it is made, before anybody has written a registry there."""
+    return StoredRegistry(version=stored.version)
+
+
+def _pack_both(content: bytes, before: bytes) -> dict[str, str]:
+    return {**pack(content, _NOW), **(pack(before, _BEFORE) if before else {})}
+
+
+def pack(content: bytes, name: str) -> dict[str, str]:
+    """Returns the entry of a Secret's data that holds it, packed where it is large."""
+    if len(content) <= _PACKED_FROM:
+        return {name: base64.b64encode(content).decode()}
+    packed = gzip.compress(content, mtime=0)
+    return {f"{name}.gz": base64.b64encode(packed).decode()}
+
+
+def unpack(data: Mapping[str, str], name: str) -> bytes:
+    """Returns what `pack` was given. Raises ValueError where it is not there, or no such thing."""
+    if name in data:
+        return base64.b64decode(data[name], validate=True)
+    if f"{name}.gz" not in data:
+        raise ValueError(f"it has no {name}")
+    unpacker = zlib.decompressobj(wbits=31)  # gzip
+    try:
+        packed = base64.b64decode(data[f"{name}.gz"], validate=True)
+        content = unpacker.decompress(packed, LARGEST + 1)
+    except zlib.error as error:
+        raise ValueError(f"{name}.gz is no gzip ({error})") from error
+    if len(content) > LARGEST or not unpacker.eof:
+        raise ValueError(f"{name}.gz is cut off, or has more than {LARGEST} bytes")
+    return content

@@ -1,0 +1,123 @@
+"""Moves the registry of an instance from a file of this host into Kubernetes, or back.
+
+At each moment at most one of the two places is in force. First the other place gets the document as
+one that is arriving, then the old place says where it went, then the other place gets it as it is.
+A move that was killed in between is ended by the same words once more; until then no run of either
+place acts.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from dnm.converter.processes import this_host
+from dnm.model.config import Config
+from dnm.model.errors import RegistryError
+from dnm.model.history import Deed, run_name
+from dnm.model.registry import ConverterProcess, Registry
+from dnm.record.tell import tell_deed
+from dnm.record.transitions import Cause
+from dnm.run.registry import ARRIVING, MOVED, encode_registry, load_registry
+from dnm.run.state import State
+
+
+def move_registry(
+    config: Config, source: State, target: State, deed: Deed, now: datetime
+) -> Registry | None:
+    """Moves it, and returns what stands in `target` now; None: it stood there before. Both places
+    are acted from. Raises RegistryError where there is none to move, or one in each place."""
+    here, there = _standing(source), _standing(target)
+    if there == "":
+        if here == "":
+            raise RegistryError(
+                f"there are two registries, in {source.where} and in {target.where}: nobody but "
+                "you knows which one is right; remove the other, and what is kept before it"
+            )
+        if here == ARRIVING:  # a move away that was not ended, and is given up
+            source.write(_note(MOVED, target))
+        return None
+    if here == "":
+        registry = _told(config, load_registry(config, now, source), deed, now)
+        if target.kind == "kubernetes":
+            registry = _signed(registry)
+        target.write(_note(ARRIVING, source, registry))
+        source.write(_note(MOVED, target))
+        target.write(encode_registry(registry))
+    elif there == ARRIVING:
+        registry = _arriving(target)
+        source.write(_note(MOVED, target))
+        target.write(encode_registry(registry))
+    elif here == ARRIVING:
+        registry = _arriving(source)
+        target.write(encode_registry(registry))
+        source.write(_note(MOVED, target))
+    else:
+        raise RegistryError(
+            f"there is no registry in {source.where} that could be moved, and none in "
+            f"{target.where}: set state = {target.kind} in [settings], and the next run begins one"
+        )
+    return registry
+
+
+def _told(config: Config, registry: Registry, deed: Deed, now: datetime) -> Registry:
+    cause = Cause(now=now, run=run_name(now), instance=config.instance_id)
+    return tell_deed(registry, registry, deed, cause)
+
+
+def _signed(registry: Registry) -> Registry:
+    """With the host whose converters these are: others are to read it too."""
+
+    def sign(process: ConverterProcess | None) -> ConverterProcess:
+        here = this_host()
+        return here if process is None else replace(process, host=process.host or here.host)
+
+    requests = tuple(
+        one if one.ended else replace(one, converter=sign(one.converter))
+        for one in registry.requests
+    )
+    nodes = {
+        name: entry if entry.converter is None else replace(entry, converter=sign(entry.converter))
+        for name, entry in registry.nodes.items()
+    }
+    return replace(registry, requests=requests, nodes=nodes)
+
+
+def _standing(state: State) -> str | None:
+    """MOVED or ARRIVING, empty for a registry in force, None where there is none."""
+    content = state.read()
+    if content is None:
+        if missing := state.why_missing():
+            raise RegistryError(missing)
+        return None
+    version = _decode(content).get("version")
+    return version if version in (MOVED, ARRIVING) else ""
+
+
+def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
+    """What stands in a place whose registry is not in force."""
+    document: dict[str, Any] = {"version": version, "where": other.where}
+    if registry is not None:
+        document["registry"] = registry
+    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
+
+
+def _arriving(state: State) -> Registry:
+    try:
+        return msgspec.convert(_decode(state.read() or b"").get("registry"), Registry)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise RegistryError(
+            f"what is on its way to {state.where} can't be read: {error}"
+        ) from error
+
+
+def _decode(content: bytes) -> dict[str, Any]:
+    """An object; what is none is judged where it is loaded."""
+    try:
+        document = msgspec.json.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,228 @@
+"""The right of one run to act for an instance whose registry others may write too: its Lease.
+
+A run that finds nothing to do only reads it. One that will act writes itself into it under the
+version that it has read, renews it between its steps, and gives it up at the end; what comes second
+is told who is at work. Each run that takes it gets a higher number, which it writes into the
+registry first of all (`kube_state.py`): from then on no earlier one can write there.
+
+A holder that died is followed when its Lease was *seen* unchanged for as long as it is good: only
+this host's own clock since its boot counts, and no time that another has written. On one host and
+path there is one lock, which this run holds: a Lease of this very place is of a run that has died.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from dnm.model.bounded import read_regular
+from dnm.model.config import Config
+from dnm.model.errors import KubeConflict, KubeError, LeaseLostError, LockedError, RegistryError
+from dnm.model.fault_points import fault_point
+from dnm.model.lease import Place
+from dnm.model.printable import printable
+from dnm.model.state import RunLease
+from dnm.model.value import Value
+from dnm.run.state import StateObjects
+
+_TIMEOUTS = 8  # a step between two renewals is one read and one write, with their second tries
+_RENEWED_AFTER = 0.25  # of its duration
+_LARGEST = 1024  # bytes
+_LONGEST_HOLDER = 300  # characters
+
+
+class Sighting(Value):
+    """A Lease as it was first seen: its version, and when, in seconds since that boot."""
+
+    version: str
+    boot: str
+    at: float
+
+
+def since_boot() -> float:
+    """Returns the seconds since this host was started, those asleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def lease_seconds(config: Config) -> int:
+    """Returns how long a Lease is good after a renewal."""
+    return math.ceil(_TIMEOUTS * config.request_timeout.total_seconds())
+
+
+def find_holder(lease: RunLease, place: Place, unchanged_for: float) -> str:
+    """Returns who is at work, as far as `place` can tell; empty: nobody. Pure."""
+    is_over = _is_of(lease, place) or unchanged_for >= lease.seconds
+    return "" if is_over else lease.holder
+
+
+def _is_of(lease: RunLease, place: Place) -> bool:
+    """Whether a run of this very place took it."""
+    return bool(place.home) and (lease.home, lease.boot) == (place.home, place.boot)
+
+
+class Tenure:
+    """One run's right to act. `number`: 0 while it has none; `until`: nobody else acts before, in
+    seconds since the boot."""
+
+    def __init__(
+        self,
+        config: Config,
+        lease: StateObjects,
+        place: Place,
+        clock: Callable[[], float] = since_boot,
+    ) -> None:
+        self._lease, self._place, self._clock = lease, place, clock
+        self._instance = config.instance_id
+        self._seconds = lease_seconds(config)
+        self._sighting = config.lock_path.with_suffix(".seen")
+        self._run = os.urandom(8).hex()
+        self._known: RunLease | None = None
+        self._is_lost = self._follows = False
+        self.number = 0
+        self.until = 0.0
+
+    @property
+    def highest(self) -> int:
+        """The number of the last run that took it; 0: none ever did."""
+        return self._look().number
+
+    @property
+    def follows(self) -> bool:
+        """Whether it was, or would be, taken from another run that did not give it up."""
+        return self._follows or bool(not self.number and self._look().holder)
+
+    def check(self) -> None:
+        """Raises LockedError while another run is at work."""
+        if self.number:
+            return
+        lease = self._look()
+        if who := find_holder(lease, self._place, self._unchanged_for(lease)):
+            raise LockedError(
+                f"{printable(who, _LONGEST_HOLDER)} is at work for instance {self._instance} "
+                f"(number {lease.number}); should it have died, it is followed when its Lease was "
+                f"seen unchanged for {lease.seconds} s"
+            )
+
+    def take(self, above: int = 0) -> None:
+        """Makes this run the one at work, with a number above all that were. Raises LockedError,
+        LeaseLostError and KubeError."""
+        if self._is_lost:
+            raise self.lose()
+        if self.number > above:
+            return
+        self.check()
+        self._follows = self.follows
+        number = max(self._look().number, above) + 1
+        if self._write_or_find(number):
+            self.number = number
+        elif self.number:
+            raise self.lose()
+        else:
+            raise LockedError(
+                f"another run has just begun to act for instance {self._instance}; it is left to "
+                "finish"
+            )
+
+    def keep(self) -> None:
+        """Renews it where a part of its time is over. Raises LeaseLostError where it is another's
+        by now, KubeError where nobody can tell."""
+        if self._is_lost:
+            raise self.lose()
+        if not self.number or self._clock() < self.until - self._seconds * (1 - _RENEWED_AFTER):
+            return
+        if not self._write_or_find(self.number):
+            raise self.lose()
+
+    def lose(self) -> LeaseLostError:
+        """Ends it, since another run acts; returns what to say."""
+        number, self._is_lost, self.number = self.number, True, 0
+        return LeaseLostError(
+            f"this run was asleep or cut off for so long that another one acts for instance "
+            f"{self._instance}"
+            + (f"; its number {number} counts no more" if number else "")
+            + ": it writes nothing any more"
+        )
+
+    def give_up(self) -> None:
+        """Lets others act at once; where that can't be said, they wait for its time to be over."""
+        known, number = self._known, self.number
+        self.number, self._known = 0, None
+        if known is not None and number and not self._is_lost:
+            free = msgspec.structs.replace(known, holder="", run="", home="", boot="")
+            with suppress(KubeError):
+                self._lease.write_lease(free)
+
+    # --- the Lease ----------------------------------------------------------------------------
+
+    def _look(self) -> RunLease:
+        if self._known is None:
+            self._known = self._lease.read_lease()
+        return self._known
+
+    def _write_or_find(self, number: int) -> bool:
+        """Whether the Lease is this run's: also where only the answer to its last write was lost,
+        so that another version stands there than it knows."""
+        try:
+            self._write(number)
+        except KubeConflict:
+            self._known = self._lease.read_lease()
+            if self._known.run != self._run:
+                return False
+            self._write(number)
+        return True
+
+    def _write(self, number: int) -> None:
+        asked_at = self._clock()
+        self._known = self._lease.write_lease(
+            RunLease(
+                version=self._look().version,
+                holder=self._place.holder,
+                run=self._run,
+                home=self._place.home,
+                boot=self._place.boot,
+                number=number,
+                seconds=self._seconds,
+                renewed=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
+            )
+        )
+        self.until = asked_at + self._seconds
+
+    def _unchanged_for(self, lease: RunLease) -> float:
+        """For how many seconds this host has seen it as it is now."""
+        if not lease.holder or _is_of(lease, self._place):
+            return 0.0
+        now, boot = self._clock(), self._place.boot
+        before = _read_sighting(self._sighting)
+        if before is not None and (before.version, before.boot) == (lease.version, boot):
+            return now - before.at
+        _write_sighting(self._sighting, Sighting(version=lease.version, boot=boot, at=now))
+        return 0.0
+
+
+def _read_sighting(path: Path) -> Sighting | None:
+    with suppress(OSError, msgspec.MsgspecError), fault_point("lease.read_seen"):
+        return msgspec.json.decode(read_regular(path, _LARGEST), type=Sighting)
+    return None
+
+
+def _write_sighting(path: Path, sighting: Sighting) -> None:
+    temporary = path.with_name(path.name + ".new")
+    try:
+        with fault_point("lease.write_seen"):
+            temporary.unlink(missing_ok=True)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(sighting))
+            os.replace(temporary, path)
+    except OSError as error:
+        raise RegistryError(
+            f"{path} can't be written ({error.strerror}), so that nobody here would notice when "
+            "the run at work elsewhere has died: let this user write there"
+        ) from error

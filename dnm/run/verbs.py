@@ -1,0 +1,118 @@
+"""What a person changes of the registry: under the lock, while nobody else acts, told in the
+history."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from dnm.model.config import Config
+from dnm.model.errors import LockedError
+from dnm.model.history import Deed, run_name
+from dnm.model.registry import Registry
+from dnm.record.tell import tell_change, tell_deed
+from dnm.record.transitions import Cause
+from dnm.run.lock import longest_run, run_lock
+from dnm.run.move import move_registry
+from dnm.run.planning import wall_clock
+from dnm.run.recorded import open_history, set_time
+from dnm.run.registry import load_registry, opened_state, save_registry
+from dnm.run.state import State
+
+_LOOK_EVERY = 1.0  # seconds, for the end of a run elsewhere
+
+
+def change_registry(
+    config: Config,
+    change: Callable[[Registry], Registry],
+    on_wait: Callable[[], None] | None = None,
+    deed: Deed | None = None,
+) -> bool:
+    """For the verbs of a person: changes the registry under the lock (`on_wait` as of run_lock) and
+    says whether it did; `deed` is what the history tells of it. The file's time stays that of the
+    end of the last run."""
+    with acting_state(config, on_wait) as state:
+        return change_in(config, state, change, deed)
+
+
+def change_in(
+    config: Config,
+    state: State,
+    change: Callable[[Registry], Registry],
+    deed: Deed | None = None,
+) -> bool:
+    """The same for a place that is open, and acted from."""
+    now = wall_clock()
+    registry = load_registry(config, now, state)
+    changed = change(registry)
+    if changed == registry:
+        return False
+    if deed is None:
+        changed = tell_change(registry, changed, _cause_at(config, now))
+    else:
+        changed = tell_deed(registry, changed, deed, _cause_at(config, now))
+    return _save_told(config, state, changed, now)
+
+
+@contextmanager
+def acting_state(config: Config, on_wait: Callable[[], None] | None = None) -> Iterator[State]:
+    """The place of the registry for a verb: under the lock, and while no other host is at work.
+    `on_wait` as of run_lock."""
+    with run_lock(config, on_wait):
+        give_up = time.monotonic() + longest_run(config).total_seconds()
+        while True:
+            with opened_state(config) as state:
+                try:
+                    state.begin()
+                except LockedError:
+                    if on_wait is None or time.monotonic() > give_up:
+                        raise
+                else:
+                    yield state
+                    return
+            on_wait()
+            time.sleep(_LOOK_EVERY)
+
+
+def move_state(config: Config, kind: str, deed: Deed) -> tuple[Registry | None, str]:
+    """Moves the registry to a file or into Kubernetes, while nobody acts from either; returns it
+    and where it stands now. None: it stood there before. Raises LockedError at once where a run is
+    at work, and what `move_registry` raises."""
+    places = (replace(config, state="file"), replace(config, state="kubernetes"))
+    with run_lock(config), opened_state(places[0]) as file, opened_state(places[1]) as cluster:
+        cluster.begin()
+        source, target = (file, cluster) if kind == cluster.kind else (cluster, file)
+        now = wall_clock()
+        moved = move_registry(config, source, target, deed, now)
+        if moved is not None:
+            with suppress(OSError):  # the registry tells it until a run can write it
+                open_history(config).append(moved.memory.untold, now)
+        return moved, target.where
+
+
+def note_deed(config: Config, state: State, deed: Deed) -> None:
+    """Tells of a verb that changes something else than the registry, which is acted from."""
+    now = wall_clock()
+    registry = load_registry(config, now, state)
+    told = tell_deed(registry, registry, deed, _cause_at(config, now))
+    _save_told(config, state, told, now)
+
+
+def _cause_at(config: Config, now: datetime) -> Cause:
+    return Cause(now=now, run=run_name(now), instance=config.instance_id)
+
+
+def _save_told(config: Config, state: State, registry: Registry, now: datetime) -> bool:
+    path = config.ended_path
+    before = os.stat(path).st_mtime if path.exists() else None
+    is_saved = save_registry(config, registry, state)
+    with suppress(OSError):  # the registry tells it until a run can write it
+        open_history(config).append(registry.memory.untold, now)
+    if before is not None:
+        set_time("registry.time", path, before)
+    return is_saved

@@ -1,0 +1,287 @@
+"""Two and three hosts with one registry in Kubernetes, as real processes: started together, killed,
+put to sleep for longer than a Lease is good and woken up, with a wrong clock, and gone for ever.
+
+A host here is a name, a boot and a machine id of its own, and a state directory; nothing but the
+cluster is shared. A Lease is good for a second.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.model.registry import Phase
+from tests.proof import story
+from tests.proof.harness import Child, Ended, World, note_figures
+
+ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "25"))
+FINISH = "/sandbox/node-convert/finish"
+LEASE = 1.0  # seconds
+CLOCKS = {"east": 0.0, "west": 600.0, "north": -600.0}  # seconds off
+WALKED_WITH_FILES = ("kube.read_state", "history.", "registry.time")
+
+
+class Hosts:
+    """The hosts of one instance on one cluster."""
+
+    def __init__(self, world: World, *names: str, **settings: Any) -> None:
+        self.world = world
+        settings = {
+            "instance_id": "prod", "state": "kubernetes", "request_timeout_seconds": 10,
+            "yunikorn_url": "", **settings,
+        }  # fmt: skip
+        sites = {names[0]: story.build(world, **settings)}
+        for name in names[1:]:
+            sites[name] = world.make_site(name, **{**story.SETTINGS, **settings})
+        world.sites = sites
+
+    def job(self, name: str, **details: Any) -> dict[str, Any]:
+        site = self.world.sites[name]
+        place = site.directory / "host"
+        place.mkdir(exist_ok=True)
+        number = f"{sum(name.encode()):032x}"
+        (place / "machine-id").write_text(f"{number}\n")
+        (place / "boot-id").write_text(f"boot of {name}\n")
+        job = self.world.job(site, **details)
+        moment = site.now().timestamp() + CLOCKS[name]
+        job["now"] = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(moment))
+        job["constants"] = {
+            "dnm.converter.processes._HOST": name,
+            "dnm.converter.processes._BOOT": str(place / "boot-id"),
+            "dnm.run.lease._MACHINE_ID": str(place / "machine-id"),
+            "dnm.run.tenure._TIMEOUTS": LEASE / 10,
+        }
+        return job
+
+    def start(self, *names: str, **details: Any) -> list[Child]:
+        return self.world.warm.start(*(self.job(name, **details) for name in names))
+
+    def run(self, name: str, **details: Any) -> Ended:
+        return told(self.start(name, **details)[0].wait())
+
+    def follow(self, name: str) -> Ended:
+        """Runs until the Lease of whoever is dead or asleep was seen for its time."""
+        ended = self.run(name)
+        if ended.code == 75:
+            time.sleep(LEASE + 0.05)
+            ended = self.run(name)
+        assert ended.code in (0, 1), ended
+        return ended
+
+    @property
+    def number(self) -> int:
+        secret = self.world.sandbox.get("secrets", "dnm-prod", "dnm") or {}
+        return int(secret["metadata"]["annotations"]["dynamic-node-manager/number"])
+
+
+def told(ended: Ended) -> Ended:
+    assert "Traceback" not in ended.err, ended
+    return ended
+
+
+def test_of_hosts_that_start_together_one_acts(world: World) -> None:
+    """Round after round three hosts begin at the same instant, one of them is killed now and then;
+    their clocks are ten minutes off. They lend and return as one host does."""
+    seed = int(os.environ.get("DNM_PROOF_SEED", "1"))
+    chance = random.Random(seed)
+    hosts = Hosts(world, "east", "west", "north")
+    names = list(world.sites)
+    stood_by = kills = rounds = stories = 0
+    while rounds < ROUNDS or not story.is_over(world):
+        rounds += 1
+        assert rounds < ROUNDS + 3 * story.LONGEST
+        if story.is_over(world):
+            stories += 1
+            story.add_demand(world)
+        story.play_events(world)
+        victim = chance.choice([*names, "", "", "", "", ""]) if rounds < ROUNDS else ""
+        jobs = [
+            hosts.job(name, fault=f"#{chance.randint(5, 60)}:after:kill" if name == victim else "")
+            for name in chance.sample(names, len(names))
+        ]
+        ended = [told(child.wait()) for child in world.warm.start(*jobs)]
+        world.settle()
+        assert all(one.was_killed or one.code in (0, 1, 75) for one in ended), ended
+        killed = sum(one.was_killed for one in ended)
+        stood_by += sum(one.code == 75 for one in ended)
+        kills += killed
+        story.check_always(world)
+        world.tick(story.MINUTE)
+    for name in names:
+        hosts.follow(name)
+    story.check_limits(world)
+    assert stood_by and (kills or ROUNDS < 25)
+    if not kills:
+        assert story.calls(world, "--set", "k8s") == stories + 1
+    assert story.calls(world, "--set", "batch") >= 2 * (stories + 1)
+    note_figures(
+        "three hosts", rounds=rounds, kills=kills, stood_by=stood_by, stories=stories + 1, seed=seed
+    )  # fmt: skip
+
+
+def test_a_pause_on_one_stops_all(world: World) -> None:
+    hosts = Hosts(world, "east", "west")
+    assert (
+        told(hosts.start("west", arguments=("pause", "--reason", "it burns"))[0].wait()).code == 0
+    )
+    for name in ("east", "west", "east"):
+        assert hosts.run(name).code == 0
+        world.tick(story.MINUTE)
+    assert story.calls(world, "--set") == 0
+    assert told(hosts.start("east", arguments=("resume",))[0].wait()).code == 0
+    hosts.run("west")
+    assert story.calls(world, "--set", "k8s") == 1
+
+
+# --- asleep -----------------------------------------------------------------------------------
+
+
+def acting_points(hosts: Hosts) -> Iterator[tuple[str, int]]:
+    """The name and passing of each point that a run which acts comes by, once it has its registry:
+    one of each name, and of those that write all."""
+    log = hosts.world.log
+    log.unlink(missing_ok=True)
+    assert hosts.run("east", log=str(log)).code == 0
+    hosts.world.settle()
+    passed: Counter[str] = Counter()
+    for point in log.read_text().split():
+        passed[point] += 1
+        is_new = passed[point] == 1 or point.startswith(("kube.write", "converter.start"))
+        if passed["kube.read_state"] and is_new and not point.startswith(WALKED_WITH_FILES):
+            yield point, passed[point]
+
+
+def of_the_cluster(world: World) -> tuple[Any, ...]:
+    """What a sleeper must not change: registry, queue document with its ledger, calls."""
+    secret = (world.sandbox.get("secrets", "dnm-prod", "dnm") or {})["data"]
+    text = base64.b64decode(secret["registry.json"])
+    queues = world.sandbox.get("configmaps", "yunikorn-configs", "yunikorn") or {}
+    return text, queues["data"], queues["metadata"]["annotations"], story.calls(world, "--set")
+
+
+@pytest.mark.parametrize("phase", [None, Phase.RELEASING])
+def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
+    world: World, phase: Phase | None
+) -> None:
+    """Stopped in each step of a run that acts, in two parts of the story; another host follows
+    and acts; then it wakes up. Every fourth step, or with DNM_PROOF_ROUNDS=200 each."""
+    hosts = Hosts(world, "east", "west")
+    site = world.sites["east"]
+    while phase and not any(one.phase is phase for one in site.registry.nodes.values()):
+        story.play_events(world)
+        assert hosts.run("east").code == 0
+        world.settle()
+        world.tick(story.MINUTE)
+    story.play_events(world)
+    before = world.checkpoint()
+    refused = 0
+    points = list(acting_points(hosts))[:: 1 if ROUNDS >= 200 else 4]
+    for point, number in points:
+        world.restore(before)
+        (asleep,) = hosts.start("east", fault=f"{point}:before:stop:{number}")
+        if not stops(asleep):  # it had no need to renew its Lease so often this time
+            assert point == "kube.write_lease" and told(asleep.wait()).code == 0, point
+            continue
+        hosts.follow("west")
+        then, number_then = of_the_cluster(world), hosts.number
+        asleep.send(signal.SIGCONT)
+        ended = told(asleep.wait())
+        world.settle()
+        assert of_the_cluster(world) == then and hosts.number == number_then, (point, ended)
+        refused += ended.code == 75
+        story.check_always(world)
+    assert refused > 2
+    note_figures(f"asleep, {phase}", steps=len(points), refused=refused)
+    world.tick(story.MINUTE)
+    for _ in range(story.LONGEST):
+        if story.is_over(world):
+            break
+        story.play_events(world)
+        hosts.follow("west")
+        world.settle()
+        world.tick(story.MINUTE)
+    assert story.is_over(world) and not world.sandbox.violations
+
+
+def stops(child: Child) -> bool:
+    """Waits until the process has stopped itself, as proc(5) says; False: it has ended."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state in "TZ":
+            return state == "T"
+        time.sleep(0.005)
+    raise AssertionError("it did not stop")
+
+
+# --- gone -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", ["k8s", "batch"])
+def test_a_host_that_dies_with_its_converter_is_followed_by_the_other(
+    world: World, direction: str
+) -> None:
+    """The other can't see the converter: it begins no second one until its time is over, and goes
+    by what the list and Kubernetes say."""
+    hosts = Hosts(world, "east", "west")
+    site = world.sites["east"]
+    while direction == "batch" and not any(
+        one.phase is Phase.RELEASING for one in site.registry.nodes.values()
+    ):
+        story.play_events(world)
+        assert hosts.run("east").code == 0
+        world.settle()
+        world.tick(story.MINUTE)
+    with world.gate(FINISH) as gate:
+        (run,) = hosts.start("east")
+        gate.await_arrivals()
+        world.warm.ask("kill_all")
+        assert run.wait().was_killed
+    begun, died = changing_calls(world), world.sandbox.clock.now()
+    minutes = waited = 0
+    while not story.is_over(world):
+        minutes += 1
+        assert minutes < 2 * story.LONGEST
+        story.play_events(world)
+        hosts.follow("west")
+        world.settle()
+        story.check_always(world)
+        waited += changing_calls(world) == begun
+        world.tick(story.MINUTE)
+    assert waited > 5  # by a clock that is ten minutes fast, of a quarter of an hour and more
+    machines = world.sandbox.batch.machines.values()
+    assert all(machine.place == "batch" for machine in machines)
+    note_figures(
+        f"a host died while it converted to {direction}", minutes_without_a_second_call=waited,
+        minutes_until_all_is_back=round((world.sandbox.clock.now() - died) / 60),
+    )  # fmt: skip
+
+
+def changing_calls(world: World) -> int:
+    """Calls of a converter, but for its list: what was claimed may be gone on with."""
+    return sum("--list" not in call.arguments for call in world.sandbox.conversion.calls)
+
+
+def test_the_registry_says_on_which_host_a_converter_s_output_is(world: World) -> None:
+    hosts = Hosts(world, "east", "west", convert_timeout_seconds=600)
+    with world.gate(FINISH) as gate:
+        (run,) = hosts.start("east")
+        gate.await_arrivals()
+        run.send(signal.SIGKILL)
+        assert run.wait().was_killed
+        hosts.follow("west")
+        (request,) = world.sites["west"].registry.requests
+        assert request.converter is not None and request.converter.host == "east"
+        output = world.sites["east"].directory / "state" / "converter"
+        assert [path.name for path in output.glob(f"{request.id}.*")]
+        assert not (world.sites["west"].directory / "state" / "converter").exists()
+    world.settle()

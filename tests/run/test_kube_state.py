@@ -1,0 +1,372 @@
+"""The registry in Kubernetes: one object, the same document, and one run at a time that acts. The
+real client over HTTP against the sandbox's optimistic locking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dnm.kube.client import KubeClient
+from dnm.model.errors import (
+    KubeError,
+    LeaseLostError,
+    LockedError,
+    RegistryError,
+    StateError,
+)
+from dnm.model.lease import Place
+from dnm.model.registry import Pause, Registry
+from dnm.model.state import RunLease
+from dnm.run.kube_state import KubeState, object_name, pack, unpack
+from dnm.run.registry import encode_registry
+from dnm.run.tenure import Tenure, find_holder, lease_seconds
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import NOW
+from tests.site import Site
+
+NAME = "dnm-prod"
+ONE, TWO, THREE = (
+    encode_registry(Registry(pause=Pause(since=NOW, reason=word))) for word in ("1", "2", "3")
+)
+
+
+class Host:
+    """A host: its clock since boot, its place, and one run of it at a time."""
+
+    def __init__(self, sandbox: Sandbox, directory: Path, name: str) -> None:
+        self.site = Site(sandbox, directory / name, state="kubernetes", request_timeout_seconds=1)
+        self.config = self.site.config
+        self.place = Place(holder=f"{name}:/dnm", home=name, boot=f"boot of {name}")
+        self.seconds = 1000.0
+
+    def run(self) -> KubeState:
+        objects = KubeClient.connect(self.config).state_objects("dnm", NAME)
+        return KubeState(
+            self.config, objects, Tenure(self.config, objects, self.place, lambda: self.seconds)
+        )
+
+
+@pytest.fixture
+def sandbox(sandbox: Sandbox) -> Sandbox:
+    sandbox.add_namespace("dnm")
+    return sandbox
+
+
+@pytest.fixture
+def east(sandbox: Sandbox, tmp_path: Path) -> Host:
+    return Host(sandbox, tmp_path, "east")
+
+
+@pytest.fixture
+def west(sandbox: Sandbox, tmp_path: Path) -> Host:
+    return Host(sandbox, tmp_path, "west")
+
+
+def writes(sandbox: Sandbox) -> int:
+    return len(sandbox.requests.writes())
+
+
+def wrote(host: Host, content: bytes) -> KubeState:
+    """A whole run that writes this."""
+    state = host.run()
+    state.write(content)
+    state.end()
+    return state
+
+
+def test_a_site_that_never_had_one_starts_empty_and_writes_nothing(
+    sandbox: Sandbox, east: Host
+) -> None:
+    state = east.run()
+    assert state.read() is None and state.why_missing() == "" and not state.follows
+    state.check()
+    state.end()
+    assert writes(sandbox) == 0
+
+
+def test_what_is_written_is_read_by_another_host_and_the_one_before_is_kept(
+    sandbox: Sandbox, east: Host, west: Host
+) -> None:
+    wrote(east, ONE)
+    wrote(west, TWO)
+    assert east.run().read() == TWO
+    data = (sandbox.get("secrets", NAME, "dnm") or {})["data"]
+    assert (unpack(data, "registry.json"), unpack(data, "previous.json")) == (TWO, ONE)
+
+
+def test_at_rest_two_requests_and_no_write(sandbox: Sandbox, east: Host) -> None:
+    wrote(east, ONE)
+    sandbox.requests.clear()
+    state = east.run()
+    assert state.read() == ONE and not state.write(ONE)
+    state.end()
+    seen = [(one.verb, one.resource, one.name) for one in sandbox.requests.all()]
+    assert seen == [("get", "leases", NAME), ("get", "secrets", NAME)]
+
+
+def test_whoever_comes_second_is_told_who_is_at_work(east: Host, west: Host) -> None:
+    at_work = east.run()
+    at_work.begin()
+    with pytest.raises(LockedError, match="east:/dnm is at work for instance prod"):
+        west.run().check()
+    at_work.end()
+    west.run().check()
+
+
+def test_of_two_that_have_both_looked_one_acts(east: Host, west: Host) -> None:
+    first, second = east.run(), west.run()
+    for state in (first, second):
+        state.read()
+    first.begin()
+    with pytest.raises(LockedError, match="another run has just"):
+        second.begin()
+
+
+def test_who_has_planned_on_an_old_one_writes_nothing(east: Host, west: Host) -> None:
+    """The other one has come and gone since."""
+    wrote(west, ONE)
+    late = east.run()
+    late.read()
+    wrote(west, TWO)
+    with pytest.raises(LockedError):
+        late.write(THREE)
+    assert west.run().read() == TWO
+
+
+def test_a_run_that_was_killed_is_followed_at_once_on_its_own_host(east: Host, west: Host) -> None:
+    east.run().write(ONE)  # and is killed
+    after = east.run()
+    assert after.follows
+    after.check()
+    after.write(TWO)
+    after.end()
+    assert not west.run().follows and west.run().read() == TWO
+
+
+def test_a_host_that_died_is_followed_when_its_lease_was_seen_unchanged_for_its_time(
+    east: Host, west: Host
+) -> None:
+    east.run().write(ONE)
+    seconds = lease_seconds(east.config)
+    for later in (0, seconds / 2, seconds - 1):
+        west.seconds = 1000 + later
+        with pytest.raises(LockedError):
+            west.run().check()
+    west.seconds = 1000 + seconds
+    state = west.run()
+    state.check()
+    assert state.follows and state.write(TWO)
+
+
+def test_only_what_this_host_has_seen_since_its_boot_counts(east: Host, west: Host) -> None:
+    """Not what the holder's clock says, nor what was seen before a restart."""
+    at_work = east.run()
+    at_work.write(ONE)
+    with pytest.raises(LockedError):
+        west.run().check()
+    west.seconds += 10_000
+    east.seconds += 7
+    at_work.keep()  # it has renewed meanwhile
+    with pytest.raises(LockedError):
+        west.run().check()
+    west.place = msgspec.structs.replace(west.place, boot="the next one")
+    west.seconds = 20_000
+    with pytest.raises(LockedError):
+        west.run().check()
+
+
+def test_a_sleeper_can_write_nothing_once_another_has_begun(east: Host, west: Host) -> None:
+    """Also where all that the other has done is to begin."""
+    asleep = east.run()
+    asleep.write(ONE)
+    with pytest.raises(LockedError):
+        west.run().check()
+    west.seconds += lease_seconds(west.config)
+    follower = west.run()
+    follower.begin()
+    follower.write(ONE)  # the same document: its number is written all the same
+    with pytest.raises(LeaseLostError, match="its number 1 counts no more"):
+        asleep.write(THREE)
+    east.seconds += lease_seconds(east.config)
+    with pytest.raises(LeaseLostError):
+        asleep.keep()
+    asleep.end()
+    follower.keep()
+    assert follower.write(TWO) and west.run().read() == TWO
+
+
+def test_a_sleeper_that_nobody_has_followed_goes_on(east: Host) -> None:
+    asleep = east.run()
+    asleep.write(ONE)
+    east.seconds += 10 * lease_seconds(east.config)
+    asleep.keep()
+    assert asleep.write(TWO)
+
+
+def test_between_steps_it_is_renewed_once_a_quarter_of_its_time(
+    sandbox: Sandbox, east: Host
+) -> None:
+    state = east.run()
+    state.begin()
+    before = writes(sandbox)
+    for _ in range(8):
+        east.seconds += lease_seconds(east.config) / 8
+        state.keep()
+    assert writes(sandbox) == before + 4
+    assert state.until is not None and state.until > east.seconds
+
+
+def test_the_numbers_only_grow_also_where_the_lease_was_deleted(
+    sandbox: Sandbox, east: Host
+) -> None:
+    for content in (ONE, TWO, ONE):
+        wrote(east, content)
+    sandbox.delete("leases", NAME, "dnm")
+    wrote(east, TWO)
+    secret, lease = (sandbox.get(kind, NAME, "dnm") or {} for kind in ("secrets", "leases"))
+    assert secret["metadata"]["annotations"]["dynamic-node-manager/number"] == "4"
+    assert lease["spec"]["leaseTransitions"] == 4
+
+
+@pytest.mark.parametrize("lost", ["leases", "secrets"])
+def test_a_write_whose_answer_was_lost_is_looked_for(
+    sandbox: Sandbox, east: Host, lost: str
+) -> None:
+    state = east.run()
+    state.write(ONE)
+    sandbox.fault("lost", path=lost, methods=("PUT",), times=1)
+    if lost == "secrets":
+        assert state.write(TWO)
+    else:
+        east.seconds += lease_seconds(east.config) / 2
+        with pytest.raises(KubeError):
+            state.keep()
+        state.keep()
+    assert state.write(THREE) and east.run().read() == THREE
+
+
+def test_a_first_write_whose_answer_was_lost_is_found_again(
+    sandbox: Sandbox, east: Host, west: Host
+) -> None:
+    """Of the object, then of the Lease: the run that could not know goes on with its next write."""
+    for lost in ("secrets", "leases"):
+        state = east.run()
+        sandbox.fault("lost", path=lost, methods=("POST",), times=1)
+        with pytest.raises(KubeError):
+            state.begin()
+        assert state.write(ONE) == (lost == "secrets")
+        state.end()
+        sandbox.delete("leases", NAME, "dnm")
+    assert west.run().read() == ONE
+
+
+def test_what_can_not_be_written_is_said_and_the_old_one_stands(
+    sandbox: Sandbox, east: Host
+) -> None:
+    state = east.run()
+    state.write(ONE)
+    sandbox.fault("status", path="secrets", methods=("PUT",), code=500)
+    with pytest.raises(StateError, match="nothing further is done"):
+        state.write(TWO)
+    assert east.run().read() == ONE
+
+
+def test_a_registry_that_is_gone_is_no_empty_one(sandbox: Sandbox, east: Host) -> None:
+    wrote(east, ONE)
+    sandbox.delete("secrets", NAME, "dnm")
+    state = east.run()
+    assert state.read() is None and "restore it from a backup" in state.why_missing()
+    sandbox.delete("leases", NAME, "dnm")
+    assert east.run().why_missing() == ""
+
+
+@pytest.mark.parametrize("point", ["kube.write_state:before", "kube.write_state:after"])
+def test_a_first_run_that_is_killed_before_it_has_written_is_a_first_run_again(
+    sandbox: Sandbox, east: Host, point: str
+) -> None:
+    state = east.run()
+    if point.endswith("after"):
+        state.begin()
+    assert east.run().read() is None and east.run().why_missing() == ""
+    wrote(east, ONE)
+    assert east.run().read() == ONE
+
+
+def spoilt(
+    change: Callable[[dict[str, str]], object],
+) -> Callable[[dict[str, dict[str, str]]], None]:
+    def edit(item: dict[str, dict[str, str]]) -> None:
+        change(item["data"])
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda data: data.update({"registry.json": "%"}), id="no base64"),
+        pytest.param(lambda data: data.clear(), id="empty"),
+        pytest.param(
+            lambda data: data.update({"registry.json.gz": data.pop("registry.json")}), id="no gzip"
+        ),
+    ],
+)
+def test_what_can_not_be_read_stops_the_run(
+    sandbox: Sandbox, east: Host, change: Callable[[dict[str, str]], object]
+) -> None:
+    wrote(east, ONE)
+    sandbox.edit("secrets", NAME, spoilt(change), "dnm")
+    with pytest.raises(RegistryError, match=r"previous\.json in Secret dnm/dnm-prod"):
+        east.run().read()
+
+
+@pytest.mark.parametrize("size", [0, 10, 256 * 1024, 256 * 1024 + 1, 3_000_000])
+def test_large_documents_are_packed_and_come_back_as_they_were(size: int) -> None:
+    content = bytes(number % 251 for number in range(size))
+    packed = pack(content, "registry.json")
+    assert list(packed) == ["registry.json" if size <= 256 * 1024 else "registry.json.gz"]
+    assert unpack(packed, "registry.json") == content
+
+
+def test_a_gzip_that_is_cut_off_is_none() -> None:
+    packed = pack(bytes(300_000), "registry.json")
+    cut = {key: value[: len(value) // 8 * 4] for key, value in packed.items()}
+    with pytest.raises(ValueError, match="cut off"):
+        unpack(cut, "registry.json")
+
+
+@pytest.mark.parametrize(
+    ("instance", "name"),
+    [("prod", "dnm-prod"), ("a", "dnm-a"), ("A.b_c-9", r"dnm-a-b-c-9-[0-9a-f]{10}"),
+     ("x" * 63, r"dnm-x{40}-[0-9a-f]{10}"), ("...", r"dnm--[0-9a-f]{10}")],
+)  # fmt: skip
+def test_every_instance_has_a_name_that_kubernetes_takes(instance: str, name: str) -> None:
+    import re
+
+    found = object_name(instance)
+    assert re.fullmatch(name, found) and len(found) <= 63
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", found)  # RFC 1123
+
+
+HERE = Place(holder="here", home="h", boot="b")
+
+
+@pytest.mark.parametrize(
+    ("lease", "place", "seen", "holder"),
+    [
+        (RunLease(), HERE, 0.0, ""),
+        (RunLease(holder="x", home="y", boot="b", seconds=8), HERE, 7.9, "x"),
+        (RunLease(holder="x", home="y", boot="b", seconds=8), HERE, 8.0, ""),
+        (RunLease(holder="here", home="h", boot="b", seconds=8), HERE, 0.0, ""),
+        (RunLease(holder="here", home="h", boot="c", seconds=8), HERE, 0.0, "here"),
+        (RunLease(holder="here", home="", boot="b", seconds=8),
+         Place(holder="here", home="", boot="b"), 0.0, "here"),
+    ],
+    ids=["nobody", "another", "another, over", "this place", "a clone, or before a restart",
+         "in a container"],
+)  # fmt: skip
+def test_who_is_at_work(lease: RunLease, place: Place, seen: float, holder: str) -> None:
+    assert find_holder(lease, place, seen) == holder

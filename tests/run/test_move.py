@@ -1,0 +1,202 @@
+"""The registry is moved into Kubernetes and back: wherever the move is killed, at most one of the
+two places is in force, and the same words end it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dnm.cli import admin
+from dnm.model.config import Config
+from dnm.model.errors import LockedError, RegistryError
+from dnm.model.fault_points import struck_by
+from dnm.model.history import Memory
+from dnm.model.registry import Registry
+from dnm.run.lock import run_lock
+from dnm.run.registry import load_registry, opened_state, save_registry
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import NOW, a_lent_node, a_request
+from tests.run.edges import PROCESS
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+LENT = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()}, held=("a001",))
+AT_WORK = Registry(requests=(a_request(), a_request(id="r2", converter=PROCESS)))
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.add_namespace("dnm")
+    return Site(sandbox, tmp_path / "site")
+
+
+def at(config: Config, kind: str) -> Config:
+    return replace(config, state=kind)
+
+
+def books(registry: Registry) -> Registry:
+    """All but what the history is told."""
+    return replace(registry, memory=Memory())
+
+
+def in_force(config: Config) -> list[str]:
+    """The places from which a run would act now."""
+    found = []
+    for kind in ("file", "kubernetes"):
+        try:
+            if books(load_registry(at(config, kind), NOW)) != Registry():
+                found.append(kind)
+        except RegistryError as error:
+            assert "dnm state move --to" in str(error)
+    return found
+
+
+def test_there_and_back_with_nodes_lent_the_books_are_equal(site: Site) -> None:
+    config = site.config
+    save_registry(config, LENT)
+    said = admin.move_state(config, "kubernetes")
+    assert "Secret dnm/dnm-prod with 2 lent nodes" in said and "on every host" in said
+    assert in_force(config) == ["kubernetes"]
+    there = load_registry(at(config, "kubernetes"), NOW)
+    assert "the registry is in" in admin.move_state(at(config, "kubernetes"), "file", "back")
+    assert in_force(config) == ["file"]
+    back = load_registry(config, NOW)
+    assert books(there) == books(back) == LENT
+    told = [json.loads(line) for line in (site.directory / "state/history.jsonl").open()]
+    assert [(one["kind"], one["object"], one.get("reason", "")) for one in told] == [
+        ("verb", "move to kubernetes", ""), ("verb", "move to file", "back"),
+    ]  # fmt: skip
+
+
+def test_the_old_place_says_where_it_went(site: Site) -> None:
+    save_registry(site.config, LENT)
+    admin.move_state(site.config, "kubernetes")
+    with pytest.raises(RegistryError, match="set state = kubernetes in"):
+        site.run()
+    moved = at(site.config, "kubernetes")
+    admin.move_state(moved, "file")
+    with pytest.raises(RegistryError, match="set state = file in"):
+        load_registry(moved, NOW)
+
+
+def test_what_was_moved_once_is_not_moved_twice(site: Site) -> None:
+    save_registry(site.config, LENT)
+    admin.move_state(site.config, "kubernetes")
+    assert "was in Secret" in admin.move_state(at(site.config, "kubernetes"), "kubernetes")
+    assert books(load_registry(at(site.config, "kubernetes"), NOW)) == LENT
+
+
+def test_two_registries_are_for_a_person(site: Site) -> None:
+    save_registry(site.config, LENT)
+    save_registry(at(site.config, "kubernetes"), replace(LENT, held=()))
+    for kind in ("file", "kubernetes"):
+        with pytest.raises(RegistryError, match="there are two registries"):
+            admin.move_state(site.config, kind)
+
+
+def test_where_there_is_none_nothing_is_moved(site: Site) -> None:
+    for kind in ("file", "kubernetes"):
+        with pytest.raises(RegistryError, match="the next run begins one"):
+            admin.move_state(site.config, kind)
+
+
+def test_converters_at_work_are_moved_with_the_name_of_their_host(site: Site) -> None:
+    save_registry(site.config, AT_WORK)
+    admin.move_state(site.config, "kubernetes")
+    moved = load_registry(at(site.config, "kubernetes"), NOW)
+    hosts = {one.id: one.converter.host if one.converter else "" for one in moved.requests}
+    assert all(hosts.values()) and len(hosts) == 2
+
+
+def test_it_is_refused_while_a_run_is_at_work(site: Site) -> None:
+    save_registry(site.config, LENT)
+    with run_lock(site.config), pytest.raises(LockedError):
+        admin.move_state(site.config, "kubernetes")
+    elsewhere = Site(site.sandbox, site.directory.parent / "elsewhere", state="kubernetes")
+    with opened_state(elsewhere.config) as state:
+        state.begin()
+        with pytest.raises(LockedError, match="is at work"):
+            admin.move_state(site.config, "kubernetes")
+    assert in_force(site.config) == ["file"]
+
+
+def points(site: Site, kind: str) -> list[tuple[str, str]]:
+    passed: list[tuple[str, str]] = []
+    with struck_by(lambda point, when: passed.append((point, when))):
+        admin.move_state(site.config, kind)
+    return passed
+
+
+def sites(sandbox: Sandbox, tmp_path: Path) -> Iterator[Site]:
+    number = 0
+    while True:
+        number += 1
+        site = Site(sandbox, tmp_path / f"site{number}", instance_id=f"i{number}")
+        save_registry(site.config, LENT)
+        yield site
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "file"])
+@pytest.mark.parametrize("then", ["kubernetes", "file"])
+def test_killed_anywhere_one_place_is_in_force_or_none_and_the_next_move_ends_it(
+    sandbox: Sandbox, tmp_path: Path, kind: str, then: str
+) -> None:
+    """Each step of the move is its last, before and after it took effect; then the same move, or
+    the one back."""
+    sandbox.add_namespace("dnm")
+    fresh = sites(sandbox, tmp_path)
+
+    def a_site() -> Site:
+        site = next(fresh)
+        if kind == "file":
+            admin.move_state(site.config, "kubernetes")
+        return site
+
+    steps = [
+        (number, step)
+        for number, step in enumerate(points(a_site(), kind))
+        if step[0].startswith(("kube.write", "registry.rename"))
+    ]
+    assert len(steps) > 12
+    for number, step in steps:
+        site, passed = a_site(), 0
+
+        def strike(point: str, when: str, last: int = number) -> None:
+            nonlocal passed
+            if passed == last:
+                raise Killed
+            passed += 1
+
+        with pytest.raises(Killed), struck_by(strike):
+            admin.move_state(site.config, kind)
+        assert len(in_force(site.config)) <= 1, step
+        admin.move_state(site.config, then)
+        assert in_force(site.config) == [then], step
+        assert books(load_registry(at(site.config, then), NOW)) == LENT
+
+
+def test_a_story_goes_on_over_the_move(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Nodes are lent from a file and returned from Kubernetes, by another host."""
+    sandbox.add_namespace("dnm")
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(4)
+    sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=150)
+    east = Site(sandbox, tmp_path / "east")
+    west = Site(sandbox, tmp_path / "west", state="kubernetes")
+    for _ in range(3):
+        east.run()
+        sandbox.tick(30)
+    assert len(east.lent()) == 2
+    admin.move_state(east.config, "kubernetes")
+    for _ in range(8):
+        assert west.run().exit_code == 0
+        sandbox.tick(60)
+    assert west.lent() == [] and sandbox.queues_text() == WORKSHOP_QUEUES
+    assert not sandbox.violations

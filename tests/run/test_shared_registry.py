@@ -1,0 +1,143 @@
+"""Two hosts with one registry in Kubernetes: whole runs of either, and the verbs of a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dnm.cli import admin
+from dnm.model.errors import ExitCode, LockedError
+from dnm.model.registry import Phase
+from dnm.run.recorded import read_last_run
+from dnm.run.registry import opened_state
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+
+@pytest.fixture
+def hosts(sandbox: Sandbox, tmp_path: Path) -> tuple[Site, Site]:
+    """A workshop waits: two nodes' worth of pods in a queue that is full."""
+    sandbox.add_namespace("dnm")
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(4)
+    sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=150)
+    east, west = (Site(sandbox, tmp_path / name, state="kubernetes") for name in ("east", "west"))
+    return east, west
+
+
+def play(hosts: tuple[Site, Site], sandbox: Sandbox, rounds: int = 14) -> list[int]:
+    """Both run in turn, half a minute apart; how many nodes were lent after each run."""
+    lent = []
+    for number in range(rounds):
+        assert hosts[number % 2].run().exit_code == 0
+        lent.append(len(hosts[0].lent()))
+        sandbox.tick(30)
+    return lent
+
+
+def test_either_goes_on_where_the_other_has_stopped(
+    sandbox: Sandbox, hosts: tuple[Site, Site]
+) -> None:
+    before = sandbox.queues_text()
+    lent = play(hosts, sandbox)
+    assert max(lent) == 2 and lent[-1] == 0
+    assert hosts[0].registry == hosts[1].registry
+    assert sandbox.queues_text() == before and not sandbox.violations
+    calls = [call.arguments for call in sandbox.conversion.calls if "--set" in call.arguments]
+    assert len(calls) == 3  # one for both nodes, and one back for each
+    assert not [path for site in hosts for path in site.directory.rglob("converted_nodes.json*")]
+
+
+def test_at_rest_neither_writes_anything(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
+    play(hosts, sandbox, 20)
+    sandbox.requests.clear()
+    for site in (*hosts, *hosts):
+        assert site.run().exit_code == 0
+        sandbox.tick(60)
+    assert sandbox.requests.writes() == []
+    asked = [one.resource for one in sandbox.requests.all()]
+    assert (asked.count("leases"), asked.count("secrets")) == (4, 4)
+
+
+def test_while_one_is_at_work_the_other_ends_with_75(
+    sandbox: Sandbox, hosts: tuple[Site, Site]
+) -> None:
+    east, west = hosts
+    with opened_state(east.config) as at_work:
+        at_work.begin()
+        with pytest.raises(LockedError) as raised:
+            west.run()
+    assert raised.value.exit_code == ExitCode.LOCKED and str(east.directory) in str(raised.value)
+    assert read_last_run(west.config).took is not None  # it stood by, and is not at work
+    assert west.run().exit_code == 0 and east.registry.requests
+
+
+def test_a_plan_is_made_while_another_is_at_work(hosts: tuple[Site, Site]) -> None:
+    with opened_state(hosts[0].config) as at_work:
+        at_work.begin()
+        assert hosts[1].plan().plan.actions
+
+
+def test_a_pause_on_one_stops_all_and_says_who(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
+    east, west = hosts
+    admin.pause(west.config, None, "it burns")
+    assert east.run().exit_code == 0
+    pause = east.registry.pause
+    assert east.registry.requests == ()
+    assert pause is not None and pause.reason == "it burns" and " on " in pause.who
+    admin.resume(east.config)
+    west.run()
+    assert east.registry.requests
+
+
+def test_a_hold_and_a_reset_hold_for_all(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
+    east, west = hosts
+    play(hosts, sandbox, 5)
+    name = east.lent()[0]
+    admin.hold(west.config, name)
+    play(hosts, sandbox, 12)
+    assert east.lent() == [name]
+    admin.unhold(east.config, name)
+    play(hosts, sandbox, 12)
+    assert west.lent() == []
+
+
+def test_a_verb_that_finds_another_at_work_waits_for_it(
+    hosts: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dnm.run import verbs
+
+    east, west = hosts
+    monkeypatch.setattr(verbs, "_LOOK_EVERY", 0.01)
+    waited: list[Callable[[], None]] = []
+    with opened_state(east.config) as at_work:
+        at_work.begin()
+        monkeypatch.setattr(admin, "_say_wait", lambda: waited.append(at_work.end()))
+        admin.pause(west.config, None, "")
+    assert len(waited) == 1 and west.registry.pause is not None
+
+
+def test_what_the_next_run_does_needs_no_state_directory_of_the_other(
+    sandbox: Sandbox, hosts: tuple[Site, Site], tmp_path: Path
+) -> None:
+    """A new host in the place of two that burned: nothing but the configuration is carried over."""
+    play(hosts, sandbox, 5)
+    assert len(hosts[0].lent()) == 2
+    third = Site(sandbox, tmp_path / "third", state="kubernetes")
+    for _ in range(12):
+        assert third.run().exit_code == 0
+        sandbox.tick(60)
+    assert third.lent() == [] and not sandbox.violations
+    machines = sandbox.batch.machines.values()
+    assert all(machine.place == "batch" for machine in machines)
+
+
+def test_phases_are_as_with_a_file(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
+    seen: set[Phase] = set()
+    for number in range(14):
+        hosts[number % 2].run()
+        seen |= {entry.phase for entry in hosts[0].registry.nodes.values()}
+        sandbox.tick(30)
+    assert seen >= {Phase.SERVING, Phase.RELEASING, Phase.RETURNING}
