@@ -1,8 +1,9 @@
 """A LIST, page by page: in the pages that a server makes, or cut from one answer.
 
 One answer is asked for where the server prints a list item by item (KEP-5116, from 1.34) and there
-are thousands: priority and fairness charge a page of it as much as all of it (docs/bench.md). An
-older server makes the whole answer in its memory first, several times over; there pages are kinder.
+are thousands: priority and fairness charge a page of it as much as all of it (Kubernetes'
+list_work_estimator.go). An older server makes the whole answer in its memory first, several times
+over; there pages are kinder.
 """
 
 from __future__ import annotations

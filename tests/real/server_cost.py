@@ -49,8 +49,8 @@ class Meter:
         samples = _read_samples(self._rig.api.ask("GET", "/metrics").decode())
         estimated = "apiserver_flowcontrol_work_estimated_seats"
         used = "apiserver_flowcontrol_priority_level_seat_utilization_sum"
-        limit = _total(samples, "apiserver_flowcontrol_nominal_limit_seats", _LEVEL)
-        # The sum of a histogram that is weighted by nanoseconds: shares of the level's seats.
+        limit = _total(samples, "apiserver_flowcontrol_current_limit_seats", _LEVEL)
+        # The sum of a histogram that is weighted by nanoseconds: shares of the level's seats now.
         shares = _total(samples, used, _LEVEL, 'phase="executing"')
         numbers = (self._proc / "stat").read_text().rpartition(")")[2].split()
         return ServerCost(
