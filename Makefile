@@ -60,8 +60,9 @@ audit: $(STAMP)
 test: $(STAMP) tools lint audit
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
 
-real: $(STAMP) tools
+real: $(STAMP) tools packages
 	$(BIN)/python -m tests.real build
+	$(BIN)/python -m tests.real.package_roots build
 	$(BIN)/python -m tests.real.slurm_roots build
 	$(BIN)/python -m tests.real.judge
 
