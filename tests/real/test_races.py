@@ -14,6 +14,7 @@ from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.hosts import COUNT, host
+from tests.real.programs import RigError
 from tests.real.proxy import Seen, proxied, write_kubeconfig
 from tests.real.rig import Rig
 from tests.real.site import Site, pod
@@ -112,7 +113,9 @@ def site_kubeconfig(site: Site, path: Path) -> None:
     site.config.write_text("\n".join(changed) + "\n")
 
 
-def run_until(rig: Rig, is_so: Callable[[], bool], run: Callable[[], None], what: str) -> None:
+def run_until(
+    rig: Rig, site: Site, is_so: Callable[[], bool], run: Callable[[], None], what: str
+) -> None:
     def is_there() -> bool:
         if is_so():
             return True
@@ -122,7 +125,10 @@ def run_until(rig: Rig, is_so: Callable[[], bool], run: Callable[[], None], what
         assert limit(rig) in (BASE, with_nodes(1))
         return False
 
-    rig.wait_for(is_there, what, 90)
+    try:
+        rig.wait_for(is_there, what, 180)
+    except RigError as error:
+        raise RigError(f"{error}\n{site.dnm('status', code=None).stdout}") from error
 
 
 def ask_for_one_node(rig: Rig) -> None:
@@ -143,14 +149,14 @@ def test_a_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
     lend: set[KIND] = set()
     ask_for_one_node(rig)
     run_until(
-        rig, lambda: is_served(rig, site),
+        rig, site, lambda: is_served(rig, site),
         lambda: killed_run(site, rig, tmp_path, when, lend), "the pods run",
     )  # fmt: skip
     (node,) = site.lent
     give_back: set[KIND] = set()
     rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
     run_until(
-        rig, site.has_given_back,
+        rig, site, site.has_given_back,
         lambda: killed_run(site, rig, tmp_path, when, give_back), "the node is back",
     )  # fmt: skip
     assert rig.queues_text() == QUEUES and not rig.has_ledger()
@@ -176,16 +182,16 @@ def test_a_kill_between_any_two_touches_of_a_lend_and_a_return_is_repaired(
     log = tmp_path / "touches"
     # A call that may have been started, and was not, is made again after these.
     site = make_site(
-        check_interval_seconds=1, join_timeout_seconds=10, convert_timeout_seconds=15
+        check_interval_seconds=1, join_timeout_seconds=20, convert_timeout_seconds=20
     )  # fmt: skip
 
     def lend(run: Callable[[], None]) -> None:
         ask_for_one_node(rig)
-        run_until(rig, lambda: is_served(rig, site), run, "the pods run")
+        run_until(rig, site, lambda: is_served(rig, site), run, "the pods run")
 
     def give_back(run: Callable[[], None]) -> None:
         rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
-        run_until(rig, site.has_given_back, run, "the node is back")
+        run_until(rig, site, site.has_given_back, run, "the node is back")
         assert rig.queues_text() == QUEUES and not rig.has_ledger()
 
     def run_whole() -> None:
