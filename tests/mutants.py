@@ -4,7 +4,8 @@ mutmut changes the code of the core in one spot at a time (a mutant) and runs th
 folders that reach it; a mutant that no test kills shows a rule that no test holds. Every Nth mutant
 is tried, picked with a fixed seed: at most M minutes for writing the mutants, as many for trying
 them. The result is a line a file, then each survivor as a diff. What a run leaves in `mutants/` is
-used again by the next one.
+used again by the next one. Not noticed at all are changes of what runs while modules are loaded:
+mutmut makes them afterwards (in queues/decode.py struct_of, list_of, map_of).
 """
 
 from __future__ import annotations

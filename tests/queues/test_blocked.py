@@ -59,6 +59,10 @@ def test_it_is_known_before_a_node_is_converted(case: str) -> None:
     assert why_no_growth(read(text), wants({}, remembered=""), other, [NODE]) == ""
 
 
+def test_the_first_run_of_all_remembers_nothing_and_may_lend() -> None:
+    assert why_no_growth(read(TREE), wants({}, remembered=None), A, [NODE]) == ""
+
+
 @pytest.mark.parametrize("case", BLOCKED)
 def test_the_other_queues_go_on(case: str) -> None:
     text, queue, _ = written(case)

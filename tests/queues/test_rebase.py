@@ -33,6 +33,15 @@ def test_rebase_takes_a_number_for_the_baseline() -> None:
                                                                    "max: {vcore: 300,")  # fmt: skip
 
 
+def test_rebase_takes_a_number_for_the_total() -> None:
+    made = lend(TREE, TWO)
+    edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 300,")
+    answered = rebase_document(read(edited, made.ledger), wants(TWO), Reading.TOTAL, [A])
+    assert answered.text == edited
+    assert edit(answered.text, answered.ledger, {}).text == change(TREE, "max: {vcore: 80,",
+                                                                   "max: {vcore: 44,")  # fmt: skip
+
+
 @pytest.mark.parametrize("reading", Reading)
 @pytest.mark.parametrize("queues", [(), (A,)], ids=["all", "one"])
 def test_a_limit_that_stands_as_it_was_written_is_not_declared(

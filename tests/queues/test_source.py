@@ -100,6 +100,9 @@ REFUSED_PLACES = [
         id="only in defaults, by a wrong name",
     ),
     pytest.param(
+        {"data": {}}, {"data": {"queues.yaml": TREE}}, "which Helm owns", id="configs has none"
+    ),
+    pytest.param(
         {"data": {"queues.yaml": TREE}, "immutable": True}, None, "is immutable", id="immutable"
     ),
 ]
