@@ -48,12 +48,15 @@ class Machine(RuleBasedStateMachine):
         is_shared=st.booleans(),
         tells=st.booleans(),
         remembers=st.booleans(),
+        state=st.sampled_from(("file", "kubernetes")),
     )
-    def begin(self, hosts: int, is_shared: bool, tells: bool, remembers: bool) -> None:
+    def begin(self, hosts: int, is_shared: bool, tells: bool, remembers: bool, state: str) -> None:
         count = min(max(hosts, self.HOSTS[0]), self.HOSTS[1])
+        FIGURES[state] += 1
         self.play = Play(
-            self.directory, count, is_shared=is_shared, tells_claims=tells, remembers=remembers
-        )
+            self.directory, count, is_shared=is_shared, tells_claims=tells, remembers=remembers,
+            state=state,
+        )  # fmt: skip
 
     def teardown(self) -> None:
         try:

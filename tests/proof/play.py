@@ -30,9 +30,10 @@ from dnm.queues.rebase import rebase_document
 from dnm.queues.text_edit import replace_limits
 from dnm.queues.tree import LimitPlace, parse_tree
 from dnm.queues.writer import apply_queue_edit
+from dnm.run.registry import state_in
 from dnm.run.runner import run_pass
 from dnm.run.state import previous_path
-from dnm.run.verbs import change_registry
+from dnm.run.verbs import change_in, change_registry
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
 from tests.proof.remembering import RememberingKube, Told
@@ -155,6 +156,7 @@ class Play:
         tells_claims: bool = True,
         remembers: bool = False,
         instances: tuple[str, str] = ("east", "west"),
+        state: str = "file",
     ) -> None:
         self.world = World()
         self.world.tells_claims = tells_claims
@@ -164,6 +166,8 @@ class Play:
             Host(place, make_config(place, instances[index], theirs[index], remembers), self.world)
             for index, place in enumerate((directory / "east", directory / "west")[:hosts])
         ]
+        for one in self.hosts:
+            one.config = msgspec.structs.replace(one.config, state=state)
         self.behaviours: dict[str, list[str]] = {"k8s": [], "batch": []}
         self.steps = self.runs = 0
 
@@ -405,8 +409,7 @@ class Play:
                 host.path.unlink()
             case "gone with its previous":
                 host.has_old_registry = True
-                host.path.unlink()
-                previous_path(host.path).unlink(missing_ok=True)
+                self._lose_registry(host)
 
     def harm_store(self, number: int, how: str) -> None:
         """To what a host keeps of the cluster, where it keeps anything."""
@@ -427,18 +430,34 @@ class Play:
             path.write_bytes(harmed[how])
             path.chmod(0o600)
 
+    def _lose_registry(self, host: Host) -> None:
+        """It and the one before it; in Kubernetes with the Lease, as the message says."""
+        host.path.unlink(missing_ok=True)
+        previous_path(host.path).unlink(missing_ok=True)
+        self.world.states.pop(host.instance, None)
+
+    def _change(self, host: Host, change: Callable[[Registry], Registry]) -> None:
+        """What a verb of a person does on that host."""
+        if host.config.state == "file":
+            change_registry(host.config, change)
+            return
+        state = state_in(host.config, ModelKube(self.world, host, Weather()))
+        state.begin()
+        change_in(host.config, state, change)
+        state.end()
+
     def pause(self, number: int) -> None:
         host = self.hosts[number % len(self.hosts)]
         pause = Pause(since=self.world.now)
         with suppress(RegistryError):
             host.is_paused = True
-            change_registry(host.config, lambda r: msgspec.structs.replace(r, pause=pause))
+            self._change(host, lambda r: msgspec.structs.replace(r, pause=pause))
 
     def resume(self, number: int) -> None:
         host = self.hosts[number % len(self.hosts)]
         with suppress(RegistryError):
             host.is_paused = False
-            change_registry(host.config, lambda r: msgspec.structs.replace(r, pause=None))
+            self._change(host, lambda r: msgspec.structs.replace(r, pause=None))
 
     # --- judgement -----------------------------------------------------------------------------
 
@@ -484,7 +503,7 @@ class Play:
         for host in self.hosts:
             host.skew = timedelta(0)
             self._restore_registry(host)
-            change_registry(host.config, _rested)
+            self._change(host, _rested)
         world.advance(700)  # what was on its way has come
 
     def _restore_registry(self, host: Host) -> None:
@@ -499,8 +518,7 @@ class Play:
         try:
             host.registry()
         except RegistryError:
-            host.path.unlink(missing_ok=True)
-            previous_path(host.path).unlink(missing_ok=True)
+            self._lose_registry(host)
 
     def run_all(self) -> list[Ran]:
         return [self.run(number) for number in range(len(self.hosts))]
@@ -527,8 +545,8 @@ class Play:
             raise AssertionError(f"with all faults gone, {host.instance} says: {ran.error}")
         if any("dnm queues rebase" in error for error in ran.result.plan.errors):
             self._rebase(host)
-        change_registry(host.config, self._deal_with_failed)
-        change_registry(host.config, lambda registry: self._deal_with_claimed(host, registry))
+        self._change(host, self._deal_with_failed)
+        self._change(host, lambda registry: self._deal_with_claimed(host, registry))
 
     def _deal_with_claimed(self, host: Host, registry: Registry) -> Registry:
         """A person looks at each node that may have been left behind: this instance's he gives back

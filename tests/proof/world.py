@@ -16,6 +16,7 @@ import msgspec
 
 from dnm.model.cluster import ConfigMap, Node, Pod, PodShape, QueueLimits
 from dnm.model.event import KubeEvent
+from dnm.model.state import RunLease
 from dnm.queues.tree import check_text, parse_tree
 
 if TYPE_CHECKING:
@@ -51,6 +52,14 @@ partitions:
               max: {memory: 32G}
 """
 BROKEN_DOCUMENTS = ("partitions: [", "a: b", MANIFEST.replace("vcore: 8 ", "vcore: -8 "), "")
+
+
+class Kept:
+    """What the API server keeps of an instance beside the document of its registry."""
+
+    def __init__(self) -> None:
+        self.lease = RunLease()
+        self.number = self.version = 0
 
 
 class Held(msgspec.Struct, kw_only=True):
@@ -120,6 +129,7 @@ class World:
         self.removed_at: dict[str, int] = {}
         self.used_at_write: Mapping[str, Mapping[str, int]] = {}
         self._due: list[Due] = []
+        self.states: dict[str, Kept] = {}  # by instance
         self._number = 0
         self._limits: dict[str, Mapping[str, QueueLimits] | None] = {}
         self._limits_in_force: Mapping[str, QueueLimits] = {}
