@@ -22,6 +22,7 @@ from dnm.config.keys import (
     NAMESPACE_KEYS,
     NODE_CONVERT_KEYS,
     NODE_TYPE_KEYS,
+    PARTITION_KEYS,
     SETTINGS,
 )
 from dnm.config.load import load_config
@@ -65,7 +66,9 @@ def test_every_key_is_in_the_example_and_nothing_else(etc: Path) -> None:
     problems: list[str] = []
     sections = read_ini(all_on(etc), problems)
     assert problems == []
-    assert set(sections) == {"settings", "namespace:notebook", "node_type:g", "node_convert"}
+    named = {"namespace:notebook", "node_type:g", "partition:gpu"}
+    assert set(sections) == {"settings", "node_convert"} | named
+    assert sections["partition:gpu"].keys() == PARTITION_KEYS.keys()
     assert sections["settings"].keys() == SETTINGS.keys()
     assert sections["namespace:notebook"].keys() == NAMESPACE_KEYS.keys()
     keys = NODE_TYPE_KEYS.keys() | KUBELET_KEYS.keys() | {"nvidia.com/gpu"}

@@ -208,7 +208,9 @@ def nodes(
     if isinstance(listed, Unreadable):
         raise ConverterError(listed.error)
     shown = [
-        node for node in listed.values() if not node_type or config.type_of(node.name) == node_type
+        node
+        for node in listed.nodes.values()
+        if not node_type or config.type_of(node.name) == node_type
     ]
     print_batch_nodes(config, shown, output is Output.json)
 

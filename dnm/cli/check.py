@@ -272,9 +272,9 @@ def check_batch_nodes(
         return
     for name in config.node_types:
         yield _judge_supply(
-            name, [node for node in listed.values() if config.type_of(node.name) == name]
+            name, [node for node in listed.nodes.values() if config.type_of(node.name) == name]
         )
-    yield from check_claims(config, registry, listed)
+    yield from check_claims(config, registry, listed.nodes)
 
 
 def _judge_supply(name: str, nodes: list[BatchNode]) -> Finding:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from dnm.cli.history import QuestionError, describe_line, last_lines
-from dnm.cli.output import amounts, decision_numbers, print_json, print_line
+from dnm.cli.output import (
+    amounts,
+    decision_numbers,
+    print_json,
+    print_line,
+    waiting_lines,
+    waiting_rows,
+)
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision
@@ -27,6 +34,10 @@ _LAST = 5  # transitions shown
 _WHAT_CHANGES_IT = {
     Reason.CAPPED: "a node that goes back, or a higher cap in the configuration",
     Reason.NO_BATCH_NODE: "a batch node that falls idle; `dnm nodes` says why none can be lent",
+    Reason.BATCH_FLOOR: "a node that goes back or falls idle, or a lower floor",
+    Reason.BATCH_WAITS: "those jobs starting, a priority above 0, or when_batch_waits = lend",
+    Reason.HOURS_SPENT: "Monday, 00:00 UTC, or a higher node_hours_per_week",
+    Reason.LEAVING: "`dnm hold NODE`; a node that leaves is never emptied by force",
     Reason.COOLDOWN: "time: global_cooldown_seconds after the last conversion",
     Reason.BACKOFF: "time, or `dnm reset TYPE` once the reason is mended",
     Reason.BREAKER: "other pods, or `dnm reset QUEUE` once the reason is mended",
@@ -93,15 +104,25 @@ def _explain(decided: Converted, plan: Plan, name: str) -> dict[str, Any]:
         if entry is not None:
             since: datetime = entry.since
             found |= {"phase": entry.phase.value, "since": since, "queue": entry.queue,
-                      "node_type": entry.node_type}  # fmt: skip
+                      "node_type": entry.node_type,
+                      "waiting_jobs": _waiting(plan, {entry.node_type})}  # fmt: skip
         return found
     if name.lower() in queues:
-        return {"kind": "queue", **_queue(plan, name.lower())}
+        policies = decided.known.config.namespaces.values()
+        types = {one for p in policies if p.queue == name.lower() for one in p.node_types}
+        waiting = _waiting(plan, types)
+        return {"kind": "queue", **_queue(plan, name.lower()), "waiting_jobs": waiting}
     known = ", ".join([*sorted(nodes), *sorted(queues)])
     raise QuestionError(
         f"{name!r} is no lent node and no monitored queue; known are {known}. A pod is "
         f"NAMESPACE/POD; `dnm nodes` has the batch nodes, `dnm history {name}` the past"
     )
+
+
+def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
+    """The jobs that nodes of these types would start; None: nobody says what jobs wait for."""
+    rows = waiting_rows(plan.waiting_jobs)
+    return None if rows is None else [row for row in rows if row["node_type"] in types]
 
 
 def _verdict(verdict: Verdict, reason: Reason, sentence: str) -> dict[str, Any]:
@@ -155,6 +176,8 @@ def _sentences(document: Mapping[str, Any], name: str) -> Iterator[str]:
         if document["changed_by"]:
             yield f"  what would change that: {document['changed_by']}"
     yield from _number_lines(document.get("numbers", {}))
+    now = datetime.now(UTC)
+    yield from (f"  {line}" for line in waiting_lines(document.get("waiting_jobs") or (), now))
 
 
 def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:

@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from dnm.model.printable import bold, columns, count_of, terminal_width, wrapped
+from dnm.model.cluster import WaitingJobs
+from dnm.model.printable import bold, columns, count_of, duration, terminal_width, wrapped
 
 _LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 251Gi
 
@@ -44,6 +46,21 @@ def reader_may_leave() -> Iterator[None]:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def waiting_lines(rows: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
+    """Yields a line for each partition and type in which jobs wait for nodes."""
+    for row in rows:
+        since = f", the first for {duration(now - row['since'])}" if row["since"] else ""
+        yield (
+            f"partition {row['partition']}: {count_of(row['jobs'], 'job')} would start on "
+            f"{count_of(row['nodes'], 'more node')} of type {row['node_type']}{since}"
+        )
+
+
+def waiting_rows(waiting: tuple[WaitingJobs, ...] | None) -> list[dict[str, Any]] | None:
+    """Returns the same for a document; None: nobody says what jobs wait for."""
+    return None if waiting is None else [msgspec.structs.asdict(one) for one in waiting]
 
 
 def amounts(resources: Mapping[str, int]) -> str:

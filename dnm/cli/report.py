@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from dnm.cli.output import print_json, print_line, print_table
+from dnm.cli.output import print_json, print_line, print_table, waiting_lines, waiting_rows
 from dnm.cli.status_view import pause_line
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
@@ -88,6 +89,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "errors": list(plan.errors),
         "diff": plan.diff,
         "pause": msgspec.to_builtins(plan.pause),
+        "waiting_jobs": waiting_rows(plan.waiting_jobs),
     }
 
 
@@ -99,6 +101,8 @@ def print_plan(plan: Plan) -> None:
         print_line(f"queue {queue.queue}: {queue.verdict.value}: {queue.sentence}")
     for node in plan.nodes:
         print_line(f"node {node.node}: {node.verdict.value}: {node.sentence}")
+    for line in waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC)):
+        print_line(line)
     for note in plan.notes:
         print_line(f"note: {note}")
     for error in plan.errors:

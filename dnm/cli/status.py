@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 
+from dnm.cli.output import waiting_rows
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.printable import count_of
 from dnm.model.registry import LentNode, Registry
 from dnm.plan.brakes import backoffs_in_force, cooldown_end, counted_as_lent, is_paused
+from dnm.plan.node_hours import hours_left
 from dnm.run.recorded import idle_time, read_last_run, time_to_return, warn_of_last_run
 from dnm.sizing.budget import count_caps
 
@@ -57,6 +59,7 @@ def status_document(
             for queue, status in sorted(run.queues.items())
         ],
         "brakes": _brakes(config, registry, now),
+        "waiting_jobs": waiting_rows(run.waiting_jobs),
         "last_run": {
             "began": times.began,
             "ended": times.ended,
@@ -135,4 +138,15 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
         },
         "pause": pause_document(registry, now),
         "held": list(registry.held),
+        "deficits": {
+            name: {"node_hours": round(one.seconds_at(now) / 3600, 1), "since": one.since}
+            for name, one in registry.deficits.items()
+        },
+        "budgets": {
+            name: {
+                "node_hours_left": round(left, 1),
+                "of": config.namespaces[name].node_hours_per_week,
+            }
+            for name, left in hours_left(config, registry, now).items()
+        },
     }

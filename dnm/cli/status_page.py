@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from dnm.cli.output import waiting_lines
 from dnm.cli.page import html_list, html_table, make_html
 from dnm.cli.status import status_document
 from dnm.cli.status_view import NODE_COLUMNS, brake_lines, node_rows, queue_rows, run_lines
@@ -50,6 +51,8 @@ def _sections(document: dict[str, Any], now: datetime) -> Iterator[tuple[str, st
     ]
     header = ["queue", "verdict", "pending pods", "reason"]
     yield "Verdicts", html_table("Verdicts", header, rows, "none yet")
+    lines = list(waiting_lines(document["waiting_jobs"] or (), now))
+    yield "Jobs that wait", html_list(lines, "none that nodes would start, as far as is known")
     yield "Brakes", html_list(list(brake_lines(document["brakes"], now)), "none")
     lines = [line.strip() for line in run_lines(document["last_run"], now)]
     yield "Last run", html_list([*lines, *document["warnings"]], "none yet")

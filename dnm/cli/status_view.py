@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from dnm.cli.output import order_resources, print_line, shown_amount
+from dnm.cli.output import order_resources, print_line, shown_amount, waiting_lines
 from dnm.model.printable import bold, columns, count_of, duration, terminal_width
 
 Row = dict[str, str]
@@ -52,6 +52,10 @@ def print_status(
         _print_queue(queue)
     if not document["queues"]:
         print("  no run has looked at the queues yet")
+    if document["waiting_jobs"]:
+        print(bold("Jobs that wait"))
+        for line in waiting_lines(document["waiting_jobs"], now):
+            print_line(line, "  ")
     print(bold("Brakes"))
     for line in brake_lines(document["brakes"], now):
         print_line(line, "  ")
@@ -203,6 +207,15 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime) -> Iterator[str]:
         if breaker["tripped_at"]:
             since = duration(now - breaker["tripped_at"])
             yield f"breaker of {queue} is open for {since}: `dnm reset {queue}` closes it"
+    for name, deficit in brakes["deficits"].items():
+        since = f", for {duration(now - deficit['since'])}" if deficit["since"] else ""
+        yield (
+            f"type {name}: Slurm has had {deficit['node_hours']:g} node-hours less than its share "
+            f"while jobs waited{since}"
+        )
+    for name, budget in brakes["budgets"].items():
+        left, most = max(budget["node_hours_left"], 0.0), budget["of"]
+        yield f"namespace {name}: {left:g} of {most:g} node-hours are left this week"
     if brakes["pause"]:
         yield pause_line(brakes["pause"])
     if brakes["held"]:

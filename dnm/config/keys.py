@@ -53,6 +53,7 @@ SETTINGS: Keys = {
     "state_dir": ("state_dir", path_text),
     "converted_nodes_path": ("converted_nodes_path", path_text),
     "node_convert_path": ("node_convert_path", path_text),
+    "batch_pressure_command": ("batch_pressure_command", path_text),
     "node_type": ("", values.node_type_names),
     "instance_id": ("instance_id", values.label_value),
     "allowed_queue_prefixes": ("allowed_queue_prefixes", values.queue_prefixes),
@@ -71,6 +72,11 @@ SETTINGS: Keys = {
     "relist_minutes": ("relist_interval", values.minutes(0, 1_440)),
     "watch_from_pods": ("watch_from_pods", values.whole_number(0, 10_000_000)),
     "request_timeout_seconds": ("request_timeout", values.seconds(0.1, 3_600)),
+    "batch_floor": ("", values.floor),
+    "batch_idle_floor": ("", values.floor),
+    "when_batch_waits": ("when_batch_waits", values.when_batch_waits),
+    "batch_reclaim_minutes": ("batch_reclaim", values.minutes(0, 10_080)),
+    "max_lend_hours": ("max_lend", values.hours(0, 8_760)),
     "breaker_strikes": ("breaker_strikes", values.whole_number(1, 1_000)),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
     "yunikorn_url": ("yunikorn_url", values.url),
@@ -89,6 +95,7 @@ NAMESPACE_KEYS: Keys = {
     "node_type": ("node_types", values.node_type_names),
     "max_nodes": ("max_nodes", values.whole_number(0, 100_000)),
     "min_nodes": ("min_nodes", values.whole_number(0, 100_000)),
+    "node_hours_per_week": ("node_hours_per_week", values.amount(0, 10_000_000)),
     "priority": ("priority", values.whole_number(-1_000_000, 1_000_000)),
     "reversion_idle_seconds": ("reversion_idle", values.seconds(0, _YEAR)),
 }
@@ -101,6 +108,14 @@ NODE_TYPE_KEYS: Keys = {
     "max_nodes": ("max_nodes", values.whole_number(0, 100_000)),
     "labels": ("labels", values.labels),
     "taints": ("taints", values.taints),
+    "batch_floor": ("batch_floor", values.floor),
+    "batch_idle_floor": ("batch_idle_floor", values.floor),
+}
+
+# [partition:NAME] -> Floors
+PARTITION_KEYS: Keys = {
+    "batch_floor": ("kept", values.floor),
+    "batch_idle_floor": ("idle", values.floor),
 }
 
 # [node_type:NAME] too -> KubeletSettings
@@ -176,7 +191,7 @@ NODE_CONVERT_KEYS: Keys = {
 }
 
 PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT")
-NAMED_SECTIONS = ("namespace", "node_type")
+NAMED_SECTIONS = ("namespace", "node_type", "partition")
 # What a person may take over from slurm.conf, and how it is said here.
 ELSEWHERE = {
     "gres": "; write a resource as Kubernetes names it, with its number, e.g. nvidia.com/gpu = 4",
@@ -191,6 +206,7 @@ MAY_BE_EMPTY: Mapping[str, Any] = {
         (
             "kubeconfig_path",
             "node_convert_path",
+            "batch_pressure_command",
             "converted_nodes_path",
             "slurm_reservation_name",
             "allowed_queue_prefixes",

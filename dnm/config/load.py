@@ -25,6 +25,7 @@ from dnm.config.keys import (
     NAMESPACE_KEYS,
     NODE_CONVERT_KEYS,
     NODE_TYPE_KEYS,
+    PARTITION_KEYS,
     RESOURCE,
     SETTINGS,
 )
@@ -38,7 +39,7 @@ from dnm.config.sections import (
     problem,
     resolve_paths,
 )
-from dnm.model.config import Config, NamespacePolicy, NodeType
+from dnm.model.config import Config, Floors, NamespacePolicy, NodeType
 from dnm.model.errors import ConfigError
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.printable import printable
@@ -78,6 +79,10 @@ def load_config(
     fields["log_console"] = fields.get("log_console", False) or _is_set(environ, "DNM_LOG_CONSOLE")
     fields["default_request"] = _default_request(settings)
     fields["pass_environment"] = _variables(sections, settings)
+    fields["floors"] = Floors(
+        kept=settings.get("batch_floor"), idle=settings.get("batch_idle_floor")
+    )
+    fields["partition_floors"] = _partition_floors(sections, problems)
     _check_group(settings.get("state_group") or "", problems)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
     check_together(config, _queue_map_path(settings), problems)
@@ -108,6 +113,18 @@ def find_converter(environ: Mapping[str, str]) -> Path:
     shipped = Path(sys.executable).parent / "node-convert"
     found = shutil.which("node-convert", path=environ.get("PATH", os.defpath))
     return Path(found) if found and not shipped.exists() else shipped
+
+
+def _partition_floors(sections: Sections, problems: list[str]) -> dict[str, Floors]:
+    floors = {}
+    for name, section in named_sections(sections, "partition").items():
+        try:
+            values.partition_name(name)
+        except ValueError as error:
+            problems.append(f"[{shown(section)}]: {printable(str(error))}")
+        parsed = parse_section(section, sections[section], PARTITION_KEYS, problems)
+        floors[name] = Floors(**fields_of(parsed, PARTITION_KEYS))
+    return floors
 
 
 def _variables(sections: Sections, settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-from dnm.model.config import Taint, fill_namespace
+from dnm.model.config import Floor, Taint, WhenBatchWaits, fill_namespace
 from dnm.model.errors import DnmError
 from dnm.model.quantity import parse_kubernetes, parse_yunikorn
 from dnm.model.spans import parse_span
@@ -79,6 +79,28 @@ def minutes(least: int, most: int) -> Callable[[str], timedelta]:
     return parse
 
 
+def hours(least: int, most: int) -> Callable[[str], timedelta]:
+    """A parser of durations in whole hours."""
+
+    def parse(text: str) -> timedelta:
+        return timedelta(hours=whole_number(least, most)(text))
+
+    return parse
+
+
+def amount(least: int, most: int) -> Callable[[str], float]:
+    """A parser of numbers from `least` to `most`, with a fraction where somebody likes one."""
+
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", text):
+            raise ValueError(f"is no number; write one from {least} to {most}")
+        if not least <= float(text) <= most:
+            raise ValueError(f"is out of range; write a number from {least} to {most}")
+        return float(text)
+
+    return parse
+
+
 def days(least: int, most: int) -> Callable[[str], timedelta]:
     """A parser of durations in whole days, with or without the d."""
 
@@ -109,6 +131,30 @@ def portion(text: str) -> float:
     if not re.fullmatch(r"[01]|0?\.[0-9]{1,9}|1\.0{1,9}", text):
         raise ValueError("is not a portion; write a number from 0 to 1, e.g. 0.1")
     return float(text)
+
+
+def floor(text: str) -> Floor:
+    """A number of nodes, or a percentage of them."""
+    if re.fullmatch(r"[0-9]{1,6}", text):
+        return Floor(nodes=int(text))
+    percent = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%{1,2}", text)
+    if percent is None or float(percent[1]) > 100:
+        raise ValueError("is no floor; write a number of nodes, e.g. 10, or a percentage, e.g. 5%")
+    return Floor(percent=float(percent[1]))
+
+
+def when_batch_waits(text: str) -> WhenBatchWaits:
+    """lend, wait or return."""
+    if text not in set(WhenBatchWaits):
+        raise ValueError("is not known; write lend, wait or return")
+    return WhenBatchWaits(text)
+
+
+def partition_name(text: str) -> str:
+    """A partition's name, as slurm.conf may have it."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", text):
+        raise ValueError("is no name of a partition; write it as in slurm.conf")
+    return text
 
 
 def boolean(text: str) -> bool:

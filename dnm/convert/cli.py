@@ -16,7 +16,14 @@ from typing import Any
 from dnm.config import values
 from dnm.convert.claimed import describe_claims, hold_unreadable, read_claims
 from dnm.convert.failures import hold_failed
-from dnm.convert.listing import is_of_type, list_as_json, list_as_text, read_facts
+from dnm.convert.listing import (
+    describe_waiting,
+    is_of_type,
+    list_as_json,
+    list_as_text,
+    read_facts,
+)
+from dnm.convert.pressure import list_waiting_jobs
 from dnm.convert.select import judge_nodes
 from dnm.convert.settings import Settings, load_settings
 from dnm.model.errors import DnmError, ExitCode
@@ -152,12 +159,16 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
         prefix = settings.prefix(options.node_type)
         of = f" of type '{options.node_type}'"
         judged = tuple(one for one in judged if is_of_type(one.node.name, prefix))
+    types = {settings.type_of(one.node.name) for one in judged}
+    jobs = list_waiting_jobs(facts, settings.res_name, settings.type_of)
+    waiting = [one for one in jobs if one.node_type in types]
     if options.output == "json":
-        print(list_as_json(judged, claims))
+        print(list_as_json(judged, claims, waiting))
     else:
         shown = {one.node.name for one in judged}
         known = {node: claim for node, claim in (claims or {}).items() if node in shown}
-        print(list_as_text(judged, facts.jobs, settings, of, describe_claims(known, settings)))
+        more = [*describe_waiting(waiting, facts.read_at), *describe_claims(known, settings)]
+        print(list_as_text(judged, facts.jobs, settings, of, more))
     if options.node_name and not judged:
         print(f"node-convert: Slurm knows no node {options.node_name}", file=sys.stderr)
         return ExitCode.FAILED

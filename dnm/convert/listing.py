@@ -9,8 +9,8 @@ import msgspec
 
 from dnm.convert.select import Judged, ListVerdict, SlurmFacts, format_duration
 from dnm.convert.settings import Settings
-from dnm.model.cluster import BatchClaim
-from dnm.model.printable import printable
+from dnm.model.cluster import BatchClaim, WaitingJobs
+from dnm.model.printable import count_of, printable
 from dnm.slurm.client import SlurmClient
 from dnm.slurm.text import SlurmJob
 
@@ -33,8 +33,13 @@ def is_of_type(name: str, prefix: str) -> bool:
     return name.startswith(prefix) and name[len(prefix) :].isdecimal()
 
 
-def list_as_json(judged: Sequence[Judged], claims: Mapping[str, BatchClaim] | None = None) -> str:
-    """Returns the document; without `claims` the rows don't tell of them."""
+def list_as_json(
+    judged: Sequence[Judged],
+    claims: Mapping[str, BatchClaim] | None = None,
+    waiting: Sequence[WaitingJobs] = (),
+) -> str:
+    """Returns the document; without `claims` the rows don't tell of them. `waiting`: the jobs that
+    would start on more nodes."""
     nodes = [
         {
             "node": one.node.name,
@@ -43,11 +48,13 @@ def list_as_json(judged: Sequence[Judged], claims: Mapping[str, BatchClaim] | No
             "verdict": one.verdict.value,
             "reason": one.reason,
             "in_service": one.in_service,
+            "partitions": one.node.partitions,
             **({} if claims is None else {"claim": claims.get(one.node.name)}),
         }
         for one in judged
     ]
-    return msgspec.json.encode({"schema": SCHEMA, "nodes": nodes}).decode()
+    document = {"schema": SCHEMA, "nodes": nodes, "waiting_jobs": waiting}
+    return msgspec.json.encode(document).decode()
 
 
 def list_as_text(
@@ -63,6 +70,18 @@ def list_as_text(
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join((*map(str.ljust, row, widths), row[4])) for row in rows]
     return "\n".join([*lines, "", *_summary(judged, jobs, settings, of), *map(printable, more)])
+
+
+def describe_waiting(waiting: Sequence[WaitingJobs], now: datetime) -> list[str]:
+    """Returns a line for each partition and type that jobs wait for nodes in."""
+    lines = []
+    for one in waiting:
+        since = f", the first for {format_duration(now - one.since)}" if one.since else ""
+        lines.append(
+            f"Partition {one.partition}: {count_of(one.jobs, 'job')} would start on "
+            f"{count_of(one.nodes, 'more node')} of type '{one.node_type}'{since}"
+        )
+    return lines
 
 
 def _row(one: Judged) -> tuple[str, str, str, str, str]:

@@ -14,10 +14,11 @@ from dnm.converter.contract import REQUEST, given_to_converter
 from dnm.converter.listen import Waits, run_converters
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
+from dnm.converter.pressure_command import ask_for_pressure
 from dnm.converter.processes import still_running
 from dnm.converter.start import ConverterCall
 from dnm.converter.started import Started, end_started, started_at
-from dnm.model.cluster import BatchNode
+from dnm.model.cluster import BatchList
 from dnm.model.config import Config
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import ConverterProcess, Ended
@@ -33,8 +34,12 @@ class NodeConvert:
         self.directory = config.converted_nodes_path.parent / "converter"
         self.calls: dict[str, ConverterCall] = {}
 
-    def list_nodes(self, node: str = "") -> dict[str, BatchNode] | Unreadable:
-        return list_batch_nodes(self.config, self.given, node)
+    def list_nodes(self, node: str = "") -> BatchList | Unreadable:
+        """The list, and what jobs wait for by the site's own command where the list doesn't say."""
+        listed = list_batch_nodes(self.config, self.given, node)
+        if node or isinstance(listed, Unreadable) or listed.waiting is not None:
+            return listed
+        return msgspec.structs.replace(listed, waiting=ask_for_pressure(self.config, self.given))
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         """Those whose keeper or whose converter has not ended."""

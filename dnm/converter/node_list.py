@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import subprocess
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import msgspec
 
 from dnm.converter.contract import NODE_NAME, Given, list_command
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.bounded import TimeoutExpired, run_bounded
-from dnm.model.cluster import BatchClaim, BatchNode
+from dnm.model.cluster import BatchClaim, BatchList, BatchNode, WaitingJobs
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, SlurmError
 from dnm.model.fault_points import fault_point
@@ -24,6 +25,8 @@ _LIST_TIMEOUT = timedelta(seconds=60)
 _LIST_LIMIT = 64 * 1024 * 1024  # bytes
 _LONGEST_LINE = 4096
 _AT_ONCE = 64 * 1024
+_MOST_PARTITIONS = 100  # of one node
+_MOST_ROWS = 1_000  # of waiting jobs
 
 
 class _ListedClaim(msgspec.Struct):
@@ -44,15 +47,25 @@ class _ListedNode(msgspec.Struct):
     reason: str = ""
     in_service: bool | None = None
     claim: _ListedClaim | msgspec.UnsetType | None = msgspec.UNSET
+    partitions: list[str] = []
+
+
+class ListedJobs(msgspec.Struct):
+    """A row of waiting jobs as a converter or a site's command prints it."""
+
+    partition: str
+    node_type: str
+    jobs: Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+    nodes: Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+    since: datetime | None = None
 
 
 class _List(msgspec.Struct):
     nodes: list[_ListedNode]
+    waiting_jobs: list[ListedJobs] | None = None
 
 
-def list_batch_nodes(
-    config: Config, given: Given, node: str = ""
-) -> dict[str, BatchNode] | Unreadable:
+def list_batch_nodes(config: Config, given: Given, node: str = "") -> BatchList | Unreadable:
     """Returns every node, or the one named, as `node-convert --list` judges it: from JSON where the
     converter speaks it, else from the table of the site's script. Anything else is Unreadable.
 
@@ -75,24 +88,22 @@ def list_batch_nodes(
             why = "was ended" if error.errno == errno.EFBIG else "can't be started"
             return Unreadable(what=what, error=f"{what} {why}: {error.strerror}")
         if answer.returncode == 0:
-            nodes = parse_list(answer.stdout)
-            if nodes is not None:
-                return _without_secrets(nodes, given.secrets, what)
+            listed = parse_list(answer.stdout)
+            if listed is not None:
+                return _without_secrets(listed, given.secrets, what)
         answers.append(_describe_failure(answer, given.secrets))
     both = "; ".join(dict.fromkeys(answers)) or "no table in its output"
     return Unreadable(what=what, error=f"{what}: {both}")
 
 
-def _without_secrets(
-    nodes: dict[str, BatchNode], secrets: Secrets, what: str
-) -> dict[str, BatchNode] | Unreadable:
+def _without_secrets(listed: BatchList, secrets: Secrets, what: str) -> BatchList | Unreadable:
     """A name can't be blacked out: it would be another's, and the node would be missing, or its
     claim not ours."""
-    for node in nodes.values():
+    for node in listed.nodes.values():
         if any(secrets.hide(name) != name for name in _names_of(node)):
             error = "a name in it holds a secret of the environment: give that another value"
             return Unreadable(what=what, error=f"{what}: {error}")
-    return {
+    nodes = {
         name: msgspec.structs.replace(
             node,
             state=secrets.hide(node.state),
@@ -101,14 +112,16 @@ def _without_secrets(
             claim=node.claim
             and msgspec.structs.replace(node.claim, error=secrets.hide(node.claim.error)),
         )
-        for name, node in nodes.items()
+        for name, node in listed.nodes.items()
     }
+    return msgspec.structs.replace(listed, nodes=nodes)
 
 
 def _names_of(node: BatchNode) -> tuple[str, ...]:
+    names = node.name, *node.partitions
     if (claim := node.claim) is None:
-        return (node.name,)
-    return node.name, claim.instance, claim.namespace, claim.node_type, claim.request
+        return names
+    return *names, claim.instance, claim.namespace, claim.node_type, claim.request
 
 
 def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secrets) -> str:
@@ -122,14 +135,15 @@ def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secre
     return f"exit {answer.returncode} {last}".strip()
 
 
-def parse_list(content: bytes) -> dict[str, BatchNode] | None:
+def parse_list(content: bytes) -> BatchList | None:
     """Returns the nodes by name, from the JSON document or from the table NODE STATE IDLE VERDICT
     REASON; None if it is neither."""
     try:
-        listed = msgspec.json.decode(content, type=_List).nodes
+        listed = msgspec.json.decode(content, type=_List)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _parse_table(content.decode("utf-8", "replace"))
-    return {
+        table = _parse_table(content.decode("utf-8", "replace"))
+        return None if table is None else BatchList(nodes=table)
+    nodes = {
         node.node: BatchNode(
             name=node.node,
             state=printable(node.state),
@@ -138,10 +152,29 @@ def parse_list(content: bytes) -> dict[str, BatchNode] | None:
             in_service=node.in_service,
             claim=_claim(node.claim) if isinstance(node.claim, _ListedClaim) else None,
             tells_claim=node.claim is not msgspec.UNSET,
+            partitions=tuple(printable(one, 80) for one in node.partitions[:_MOST_PARTITIONS]),
         )
-        for node in listed
+        for node in listed.nodes
         if NODE_NAME.fullmatch(node.node)
     }
+    return BatchList(nodes=nodes, waiting=waiting_jobs(listed.waiting_jobs))
+
+
+def waiting_jobs(listed: list[ListedJobs] | None) -> tuple[WaitingJobs, ...] | None:
+    """Returns the rows as what others said: bounded and printable, those without a job left out."""
+    if listed is None:
+        return None
+    return tuple(
+        WaitingJobs(
+            partition=printable(one.partition, 80),
+            node_type=printable(one.node_type, 80),
+            jobs=one.jobs,
+            nodes=one.nodes,
+            since=one.since.astimezone(UTC) if one.since and one.since.tzinfo else None,
+        )
+        for one in listed[:_MOST_ROWS]
+        if one.jobs
+    )
 
 
 def _claim(listed: _ListedClaim) -> BatchClaim:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dnm.model.config import Taint
 from dnm.model.slurm_state import parse_state
-from dnm.model.value import Resources, Value
+from dnm.model.value import Resources, Unreadable, Value
 
 
 class Toleration(Value):
@@ -247,6 +247,13 @@ class BatchNode(Value):
     in_service: bool | None = None
     claim: BatchClaim | None = None
     tells_claim: bool = False
+    partitions: tuple[str, ...] = ()  # none: it is in none, or the converter does not say
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether Slurm has it and nothing runs on it or is planned for it."""
+        state = parse_state(self.state)
+        return self.in_service is True and state.base == "IDLE" and not state.flags
 
     @property
     def is_drained(self) -> bool:
@@ -258,6 +265,25 @@ class BatchNode(Value):
     def is_reserved(self) -> bool:
         """Whether a reservation holds it, perhaps its converter's."""
         return "RESERVED" in parse_state(self.state).flags
+
+
+class WaitingJobs(Value):
+    """Counts the pending jobs of a partition that would start now if there were more nodes of a
+    type. `nodes`: those that they ask for together. `since`: the first was submitted then."""
+
+    partition: str
+    node_type: str
+    jobs: int
+    nodes: int
+    since: datetime | None = None
+
+
+class BatchList(Value):
+    """The batch side as its converter tells it. `waiting` None: it does not say what jobs wait
+    for, and nobody else does."""
+
+    nodes: Mapping[str, BatchNode]
+    waiting: tuple[WaitingJobs, ...] | Unreadable | None = None
 
 
 class YunikornView(Value):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from enum import StrEnum
+from math import ceil
 from pathlib import Path
 
 import msgspec
@@ -26,6 +28,32 @@ class Taint(Value):
     value: str = ""
 
 
+class Floor(Value):
+    """What is left to Slurm: so many nodes, or so many hundredths of those there are."""
+
+    nodes: int = 0
+    percent: float = 0.0
+
+    def of(self, total: int) -> int:
+        """Returns the floor in nodes, of so many; a part of a node is a node."""
+        return max(self.nodes, ceil(total * self.percent / 100))
+
+
+class Floors(Value):
+    """Never lent below: nodes in service (`kept`), and idle ones. None: no floor."""
+
+    kept: Floor | None = None
+    idle: Floor | None = None
+
+
+class WhenBatchWaits(StrEnum):
+    """What becomes of lending while jobs wait that more nodes of the type would start."""
+
+    LEND = "lend"
+    WAIT = "wait"
+    RETURN = "return"
+
+
 class NodeType(Value):
     """A class of equal machines. `{namespace}` in labels and taints is the namespace it serves."""
 
@@ -35,6 +63,8 @@ class NodeType(Value):
     max_nodes: int | None = None
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
+    batch_floor: Floor | None = None  # None: that of all types
+    batch_idle_floor: Floor | None = None
     kubelet: KubeletSettings | None = None  # None: no key about kubelets stands in its section
 
     def labels_for(self, namespace: str) -> dict[str, str]:
@@ -64,7 +94,8 @@ class NamespacePolicy(Value):
     node_types: tuple[str, ...]
     max_nodes: int | None = None
     min_nodes: int = 0
-    priority: int = 0
+    node_hours_per_week: float | None = None  # None: no budget
+    priority: int = 0  # above 0: it comes before jobs that wait
     reversion_idle: timedelta = timedelta(seconds=600)
 
 
@@ -76,6 +107,11 @@ class Config(Value):
     node_types: Mapping[str, NodeType]
     kubeconfig_path: Path | None = None
     check_interval: timedelta = timedelta(seconds=60)
+    floors: Floors = Floors()  # of each node type that has none of its own
+    partition_floors: Mapping[str, Floors] = {}
+    when_batch_waits: WhenBatchWaits = WhenBatchWaits.LEND
+    batch_reclaim: timedelta = timedelta(minutes=30)  # zero: nodes that pods use are never fenced
+    max_lend: timedelta = timedelta()  # zero: for as long as they are used
     reversion_idle_at_most: timedelta = timedelta(seconds=2700)  # as far as it may be learned
     max_converted_nodes: int = 30
     max_conversions_per_run: int = 4
@@ -116,6 +152,7 @@ class Config(Value):
     status_page: Path | None = None
     history_keep: timedelta = timedelta(days=400)  # zero: no history
     demand_keep: timedelta = timedelta()  # zero: how many pods waited and ran is not recorded
+    batch_pressure_command: Path | None = None  # None: the converter's list tells what jobs want
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter
     state_group: str = ""  # who may read the record besides its owner; empty: nobody
 
@@ -143,6 +180,20 @@ class Config(Value):
             if node.startswith(prefix) and number.isascii() and number.isdigit():
                 return node_type.name
         return None
+
+    def floors_of(self, node_type: str) -> Floors:
+        """Returns what is left to Slurm of a node type."""
+        known = self.node_types.get(node_type)
+        return Floors(
+            kept=(known.batch_floor if known else None) or self.floors.kept,
+            idle=(known.batch_idle_floor if known else None) or self.floors.idle,
+        )
+
+    @property
+    def counts_lending(self) -> bool:
+        """Whether something depends on how long a node is lent."""
+        budgets = (one.node_hours_per_week for one in self.namespaces.values())
+        return bool(self.max_lend) or any(one is not None for one in budgets)
 
     @property
     def has_kubelets(self) -> bool:

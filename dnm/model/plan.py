@@ -7,7 +7,16 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
-from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, PodList, YunikornView
+from dnm.model.cluster import (
+    BatchNode,
+    Claim,
+    ConfigMap,
+    Mark,
+    Node,
+    PodList,
+    WaitingJobs,
+    YunikornView,
+)
 from dnm.model.event import WaitingPods
 from dnm.model.history import Decision, HistoryLine, PodKind
 from dnm.model.lease import Place
@@ -31,6 +40,7 @@ class Snapshot(Value):
     nodes: tuple[Node, ...] | Unreadable
     queue_maps: tuple[ConfigMap | None, ConfigMap | None] | Unreadable  # configs, then defaults
     batch: Mapping[str, BatchNode] | Unreadable | None = None  # None: not asked
+    waiting_jobs: tuple[WaitingJobs, ...] | Unreadable | None = None  # None: nobody says
     claims: tuple[Claim, ...] | Unreadable = ()
     yunikorn: YunikornView | Unreadable | None = None
     running_converters: frozenset[ConverterProcess] = frozenset()
@@ -67,6 +77,9 @@ class Reason(Enum):
     TOO_YOUNG = "its pods have not been pending for pending_grace_seconds yet"
     CAPPED = "a cap is reached"
     NO_BATCH_NODE = "no batch node can be lent now"
+    BATCH_FLOOR = "as few nodes are left to Slurm as batch_floor or batch_idle_floor allows"
+    BATCH_WAITS = "jobs wait in Slurm that nodes of its types would start"
+    HOURS_SPENT = "the node-hours of its namespace's week are used up"
     KUBELET_SETTINGS = "kubelets of its node types would not start with their settings"
     BATCH_NOT_ASKED = "which batch nodes can be lent has not been asked yet"
     COOLDOWN = "the cooldown after the last conversion is not over"
@@ -87,6 +100,8 @@ class Reason(Enum):
     KEPT_READY = "is kept ready by min_nodes"
     HELD = "is held by `dnm hold`"
     HELD_BY_ADMIN = "is cordoned by an administrator"
+    LEAVING = "is fenced, and goes back once its pods have ended"
+    FOR_JOBS = "is idle, and jobs wait for nodes of its type: it goes back"
     IDLE_LONG_ENOUGH = "has been idle long enough and goes back"
     BUDGET = "may go back, but this run's reversions are used up"
     FENCED = "is fenced and looked at once more before it goes back"
@@ -196,6 +211,7 @@ class Plan(Value):
     waiting: tuple[WaitingPods, ...] = ()  # pods that wait in vain
     uids: Mapping[str, str] = {}  # of the Nodes that are recorded
     kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, where it is recorded
+    waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last asked; None: nobody says
 
 
 class Outcome(Value):

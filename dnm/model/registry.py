@@ -7,7 +7,7 @@ from enum import Enum
 
 import msgspec
 
-from dnm.model.cluster import Mark
+from dnm.model.cluster import Mark, WaitingJobs
 from dnm.model.history import Memory
 from dnm.model.lease import Lease
 from dnm.model.value import Value
@@ -21,6 +21,14 @@ class Phase(Enum):
     RELEASING = "releasing"
     RETURNING = "returning"
     FAILED = "failed"
+
+
+class Leaving(Enum):
+    """Why a node that serves is fenced, to go back as soon as it is empty."""
+
+    FOR_JOBS = "for-jobs"
+    OVERDUE = "overdue"
+    SPENT = "spent"
 
 
 class ConverterProcess(Value):
@@ -50,6 +58,13 @@ class LentNode(Value):
     retry_after: datetime | None = None
     error: str = ""
     converter: ConverterProcess | None = None
+    leaves: Leaving | None = None  # None: its queue keeps it for as long as it wants it
+    lent_since: datetime | None = None  # kept where something depends on it
+
+    @property
+    def lent_from(self) -> datetime:
+        """Since when it is lent, as far as that is known."""
+        return self.lent_since or self.since
 
     @property
     def mark(self) -> Mark:
@@ -128,6 +143,34 @@ class IdleGaps(Value):
     open: tuple[datetime, ...] = ()
 
 
+class Deficit(Value):
+    """What the batch side has had less than its share of nodes of a type while jobs waited.
+
+    `seconds`: in node-seconds, until `at`; since then it grows by a node-second a second for each
+    node of `share` that is not among the `given`, those that were given back for jobs. `since`:
+    jobs have waited without a break since then; None: none waits.
+    """
+
+    at: datetime
+    seconds: float = 0.0
+    since: datetime | None = None
+    given: int = 0
+    share: int = 0
+
+    def seconds_at(self, now: datetime) -> float:
+        """Returns the node-seconds at a later moment; never less than none."""
+        rate = self.share - self.given if self.since else 0
+        return max(0.0, self.seconds + rate * (now - self.at).total_seconds())
+
+
+class SpentHours(Value):
+    """What nodes that have gone back have used of a namespace's budget, in the week that began
+    then."""
+
+    week: datetime
+    seconds: float
+
+
 class Pause(Value):
     since: datetime
     until: datetime | None = None
@@ -166,6 +209,7 @@ class RunRecord(Value):
     pods_seen: int = 0  # unfinished ones, rounded down to a power of ten; below 1,000: 0
     pods_doubted_since: datetime | None = None  # an empty list after `pods_seen`
     succeeded_at: datetime | None = None  # when a run last did, before those that failed since
+    waiting_jobs: tuple[WaitingJobs, ...] | None = None  # when last asked; None: nobody says
 
 
 class Registry(Value):
@@ -183,6 +227,8 @@ class Registry(Value):
     # Queue path -> since when it has no warm node, because the last one went unused.
     unbuffered: dict[str, datetime] = {}
     idle_gaps: dict[str, IdleGaps] = {}  # by queue path
+    deficits: dict[str, Deficit] = {}  # by node type
+    spent_hours: dict[str, SpentHours] = {}  # by namespace
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
     last_run: RunRecord = RunRecord()

@@ -18,7 +18,7 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import Phase
+from dnm.model.registry import LentNode, Phase
 from dnm.plan.conversions import Converted
 from dnm.plan.ended_calls import calls_until
 
@@ -44,14 +44,14 @@ def list_actions(converted: Converted) -> list[Action]:
     actions += [
         Unfence(node=name)
         for name, entry in ours
-        if entry.phase is Phase.SERVING and nodes[name].carries_fence
+        if entry.phase is Phase.SERVING and nodes[name].carries_fence and not entry.leaves
     ]
     if limits.action is not None and limits.is_changed:
         actions.append(limits.action)
     actions += [
         Fence(node=name)
         for name, entry in ours
-        if (entry.phase is Phase.RELEASING or name in returned.names)
+        if (entry.phase is Phase.RELEASING or name in returned.names or _leaves(entry))
         and not nodes[name].is_cordoned
     ]
     actions += [StartConversion(request=request) for request in converted.requests]
@@ -86,6 +86,11 @@ def find_conflicts(converted: Converted) -> list[str]:
                 f"(scontrol update nodename={name} state=drain reason=...)"
             )
     return conflicts
+
+
+def _leaves(entry: LentNode) -> bool:
+    """Whether it serves its pods and takes no more."""
+    return entry.phase is Phase.SERVING and entry.leaves is not None
 
 
 def _lacks(node: Node, mark: Mark) -> bool:

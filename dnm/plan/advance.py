@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dnm.model.config import Config
 from dnm.model.plan import NodeVerdict, Reason
 from dnm.model.registry import Breaker, LentNode, Phase, Registry
 from dnm.model.value import Value
@@ -18,6 +19,7 @@ from dnm.plan.breaker import after_transition
 from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
 from dnm.plan.known import Known
 from dnm.plan.kubelets import differing_kubelets
+from dnm.plan.node_hours import note_hours
 from dnm.plan.phases import NodeTransition, advance_node
 from dnm.plan.requests import Arrivals, advance_requests
 
@@ -43,7 +45,7 @@ def advance(known: Known) -> Advanced:
     claims = _claims(known, arrivals)
     in_use = {**arrivals.nodes, **claims.nodes}
     adopted = adopt_marked_nodes(config, {**in_use, **claims.claimed}, facts)
-    before = {**in_use, **adopted.nodes}
+    before = _dated(config, {**in_use, **adopted.nodes})
     after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
     after = _hold_against_types(known, after)
     breakers: Mapping[str, Breaker] = known.registry.breakers
@@ -58,6 +60,8 @@ def advance(known: Known) -> Advanced:
         backoffs=after_conversions(config, known.registry.backoffs, results, known.now),
         breakers=dict(breakers),
     )
+    # Before anything is decided: what a node has used that has just gone is spent.
+    registry = note_hours(config, known.registry, registry, known.now)
     return Advanced(
         known=known,
         registry=registry,
@@ -74,6 +78,16 @@ def advance(known: Known) -> Advanced:
         ),
         errors=(*arrivals.errors, *adopted.errors, *claims.errors, *_errors(before, after)),
     )
+
+
+def _dated(config: Config, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
+    """With the time since when each is lent, where something depends on it."""
+    if not config.counts_lending:
+        return dict(nodes)
+    return {
+        name: entry if entry.lent_since else msgspec.structs.replace(entry, lent_since=entry.since)
+        for name, entry in nodes.items()
+    }
 
 
 def _claims(known: Known, arrivals: Arrivals) -> Claims:

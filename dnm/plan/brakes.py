@@ -8,7 +8,7 @@ whose nodes went unused is in `breaker.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -17,9 +17,12 @@ from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, Registry
+from dnm.plan.batch_floors import floor_bounds
+from dnm.plan.batch_waits import waiting_bounds
 from dnm.plan.facts import Facts
 from dnm.plan.kubelets import barred_types
-from dnm.sizing.budget import ConversionBudget, count_left
+from dnm.plan.node_hours import hour_bounds
+from dnm.sizing.budget import Bound, ConversionBudget, count_left
 
 
 def conversion_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
@@ -33,13 +36,27 @@ def conversion_budget(config: Config, registry: Registry, facts: Facts) -> Conve
     for one in resumable.values() if at_hand else ():
         at_hand[one.node_type] += 1
     lent = counted_as_lent(config, others, facts)
-    return count_left(config, lent, at_hand, barred_types(config))
+    budget = count_left(config, lent, at_hand, barred_types(config))
+    resumed = Counter(one.node_type for one in resumable.values())
+    return budget.within(_batch_bounds(config, registry, facts, resumed))
 
 
 def fresh_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
-    """What the caps leave for nodes that are claimed anew, with all that is claimed counted."""
+    """What the caps and Slurm's own needs leave for nodes that are claimed anew, with all that is
+    claimed counted."""
     lent = counted_as_lent(config, registry, facts)
-    return count_left(config, lent, {}, barred_types(config))
+    budget = count_left(config, lent, {}, barred_types(config))
+    return budget.within(_batch_bounds(config, registry, facts, {}))
+
+
+def _batch_bounds(
+    config: Config, registry: Registry, facts: Facts, resumable: Mapping[str, int]
+) -> Iterator[Bound]:
+    """What the rules on Slurm's behalf leave, as far as it could be asked."""
+    if facts.batch is not None:
+        yield from floor_bounds(config, registry, facts.batch, resumable)
+    yield from waiting_bounds(config, facts)
+    yield from hour_bounds(config, registry, facts.now)
 
 
 def counted_as_lent(

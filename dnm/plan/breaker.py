@@ -85,12 +85,13 @@ def after_transition(
     breakers: Mapping[str, Breaker], before: LentNode, after: LentNode | None
 ) -> Mapping[str, Breaker]:
     """The breakers once a node has been looked at; `after` None: it has gone back. Unused, that is
-    a strike, if it ever served and the breaker has not tripped; used, all is forgotten."""
+    a strike, if it ever served, left because it was unused, and the breaker has not tripped; used,
+    all is forgotten."""
     was_used = before.was_used if after is None else after.was_used and not before.was_used
     if was_used:
         return _closed(breakers, before.queue)
     breaker = breakers.get(before.queue, Breaker())
-    if after is not None or not before.counted or breaker.tripped_at is not None:
+    if after is not None or not before.counted or before.leaves or breaker.tripped_at is not None:
         return breakers
     struck = msgspec.structs.replace(breaker, strikes=breaker.strikes + 1)
     return {**breakers, before.queue: struck}

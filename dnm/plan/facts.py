@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from dnm.model.cluster import BatchClaim, BatchNode, Node
+from dnm.model.cluster import BatchClaim, BatchNode, Node, WaitingJobs
 from dnm.model.registry import ConverterProcess, Ended, LentNode
 from dnm.model.value import Value
 
@@ -29,6 +29,7 @@ class Facts(Value):
     unscheduled: frozenset[str] = frozenset()
     idle_times: Mapping[str, timedelta] = {}  # by namespace, where more than the configured one
     lenders: Mapping[str, str] | None = {}  # node -> instance whose part of the ledger counts it
+    waiting_jobs: tuple[WaitingJobs, ...] | None = None  # None: nobody says what jobs wait for
 
     def is_in_service(self, name: str) -> bool | None:
         """Whether Slurm has the node in service; None is unknown."""

@@ -4,7 +4,7 @@ converter is asked takes the fence off again. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -15,6 +15,7 @@ from dnm.model.value import Value
 from dnm.plan.brakes import conversion_budget, is_paused
 from dnm.plan.breaker import forgive
 from dnm.plan.known import Known, leaving_out
+from dnm.plan.leaving import leaving_verdict, plan_leaving
 from dnm.plan.phases import enter_phase, node_verdict
 from dnm.plan.standing_limits import StandingLimits
 from dnm.plan.supply import node_supply
@@ -38,11 +39,28 @@ def plan_fences(standing: StandingLimits) -> Fenced:
     )
     if known.demand is None or known.facts.nodes is None:
         return unchanged
-    lifted = _lift_fences(unchanged)
-    obstacles = {name: _why_not_release(lifted, name) for name in standing.advanced.may_release}
+    leaving = plan_leaving(known, standing.registry)
+    lifted = _lift_fences(msgspec.structs.replace(unchanged, registry=leaving))
+    obstacles = {
+        name: _why_not_release(lifted, name)
+        for name in standing.advanced.may_release
+        if verdicts[name].reason is not Reason.LEAVING or lifted.registry.nodes[name].leaves
+    }
     kept = {name: verdict for name, verdict in obstacles.items() if verdict is not None}
-    asked = msgspec.structs.replace(lifted, verdicts={**lifted.verdicts, **kept})
+    asked = msgspec.structs.replace(
+        lifted, verdicts={**lifted.verdicts, **_of_leaving(lifted), **kept}
+    )
     return _fence(asked, tuple(name for name, verdict in obstacles.items() if verdict is None))
+
+
+def _of_leaving(lifted: Fenced) -> dict[str, NodeVerdict]:
+    """What is said of nodes that serve their pods and take no more."""
+    serving = lifted.registry.nodes_of(lifted.known.config.instance_id, Phase.SERVING)
+    return {
+        name: leaving_verdict(name, entry)
+        for name, entry in serving.items()
+        if entry.leaves and lifted.verdicts[name].verdict is not Verdict.WAIT
+    }
 
 
 def _lift_fences(before: Fenced) -> Fenced:
@@ -51,18 +69,19 @@ def _lift_fences(before: Fenced) -> Fenced:
     fenced = registry.nodes_of(known.config.instance_id, Phase.RELEASING)
     if not fenced or known.demand is None:
         return before
+    stays = {name: entry for name, entry in fenced.items() if not entry.leaves}
     wanted = recall(
         known.config,
         known.demand,
         standing.limits,
         node_supply(known, registry),
-        fenced,
+        stays,
         conversion_budget(known.config, registry, known.facts),
     )
     verdicts = {
         name: verdict
         for name, entry in fenced.items()
-        if (verdict := _why_lift(before, name, entry, wanted[name])) is not None
+        if (verdict := _why_lift(before, name, entry, wanted.get(name))) is not None
     }
     again = {
         name: enter_phase(fenced[name], Phase.SERVING, known.now, idle_since=None)
@@ -76,16 +95,16 @@ def _lift_fences(before: Fenced) -> Fenced:
 
 
 def _why_lift(
-    before: Fenced, name: str, entry: LentNode, wanted: NodeVerdict
+    before: Fenced, name: str, entry: LentNode, wanted: NodeVerdict | None
 ) -> NodeVerdict | None:
-    """Why a fenced node serves on; None: it goes back."""
+    """Why a fenced node serves on; None: it goes back. `wanted` None: whatever its queue wants."""
     config = before.known.config
     if name in before.registry.held:
         return node_verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
     if before.standing.refusal or not may_edit(entry.queue, config.allowed_queue_prefixes):
         detail = "its queue can't be shrunk, so it serves on"
         return node_verdict(name, Verdict.KEEP, Reason.QUEUE_UNREADABLE, detail)
-    return None if wanted.verdict is Verdict.REVERT else wanted
+    return None if wanted is None or wanted.verdict is Verdict.REVERT else wanted
 
 
 def _why_not_release(before: Fenced, name: str) -> NodeVerdict | None:
@@ -108,14 +127,19 @@ def _why_not_release(before: Fenced, name: str) -> NodeVerdict | None:
 
 def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
     """Those of the idle nodes that their queues can spare are released."""
-    known, registry = before.known, before.registry
+    known, most = before.known, before.known.config.max_reversions_per_run
+    empty = [name for name in names if before.registry.nodes[name].leaves][:most]
+    before = _released(before, empty)
+    registry = before.registry
+    names = tuple(name for name in names if not registry.nodes[name].leaves)
     if not names or known.demand is None:
         return before
     asked = Candidates(
         now=known.now,
         names=names,
-        at_most=known.config.max_reversions_per_run,
+        at_most=most - len(empty),
         budget=conversion_budget(known.config, registry, known.facts),
+        early=frozenset(n for n in names if before.verdicts[n].reason is Reason.FOR_JOBS),
     )
     supply = node_supply(known, registry)
     chosen = choose_releases(known.config, known.demand, before.standing.limits, supply, asked)
@@ -127,7 +151,8 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
     unbuffered = {**dict.fromkeys(without, known.now), **registry.unbuffered}
     breakers = dict(registry.breakers)
     for name in chosen.go:
-        if chosen.verdicts[name].reason is Reason.UNUSED and not nodes[name].was_used:
+        is_forgiven = chosen.verdicts[name].reason in (Reason.UNUSED, Reason.FOR_JOBS)
+        if is_forgiven and not nodes[name].was_used:
             breakers = forgive(breakers, nodes[name].queue)
     stalled = registry.stalled
     if chosen.stalled:
@@ -141,6 +166,15 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
         ),
         verdicts={**before.verdicts, **chosen.verdicts},
     )
+
+
+def _released(before: Fenced, names: Iterable[str]) -> Fenced:
+    """Nodes that leave and are empty: they are fenced already, and their queue shrinks now."""
+    nodes = dict(before.registry.nodes)
+    for name in names:
+        nodes[name] = enter_phase(nodes[name], Phase.RELEASING, before.known.now)
+    registry = msgspec.structs.replace(before.registry, nodes=nodes)
+    return msgspec.structs.replace(before, registry=registry)
 
 
 def paused(registry: Registry, name: str) -> NodeVerdict:

@@ -122,6 +122,7 @@ def _facts(
     idle_times: Mapping[str, timedelta],
 ) -> Facts:
     nodes, batch, pods = snapshot.nodes, snapshot.batch, snapshot.pods
+    waiting = snapshot.waiting_jobs
     use = demand.nodes if demand else {}
     return Facts(
         now=snapshot.taken_at,
@@ -135,6 +136,7 @@ def _facts(
         unscheduled=_unscheduled(snapshot, demand),
         idle_times=idle_times,
         lenders=document.lenders if document else None,
+        waiting_jobs=None if isinstance(waiting, Unreadable) else waiting,
     )
 
 

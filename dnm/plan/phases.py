@@ -22,6 +22,7 @@ from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.printable import printable
 from dnm.model.registry import Ended, LentNode, Phase
 from dnm.model.value import Value
+from dnm.plan.batch_waits import goes_at_once
 from dnm.plan.ended_calls import return_ended, return_error
 from dnm.plan.facts import Facts
 from dnm.plan.kubelets import likely_refusal
@@ -198,14 +199,19 @@ def _idle(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTrans
     # A clock that stands in the future was set by a host whose time was wrong.
     since = min(entry.idle_since or now, now)
     idle = _with(entry, idle_since=since)
-    if now < since + timeout:
+    is_early = now < since + timeout and goes_at_once(config, entry, facts)
+    if entry.leaves is not None:
+        after = _becomes(name, idle, Verdict.REVERT, Reason.LEAVING, "it is empty")
+        return msgspec.structs.replace(after, wants_release=True)
+    if now < since + timeout and not is_early:
         detail = f"since {_clock(since)}, goes back after {_clock(since + timeout)}"
         if learned:
             minutes = learned.total_seconds() / 60
             detail += f": nodes of {entry.queue} were often wanted again within {minutes:.0f} min"
         return _becomes(name, idle, Verdict.KEEP, Reason.IDLE, detail)
     detail = f"since {_clock(since)}"
-    after = _becomes(name, idle, Verdict.REVERT, Reason.IDLE_LONG_ENOUGH, detail)
+    reason = Reason.FOR_JOBS if is_early else Reason.IDLE_LONG_ENOUGH
+    after = _becomes(name, idle, Verdict.REVERT, reason, detail)
     return msgspec.structs.replace(after, wants_release=True)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import msgspec
 
+from dnm.model.cluster import WaitingJobs
 from dnm.model.config import Config
 from dnm.model.history import PodKind, run_name
 from dnm.model.plan import Plan, Snapshot
@@ -96,6 +97,7 @@ def fold_plan(converted: Converted) -> Plan:
             if name in converted.registry.nodes or name in known.registry.nodes
         },
         pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
+        waiting_jobs=_waiting_jobs(known),
     )
 
 
@@ -103,6 +105,13 @@ def _seen_kinds(known: Known) -> dict[str, tuple[PodKind, ...]]:
     """Of a queue whose pods could not all be read nothing is said: they have not ended."""
     kinds = known.demand.kinds if known.demand else {}
     return {queue: one for queue, one in kinds.items() if not known.unreadable_namespaces(queue)}
+
+
+def _waiting_jobs(known: Known) -> tuple[WaitingJobs, ...] | None:
+    """What jobs wait for, as far as the batch side was asked now, else when it last was."""
+    if known.snapshot.batch is None:
+        return known.registry.last_run.waiting_jobs
+    return known.facts.waiting_jobs
 
 
 def _with_gaps(converted: Converted) -> Registry:
@@ -121,8 +130,16 @@ def _questions(edit: QueueEdit | None) -> list[str]:
 
 
 def _unread(snapshot: Snapshot) -> list[str]:
-    parts = (snapshot.nodes, snapshot.pods, snapshot.queue_maps, snapshot.batch, snapshot.claims,
-             snapshot.yunikorn, snapshot.unread_zones)  # fmt: skip
+    parts = (
+        *(
+            snapshot.nodes,
+            snapshot.pods,
+            snapshot.queue_maps,
+            snapshot.batch,
+            snapshot.waiting_jobs,
+        ),
+        *(snapshot.claims, snapshot.yunikorn, snapshot.unread_zones),
+    )
     lines = [part.error for part in parts if isinstance(part, Unreadable)]
     if not isinstance(snapshot.pods, Unreadable):
         lines += [

@@ -23,6 +23,8 @@ _OF_NODES = {
     "lent": ("NodeLent", "Lend", False),
     "adopted": ("NodeAdopted", "Adopt", False),
     "joined": ("NodeServing", "Serve", False),
+    "emptying": ("NodeFenced", "Fence", False),
+    "kept": ("NodeServing", "Unfence", False),
     "fenced": ("NodeFenced", "Fence", False),
     "unfenced": ("NodeServing", "Unfence", False),
     "returning": ("NodeReturning", "Return", False),

@@ -188,6 +188,11 @@ def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[H
             cause, _event(old.phase, new.phase), name, new, **fields,
             numbers=_numbers(old, new, cause),
         )  # fmt: skip
+    elif new.leaves is not old.leaves:
+        yield _of_node(
+            cause, "emptying" if new.leaves else "kept", name, new, before=old.phase.value,
+            after=new.phase.value, numbers={"why": new.leaves.value} if new.leaves else {},
+        )  # fmt: skip
     elif new.error and new.error != old.error:
         event = "return-failed" if new.phase is Phase.RETURNING else "failed-again"
         yield _of_node(cause, event, name, new, before=old.phase.value, after=new.phase.value,

@@ -18,7 +18,7 @@ import msgspec
 from dnm.converter.contract import convert_command, resume_command, return_command
 from dnm.converter.processes import this_host
 from dnm.kube.nodes import FENCED, mark_annotations
-from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod
+from dnm.model.cluster import BatchList, ConfigMap, Mark, Node, Pod
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
 from dnm.model.plan import (
@@ -75,7 +75,7 @@ class ConverterCaller(Protocol):
     when all of this run have ended or been left, and `read_earlier_output` passes on what those of
     earlier runs have printed since."""
 
-    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
+    def list_nodes(self, node: str = "") -> BatchList | Unreadable: ...
     def start(self, key: str, command: Sequence[str], until: float | None) -> ConverterProcess: ...
     def end(self, process: ConverterProcess) -> bool: ...
     def read_end(self, key: str) -> Ended: ...
@@ -358,10 +358,10 @@ class Actuator:
                 return "it is not fenced any more"
             if any(pod.counts_as_work for pod in self.kube.read_pods_on(name)):
                 return "a pod landed on it"
-        batch = self.converter.list_nodes(name)
-        if isinstance(batch, Unreadable):
-            raise ConverterError(f"{batch.error}; {name} is left as it is")
-        known = batch.get(name)
+        listed = self.converter.list_nodes(name)
+        if isinstance(listed, Unreadable):
+            raise ConverterError(f"{listed.error}; {name} is left as it is")
+        known = listed.nodes.get(name)
         if known is None or known.in_service is None:
             return "Slurm's view of it is unknown"
         if known.claim is not None and known.claim.is_at_work:

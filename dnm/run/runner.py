@@ -208,6 +208,7 @@ def _record(
         pods_seen=before.pods_seen,
         pods_doubted_since=before.pods_doubted_since,
         succeeded_at=failed_since if exit_code else None,
+        waiting_jobs=plan.waiting_jobs,
     )
     memory = outcome.registry.memory
     errors = judge_errors(memory.lasting, record.errors, ended[0], config.check_interval)

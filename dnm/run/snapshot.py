@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dnm.converter.processes import is_elsewhere
 from dnm.model.cluster import (
-    BatchNode,
+    BatchList,
     Claim,
     ConfigMap,
     Node,
@@ -48,7 +48,7 @@ class KubeReader(Protocol):
 class ConverterReader(Protocol):
     """What the snapshot needs of the converter edge."""
 
-    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable: ...
+    def list_nodes(self, node: str = "") -> BatchList | Unreadable: ...
     def still_running(
         self, processes: Iterable[ConverterProcess]
     ) -> frozenset[ConverterProcess]: ...
@@ -72,17 +72,18 @@ def take_snapshot(
         return nothing_readable(nodes, taken_at)
     pods = kube.read_pods(tuple(sorted(config.namespaces)))
     queue_maps = _read_queue_maps(config, kube)
-    batch: Mapping[str, BatchNode] | Unreadable | None = None
+    listed: BatchList | Unreadable | None = None
     asks = needs_batch_side(config, registry, nodes, pods)
     if asks or asks_anyway(config, registry, taken_at):
-        batch = converter.list_nodes()
+        listed = converter.list_nodes()
     nodes, unread_zones = _with_zones(config, kube, nodes, pods)
     return Snapshot(
         taken_at=taken_at,
         pods=pods,
         nodes=nodes,
         queue_maps=queue_maps,
-        batch=batch,
+        batch=listed.nodes if isinstance(listed, BatchList) else listed,
+        waiting_jobs=listed.waiting if isinstance(listed, BatchList) else None,
         claims=_read_claims(kube, pods),
         yunikorn=_read_yunikorn(config),
         running_converters=running,

@@ -376,11 +376,23 @@ class Conversion:
                 "node": machine.name, "state": self.batch.state_of(machine),
                 "idle_seconds": self.batch.idle_seconds(machine), "verdict": verdict,
                 "reason": reason, "in_service": self.batch.is_in_service(machine),
+                "partitions": ["batch"],
                 **({"claim": self._claim(machine)} if self.tells_claims else {}),
             })  # fmt: skip
-        return (
-            msgspec.json.encode({"schema": "node-convert.list/1", "nodes": nodes}).decode() + "\n"
-        )
+        document = {
+            "schema": "node-convert.list/1", "nodes": nodes,
+            "waiting_jobs": self._waiting_jobs({machine.type for machine in machines}),
+        }  # fmt: skip
+        return msgspec.json.encode(document).decode() + "\n"
+
+    def _waiting_jobs(self, types: set[str]) -> list[dict[str, Any]]:
+        """Jobs start on machines of any type, and in their order."""
+        waiting = [job.nodes for job in self.batch.jobs.values() if not job.on]
+        return [
+            {"partition": "batch", "node_type": name, "jobs": len(waiting), "nodes": sum(waiting)}
+            for name in sorted(types)
+            if waiting
+        ]
 
     def _claim(self, machine: Machine) -> dict[str, Any] | None:
         journal = machine.journal

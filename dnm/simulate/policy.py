@@ -14,8 +14,18 @@ from functools import cache
 
 import msgspec
 
-from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod, PodList, PodShape, Toleration
-from dnm.model.config import Config, Taint
+from dnm.model.cluster import (
+    BatchNode,
+    ConfigMap,
+    Mark,
+    Node,
+    Pod,
+    PodList,
+    PodShape,
+    Toleration,
+    WaitingJobs,
+)
+from dnm.model.config import Config, Taint, WhenBatchWaits
 from dnm.model.plan import (
     Fence,
     MarkNode,
@@ -111,6 +121,8 @@ class DnmPolicy:
         nodes = self._registry.nodes.values()
         is_settled = (
             self.may_rest
+            and self._config.when_batch_waits is WhenBatchWaits.LEND
+            and not self._config.counts_lending
             and all(one.reason in _LASTING for one in plan.queues)
             and all(one.phase in (Phase.SERVING, Phase.RETURNING) for one in nodes)
             and all(key in self._calls for key in (one.id for one in self._registry.requests))
@@ -153,6 +165,7 @@ class DnmPolicy:
             nodes=tuple(self._node(node) for node in world.nodes.values()),
             queue_maps=(self._queue_map, None),
             batch=self._batch(world),
+            waiting_jobs=self._waiting_jobs(world),
             running_converters=frozenset(
                 _process(key) for key, call in self._calls.items() if not call.is_over
             ),
@@ -171,6 +184,20 @@ class DnmPolicy:
         for name in world.away:
             rows[name] = _row(name, "DOWN+DRAIN", "SKIP", False)
         return rows
+
+    def _waiting_jobs(self, world: World) -> tuple[WaitingJobs, ...]:
+        """As the converter's list has them: all that waits would start on more nodes."""
+        return tuple(
+            WaitingJobs(
+                partition="batch",
+                node_type=node_type,
+                jobs=len(side.waiting),
+                nodes=sum(job.nodes for job in side.waiting),
+                since=self._begins + timedelta(seconds=min(job.at for job in side.waiting)),
+            )
+            for node_type, side in world.batch.items()
+            if side.waiting
+        )
 
     def _ended(self, call: Conversion) -> Ended:
         """What the converter has said so far: a line for each node that has come."""

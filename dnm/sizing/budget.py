@@ -10,12 +10,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from dnm.model.config import Config
 from dnm.model.registry import LentNode
 from dnm.model.value import Value
 
 BATCH_NODES = "batch nodes"
 KUBELETS = "kubelet settings"
+BATCH_FLOOR = "batch_floor"
+BATCH_IDLE_FLOOR = "batch_idle_floor"
+NODE_HOURS = "node_hours_per_week"
+WAITING_JOBS = "what waiting jobs leave"
 
 
 class NodePool(NamedTuple):
@@ -26,15 +32,38 @@ class NodePool(NamedTuple):
     node_type: str
 
 
+class Bound(Value):
+    """Says how many more nodes of some types may be lent, to some namespaces. `namespaces` None:
+    to any."""
+
+    name: str
+    left: int
+    node_types: frozenset[str]
+    namespaces: frozenset[str] | None = None
+
+    def holds_for(self, pool: NodePool) -> bool:
+        """Returns whether a node of the pool counts."""
+        is_namespace = self.namespaces is None or pool.namespace in self.namespaces
+        return is_namespace and pool.node_type in self.node_types
+
+
 class ConversionBudget(Value):
     """Says how many more nodes each bound allows now, by its name for people; never less than 0."""
 
     left: Mapping[str, int] = {}
     barred: Mapping[str, str] = {}  # bound that is none because of kubelet settings -> why
+    more: tuple[Bound, ...] = ()  # bounds of some types and namespaces, which `left` has too
 
     def bounds_of(self, pool: NodePool) -> list[str]:
         """Returns the names of the bounds that hold for nodes of the pool."""
-        return [name for name in _bounds(pool.node_type, pool.namespace) if name in self.left]
+        names = [name for name in _bounds(pool.node_type, pool.namespace) if name in self.left]
+        return [*names, *(bound.name for bound in self.more if bound.holds_for(pool))]
+
+    def within(self, bounds: Iterable[Bound]) -> ConversionBudget:
+        """Returns what is left within these bounds too."""
+        more = tuple(bounds)
+        left = {**self.left, **{bound.name: bound.left for bound in more}}
+        return msgspec.structs.replace(self, left=left, more=(*self.more, *more))
 
     def less(self, pools: Iterable[NodePool]) -> ConversionBudget:
         """Returns what is left when one more node of each of these pools is lent."""
@@ -49,7 +78,7 @@ class ConversionBudget(Value):
         for pool in pools:
             for name in self.bounds_of(pool):
                 left[name] += by
-        return ConversionBudget(left=left, barred=self.barred)
+        return msgspec.structs.replace(self, left=left)
 
     def covers(self, wanted: Mapping[NodePool, int]) -> bool:
         """Tells whether so many nodes of each pool can be lent, all of them together."""

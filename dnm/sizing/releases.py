@@ -43,12 +43,14 @@ from dnm.sizing.trial import Trial
 class Candidates(Value):
     """Names serving nodes (keys of NodeSupply.lent) that have been idle for their whole idle time
     and that nobody holds. `at_most`: how many may go in this run. `budget`: how many nodes could be
-    lent as things are; None: no bound."""
+    lent as things are; None: no bound. `early`: those of the names that have not been idle for
+    their time, and go because jobs wait: no headroom keeps them."""
 
     now: datetime
     names: tuple[str, ...]
     at_most: int
     budget: ConversionBudget | None = None
+    early: frozenset[str] = frozenset()
 
 
 class Releases(Value):
@@ -87,7 +89,8 @@ def choose_releases(
         asked = rivals[: max(0, candidates.at_most - len(spare))]
         count, objection = trial.count_spare(spare, asked)
         for name in rivals:
-            verdicts[name] = _goes(name)
+            reason = Reason.FOR_JOBS if name in candidates.early else Reason.IDLE_LONG_ENOUGH
+            verdicts[name] = _goes(name, reason)
         for name in rivals[count:]:
             is_needed = count < len(asked)
             verdicts[name] = (
@@ -100,7 +103,9 @@ def choose_releases(
     unbuffered = _release_unused(trial, unused, spare, candidates.at_most)
     remembered = _to_remember(stalled, with_all, spare)
     verdicts |= {
-        name: _goes(name, Reason.UNUSED) for names in unbuffered.values() for name in names
+        name: _goes(name, Reason.FOR_JOBS if name in candidates.early else Reason.UNUSED)
+        for names in unbuffered.values()
+        for name in names
     }
     return Releases(
         go=tuple(spare),
@@ -181,7 +186,7 @@ def _stays(
     return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.NEEDED, detail=objection)
 
 
-def _goes(name: str, reason: Reason = Reason.IDLE_LONG_ENOUGH) -> NodeVerdict:
+def _goes(name: str, reason: Reason) -> NodeVerdict:
     return NodeVerdict(node=name, verdict=Verdict.REVERT, reason=reason)
 
 
@@ -191,12 +196,14 @@ def _goes(name: str, reason: Reason = Reason.IDLE_LONG_ENOUGH) -> NodeVerdict:
 def _long_unused(
     config: Config, node_supply: NodeSupply, candidates: Candidates, gone: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Per queue, the candidates that stay, and that nothing has used for `headroom_idle`."""
+    """Per queue, the candidates that stay, and that nothing has used for `headroom_idle`, or that
+    jobs wait for."""
     unused: dict[str, list[str]] = {}
     bound = candidates.now - config.headroom_idle
-    for name in candidates.names if config.headroom_idle else ():
+    for name in candidates.names:
         entry = node_supply.lent[name]
-        is_unused = entry.idle_since is not None and entry.idle_since <= bound
+        is_long = entry.idle_since is not None and entry.idle_since <= bound
+        is_unused = name in candidates.early or (is_long and bool(config.headroom_idle))
         if name not in gone and is_unused and entry.queue not in node_supply.unbuffered:
             unused.setdefault(entry.queue, []).append(name)
     return {queue: sorted(names) for queue, names in sorted(unused.items())}
@@ -253,7 +260,9 @@ def _idle_bound(
 ) -> datetime | None:
     """What was there at this moment has seen the queue's candidates idle for their whole time."""
     lent = [
-        node_supply.lent[name] for name in candidates.names if node_supply.lent[name].queue == queue
+        node_supply.lent[name]
+        for name in candidates.names
+        if node_supply.lent[name].queue == queue and name not in candidates.early
     ]
     policies = [config.namespaces.get(entry.namespace) for entry in lent]
     idle_times = [policy.reversion_idle for policy in policies if policy is not None]

@@ -12,10 +12,23 @@ from dnm.model.plan import QueueVerdict, Reason, Verdict
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.sizing.amounts import amount_text, number_text
-from dnm.sizing.budget import BATCH_NODES, ConversionBudget
+from dnm.sizing.budget import (
+    BATCH_FLOOR,
+    BATCH_IDLE_FLOOR,
+    BATCH_NODES,
+    NODE_HOURS,
+    WAITING_JOBS,
+    ConversionBudget,
+)
 from dnm.sizing.queue_sizing import QueueSizing
 from dnm.sizing.quota import Shortage
 
+_BY_BOUND = (
+    (WAITING_JOBS, Reason.BATCH_WAITS),
+    (BATCH_IDLE_FLOOR, Reason.BATCH_FLOOR),
+    (BATCH_FLOOR, Reason.BATCH_FLOOR),
+    (NODE_HOURS, Reason.HOURS_SPENT),
+)
 _MOST_KINDS = 3  # of pods that no node helps, one named of each
 
 
@@ -75,6 +88,9 @@ def _why_none(sizing: QueueSizing, budget: ConversionBudget) -> Reason:
     gone = [name for name in gone if name not in budget.barred]
     if not gone:
         return Reason.OTHERS_FIRST
+    for words, reason in _BY_BOUND:
+        if any(name.startswith(words) for name in gone):
+            return reason
     if all(name.startswith(BATCH_NODES) for name in gone):
         return Reason.NO_BATCH_NODE
     return Reason.CAPPED

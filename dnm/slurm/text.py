@@ -22,8 +22,9 @@ _NO_TIME = frozenset(("None", "Unknown", "N/A", "(null)", "NONE", "0", ""))
 # `[user@time]`; a Reason may have other brackets with an @.
 _REASON_END = re.compile(r" \[[^\s\[\]]+@([0-9]+|[0-9-]{10}T[0-9:]{8}|Unknown)\]")
 
-JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y"
-"""For `squeue -o`: no field of it is free text that a user could fill with bars."""
+JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y|%V|%r"
+"""For `squeue -o`: no field of it but the last is free text that could be filled with bars. The
+last is why a job is pending: Slurm's own word, or a sentence of slurmctld or a site's plugin."""
 
 
 class SlurmNode(Value, frozen=True, gc=False):
@@ -59,6 +60,8 @@ class SlurmJob(Value, frozen=True, gc=False):
     reservation: str
     nodes: tuple[str, ...]
     planned_nodes: tuple[str, ...]
+    submitted: datetime | None = None
+    why_pending: str = ""  # Slurm's word, without blanks: Resources, Priority, Dependency, ...
 
 
 class Reservation(Value, frozen=True):
@@ -183,12 +186,13 @@ def parse_jobs(text: str) -> tuple[SlurmJob, ...]:
 
 
 def _parse_job(line: str) -> SlurmJob:
-    fields = line.strip().split("|")
-    if len(fields) != JOB_FORMAT.count("|") + 1:
+    bars = JOB_FORMAT.count("|")
+    fields = line.strip().split("|", bars)
+    if len(fields) != bars + 1:
         raise SlurmError(f"squeue's line {line[:120]!r} can't be read; nothing is done")
     (
         job, display, state, user, account, partitions, count, priority, start, reservation,
-        nodes, planned,
+        nodes, planned, submitted, why,
     ) = fields  # fmt: skip
     if not (job.isdecimal() and count.isdecimal() and priority.isdecimal()):
         raise SlurmError(f"squeue's line {line[:120]!r} has no numbers where they belong")
@@ -205,6 +209,8 @@ def _parse_job(line: str) -> SlurmJob:
         reservation="" if reservation == "(null)" else reservation,
         nodes=expand_hostlist(nodes),
         planned_nodes=expand_hostlist(planned),
+        submitted=parse_time(submitted),
+        why_pending=why.replace(" ", "_"),
     )
 
 

@@ -68,7 +68,10 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "ledger": (decode_ledger, LEDGER),
     "ledger, used": (lambda text: edited(WORKSHOP_QUEUES, text), LEDGER),
     "Slurm's nodes": (parse_nodes, NODE_LINE),
-    "Slurm's jobs": (parse_jobs, "17|17|RUNNING|ann|acct|main|1|100|1763600000||a001|(null)"),
+    "Slurm's jobs": (
+        parse_jobs,
+        "17|17|RUNNING|ann|acct|main|1|100|1763600000||a001|(null)|1763600000|None",
+    ),
     "Slurm's reservations": (
         parse_reservations,
         "ReservationName=k8s-a001 StartTime=1763600000 EndTime=1795136000 Nodes=a001 State=ACTIVE",

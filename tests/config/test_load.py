@@ -12,9 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.config.keys import KUBELET_KEYS, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
+from dnm.config.keys import (
+    KUBELET_KEYS,
+    NAMESPACE_KEYS,
+    NODE_TYPE_KEYS,
+    PARTITION_KEYS,
+    SETTINGS,
+)
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
-from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
+from dnm.model.config import (
+    Config,
+    Floor,
+    Floors,
+    NamespacePolicy,
+    NodeType,
+    Taint,
+    WhenBatchWaits,
+)
 from dnm.model.errors import ConfigError
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.trust import check_trust
@@ -112,7 +126,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
-    built = {"path", "namespaces", "node_types", "default_request"}
+    built = {"path", "namespaces", "node_types", "default_request", "floors", "partition_floors"}
     assert {field for field, _ in SETTINGS.values()} - {""} == set(Config.__struct_fields__) - built
     assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
         NamespacePolicy.__struct_fields__
@@ -120,6 +134,7 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
     assert {field for field, _ in NODE_TYPE_KEYS.values()} - {""} == set(
         NodeType.__struct_fields__
     ) - {"name", "size", "kubelet"}
+    assert {field for field, _ in PARTITION_KEYS.values()} == set(Floors.__struct_fields__)
     assert {field for field, _ in KUBELET_KEYS.values()} == set(KubeletSettings.__struct_fields__)
 
 
@@ -176,6 +191,17 @@ GOOD = [
     ),
     pytest.param("[node_convert]\nanything = goes", "instance_id", "prod", id="other-command"),
     pytest.param("# [x]\n; y = z\n", "instance_id", "prod", id="comments"),
+    pytest.param("batch_floor = 10", "floors", Floors(kept=Floor(nodes=10)), id="floor"),
+    pytest.param("batch_idle_floor = 5%", "floors", Floors(idle=Floor(percent=5)), id="floor-%"),
+    pytest.param(
+        "[partition:gpu]\nbatch_floor = 2.5 %",
+        "partition_floors",
+        {"gpu": Floors(kept=Floor(percent=2.5))},
+        id="floor-of-a-partition",
+    ),
+    pytest.param("when_batch_waits = return", "when_batch_waits", WhenBatchWaits.RETURN, id="jobs"),
+    pytest.param("max_lend_hours = 72", "max_lend", timedelta(days=3), id="hours"),
+    pytest.param("batch_reclaim_minutes = 0", "batch_reclaim", timedelta(0), id="no-reclaim"),
 ]
 
 
@@ -259,6 +285,18 @@ BAD = [
     pytest.param("check_interval_seconds = 2d", "is out of range", id="interval-days"),
     pytest.param("history_days = 2w", "is not a whole number", id="days-in-weeks"),
     pytest.param("check_interval_seconds = 0", "out of range", id="interval-zero"),
+    pytest.param("batch_floor = some", "write a number of nodes, e.g. 10, or a", id="floor-word"),
+    pytest.param("batch_floor = 101%", "or a percentage, e.g. 5%", id="floor-above-all"),
+    pytest.param("batch_floor = -1", "is no floor", id="floor-negative"),
+    pytest.param("when_batch_waits = yes", "write lend, wait or return", id="jobs-word"),
+    pytest.param("max_lend_hours = 1.5", "is not a whole number", id="half-an-hour"),
+    pytest.param("[namespace:dev]\nnode_hours_per_week = much", "is no number", id="budget-word"),
+    pytest.param(
+        "[namespace:dev]\nnode_hours_per_week = 1e9", "is no number", id="budget-exponent"
+    ),
+    pytest.param("[partition:a b]\nbatch_floor = 1", "is no name of a partition", id="partition"),
+    pytest.param("[partition:a]\nfloor = 1", "unknown key", id="partition-key"),
+    pytest.param("[partitions:a]\n", "did you mean [partition:a]?", id="section-partition"),
     pytest.param("headroom = 1.2", "above 0 and up to 1", id="headroom-high"),
     pytest.param("headroom = 0", "out of range", id="headroom-zero"),
     pytest.param("headroom = nan", "is not a share", id="headroom-nan"),

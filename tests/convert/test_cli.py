@@ -111,17 +111,19 @@ def test_list_as_table_and_json_say_the_same(host: Host) -> None:
     from_table = parse_list(table.stdout.encode())
     from_json = parse_list(document.stdout.encode())
     assert from_table is not None and from_json is not None
-    assert list(from_table) == list(from_json) and len(from_json) == 8
-    assert from_json["a005"].verdict == "OK" and next(iter(from_json)) == "a005"
-    assert from_json["a004"].reason == from_table["a004"].reason == "reservation dnm_a004"
+    assert list(from_table.nodes) == list(from_json.nodes) and len(from_json.nodes) == 8
+    assert from_json.nodes["a005"].verdict == "OK" and next(iter(from_json.nodes)) == "a005"
+    assert (
+        from_json.nodes["a004"].reason == from_table.nodes["a004"].reason == "reservation dnm_a004"
+    )
     assert "Viable now: 1 of 8 node(s)\n" in table.stdout
 
 
 def test_list_of_a_type_and_of_a_node(host: Host) -> None:
     of_type = parse_list(host.run("--list", "--node-type", "b").stdout.encode())
-    assert of_type is not None and sorted(of_type) == ["b001", "b002"]
+    assert of_type is not None and sorted(of_type.nodes) == ["b001", "b002"]
     of_name = parse_list(host.run("--list", "--node-name", "a001").stdout.encode())
-    assert of_name is not None and sorted(of_name) == ["a001"]
+    assert of_name is not None and sorted(of_name.nodes) == ["a001"]
     nosuch = host.run("--list", "--node-name", "a0")
     assert nosuch.returncode == 1 and "knows no node a0" in nosuch.stderr
 
@@ -132,7 +134,7 @@ def test_anything_that_can_not_be_read_is_refused(host: Host) -> None:
         answer = host.run(*arguments)
         assert answer.returncode == 1 and "'squeue -a -h" in answer.stderr
         assert answer.stdout == "" and "Traceback" not in answer.stderr
-    host.write("bin/squeue", "echo '7|7|RUNNING|x|y|main|1|1|1|(null)|a[001-|'")
+    host.write("bin/squeue", "echo '7|7|RUNNING|x|y|main|1|1|1|(null)|a[001-||1|None'")
     answer = host.run("--list")
     assert answer.returncode == 1 and "can't be read" in answer.stderr
     assert not host.calls.exists()
@@ -258,10 +260,11 @@ def test_a_journal_that_can_not_be_read_is_named_by_the_list_and_its_node_not_ch
         make()
         told = host.run("--list", "--output", "json")
         rows = parse_list(told.stdout.encode())
-        assert told.returncode == 0 and rows is not None and rows["a005"].verdict == "SKIP"
-        claim = rows["a005"].claim
+        assert told.returncode == 0 and rows is not None
+        assert rows.nodes["a005"].verdict == "SKIP"
+        claim = rows.nodes["a005"].claim
         assert claim is not None and "a005.json can't be read" in claim.error
-        assert "remove the file" in claim.error and rows["a004"].claim is None
+        assert "remove the file" in claim.error and rows.nodes["a004"].claim is None
         assert "a005.json can't be read" in host.run("--list").stdout
         refused = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1")
         assert refused.returncode == 1 and "a005.json can't be read" in refused.stderr
@@ -289,7 +292,7 @@ def test_the_list_tells_what_was_begun_and_by_whom(
         with store.lock("a005") if is_held else nullcontext():
             rows = parse_list(host.run("--list", "--output", "json").stdout.encode())
         assert rows is not None
-        claim = rows["a005"].claim
+        claim = rows.nodes["a005"].claim
         assert (claim is not None) is is_claimed
         if claim is not None:
             assert (claim.direction, claim.namespace, claim.request) == ("k8s", "dev", "r1")

@@ -52,12 +52,14 @@ RETURNING = ("convert.reset:after",)
 
 
 class Place:
-    """A site on the lab, with one pod that needs a node."""
+    """A site on the lab, with pods that need a node each."""
 
-    def __init__(self, directory: Path, sandbox: Sandbox) -> None:
-        self.lab, self.sandbox, self.directory = the_lab(), sandbox, directory
+    def __init__(
+        self, directory: Path, sandbox: Sandbox, pods: int = 1, **settings: object
+    ) -> None:
+        self.lab, self.sandbox, self.directory, self.pods = the_lab(), sandbox, directory, pods
         sandbox.set_queues(WORKSHOP_QUEUES)
-        sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G")
+        sandbox.add_pods(pods, "dev", queue=QUEUE, cpu="100", memory="200G")
         hooks, converter = directory / "hooks", directory / "node-convert"
         directory.mkdir(mode=0o755)
         size = {"cpu": "128", "memory": "256G", "pods": "110"}
@@ -69,11 +71,12 @@ class Place:
             )
         )  # fmt: skip
         converter.chmod(0o755)
-        self.site = Site(
-            sandbox, directory, sections=NODE_CONVERT.format(hooks=hooks),
-            node_convert_path=converter, check_interval_seconds=1, reversion_idle_seconds=1,
-            max_converted_nodes=1, convert_timeout_seconds=120, join_timeout_seconds=60,
-        )  # fmt: skip
+        given = {
+            "node_convert_path": converter, "check_interval_seconds": 1,
+            "reversion_idle_seconds": 1, "max_converted_nodes": pods,
+            "convert_timeout_seconds": 120, "join_timeout_seconds": 60, **settings,
+        }  # fmt: skip
+        self.site = Site(sandbox, directory, sections=NODE_CONVERT.format(hooks=hooks), **given)
         self.fault, self.passed = directory / "fault", directory / "passed"
         self.store = JournalStore(directory / "state" / "node-convert")
 
@@ -83,7 +86,7 @@ class Place:
         """One real run; the cap is looked at after it."""
         ended = self.site.command("run", **self.lab.environ)
         assert ended.returncode in (0, 1), (ended.stdout, ended.stderr)
-        assert len(self.claimed()) <= 1, self.claimed()
+        assert len(self.claimed()) <= self.pods, self.claimed()
         return ended
 
     def settle(self, is_so: Callable[[], bool], seconds: float = 120) -> None:

@@ -273,9 +273,12 @@ def test_both_forms_of_the_list_are_what_dnm_reads() -> None:
     from_json = parse_list(list_as_json(judged).encode())
     from_text = parse_list(list_as_text(judged, (), Settings(), "").encode())
     assert from_json is not None and from_text is not None
-    assert {name: one.verdict for name, one in from_text.items()} == {"a001": "OK", "a002": "SKIP"}
-    assert from_text["a002"].reason == "state flag DRAIN: two?words?[31m"
-    assert from_json["a001"].in_service and from_json["a002"].in_service is False
+    assert {name: one.verdict for name, one in from_text.nodes.items()} == {
+        "a001": "OK",
+        "a002": "SKIP",
+    }
+    assert from_text.nodes["a002"].reason == "state flag DRAIN: two?words?[31m"
+    assert from_json.nodes["a001"].in_service and from_json.nodes["a002"].in_service is False
 
 
 def test_a_type_is_a_prefix_with_digits() -> None:
@@ -307,10 +310,12 @@ def recorded(count: int) -> tuple[str, str]:
     )
     jobs = "".join(
         f"{n}|{n}|PENDING|u{n % 100}|acct|main|{n % 32 + 1}|{n + 1}|N/A|(null)||"
-        f"{f'a[{n % count:05}-{min(n % count + 3, count - 1):05}]' if n % 10 == 0 else ''}\n"
+        f"{f'a[{n % count:05}-{min(n % count + 3, count - 1):05}]' if n % 10 == 0 else ''}"
+        "|1795100000|Priority\n"
         for n in range(count)
     ) + "".join(
-        f"{count + n}|{count + n}|RUNNING|u|acct|main|1|1|1795100000|(null)|a{n:05}|\n"
+        f"{count + n}|{count + n}|RUNNING|u|acct|main|1|1|1795100000|(null)|a{n:05}|"
+        "|1795100000|None\n"
         for n in range(1, count, 4)
     )
     return nodes, jobs

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnm.converter.node_list import list_batch_nodes, parse_list
-from dnm.model.cluster import BatchNode
+from dnm.model.cluster import BatchList, BatchNode
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.converter.programs import an_environment, script
@@ -36,15 +36,16 @@ def test_both_forms_of_a_list_are_read(tmp_path: Path) -> None:
     }
     (tmp_path / "list.json").write_text(json.dumps(document))
     modern = script(tmp_path, f"cat {tmp_path}/list.json")
-    assert list_batch_nodes(a_config(node_convert_path=modern), an_environment()) == {
-        "a001": BatchNode(name="a001", state="IDLE", verdict="OK", in_service=True)
-    }
+    only = BatchNode(name="a001", state="IDLE", verdict="OK", in_service=True)
+    listed = list_batch_nodes(a_config(node_convert_path=modern), an_environment())
+    assert listed == BatchList(nodes={"a001": only})
     (tmp_path / "table").write_text(TABLE)
     legacy = script(
         tmp_path, f'[ "$2" = --output ] && {{ echo usage >&2; exit 1; }}; cat {tmp_path}/table'
     )
-    nodes = list_batch_nodes(a_config(node_convert_path=legacy), an_environment())
-    assert isinstance(nodes, dict)
+    listed = list_batch_nodes(a_config(node_convert_path=legacy), an_environment())
+    assert isinstance(listed, BatchList)
+    nodes = listed.nodes
     assert {name: node.in_service for name, node in nodes.items()} == {
         "a001": True, "a002": False, "a003": True, "a004": None
     }  # fmt: skip
@@ -86,7 +87,7 @@ def test_secrets_in_a_list_are_blacked_out_and_never_taken_for_a_node(tmp_path: 
     (tmp_path / "table").write_text(table)
     config = a_config(node_convert_path=script(tmp_path, f"cat {tmp_path}/table"))
     listed = list_batch_nodes(config, an_environment("hunter2"))
-    assert isinstance(listed, dict) and listed["a003"].reason == "job 17 of ***"
+    assert isinstance(listed, BatchList) and listed.nodes["a003"].reason == "job 17 of ***"
     named = list_batch_nodes(config, an_environment("a003"))
     assert isinstance(named, Unreadable) and "a003" not in named.error
     failing = a_config(node_convert_path=script(tmp_path, "echo hunter2 >&2; exit 1"))
@@ -100,9 +101,10 @@ def test_secrets_in_a_claim_are_blacked_out_and_its_names_are_not_changed(tmp_pa
     (tmp_path / "list").write_text(json.dumps({"nodes": nodes}))
     config = a_config(node_convert_path=script(tmp_path, f"cat {tmp_path}/list"))
     listed = list_batch_nodes(config, an_environment("hunter2"))
-    assert isinstance(listed, dict) and listed["a001"].claim is not None
-    assert listed["a001"].claim.error == "its journal holds ***"
-    assert (listed["a001"].claim.instance, listed["a001"].claim.namespace) == ("prod", "dev")
+    assert isinstance(listed, BatchList)
+    claim = listed.nodes["a001"].claim
+    assert claim is not None and claim.error == "its journal holds ***"
+    assert (claim.instance, claim.namespace) == ("prod", "dev")
     named = list_batch_nodes(config, an_environment("prod"))
     assert isinstance(named, Unreadable) and "holds a secret" in named.error
 
@@ -115,5 +117,5 @@ def test_any_other_answer_is_unreadable_not_empty(tmp_path: Path, body: str) -> 
 
 @given(st.binary(max_size=400) | st.text(max_size=400).map(lambda t: (TABLE + t).encode()))
 def test_any_bytes_of_a_list_are_read_or_refused(content: bytes) -> None:
-    nodes = parse_list(content)
-    assert nodes is None or all(node.reason.isprintable() for node in nodes.values())
+    listed = parse_list(content)
+    assert listed is None or all(node.reason.isprintable() for node in listed.nodes.values())

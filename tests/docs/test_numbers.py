@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from dnm.config import values
 from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_request
 from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
-from dnm.model.config import Config
+from dnm.model.config import Config, Floors
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import Backoff, Breaker, IdleGaps, Registry, RunRecord
+from dnm.model.registry import Backoff, Breaker, ConversionRequest, IdleGaps, Registry, RunRecord
 from dnm.plan.backoff import with_failure
+from dnm.plan.batch_floors import floor_bounds
 from dnm.plan.breaker import next_chance
 from dnm.plan.idle_gaps import learned_idle
 from dnm.plan.planner import make_plan
+from dnm.plan.reclaim import fair_share
 from dnm.queues.tree import parse_tree
 from dnm.sandbox.cluster import Sandbox
 from tests.docs.pages import quoted, section, table_of
@@ -159,6 +162,32 @@ def test_changed_demand_has_its_chance_when_the_row_says(row: list[str]) -> None
     breaker = Breaker(strikes=3, trips=int(trips), tripped_at=NOW)
     wait = next_chance(CONFIG, breaker) - NOW
     assert wait == timedelta(minutes=int(after.removesuffix(" min")))
+
+
+@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "nodes that"), ids=" | ".join)
+def test_a_floor_leaves_as_many_as_the_row_says(row: list[str]) -> None:
+    there, listed, coming, floor, left = row
+    batch = {
+        f"a{n:03}": BatchNode(
+            name=f"a{n:03}", state="IDLE", verdict="OK", in_service=n < int(there)
+        )
+        for n in range(int(listed))
+    }
+    asked = ConversionRequest(
+        id="r", node_type="a", namespace="dev", queue=DEV, owner="prod", count=int(coming),
+        since=NOW, known_nodes=(),
+    )  # fmt: skip
+    registry = Registry(requests=(asked,) if int(coming) else ())
+    conf = config(floors=Floors(kept=values.floor(floor)))
+    bounds = {bound.name: bound.left for bound in floor_bounds(conf, registry, batch)}
+    assert bounds["batch_floor of type a"] == int(left)
+
+
+@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "lent | given"), ids=" | ".join)
+def test_slurm_s_share_is_as_the_row_says(row: list[str]) -> None:
+    there, given, wanted, share, fenced = map(int, row)
+    assert fair_share(there, given, wanted) == share
+    assert max(0, share - given) == fenced
 
 
 # --- one node, minute by minute ----------------------------------------------------------------

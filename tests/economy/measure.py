@@ -9,6 +9,7 @@ from statistics import fmean
 
 import msgspec
 
+from dnm.model.config import Floor, Floors, NamespacePolicy, WhenBatchWaits
 from dnm.simulate.measure import Figures, play
 from dnm.simulate.values import HOUR, Workload
 from dnm.simulate.world import NobodyLends, Policy
@@ -18,8 +19,9 @@ from tests.economy.autoscalers import (
     NodePerPodPolicy,
 )
 from tests.economy.bound import oracle, volume
-from tests.economy.dnm_policy import DnmPolicy
+from tests.economy.dnm_policy import DnmPolicy, make_config
 from tests.economy.policies import PredecessorPolicy
+from tests.economy.public_shapes import full_batch, gangs, workshop_breaks
 from tests.economy.workloads import ALL
 
 POLICIES: dict[str, Callable[[Workload], Policy]] = {
@@ -39,6 +41,29 @@ WITHOUT: dict[str, Callable[[Workload], Policy]] = {
     "no headroom": lambda one: DnmPolicy(one, headroom=1.0),
 }
 
+# dnm with one of the rules on Slurm's behalf, which are off by default.
+FOR_SLURM: dict[str, Callable[[Workload], Policy]] = {
+    "wait for jobs": lambda one: DnmPolicy(one, when_batch_waits=WhenBatchWaits.WAIT),
+    "return idle ones for jobs": lambda one: DnmPolicy(
+        one, when_batch_waits=WhenBatchWaits.RETURN, batch_reclaim=timedelta(0)
+    ),
+    "return for jobs": lambda one: DnmPolicy(one, when_batch_waits=WhenBatchWaits.RETURN),
+    "half stays in Slurm": lambda one: DnmPolicy(one, floors=Floors(kept=Floor(percent=50))),
+    "eight idle nodes stay": lambda one: DnmPolicy(one, floors=Floors(idle=Floor(nodes=8))),
+    "six hours at most": lambda one: DnmPolicy(one, max_lend=timedelta(hours=6)),
+    "50 node-hours a week": lambda one: DnmPolicy(one, namespaces=_budgets(one, 50)),
+}
+# Where lending and jobs are most in each other's way.
+WITH_JOBS: tuple[Callable[[int, float], Workload], ...] = (full_batch, gangs, workshop_breaks)
+
+
+def _budgets(workload: Workload, hours: float) -> dict[str, NamespacePolicy]:
+    policies = make_config(workload).namespaces
+    return {
+        name: msgspec.structs.replace(policy, node_hours_per_week=hours)
+        for name, policy in policies.items()
+    }
+
 
 class Row(Figures):
     """One workload under one policy. `oracle`, `volume`: node-hours, the bounds for the same starts
@@ -52,7 +77,7 @@ class Row(Figures):
 
 
 def measure(workload: Workload, policy: str) -> Row:
-    return measure_policy(workload, policy, {**POLICIES, **WITHOUT}[policy](workload))
+    return measure_policy(workload, policy, {**POLICIES, **WITHOUT, **FOR_SLURM}[policy](workload))
 
 
 def measure_policy(workload: Workload, name: str, policy: Policy) -> Row:
@@ -70,11 +95,16 @@ def measure_policy(workload: Workload, name: str, policy: Policy) -> Row:
     )
 
 
-def measure_all(lasts: float, seeds: Sequence[int], policies: Iterable[str]) -> list[Row]:
+def measure_all(
+    lasts: float,
+    seeds: Sequence[int],
+    policies: Iterable[str],
+    workloads: Sequence[Callable[[int, float], Workload]] = ALL,
+) -> list[Row]:
     """Every workload under every policy with every seed, on two cores."""
     cases = [
-        (number, seed, lasts, policy)
-        for number in range(len(ALL))
+        (ALL.index(one), seed, lasts, policy)
+        for one in workloads
         for policy in policies
         for seed in seeds
     ]

@@ -439,6 +439,7 @@ def test_a_node_s_verdict(name: str) -> None:
 
 ELSEWHERE = {
     Reason.RETRY, Reason.CAPPED, Reason.OTHERS_FIRST, Reason.CLAIMED, Reason.KUBELET_SETTINGS,
+    Reason.BATCH_FLOOR, Reason.BATCH_WAITS, Reason.FOR_JOBS, Reason.HOURS_SPENT, Reason.LEAVING,
 }  # fmt: skip
 
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dnm.model.config import NamespacePolicy
+from dnm.model.cluster import WaitingJobs
+from dnm.model.config import Floor, Floors, NamespacePolicy, WhenBatchWaits
+from dnm.model.plan import Snapshot
+from dnm.model.registry import ConversionRequest
 from dnm.simulate.values import HOUR, Ask, NodeClass, Workload
 from dnm.simulate.world import World
 from tests.economy.dnm_policy import AwakePolicy
@@ -72,12 +76,16 @@ def workloads(draw: st.DrawFn) -> Workload:
     )
 
 
-@settings(
-    max_examples=20,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking a history takes too long
-    suppress_health_check=[HealthCheck.too_slow],
-)
+def histories(count: int) -> settings:
+    return settings(
+        max_examples=count,
+        deadline=None,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking a history takes too long
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+@histories(20)
 @given(
     workloads(),
     st.sampled_from((1.0, 0.95, 0.8)),
@@ -98,3 +106,84 @@ def test_an_unchanged_demand_leads_to_no_action(
     world.play(policy)
     late = [when for when in policy.acted_at if when >= SETTLED]
     assert not late, f"still acting at {late[:5]} s, arrivals stopped at {STOP:.0f} s"
+
+
+class Played(AwakePolicy):
+    """With jobs that somebody makes wait and takes away again, a bit a minute; and what holds of
+    each conversion."""
+
+    def __init__(self, workload: Workload, bits: int, rule: WhenBatchWaits, floors: Floors) -> None:
+        super().__init__(workload, when_batch_waits=rule, floors=floors)
+        self.bits, self.floors = bits, floors
+        self.is_waiting = False
+        self.converted = 0
+
+    def snapshot(self, world: World) -> Snapshot:
+        self.is_waiting = bool(self.bits >> (round(world.now / 60) % 64) & 1)
+        rows = (WaitingJobs(partition="batch", node_type="a", jobs=1, nodes=2),)
+        there = super().snapshot(world)
+        return msgspec.structs.replace(there, waiting_jobs=rows if self.is_waiting else ())
+
+    def _convert(self, world: World, request: ConversionRequest) -> None:
+        assert not self.is_waiting, "lent while jobs wait"
+        super()._convert(world, request)
+        self.converted += request.count
+        side, total = world.batch["a"], world.workload.classes["a"].count
+        for floor, there in (
+            (self.floors.kept, len(side.idle) + len(side.busy)),
+            (self.floors.idle, len(side.idle)),
+        ):
+            assert floor is None or there >= floor.of(total), "a floor is undercut"
+
+
+@histories(12)
+@given(
+    workloads(),
+    st.integers(1, 2**64 - 2),
+    st.sampled_from((WhenBatchWaits.WAIT, WhenBatchWaits.RETURN)),
+    st.sampled_from((Floors(), Floors(kept=Floor(nodes=3)), Floors(idle=Floor(percent=30)))),
+)
+def test_jobs_that_come_and_go_move_nothing_to_and_fro(
+    workload: Workload, bits: int, rule: WhenBatchWaits, floors: Floors
+) -> None:
+    """Demand stands still and jobs do not: no node is lent and given back because of that."""
+    policy = Played(workload, bits, rule, floors)
+    World(workload).play(policy)
+    late = [when for when in policy.acted_at if when >= SETTLED]
+    assert not late, f"still acting at {late[:5]} s, arrivals stopped at {STOP:.0f} s"
+
+
+class Budgeted(AwakePolicy):
+    """With so many node-hours a week for one of the namespaces, counted here by the Nodes."""
+
+    def __init__(self, workload: Workload, hours: float) -> None:
+        policies = {
+            name: NamespacePolicy(
+                name=name,
+                queue=queue,
+                node_types=("a",),
+                node_hours_per_week=hours if name == "ns-a" else None,
+            )
+            for name, (queue, _) in workload.namespaces.items()
+        }
+        super().__init__(workload, namespaces=policies)
+        self.hours, self.used = hours, 0.0
+
+    def snapshot(self, world: World) -> Snapshot:
+        there = [one for one in world.nodes.values() if one.node_type and one.namespace == "ns-a"]
+        self.used += len(there) / 60
+        if self.used > self.hours + 0.5:
+            assert all(one.cordoned for one in there), "beyond its budget a node takes pods"
+        return super().snapshot(world)
+
+    def _convert(self, world: World, request: ConversionRequest) -> None:
+        if request.namespace == "ns-a":
+            assert self.used + request.count <= self.hours, "a budget is overdrawn"
+        super()._convert(world, request)
+
+
+@histories(10)
+@given(workloads(), st.sampled_from((0.5, 1.0, 3.0, 10.0)))
+def test_a_budget_is_never_overdrawn(workload: Workload, hours: float) -> None:
+    """Whatever pods come; and what is beyond it takes no more of them."""
+    World(workload).play(Budgeted(workload, hours))

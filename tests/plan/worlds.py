@@ -89,6 +89,7 @@ class World:
         self.pods: Any = ()
         self.nodes: Any = [a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1})]
         self.batch: Any = {f"a{n:03}": a_batch_node(f"a{n:03}") for n in range(50, 60)}
+        self.waiting_jobs: Any = None
         self.maps: Any = None
         self.yunikorn: Any = None
 
@@ -130,6 +131,7 @@ class World:
             nodes=tuple(self.nodes) if isinstance(self.nodes, list) else self.nodes,
             queue_maps=self.maps or (queue_map(lent), None),
             batch=self.batch,
+            waiting_jobs=self.waiting_jobs,
             yunikorn=self.yunikorn,
         )
 

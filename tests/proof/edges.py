@@ -17,7 +17,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dnm.model.cluster import BatchClaim, BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
+from dnm.model.cluster import (
+    BatchClaim,
+    BatchList,
+    BatchNode,
+    Claim,
+    ConfigMap,
+    Mark,
+    Node,
+    Pod,
+    PodList,
+    WaitingJobs,
+)
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
@@ -398,7 +409,7 @@ class ModelConverter:
         self.instance, self.outputs = host.config.instance_id, host.outputs
         self.calls: dict[str, Operation] = {}
 
-    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable:
+    def list_nodes(self, node: str = "") -> BatchList | Unreadable:
         fault = self.weather.next_fault()
         try:
             with fault_point("converter.list"):
@@ -407,7 +418,7 @@ class ModelConverter:
         except OSError as error:
             self.weather.failed.add("batch")
             return Unreadable(what="--list", error=str(error))
-        return {
+        nodes = {
             machine.name: BatchNode(
                 name=machine.name,
                 state=state_of(machine),
@@ -426,6 +437,17 @@ class ModelConverter:
             for machine in self.world.machines.values()
             if node in ("", machine.name)
         }
+        return BatchList(nodes=nodes, waiting=self._waiting() if self.world.tells_claims else None)
+
+    def _waiting(self) -> tuple[WaitingJobs, ...]:
+        """Jobs of a node each, which any type would start; and what somebody makes Slurm say."""
+        jobs = self.world.waiting_jobs + self.world.said_to_wait
+        types = sorted({machine.node_type for machine in self.world.machines.values()})
+        return tuple(
+            WaitingJobs(partition="batch", node_type=one, jobs=jobs, nodes=jobs)
+            for one in types
+            if jobs
+        )
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return frozenset(p for p in processes if p.pid in self.world.processes)
@@ -437,6 +459,7 @@ class ModelConverter:
         try:
             with fault_point("converter.start"):
                 if options["--set"] == "k8s":
+                    self._keeps_floor(options)
                     operation = self._lend(key, options)
                 else:
                     operation = self._return(options["--node-name"])
@@ -445,6 +468,17 @@ class ModelConverter:
             raise ConverterError(f"it can't be started: {error}") from error
         self.calls[key] = operation
         return ConverterProcess(pid=operation.pid, start_ticks=1)
+
+    def _keeps_floor(self, options: Mapping[str, str]) -> None:
+        """What is left to Slurm, if all that is asked for comes: this host alone lends."""
+        floor = self.host.config.floors.kept
+        if floor is None or "--num-nodes" not in options:
+            return
+        node_type = options["--node-type"]
+        alike = [one for one in self.world.machines.values() if one.node_type == node_type]
+        left = sum(one.in_service for one in alike) - int(options["--num-nodes"])
+        if left < floor.of(len(alike)):
+            self.world.broken.append(f"{left} of type {node_type} are left to Slurm")
 
     def end(self, process: ConverterProcess) -> bool:
         with suppress(OSError), fault_point("converter.signal"):

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from tests.proof.edges import CALL_FAULTS, LENDING, RETURNING
-from tests.proof.play import MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
+from tests.proof.play import FOR_SLURM, MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
 from tests.proof.remembering import HOW
 
 FIGURES: Counter[str] = Counter()
@@ -49,13 +49,16 @@ class Machine(RuleBasedStateMachine):
         tells=st.booleans(),
         remembers=st.booleans(),
         state=st.sampled_from(("file", "kubernetes")),
+        rule=st.sampled_from(sorted(FOR_SLURM)),
     )
-    def begin(self, hosts: int, is_shared: bool, tells: bool, remembers: bool, state: str) -> None:
+    def begin(
+        self, hosts: int, is_shared: bool, tells: bool, remembers: bool, state: str, rule: str
+    ) -> None:
         count = min(max(hosts, self.HOSTS[0]), self.HOSTS[1])
         FIGURES[state] += 1
         self.play = Play(
             self.directory, count, is_shared=is_shared, tells_claims=tells, remembers=remembers,
-            state=state,
+            state=state, rule=rule,
         )  # fmt: skip
 
     def teardown(self) -> None:
@@ -157,6 +160,10 @@ class Machine(RuleBasedStateMachine):
     def a_job_is_submitted(self) -> None:
         self.play.submit_job()
         self.play.wait(1)
+
+    @rule(count=st.sampled_from((0, 0, 1, 9)))
+    def jobs_are_said_to_wait(self, count: int) -> None:
+        self.play.world.said_to_wait = count
 
     @rule()
     def jobs_finish(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.model.config import Config, NamespacePolicy, NodeType
+from dnm.model.config import Config, Floor, Floors, NamespacePolicy, NodeType, WhenBatchWaits
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.fault_points import struck_by
 from dnm.model.plan import Pass
@@ -84,6 +84,30 @@ def make_config(
         relist_interval=timedelta(minutes=20 if remembers else 0),
         watch_from_pods=0,
     )
+
+
+# What may be set on Slurm's behalf, and how a host is configured then.
+FOR_SLURM: dict[str, dict[str, object]] = {
+    "nothing": {},
+    "wait": {"when_batch_waits": WhenBatchWaits.WAIT},
+    "return": {
+        "when_batch_waits": WhenBatchWaits.RETURN, "batch_reclaim": timedelta(minutes=3),
+    },
+    "floors": {"floors": Floors(kept=Floor(nodes=2))},
+    "time": {"max_lend": timedelta(minutes=20)},
+    "budget": {"node_hours_per_week": 4.0},
+}  # fmt: skip
+
+
+def for_slurm(config: Config, rule: str) -> Config:
+    """The configuration with one of these rules."""
+    changes = dict(FOR_SLURM[rule])
+    hours = changes.pop("node_hours_per_week", None)
+    namespaces = {
+        name: msgspec.structs.replace(policy, node_hours_per_week=hours)
+        for name, policy in config.namespaces.items()
+    }
+    return msgspec.structs.replace(config, namespaces=namespaces, **changes)
 
 
 class Host:
@@ -157,6 +181,7 @@ class Play:
         remembers: bool = False,
         instances: tuple[str, str] = ("east", "west"),
         state: str = "file",
+        rule: str = "nothing",
     ) -> None:
         self.world = World()
         self.world.tells_claims = tells_claims
@@ -168,6 +193,8 @@ class Play:
         ]
         for one in self.hosts:
             one.config = msgspec.structs.replace(one.config, state=state)
+        for host in self.hosts:
+            host.config = for_slurm(host.config, rule if rule != "floors" or hosts == 1 else "wait")
         self.behaviours: dict[str, list[str]] = {"k8s": [], "batch": []}
         self.steps = self.runs = 0
 
@@ -486,6 +513,7 @@ class Play:
         invariants.all_is_back(self)
 
     def stop_faults(self) -> None:
+        """What Slurm is said to wait for stays: jobs that wait for ever are no fault."""
         world = self.world
         self.behaviours = {"k8s": [], "batch": []}
         self.told.suffer("well")

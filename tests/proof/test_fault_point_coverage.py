@@ -64,6 +64,7 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "history.drop": "once in history_days: record/test_history_file.py",
     "registry.access": "a file that an earlier dnm left open: run/test_registry.py",
     "converter.signal": "a converter that hangs: test_degrading.py",
+    "converter.pressure": "a site's own command: converter/test_pressure_command.py",
     "converter.cut_output": "a converter that babbles: test_degrading.py",
 }
 

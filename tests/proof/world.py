@@ -118,6 +118,7 @@ class World:
         self.manifest = MANIFEST
         self.config_map: ConfigMap | None = None
         self.waiting_jobs = 0
+        self.said_to_wait = 0  # jobs that somebody makes Slurm tell of
         self.processes: dict[int, Operation] = {}  # converters that live, by process id
         self.tells_claims = True  # False: the site's own converter, which does not
         self.patience: float | None = None  # seconds that runs wait for them; half an interval

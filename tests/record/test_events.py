@@ -35,6 +35,8 @@ OF_NODES = [
     ("lent", "NodeLent", False),
     ("adopted", "NodeAdopted", False),
     ("joined", "NodeServing", False),
+    ("emptying", "NodeFenced", False),
+    ("kept", "NodeServing", False),
     ("fenced", "NodeFenced", False),
     ("unfenced", "NodeServing", False),
     ("returning", "NodeReturning", False),

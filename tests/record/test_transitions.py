@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from dnm.model.history import Decision, Deed, HistoryLine
 from dnm.model.plan import NodeVerdict, Plan, Reason, SetQueueLimits, Verdict
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
-from dnm.model.registry import Backoff, Breaker, Pause, Phase, QueueStatus, Registry, RunRecord
+from dnm.model.registry import (
+    Backoff,
+    Breaker,
+    Leaving,
+    Pause,
+    Phase,
+    QueueStatus,
+    Registry,
+    RunRecord,
+)
 from dnm.record.tell import MOST_UNTOLD, tell_change, tell_deed, tell_limits, tell_plan
 from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE, a_lent_node, a_request
@@ -84,6 +93,18 @@ CASES = [
     pytest.param(
         nodes(a001=NODE(Phase.RELEASING)), nodes(a001=NODE()), said(Reason.DEMAND_RETURNED),
         ["node unfenced a001 releasing>serving DEMAND_RETURNED"], id="un-fenced",
+    ),
+    pytest.param(
+        nodes(a001=NODE()), nodes(a001=NODE(leaves=Leaving.OVERDUE)), said(Reason.LEAVING),
+        ["node emptying a001 serving>serving LEAVING"], id="emptying",
+    ),
+    pytest.param(
+        nodes(a001=NODE(leaves=Leaving.FOR_JOBS)), nodes(a001=NODE()), said(Reason.IN_USE),
+        ["node kept a001 serving>serving IN_USE"], id="kept",
+    ),
+    pytest.param(
+        nodes(a001=NODE(leaves=Leaving.SPENT)), nodes(a001=NODE(Phase.RELEASING)),
+        said(Reason.LEAVING), ["node fenced a001 serving>releasing LEAVING"], id="emptied",
     ),
     pytest.param(
         nodes(a001=NODE(Phase.RELEASING)), nodes(a001=NODE(Phase.RETURNING)),

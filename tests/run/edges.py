@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.model.cluster import BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
+from dnm.model.cluster import BatchList, BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.reading import Reading
@@ -113,8 +113,10 @@ class Converter:
         self.registry_path = registry_path
         self.recorded: dict[str, Registry] = {}  # what was on disk when a call was started
 
-    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable:
-        return self.batch
+    def list_nodes(self, node: str = "") -> BatchList | Unreadable:
+        if isinstance(self.batch, Unreadable):
+            return self.batch
+        return BatchList(nodes=self.batch)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return frozenset()

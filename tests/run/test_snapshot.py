@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dnm.model.cluster import BatchNode, Claim, ConfigMap, Node, Pod, PodList
+from dnm.model.cluster import BatchList, Claim, ConfigMap, Node, Pod, PodList
 from dnm.model.errors import KubeError
 from dnm.model.plan import Snapshot
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
@@ -67,9 +67,9 @@ class Batch:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def list_nodes(self, node: str = "") -> Mapping[str, BatchNode] | Unreadable:
+    def list_nodes(self, node: str = "") -> BatchList | Unreadable:
         self.asked.append("list")
-        return {"a050": a_batch_node("a050")}
+        return BatchList(nodes={"a050": a_batch_node("a050")})
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return frozenset(processes)

@@ -102,12 +102,23 @@ def test_the_list_tells_state_and_verdict(sandbox: Sandbox, options: tuple[str, 
     code, out, _ = run(sandbox, "--list", *options)
     listed = parse_list(out.encode())
     assert code == 0 and listed is not None
-    found = {name: (node.state, node.verdict) for name, node in listed.items()}
+    found = {name: (node.state, node.verdict) for name, node in listed.nodes.items()}
     assert found == {name: row[:2] for name, row in STATES.items()}
-    assert "fan is broken" in listed["a004"].reason
+    assert "fan is broken" in listed.nodes["a004"].reason
     if options:
-        services = {name: node.in_service for name, node in listed.items()}
+        services = {name: node.in_service for name, node in listed.nodes.items()}
         assert services == {name: row[2] for name, row in STATES.items()}
+        assert listed.nodes["a001"].partitions == ("batch",) and listed.waiting == ()
+
+
+def test_the_list_tells_what_jobs_wait_for(sandbox: Sandbox) -> None:
+    """More nodes than there are, and one that waits behind it."""
+    prepare_states(sandbox)
+    for nodes in (50, 2):
+        sandbox.batch.submit(nodes)
+    listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
+    assert listed is not None and listed.waiting is not None
+    assert [(one.node_type, one.jobs, one.nodes) for one in listed.waiting] == [("a", 2, 52)]
 
 
 def test_a_list_of_many_nodes_arrives_whole(sandbox: Sandbox) -> None:
@@ -120,7 +131,7 @@ def test_a_list_of_many_nodes_arrives_whole(sandbox: Sandbox) -> None:
 def test_the_list_of_one_node(sandbox: Sandbox) -> None:
     prepare_states(sandbox)
     listed = parse_list(run(sandbox, "--list", "--node-name", "a004")[1].encode())
-    assert listed is not None and list(listed) == ["a004"]
+    assert listed is not None and list(listed.nodes) == ["a004"]
 
 
 def test_preemption_requeues_the_job(sandbox: Sandbox) -> None:

@@ -1,0 +1,57 @@
+"""`batch_floor` and `batch_idle_floor`: what is left to Slurm, however many pods wait. Pure.
+
+The rule: a node is lent only while Slurm keeps the floor without it and without every node that is
+asked for and has not come yet, of its type and of each partition that nodes of its type are in. A
+node whose state is not understood is none that Slurm has. Which node a converter takes nobody knows
+before, so a partition at its floor holds for every type that it has; and so does one that is not
+listed, for all: its floor could not be counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from dnm.model.cluster import BatchNode
+from dnm.model.config import Config, Floors
+from dnm.model.registry import Registry
+from dnm.sizing.budget import BATCH_FLOOR, BATCH_IDLE_FLOOR, Bound
+
+
+def floor_bounds(
+    config: Config,
+    registry: Registry,
+    batch: Mapping[str, BatchNode],
+    resumable: Mapping[str, int] = {},
+) -> Iterator[Bound]:
+    """Yields how many more nodes each floor allows. `resumable`: nodes of a type that are claimed
+    already, and may be lent without Slurm losing one."""
+    types = {name: config.type_of(name) for name in batch}
+    coming: Counter[str] = Counter()
+    for request in registry.requests:
+        coming[request.node_type] += request.count
+    for node_type in config.node_types:
+        rows = [node for name, node in batch.items() if types[name] == node_type]
+        spare = resumable.get(node_type, 0) - coming[node_type]
+        yield from _bounds(
+            f"of type {node_type}", config.floors_of(node_type), rows, spare, {node_type}
+        )
+    for partition, floors in config.partition_floors.items():
+        rows = [node for node in batch.values() if partition in node.partitions]
+        held = {one for node in rows if (one := types[node.name])} or set(config.node_types)
+        spare = sum(resumable.get(one, 0) - coming[one] for one in held)
+        yield from _bounds(f"of partition {partition}", floors, rows, spare, held)
+
+
+def _bounds(
+    of: str, floors: Floors, rows: list[BatchNode], spare: int, types: Iterable[str]
+) -> Iterator[Bound]:
+    in_service = sum(node.in_service is True for node in rows)
+    idle = sum(node.is_idle for node in rows)
+    for word, floor, there in (
+        (BATCH_FLOOR, floors.kept, in_service),
+        (BATCH_IDLE_FLOOR, floors.idle, idle),
+    ):
+        if floor is not None:
+            left = max(0, there + spare - floor.of(len(rows)))
+            yield Bound(name=f"{word} {of}", left=left, node_types=frozenset(types))

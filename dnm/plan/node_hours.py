@@ -1,0 +1,92 @@
+"""`node_hours_per_week`: a budget of a namespace. Pure.
+
+The rule: a node is lent only while an hour is left for it and for each node that its namespace has
+or has asked for. Once nothing is left, the namespace's nodes are fenced, empty by themselves and go
+back. The week begins on Monday, 00:00 UTC. Nodes count from when the converter names them until
+they are back in Slurm; those that pods keep after that are the only ones that overdraw a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dnm.model.config import Config
+from dnm.model.registry import LentNode, Registry, SpentHours
+from dnm.sizing.budget import NODE_HOURS, Bound
+
+_HOUR = timedelta(hours=1)
+
+
+def week_of(now: datetime) -> datetime:
+    """Returns when the week began."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight - timedelta(days=now.weekday())
+
+
+def hours_left(config: Config, registry: Registry, now: datetime) -> dict[str, float]:
+    """Returns what is left of the week's node-hours, by namespace, where there is a budget; below
+    zero where pods have kept nodes since it was used up."""
+    week = week_of(now)
+    return {
+        name: policy.node_hours_per_week - _used(config, registry, name, week, now) / _HOUR
+        for name, policy in config.namespaces.items()
+        if policy.node_hours_per_week is not None
+    }
+
+
+def _used(
+    config: Config, registry: Registry, namespace: str, week: datetime, now: datetime
+) -> timedelta:
+    spent = registry.spent_hours.get(namespace)
+    gone = timedelta(seconds=spent.seconds) if spent and spent.week == week else timedelta()
+    there = [_span(one, week, now) for one in _entries(config, registry, namespace)]
+    return sum(there, gone)
+
+
+def _entries(config: Config, registry: Registry, namespace: str) -> list[LentNode]:
+    return [
+        entry
+        for entry in registry.nodes.values()
+        if entry.namespace == namespace and entry.owner == config.instance_id
+    ]
+
+
+def _span(entry: LentNode, week: datetime, now: datetime) -> timedelta:
+    return max(now - max(entry.lent_from, week), timedelta())
+
+
+def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[Bound]:
+    """Yields how many more nodes each budget allows."""
+    for name, left in hours_left(config, registry, now).items():
+        lent = len(_entries(config, registry, name))
+        lent += sum(one.namespace == name for one in registry.claimed.values())
+        lent += sum(one.count for one in registry.requests if one.namespace == name)
+        yield Bound(
+            name=f"{NODE_HOURS} of namespace {name}",
+            left=max(0, int(left) - lent),
+            node_types=frozenset(config.node_types),
+            namespaces=frozenset((name,)),
+        )
+
+
+def note_hours(config: Config, before: Registry, after: Registry, now: datetime) -> Registry:
+    """Returns `after` with the hours of nodes that have gone since `before`, of this week."""
+    week = week_of(now)
+    spent = {}
+    for name, policy in config.namespaces.items():
+        if policy.node_hours_per_week is None:
+            continue
+        known = after.spent_hours.get(name)
+        seconds = known.seconds if known and known.week == week else 0.0
+        seconds += sum(
+            _span(entry, week, now).total_seconds()
+            for node, entry in before.nodes.items()
+            if node not in after.nodes
+            if entry.namespace == name and entry.owner == config.instance_id
+        )
+        if seconds:
+            spent[name] = SpentHours(week=week, seconds=seconds)
+    return msgspec.structs.replace(after, spent_hours=spent)

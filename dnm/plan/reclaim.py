@@ -1,0 +1,129 @@
+"""`batch_reclaim_minutes`: nodes that pods use are fenced while jobs wait, until each side has its
+half. Pure.
+
+The rule: nodes of a type that are lent while jobs wait for that type are wanted by both sides, and
+half of them, rounded up, are the batch side's, as far as its jobs ask for so many. What it has had
+less than that is its deficit, in node-hours, while jobs wait; it is forgotten some hours after the
+last one did. Once jobs have waited for `batch_reclaim_minutes` without a break and there is a
+deficit, the least used nodes are fenced, as many as the half lacks. They empty by themselves:
+nothing is evicted. When no job waits any more the fences come off. What can't be read moves
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+
+from dnm.demand.demand import NO_USE
+from dnm.model.config import WhenBatchWaits
+from dnm.model.registry import Deficit, Leaving, LentNode, Phase, Registry
+from dnm.plan.batch_waits import comes_first
+from dnm.plan.known import Known
+
+REMEMBERED = timedelta(hours=4)
+
+
+def advance_deficits(known: Known, registry: Registry) -> dict[str, Deficit]:
+    """Returns the deficits by node type as they stand after this look; one that only grows as it
+    did is the same value, so that nothing is written for it."""
+    waiting = known.facts.waiting_jobs
+    if known.config.when_batch_waits is not WhenBatchWaits.RETURN:
+        return {}
+    if waiting is None:
+        return dict(registry.deficits)
+    wanted: Counter[str] = Counter()
+    for row in waiting:
+        wanted[row.node_type] += row.nodes
+    found = {
+        name: _advanced(known, registry, name, wanted[name]) for name in known.config.node_types
+    }
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _advanced(known: Known, registry: Registry, node_type: str, wanted: int) -> Deficit | None:
+    now, old = known.now, registry.deficits.get(node_type)
+    if old is None:
+        old = Deficit(at=now)
+    if not wanted and old.since is None:
+        return old if old.seconds and now - old.at < REMEMBERED else None
+    given = old.given + _given_now(known, registry, node_type) if wanted else 0
+    new = Deficit(
+        at=now,
+        seconds=old.seconds_at(now),
+        since=(old.since or now) if wanted else None,
+        given=given,
+        share=fair_share(lent_of(known, registry, node_type), given, wanted),
+    )
+    is_same = (old.since, old.given, old.share) == (new.since, new.given, new.share)
+    return old if is_same else new
+
+
+def fair_share(lent: int, given: int, wanted: int) -> int:
+    """Returns half of the nodes that both sides want, as far as jobs ask for so many."""
+    return min((lent + given + 1) // 2, wanted + given)
+
+
+def lent_of(known: Known, registry: Registry, node_type: str) -> int:
+    """Counts the lent nodes of a type that are not about to be back, of namespaces that do not come
+    before jobs."""
+    return sum(
+        entry.node_type == node_type
+        and entry.owner == known.config.instance_id
+        and (entry.phase in (Phase.JOINING, Phase.SERVING) or entry.leaves is Leaving.FOR_JOBS)
+        and not comes_first(known.config, entry.namespace)
+        for entry in registry.nodes.values()
+    )
+
+
+def _given_now(known: Known, registry: Registry, node_type: str) -> int:
+    """Counts nodes that were fenced for jobs and have gone since the last run."""
+    return sum(
+        entry.node_type == node_type and entry.leaves is Leaving.FOR_JOBS
+        for name, entry in known.registry.nodes.items()
+        if name not in registry.nodes
+    )
+
+
+def reclaimed(known: Known, registry: Registry) -> Iterator[str]:
+    """Yields the nodes to fence next, the least used first. `registry` has the deficits of now."""
+    for node_type, deficit in registry.deficits.items():
+        if deficit.since is None or not known.config.batch_reclaim:
+            continue
+        is_due = known.now - deficit.since >= known.config.batch_reclaim
+        if known.facts.waiting_jobs is None or not is_due or deficit.seconds_at(known.now) <= 0:
+            continue
+        leaving = sum(
+            one.leaves is Leaving.FOR_JOBS and one.node_type == node_type
+            for one in registry.nodes.values()
+        )
+        lacking = max(0, deficit.share - deficit.given - leaving)
+        yield from _least_used(known, registry, node_type)[:lacking]
+
+
+def _least_used(known: Known, registry: Registry, node_type: str) -> list[str]:
+    """The serving nodes of a type that may be fenced: all but those that `min_nodes` keeps."""
+    nodes = {
+        name: entry
+        for name, entry in registry.nodes_of(known.config.instance_id, Phase.SERVING).items()
+        if entry.leaves is None and not comes_first(known.config, entry.namespace)
+    }
+    spare = Counter(entry.namespace for entry in nodes.values())
+    for policy in known.config.namespaces.values():
+        spare[policy.name] -= policy.min_nodes
+    found = []
+    for name in sorted(
+        (name for name, one in nodes.items() if one.node_type == node_type),
+        key=lambda name: (_used_share(known, name, nodes[name]), name),
+    ):
+        if spare[nodes[name].namespace] > 0:
+            spare[nodes[name].namespace] -= 1
+            found.append(name)
+    return found
+
+
+def _used_share(known: Known, name: str, entry: LentNode) -> float:
+    """What pods have of it, of the resource that they have most of."""
+    use = known.demand.nodes.get(name, NO_USE).used if known.demand else {}
+    return max((use.get(key, 0) / size for key, size in entry.counted.items() if size), default=0)

@@ -1,0 +1,119 @@
+"""`batch_floor` and `batch_idle_floor`: how many more nodes may be lent, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.config import Config, Floor, Floors, NodeType
+from dnm.model.plan import Reason, Verdict
+from dnm.model.registry import ClaimedNode, Registry
+from dnm.plan.batch_floors import floor_bounds
+from dnm.plan.brakes import conversion_budget, fresh_budget
+from dnm.sizing.budget import NodePool
+from tests.builders import QUEUE, SIZE, a_batch_node, a_config, a_request, facts
+from tests.plan.worlds import wanting
+
+TYPES = {"a": NodeType(name="a", size=SIZE), "b": NodeType(name="b", size=SIZE)}
+SIX = [a_batch_node(f"a{n:03}") for n in range(6)]
+
+
+def left(config: Config, batch: list[Any], registry: Registry | None = None) -> dict[str, int]:
+    bounds = floor_bounds(config, registry or Registry(), {node.name: node for node in batch})
+    return {bound.name: bound.left for bound in bounds}
+
+
+def floors(kept: Floor | None = None, idle: Floor | None = None, **changes: Any) -> Config:
+    return a_config(node_types=TYPES, floors=Floors(kept=kept, idle=idle), **changes)
+
+
+@pytest.mark.parametrize(
+    ("floor", "batch", "requests", "more"),
+    [
+        pytest.param(Floor(nodes=2), SIX, (), 4, id="a-number"),
+        pytest.param(Floor(percent=50), SIX, (), 3, id="a-percentage"),
+        pytest.param(Floor(percent=51), SIX, (), 2, id="a-part-of-a-node-is-a-node"),
+        pytest.param(Floor(nodes=9), SIX, (), 0, id="above-what-there-is"),
+        pytest.param(Floor(nodes=2), SIX, (a_request(count=3),), 1, id="asked-for"),
+        pytest.param(Floor(nodes=2), SIX, (a_request(node_type="b"),), 4, id="of-another-type"),
+        pytest.param(
+            Floor(nodes=2), [*SIX[2:], a_batch_node("a000", in_service=False)], (), 2, id="away"
+        ),
+        pytest.param(
+            Floor(nodes=2), [*SIX[2:], a_batch_node("a000", in_service=None)], (), 2, id="unknown"
+        ),
+        pytest.param(
+            Floor(percent=50), [*SIX[2:], a_batch_node("a000", in_service=False)], (), 1,
+            id="of-all-that-are-listed",
+        ),
+    ],
+)  # fmt: skip
+def test_nodes_in_service(floor: Floor, batch: list[Any], requests: Any, more: int) -> None:
+    found = left(floors(kept=floor), batch, Registry(requests=requests))
+    assert found["batch_floor of type a"] == more
+
+
+@pytest.mark.parametrize(
+    ("state", "counts"),
+    [("IDLE", True), ("ALLOCATED", False), ("IDLE+PLANNED", False), ("IDLE+COMPLETING", False)],
+)
+def test_idle_nodes(state: str, counts: bool) -> None:
+    batch = [*SIX, a_batch_node("a009", state=state)]
+    assert left(floors(idle=Floor(nodes=2)), batch)["batch_idle_floor of type a"] == 4 + counts
+
+
+def test_a_type_has_a_floor_of_its_own() -> None:
+    config = floors(kept=Floor(nodes=1))
+    own = msgspec.structs.replace(TYPES["a"], batch_floor=Floor(nodes=5))
+    config = msgspec.structs.replace(config, node_types={**TYPES, "a": own})
+    found = left(config, [*SIX, a_batch_node("b001"), a_batch_node("b002")])
+    assert found == {"batch_floor of type a": 1, "batch_floor of type b": 1}
+
+
+def test_without_floors_there_is_no_bound() -> None:
+    assert left(floors(), SIX) == {}
+
+
+@pytest.mark.parametrize(
+    ("partition", "more"),
+    [
+        pytest.param("big", {"a": 1, "b": None}, id="of-its-types-alone"),
+        pytest.param("both", {"a": 2, "b": 2}, id="two-types-share-it"),
+        pytest.param("none", {"a": 0, "b": 0}, id="one-that-nobody-lists-holds-for-all"),
+    ],
+)
+def test_partitions(partition: str, more: dict[str, int | None]) -> None:
+    batch = [
+        a_batch_node("a001", partitions=("big", "both")),
+        a_batch_node("a002", partitions=("big", "both")),
+        a_batch_node("b001", partitions=("both",)),
+        a_batch_node("b002"),
+    ]
+    config = floors(partition_floors={partition: Floors(kept=Floor(nodes=1))})
+    budget = conversion_budget(config, Registry(), facts(batch=batch))
+    name = f"batch_floor of partition {partition}"
+    for node_type, expected in more.items():
+        bounds = budget.bounds_of(NodePool(QUEUE, "dev", node_type))
+        assert (budget.left[name] if name in bounds else None) == expected
+
+
+def test_a_node_that_is_claimed_already_costs_slurm_nothing() -> None:
+    claimed = {"a009": ClaimedNode(node_type="a", namespace="dev", can_resume=True)}
+    config, record = floors(kept=Floor(nodes=6)), Registry(claimed=claimed)
+    known = facts(batch=[*SIX, a_batch_node("a009", in_service=False)])
+    assert conversion_budget(config, record, known).left["batch_floor of type a"] == 1
+    assert fresh_budget(config, record, known).left["batch_floor of type a"] == 0
+
+
+@pytest.mark.parametrize(("floor", "asked"), [(8, 2), (9, 1), (10, 0)])
+def test_a_plan_leaves_the_floor(floor: int, asked: int) -> None:
+    """Ten idle nodes, and pods for three."""
+    world = wanting(3).configured(floors=Floors(kept=Floor(nodes=floor)))
+    found = world.converted()
+    assert sum(request.count for request in found.requests) == asked
+    if not asked:
+        verdict = found.verdicts[QUEUE]
+        assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.BATCH_FLOOR)
+        assert "batch_floor of type a used up" in verdict.detail

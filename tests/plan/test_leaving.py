@@ -1,0 +1,299 @@
+"""Nodes that are fenced although pods use them: why, which, when the fence comes off, and that they
+go back once they are empty, whatever their queue wants."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.cluster import WaitingJobs
+from dnm.model.config import Config, WhenBatchWaits
+from dnm.model.plan import Fence, Plan, Reason, ReturnNode, SetQueueLimits, Unfence
+from dnm.model.registry import Breaker, Deficit, Leaving, Pause, Phase, Registry, SpentHours
+from dnm.plan.breaker import after_transition
+from dnm.plan.node_hours import hour_bounds, hours_left, note_hours, week_of
+from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_request
+from tests.plan.worlds import LONG_AGO, SMALL, World, fenced, namespace_policy, pods
+
+HOUR = timedelta(hours=1)
+MONDAY = datetime(2026, 3, 2, tzinfo=NOW.tzinfo)
+JOBS = (WaitingJobs(partition="main", node_type="a", jobs=9, nodes=9),)
+
+
+def used(count: int = 1, **changes: Any) -> World:
+    """Nodes that serve, the first with one pod, the second with two, and so on."""
+    world = World()
+    for number in range(1, count + 1):
+        name = f"a{number:03}"
+        world.lent(name, was_used=True, since=LONG_AGO, **changes).node(name)
+        world.with_pods(*pods(number, SMALL, node=name, running=True))
+    return world
+
+
+def leaving(plan: Plan) -> dict[str, Leaving]:
+    return {name: one.leaves for name, one in plan.registry.nodes.items() if one.leaves}
+
+
+def fences(plan: Plan) -> set[str]:
+    return {action.node for action in plan.actions if isinstance(action, Fence)}
+
+
+# --- max_lend_hours ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hours", "most", "goes"),
+    [(0, 2, False), (3, 2, False), (2, 2, True), (1, 2, True)],
+)
+def test_a_node_that_was_lent_long_enough_is_fenced(hours: int, most: int, goes: bool) -> None:
+    plan = used().configured(max_lend=hours * HOUR).plan()
+    assert (leaving(plan) == {"a001": Leaving.OVERDUE}) is goes
+    assert (fences(plan) == {"a001"}) is goes
+    assert (plan.nodes[0].reason is Reason.LEAVING) is goes
+    assert not any(isinstance(action, SetQueueLimits) for action in plan.actions), "pods run on it"
+
+
+def test_no_more_are_fenced_at_once_than_may_go_back() -> None:
+    world = used(4).configured(max_lend=HOUR, max_reversions_per_run=3)
+    assert len(fences(world.plan())) == 3
+
+
+def test_since_when_it_is_lent_is_kept_over_its_phases() -> None:
+    plan = used().configured(max_lend=9 * HOUR).plan()
+    assert plan.registry.nodes["a001"].lent_since == LONG_AGO
+    assert used().plan().registry.nodes["a001"].lent_since is None  # nothing depends on it
+
+
+@pytest.mark.parametrize(
+    ("change", "fenced_by"),
+    [
+        pytest.param({"held": ("a001",)}, set(), id="held"),
+        pytest.param({"pause": Pause(since=NOW)}, set(), id="paused"),
+        pytest.param({}, {"a001"}, id="nothing-speaks-for-it"),
+    ],
+)
+def test_what_keeps_a_node(change: dict[str, Any], fenced_by: set[str]) -> None:
+    assert fences(used().configured(max_lend=HOUR).recorded(**change).plan()) == fenced_by
+
+
+def test_an_administrator_s_cordon_stays_his() -> None:
+    world = World().lent("a001", since=LONG_AGO).node("a001", is_cordoned=True)
+    plan = world.configured(max_lend=HOUR).plan()
+    assert not leaving(plan) and plan.nodes[0].reason is Reason.HELD_BY_ADMIN
+
+
+# --- what becomes of a node that leaves ------------------------------------------------------
+
+
+def emptying(count: int = 0, **changes: Any) -> World:
+    """A fenced node with so many pods."""
+    world = World().configured(max_lend=HOUR)
+    entry = {"was_used": True, "since": LONG_AGO, "leaves": Leaving.OVERDUE}
+    world.lent("a001", **{**entry, **changes})
+    world.node("a001", is_cordoned=True, mark=FENCED)
+    return world.with_pods(*pods(count, SMALL, node="a001", running=True))
+
+
+def test_its_pods_run_on_and_its_queue_counts_it() -> None:
+    plan = emptying(2).plan()
+    assert plan.registry.nodes["a001"].phase is Phase.SERVING and not plan.actions
+
+
+def test_empty_it_goes_back_whatever_its_queue_wants() -> None:
+    plan = emptying().with_pods(*pods(3)).plan()
+    assert plan.registry.nodes["a001"].phase is Phase.RELEASING
+    kinds = [type(action) for action in plan.actions]
+    assert SetQueueLimits in kinds and Unfence not in kinds
+
+
+def test_demand_takes_no_fence_off_that_it_did_not_bring() -> None:
+    world = fenced().with_pods(*pods(3)).configured(max_lend=HOUR)
+    plain = world.plan().registry.nodes["a001"]
+    entry = msgspec.structs.replace(
+        world.registry.nodes["a001"], leaves=Leaving.OVERDUE, lent_since=LONG_AGO
+    )
+    leaves = world.recorded(nodes={"a001": entry}).plan()
+    assert plain.phase is Phase.SERVING
+    assert leaves.registry.nodes["a001"].phase is Phase.RETURNING
+    assert ReturnNode(node="a001") in leaves.actions
+
+
+@pytest.mark.parametrize(
+    ("changes", "config"),
+    [
+        pytest.param({}, {"max_lend": 0 * HOUR}, id="the-key-is-gone"),
+        pytest.param({"leaves": Leaving.SPENT}, {}, id="a-new-week-or-no-budget"),
+        pytest.param({"leaves": Leaving.FOR_JOBS}, {}, id="lending-has-no-regard-to-jobs"),
+    ],
+)
+def test_the_fence_comes_off_with_its_reason(changes: Any, config: dict[str, Any]) -> None:
+    plan = emptying(1, **changes).configured(**{"max_lend": 9 * HOUR, **config}).plan()
+    assert not leaving(plan) and Unfence(node="a001") in plan.actions
+
+
+def test_a_node_that_had_to_go_is_no_strike() -> None:
+    went = a_lent_node(Phase.RETURNING, leaves=Leaving.OVERDUE)
+    assert after_transition({}, went, None) == {}
+    assert after_transition({}, a_lent_node(Phase.RETURNING), None)[went.queue] == Breaker(
+        strikes=1
+    )
+
+
+# --- node_hours_per_week -----------------------------------------------------------------------
+
+
+def budgeted(hours: float | None) -> Config:
+    config = a_config()
+    return a_config(namespaces=namespace_policy(config, node_hours_per_week=hours))
+
+
+@pytest.mark.parametrize(
+    ("registry", "left"),
+    [
+        pytest.param(Registry(), 10.0, id="nothing-lent"),
+        pytest.param(
+            Registry(nodes={"a001": a_lent_node(lent_since=NOW - 3 * HOUR)}), 7.0, id="a-node"
+        ),
+        pytest.param(
+            Registry(nodes={"a001": a_lent_node(lent_since=NOW - 90 * HOUR)}), -2.0,
+            id="since-monday-alone",
+        ),
+        pytest.param(
+            Registry(nodes={"a001": a_lent_node(lent_since=NOW - 3 * HOUR, owner="x")}), 10.0,
+            id="another-instance-s",
+        ),
+        pytest.param(
+            Registry(spent_hours={"dev": SpentHours(week=MONDAY, seconds=7200)}), 8.0, id="gone"
+        ),
+        pytest.param(
+            Registry(spent_hours={"dev": SpentHours(week=MONDAY - 168 * HOUR, seconds=7200)}), 10.0,
+            id="last-week",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_a_week(registry: Registry, left: float) -> None:
+    assert week_of(NOW) == MONDAY and NOW - MONDAY == 12 * HOUR
+    assert hours_left(budgeted(10), registry, NOW) == {"dev": left}
+    assert hours_left(budgeted(None), registry, NOW) == {}
+
+
+@pytest.mark.parametrize(
+    ("hours", "requests", "more"),
+    [
+        (0.9, (), 0),
+        (1, (), 1),
+        (3.5, (), 3),
+        (3.5, (a_request(count=2),), 1),
+        (1, (a_request(),), 0),
+    ],
+)
+def test_each_node_must_have_an_hour(hours: float, requests: Any, more: int) -> None:
+    (bound,) = hour_bounds(budgeted(hours), Registry(requests=requests), NOW)
+    assert bound.left == more
+
+
+def test_hours_of_nodes_that_have_gone_are_kept() -> None:
+    lent = {"lent_since": NOW - 2 * HOUR}
+    before = Registry(
+        nodes={"a001": a_lent_node(**lent), "a002": a_lent_node(**lent)},
+        spent_hours={"dev": SpentHours(week=MONDAY, seconds=100)},
+    )
+    after = msgspec.structs.replace(before, nodes={"a002": a_lent_node(**lent)})
+    noted = note_hours(budgeted(10), before, after, NOW)
+    assert noted.spent_hours == {"dev": SpentHours(week=MONDAY, seconds=7300)}
+    assert not note_hours(budgeted(None), before, after, NOW).spent_hours
+    assert hours_left(budgeted(10), noted, NOW) == hours_left(budgeted(10), before, NOW)
+
+
+def test_a_budget_that_is_used_up() -> None:
+    """Two hours ago a node came; pods wait for another."""
+    world = used(lent_since=LONG_AGO).with_pods(*pods(3))
+    world.configured(namespaces=namespace_policy(world.config, node_hours_per_week=2))
+    plan = world.plan()
+    assert leaving(plan) == {"a001": Leaving.SPENT} and not plan.registry.requests
+    assert plan.queues[0].reason is Reason.HOURS_SPENT
+    assert "node_hours_per_week of namespace dev used up" in plan.queues[0].sentence
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+def wanted_by_jobs(world: World, since: timedelta, **changes: Any) -> World:
+    """Jobs have waited for so long, and half of the nodes are theirs."""
+    share = (len(world.registry.nodes) + 1) // 2
+    deficit = Deficit(at=NOW - since, since=NOW - since, share=share)
+    world.recorded(deficits={"a": msgspec.structs.replace(deficit, **changes)})
+    return world.configured(when_batch_waits=WhenBatchWaits.RETURN).set(waiting_jobs=JOBS)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "changes", "some"),
+    [
+        pytest.param(29, {}, set(), id="not-yet"),
+        pytest.param(30, {}, {"a001", "a002", "a003"}, id="the-least-used-half"),
+        pytest.param(30, {"given": 1, "seconds": 9e9}, {"a001", "a002"}, id="one-was-given"),
+        pytest.param(30, {"given": 5, "seconds": 0.0}, set(), id="it-has-had-its-share"),
+    ],
+)
+def test_the_least_used_nodes_are_fenced_for_jobs(
+    minutes: int, changes: dict[str, Any], some: set[str]
+) -> None:
+    plan = wanted_by_jobs(used(5), timedelta(minutes=minutes), **changes).plan()
+    assert fences(plan) == some
+    assert set(leaving(plan).values()) <= {Leaving.FOR_JOBS}
+
+
+@pytest.mark.parametrize(
+    ("change", "some"),
+    [
+        pytest.param({"waiting_jobs": None}, 0, id="nobody-says-now"),
+        pytest.param({"waiting_jobs": ()}, 0, id="none-waits-now"),
+        pytest.param(
+            {"waiting_jobs": (WaitingJobs("main", "a", 1, 1),)}, 1, id="a-job-of-one-node"
+        ),
+        pytest.param({}, 2, id="both-sides-want-them"),
+    ],
+)
+def test_as_many_as_jobs_ask_for(change: dict[str, Any], some: int) -> None:
+    assert len(fences(wanted_by_jobs(used(4), HOUR).set(**change).plan())) == some
+
+
+@pytest.mark.parametrize(
+    ("policy", "keys", "some"),
+    [
+        pytest.param({"min_nodes": 3}, {}, 1, id="min_nodes"),
+        pytest.param({"priority": 1}, {}, 0, id="priority"),
+        pytest.param({}, {"batch_reclaim": timedelta(0)}, 0, id="switched-off"),
+        pytest.param({}, {"when_batch_waits": WhenBatchWaits.WAIT}, 0, id="wait"),
+    ],
+)
+def test_who_is_left_alone(policy: dict[str, Any], keys: dict[str, Any], some: int) -> None:
+    world = wanted_by_jobs(used(4), HOUR)
+    world.configured(namespaces=namespace_policy(world.config, **policy), **keys)
+    assert len(fences(world.plan())) == some
+
+
+def test_a_deficit_grows_while_jobs_wait_and_is_forgotten_later() -> None:
+    world = used(4).configured(when_batch_waits=WhenBatchWaits.RETURN).set(waiting_jobs=JOBS)
+    begun = world.plan().registry.deficits["a"]
+    assert begun == Deficit(at=NOW, since=NOW, share=2)
+    assert begun.seconds_at(NOW + HOUR) == 2 * 3600
+    early = msgspec.structs.replace(begun, at=NOW - HOUR, since=NOW - HOUR)
+    same = world.recorded(deficits={"a": early}).configured(batch_reclaim=2 * HOUR).plan()
+    assert same.registry.deficits == {"a": early}, "what only grows is not written anew"
+    over = world.set(waiting_jobs=()).plan().registry.deficits["a"]
+    assert (over.seconds, over.since, over.seconds_at(NOW + HOUR)) == (7200, None, 7200)
+    long_ago = msgspec.structs.replace(over, at=NOW - 4 * HOUR)
+    assert not world.recorded(deficits={"a": long_ago}).plan().registry.deficits
+
+
+def test_a_node_that_went_for_jobs_was_given() -> None:
+    """It is back in Slurm; three are left, and half of four is two."""
+    world = wanted_by_jobs(used(3), HOUR, share=2)
+    world.lent("a009", Phase.RETURNING, leaves=Leaving.FOR_JOBS)
+    world.set(batch={"a009": a_batch_node("a009")})
+    deficit = world.plan().registry.deficits["a"]
+    assert (deficit.given, deficit.share) == (1, 2)
