@@ -83,6 +83,7 @@ stories-%:
 
 generations:
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_rest.py
 	$(BIN)/python -m pytest --numprocesses 2 tests/real/queue_documents.py
 
 bench: $(STAMP) tools

@@ -67,7 +67,11 @@ HOUSE: dict[str, Rule] = {
         PROCESSES | SCREEN | {"configparser"},
         exec_plugin=PROCESSES,
     ),
-    "slurm": _rule("model", NETWORK | SCREEN | TEXT),
+    "slurm": _rule(
+        "model http",
+        NETWORK | SCREEN | TEXT,
+        rest=frozenset({"http", "urllib"}),  # an answer that breaks off, a name in a path
+    ),
     "converter": _rule("model", NETWORK | (SCREEN - {"sys"}) | TEXT),
     "queues": _rule(
         "model http",

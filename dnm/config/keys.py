@@ -156,6 +156,9 @@ KUBELET_KEYS: Keys = {
 
 # [node_convert] -> the settings of the shipped node-convert
 NODE_CONVERT_KEYS: Keys = {
+    "slurm_access": ("slurm_access", values.slurm_access),
+    "slurmrestd_url": ("slurmrestd_url", values.slurmrestd_url),
+    "slurmrestd_token_file": ("slurmrestd_token_file", path_text),
     "res_name": ("res_name", values.slurm_name),
     "min_idle_seconds": ("min_idle_seconds", values.seconds(0, _YEAR)),
     "res_lookahead_seconds": ("res_lookahead_seconds", values.seconds(0, _YEAR)),
@@ -221,6 +224,8 @@ NODE_CONVERT_MAY_BE_EMPTY: Mapping[str, Any] = {
     "pass_environment": (),
     **dict.fromkeys(
         (
+            "slurmrestd_url",
+            "slurmrestd_token_file",
             "res_name",
             "mark_reason",
             "order_file",

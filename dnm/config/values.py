@@ -301,6 +301,26 @@ def preempt_mode(text: str) -> str:
     return text
 
 
+def slurm_access(text: str) -> str:
+    if text not in ("commands", "rest"):
+        raise ValueError(
+            "is neither commands nor rest; write commands to run scontrol and squeue, rest to ask "
+            "slurmrestd"
+        )
+    return text
+
+
+def slurmrestd_url(text: str) -> str:
+    """Without a name and password in it: it is logged."""
+    is_socket = text.startswith("unix:/") and len(text) > len("unix:/")
+    if text and not is_socket and not (_URL.fullmatch(text) and _has_usable_host(text)):
+        raise ValueError(
+            "is not the address of slurmrestd; write e.g. http://127.0.0.1:6820 or "
+            "unix:/run/slurmrestd/slurmrestd.sock, without user name, password or query"
+        )
+    return text.rstrip("/")
+
+
 def search_domain(text: str) -> str:
     """Of the nodes' names in DNS, without dots at its ends."""
     return object_name(text.strip(".")) if text else ""

@@ -7,7 +7,6 @@ to stderr.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import threading
@@ -33,10 +32,10 @@ from dnm.convert.select import (
     judge_nodes,
 )
 from dnm.convert.settings import Settings
+from dnm.convert.slurm_side import connect_slurm
 from dnm.convert.work import SCHEMA, Candidate, ConversionPool, NodeResult
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
-from dnm.slurm.client import SlurmClient
 from dnm.slurm.text import SlurmNode
 
 
@@ -53,6 +52,7 @@ class ConvertCall:
     def run(self) -> int:
         for sent in (signal.SIGTERM, signal.SIGINT):
             signal.signal(sent, lambda *_: self.control.ask())
+        connect_slurm(self.settings).check_changes()
         if self.options.resume:
             return self._resume()
         if self.options.direction == Direction.K8S.value:
@@ -92,7 +92,7 @@ class ConvertCall:
         return self._end(results, count)
 
     def _read_facts(self) -> SlurmFacts:
-        return read_facts(SlurmClient(os.environ, self.settings.command_timeout_seconds))
+        return read_facts(connect_slurm(self.settings))
 
     def _is_meant(self, one: Judged) -> bool:
         if self.options.node_name:
@@ -164,7 +164,7 @@ class ConvertCall:
             plans = [(node, to_batch.describe(self.settings, node)) for node in nodes]
             return self._show_plan(count, plans)
         if self.options.node_name:
-            SlurmClient(os.environ, self.settings.command_timeout_seconds).check_controller()
+            connect_slurm(self.settings).check_controller()
         return self._end(self._pool().bring_back(nodes), count)
 
     def _lent(self, count: int) -> list[str]:
@@ -219,7 +219,7 @@ class ConvertCall:
         if not journals:
             self._say("nothing to resume")
             return self._end([], len(self.unreadable))
-        SlurmClient(os.environ, self.settings.command_timeout_seconds).check_controller()
+        connect_slurm(self.settings).check_controller()
         return self._end(self._pool().resume(journals), len(journals) + len(self.unreadable))
 
     def _pool(self) -> ConversionPool:

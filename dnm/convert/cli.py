@@ -26,9 +26,9 @@ from dnm.convert.listing import (
 from dnm.convert.pressure import list_waiting_jobs
 from dnm.convert.select import judge_nodes
 from dnm.convert.settings import Settings, load_settings
+from dnm.convert.slurm_side import connect_slurm
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
-from dnm.slurm.client import SlurmClient
 
 _EPILOG = """\
 Settings come from [node_convert] in dnm's configuration file, then from the environment (the key in
@@ -145,8 +145,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def show_list(options: argparse.Namespace, settings: Settings) -> int:
-    client = SlurmClient(os.environ, settings.command_timeout_seconds)
-    facts = read_facts(client)
+    facts = read_facts(connect_slurm(settings))
     claimed = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
     claims = claimed.claims
     judged = hold_unreadable(judge_nodes(facts, settings.rules()), claims or {})

@@ -21,10 +21,11 @@ from dnm.convert.journal import Book, Journal, StageMark
 from dnm.convert.kube_side import KubeConnection, KubeSide
 from dnm.convert.kubelet_file import kubelet_facts
 from dnm.convert.settings import Settings
+from dnm.convert.slurm_side import connect_slurm
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import ConverterError, DnmError, SlurmError
 from dnm.model.fault_points import fault_point
-from dnm.slurm.client import SlurmClient, SlurmOutcomeUnknown, SlurmRefused
+from dnm.slurm.client import SlurmOutcomeUnknown, SlurmRefused
 from dnm.slurm.text import SlurmNode
 
 Found = TypeVar("Found")
@@ -70,7 +71,7 @@ class NodeConversion:
         self.book = book
         self.control = control
         self.say = say
-        self.slurm = SlurmClient(os.environ, settings.command_timeout_seconds)
+        self.slurm = connect_slurm(settings)
         self._kube: KubeSide | None = None
 
     @property

@@ -11,14 +11,14 @@ from dnm.convert.select import Judged, ListVerdict, SlurmFacts, format_duration
 from dnm.convert.settings import Settings
 from dnm.model.cluster import BatchClaim, WaitingJobs
 from dnm.model.printable import count_of, printable
-from dnm.slurm.client import SlurmClient
+from dnm.slurm.interface import Slurm
 from dnm.slurm.text import SlurmJob
 
 SCHEMA = "node-convert.list/1"
 _HEADER = ("NODE", "STATE", "IDLE", "VERDICT", "REASON")
 
 
-def read_facts(client: SlurmClient) -> SlurmFacts:
+def read_facts(client: Slurm) -> SlurmFacts:
     """Reads what nodes are judged by; jobs after nodes, so that what starts in between is seen.
     Raises SlurmError."""
     client.check_controller()

@@ -7,7 +7,7 @@ know alike. All problems are reported at once, each with its key, its value and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,9 @@ class Settings(Value, frozen=True):
     instance: str = "prod"
     kubeconfig_path: Path | None = None
     node_types: Mapping[str, NodeType] = {}
+    slurm_access: str = "commands"  # commands | rest
+    slurmrestd_url: str = ""
+    slurmrestd_token_file: Path | None = None
     res_name: str = "k8s"
     min_idle_seconds: timedelta = timedelta(seconds=600)
     res_lookahead_seconds: timedelta = timedelta(seconds=86400)
@@ -137,7 +140,9 @@ _SHARED = {
 }
 _TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints")}
 # Too common a name to be taken from the environment for it.
-_NOT_IN_ENVIRONMENT = frozenset(("state_dir", "hooks_dir", "parallel", "roll_back", "order_file"))
+_NOT_IN_ENVIRONMENT = frozenset((
+    "state_dir", "hooks_dir", "parallel", "roll_back", "order_file", "slurmrestd_token_file",
+))  # fmt: skip
 
 
 def load_settings(
@@ -164,12 +169,30 @@ def load_settings(
     found |= fields_of(own, NODE_CONVERT_KEYS)
     found |= _from_environment(environ, problems)
     found |= {key: value for key, value in options.items() if value is not None}
+    problems += _ways_to_slurm(found)
     if problems:
         raise ConfigError(list_problems(f"node-convert's settings ({file})", problems))
     settings = Settings(**found, config_path=file if sections else None)
     if settings.preempt_enabled and not settings.allow_preempt:
         settings = msgspec.structs.replace(settings, allow_preempt=True)
     return settings
+
+
+def _ways_to_slurm(found: Mapping[str, Any]) -> Iterator[str]:
+    """What is missing to ask slurmrestd."""
+    if found.get("slurm_access") != "rest":
+        return
+    url = found.get("slurmrestd_url") or ""
+    if not url:
+        yield (
+            "[node_convert] slurm_access = rest: slurmrestd_url is missing; write where slurmrestd "
+            "listens, e.g. http://127.0.0.1:6820 or unix:/run/slurmrestd/slurmrestd.sock"
+        )
+    elif url.startswith("http") and not found.get("slurmrestd_token_file"):
+        yield (
+            f"[node_convert] slurmrestd_url = {url}: slurmrestd_token_file is missing; write a "
+            "file with what 'scontrol token' prints (a unix socket needs none)"
+        )
 
 
 def _shared(

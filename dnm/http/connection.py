@@ -150,6 +150,19 @@ class Connection(HTTPConnection):
         return self.sock is not None and bool(select.select([self.sock], [], [], 0)[0])
 
 
+class SocketConnection(Connection):
+    """The same over a unix socket; the Access names a server for the header Host alone."""
+
+    def __init__(self, access: Access, path: str) -> None:
+        super().__init__(access)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.seconds_left())
+        self.sock.connect(self._path)
+
+
 def is_loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host == "::1"
 

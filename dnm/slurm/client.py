@@ -128,11 +128,16 @@ class SlurmClient:
                 "nothing is done; look at slurmctld and try again"
             )
 
+    def check_changes(self) -> None:
+        """Raises SlurmError where nodes can't be converted this way: the commands can."""
+
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         return parse_nodes(self._read("scontrol", "-a", "-o", "show", "nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
-        (node,) = parse_nodes(self._read("scontrol", "-a", "-o", "show", "node", _checked(name)))
+        (node,) = parse_nodes(
+            self._read("scontrol", "-a", "-o", "show", "node", checked_name(name))
+        )
         return node
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
@@ -142,39 +147,39 @@ class SlurmClient:
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
         """Returns the running, completing and suspended jobs on the node."""
-        command = ("squeue", "-a", "-h", "--noconvert", "-w", _checked(node), "-o", JOB_FORMAT)
+        command = ("squeue", "-a", "-h", "--noconvert", "-w", checked_name(node), "-o", JOB_FORMAT)
         return parse_jobs(self._read(*command))
 
     def read_reservations(self) -> tuple[Reservation, ...]:
         return parse_reservations(self._read("scontrol", "-a", "-o", "show", "reservation"))
 
     def read_job(self, job: str) -> JobRecord:
-        _checked_job(job)
+        checked_job(job)
         return parse_job_record(self._read("scontrol", "-a", "-o", "show", "job", job))
 
     def create_reservation(
         self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
     ) -> None:
-        command = reserve_command(_checked(name), _checked(node), end, ignore_jobs)
+        command = reserve_command(checked_name(name), checked_name(node), end, ignore_jobs)
         self._change("slurm.create_reservation", command)
 
     def create_overlapping_reservation(self, name: str, node: str) -> None:
         """Reserves a node that another name of ours reserves already. No test-and-set."""
-        command = reserve_command(_checked(name), _checked(node), None, True)
+        command = reserve_command(checked_name(name), checked_name(node), None, True)
         command[-1] = "Flags=IGNORE_JOBS,OVERLAP"
         self._change("slurm.create_reservation", command)
 
     def take_turn(self, name: str, node: str) -> None:
         """Reserves a name for a minute, on a node that is reserved already: Slurm gives it once,
         whoever asks for it."""
-        command = reserve_command(_checked(name), _checked(node), None, True)
+        command = reserve_command(checked_name(name), checked_name(node), None, True)
         command[-3:] = "Duration=1", "Users=root", "Flags=IGNORE_JOBS,OVERLAP"
         self._change("slurm.create_reservation", command)
 
     def delete_reservation(self, name: str) -> None:
         self._change(
             "slurm.delete_reservation",
-            ["scontrol", "delete", f"ReservationName={_checked(name)}"],
+            ["scontrol", "delete", f"ReservationName={checked_name(name)}"],
         )
 
     def remove_from_reservation(self, name: str, node: str) -> None:
@@ -182,31 +187,38 @@ class SlurmClient:
         refuse."""
         self._change(
             "slurm.update_reservation",
-            ["scontrol", "update", f"ReservationName={_checked(name)}", f"Nodes-={_checked(node)}"],
+            [
+                "scontrol",
+                "update",
+                f"ReservationName={checked_name(name)}",
+                f"Nodes-={checked_name(node)}",
+            ],
         )
 
     def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
-        self._change("slurm.drain", drain_command(_checked(node), reason, marks))
+        self._change("slurm.drain", drain_command(checked_name(node), reason, marks))
 
     def resume(self, node: str, marks: Mapping[str, str]) -> None:
-        self._change("slurm.resume", resume_command(_checked(node), marks))
+        self._change("slurm.resume", resume_command(checked_name(node), marks))
 
     def mark(self, node: str, marks: Mapping[str, str]) -> None:
         """Sets or, empty, clears `comment` and `extra` without touching the state."""
         changes = [f"{key}={value}" for key, value in marks.items()]
-        self._change("slurm.mark", ["scontrol", "update", f"nodename={_checked(node)}", *changes])
+        self._change(
+            "slurm.mark", ["scontrol", "update", f"nodename={checked_name(node)}", *changes]
+        )
 
     def terminate_job(self, job: str) -> None:
         """Sends SIGTERM to the batch shell and all its steps; a job that ignores it goes on."""
         self._change(
-            "slurm.terminate_job", ["scancel", "--signal=TERM", "--full", _checked_job(job)]
+            "slurm.terminate_job", ["scancel", "--signal=TERM", "--full", checked_job(job)]
         )
 
     def requeue_job(self, job: str) -> None:
-        self._change("slurm.requeue_job", ["scontrol", "requeue", _checked_job(job)])
+        self._change("slurm.requeue_job", ["scontrol", "requeue", checked_job(job)])
 
     def cancel_job(self, job: str) -> None:
-        self._change("slurm.cancel_job", ["scancel", _checked_job(job)])
+        self._change("slurm.cancel_job", ["scancel", checked_job(job)])
 
     def _read(self, *command: str) -> str:
         try:
@@ -253,7 +265,12 @@ class SlurmClient:
 def _is_away(answer: CompletedProcess[str]) -> bool:
     """Returns whether the controller went away during the command. Some clients are then ended by
     SIGPIPE, without a word (26.05)."""
-    return answer.returncode < 0 or bool(_AWAY.search(_sentence_of(answer)))
+    return answer.returncode < 0 or says_away(_sentence_of(answer))
+
+
+def says_away(sentence: str) -> bool:
+    """Returns whether it is one of Slurm's sentences for a controller that can't be talked to."""
+    return bool(_AWAY.search(sentence))
 
 
 def _sentence_of(answer: CompletedProcess[str]) -> str:
@@ -262,14 +279,14 @@ def _sentence_of(answer: CompletedProcess[str]) -> str:
     return text[:300] or f"exit {answer.returncode} without a word"
 
 
-def _checked(name: str) -> str:
+def checked_name(name: str) -> str:
     """A node's or reservation's name that can be neither an option nor a list nor an assignment."""
     if not _NAME.fullmatch(name):
         raise SlurmError(f"{name[:80]!r} is not a name that may reach Slurm's command line")
     return name
 
 
-def _checked_job(job: str) -> str:
+def checked_job(job: str) -> str:
     if not _ARRAY_JOB.fullmatch(job):
         raise SlurmError(f"{job[:80]!r} is not a job id")
     return job

@@ -58,6 +58,7 @@ def test_precedence(tmp_path: Path) -> None:
         ("PREEMPT_GRACE_SECONDS", "0", "preempt_grace_seconds", timedelta(0)),
         ("PREEMPT_MAX_RUNTIME_SECONDS", "9", "preempt_max_runtime_seconds", timedelta(seconds=9)),
         ("PREEMPT_DRAIN_TIMEOUT", "9", "preempt_drain_timeout", timedelta(seconds=9)),
+        ("SLURMRESTD_URL", "http://h:6820/", "slurmrestd_url", "http://h:6820"),
         ("DNM_INSTANCE", "other", "instance", "other"),
     ],
 )
@@ -101,6 +102,15 @@ def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
         ("[node_type:a]\ntaints = x", "is not a taint"),
         ("[node_convert]\nhooks_dir = $NOSUCH/x", "no variable NOSUCH"),
         ("parallel = 1", "before the first section"),
+        ("[node_convert]\nslurm_access = json", "neither commands nor rest"),
+        ("[node_convert]\nslurmrestd_url = h:6820", "not the address of slurmrestd"),
+        ("[node_convert]\nslurmrestd_url = unix:run/s", "not the address of slurmrestd"),
+        ("[node_convert]\nslurmrestd_url = http://a:b@h", "not the address of slurmrestd"),
+        ("[node_convert]\nslurm_access = rest", "slurmrestd_url is missing; write where"),
+        (
+            "[node_convert]\nslurm_access = rest\nslurmrestd_url = http://h:1",
+            "slurmrestd_token_file is missing; write a file with what 'scontrol token'",
+        ),
     ],
 )
 def test_problems_are_named(text: str, said: str, tmp_path: Path) -> None:
@@ -108,6 +118,14 @@ def test_problems_are_named(text: str, said: str, tmp_path: Path) -> None:
         load_settings({}, ini(tmp_path, text))
     assert said in str(wrong.value)
     assert wrong.value.exit_code is ExitCode.NEEDS_PERSON
+
+
+def test_slurmrestd_is_asked_over_a_socket_or_with_a_token(tmp_path: Path) -> None:
+    text = "[node_convert]\nslurm_access = rest\nslurmrestd_url = "
+    settings = load_settings({}, ini(tmp_path, f"{text}unix:/run/s.sock"))
+    assert (settings.slurm_access, settings.slurmrestd_url) == ("rest", "unix:/run/s.sock")
+    environ = ini(tmp_path, f"{text}http://h:1\nslurmrestd_token_file = secret/token")
+    assert load_settings({}, environ).slurmrestd_token_file == tmp_path / "secret" / "token"
 
 
 def test_all_problems_come_at_once(tmp_path: Path) -> None:
@@ -139,7 +157,8 @@ def test_the_example_file_has_every_key_with_its_default(tmp_path: Path) -> None
         {}, ini(tmp_path, "\n".join(["[node_convert]", *lines]).replace("/order", "/none"))
     )
     given = {line.partition("=")[0].strip() for line in lines}
-    examples = {"order_file", "node_search_domain", "preempt_user", "preempt_account"}
+    examples = {"order_file", "node_search_domain", "preempt_user", "preempt_account",
+                "slurmrestd_url", "slurmrestd_token_file"}  # fmt: skip
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
            "request"}  # fmt: skip
     assert given == set(Settings.__struct_fields__) - own

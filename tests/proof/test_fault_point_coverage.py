@@ -69,8 +69,8 @@ WALKED_ELSEWHERE: dict[str, str] = {
 }
 
 # Fault points whose name is a parameter, by module: those of recorded.py are walked by the story,
-# those of slurm.py by slurm/test_client.py.
-PARAMETERS = {"run.recorded", "slurm.client"}
+# those of slurm.py by slurm/test_client.py and slurm/test_rest.py.
+PARAMETERS = {"run.recorded", "slurm.client", "slurm.rest"}
 # Fault points that may be taken away without another effect coming to light: reads, waiting for a
 # process's last words, and what is within another fault point too (a sync, a stage's own steps).
 UNMISSED = (

@@ -27,12 +27,16 @@ from pathlib import Path
 from filelock import FileLock
 
 SUITES = {"trixie": "24.11", "forky": "26.05"}  # what each had when this was written
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+# slurmrestd is there beside the installed release too, which apt has without it.
+REST_SUITES = {"bookworm": "22.05", **SUITES}
+PACKAGES = (
+    "slurmctld", "slurmd", "slurm-client", "slurmrestd", "slurm-wlm-jwt-plugin", "munge"
+)  # fmt: skip
 PROGRAMS = {
-    "sbin": ("slurmctld", "slurmd", "munged"),
-    "bin": ("scontrol", "squeue", "sbatch", "scancel", "sinfo", "srun"),
+    "sbin": ("slurmctld", "slurmd", "slurmrestd", "munged"),
+    "bin": ("scontrol", "squeue", "sbatch", "scancel", "sinfo", "srun", "setpriv"),
 }
-RECIPE = 1  # a higher number makes every root anew
+RECIPE = 2  # a higher number makes every root anew
 BUILD_SECONDS = 1800
 TELL_EVERY = 20.0
 SCRIPTS = Path("/usr/share/debootstrap/scripts")
@@ -79,7 +83,7 @@ def version_of(programs: Path | None = None) -> str:
     return found[0]
 
 
-def build_roots(suites: Sequence[str] = tuple(SUITES)) -> None:
+def build_roots(suites: Sequence[str] = tuple(REST_SUITES)) -> None:
     """Makes the roots that are missing and tells the version of each. Raises RootError."""
     cache().mkdir(parents=True, exist_ok=True)
     with FileLock(cache() / ".slurm-lock"):
@@ -89,7 +93,7 @@ def build_roots(suites: Sequence[str] = tuple(SUITES)) -> None:
             if not root_of(suite).exists():
                 build_root(suite)
             met = version_of(programs_of(suite))
-            wanted = SUITES.get(suite, "")
+            wanted = REST_SUITES.get(suite, "")
             surprise = "" if met.startswith(wanted) else f"; {wanted} was expected"
             tell(f"Slurm {met} of {suite}{surprise}, in {root_of(suite)}")
 
@@ -195,11 +199,11 @@ def tell(line: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if not arguments or arguments[0] != "build" or set(arguments[1:]) - set(SUITES):
+    if not arguments or arguments[0] != "build" or set(arguments[1:]) - set(REST_SUITES):
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        build_roots(arguments[1:] or tuple(SUITES))
+        build_roots(arguments[1:] or tuple(REST_SUITES))
     except RootError as error:
         print(f"real: {error}", file=sys.stderr)
         return 1

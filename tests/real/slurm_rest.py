@@ -1,0 +1,250 @@
+"""slurmrestd of each release of Debian against the commands of the same Slurm, on live clusters.
+
+Not collected with the other tests of real servers: these need no rig
+(`pytest --numprocesses 2 --dist loadgroup tests/real/slurm_rest.py`). 22.05 can only look; 24.11
+changes nodes; 26.05 reserves too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dnm.convert.lab import SlurmLab, _free_ports
+from dnm.model.errors import SlurmError
+from dnm.sandbox.cluster import Sandbox
+from dnm.slurm.client import SlurmRefused
+from dnm.slurm.rest import SlurmRestClient
+from tests.real.slurm_roots import REST_SUITES, programs_of
+from tests.rest_samples import assert_same, by_rest, by_text, compare_all_states, lines_of
+from tests.slurm_lab import SlurmSite, end_with_us
+from tests.slurm_states import states_lab
+from tests.slurmrestd import allow_tokens, slurmrestd, write_token
+
+NODES = ("a001", "a002", "a003", "a004")
+EVERY = [pytest.param(suite, marks=pytest.mark.xdist_group(suite)) for suite in REST_SUITES]
+
+
+class RestLab:
+    """A small Slurm that takes tokens, and its slurmrestd on loopback."""
+
+    def __init__(self, lab: SlurmLab, url: str) -> None:
+        self.lab = lab
+        self.url = url
+        self.token = write_token(lab, lab.directory / "token")
+        self.client = SlurmRestClient(url, self.token)
+
+    def compare(self) -> None:
+        before = by_text(lines_of(self.lab))
+        told, _ = by_rest(self.client)
+        after = by_text(lines_of(self.lab))
+        assert assert_same(before, told, after, self.client.offer.version)
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def rest_lab(request: pytest.FixtureRequest) -> Iterator[RestLab]:
+    directory = Path(tempfile.mkdtemp(prefix="dnm-rest-"))
+    lab = SlurmLab(directory, NODES, programs=programs_of(request.param))
+    lab.patience = 5
+    end = end_with_us(directory)
+    try:
+        allow_tokens(lab)
+        lab.start()
+        with slurmrestd(lab, str(_free_ports(1)[0])) as url:
+            yield RestLab(lab, url)
+    finally:
+        end()
+
+
+@pytest.mark.parametrize("suite", EVERY)
+def test_slurmrestd_says_of_every_state_what_the_commands_say(
+    suite: str, record_property: Callable[[str, object], None]
+) -> None:
+    with states_lab(programs_of(suite)) as lab:
+        record_property("figures", compare_all_states(lab))
+
+
+def rows(rest: RestLab, way: str, environment: dict[str, str]) -> list[dict[str, object]]:
+    """Of `node-convert --list`, without the time that passes."""
+    config = rest.lab.directory / f"{way.partition(' ')[0]}.ini"
+    config.write_text(
+        f"[settings]\nstate_dir = {rest.lab.directory}/dnm\n[node_convert]\n"
+        f"min_idle_seconds = 0\nslurm_access = {way}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "dnm.convert.cli", "--list", "--output", "json"],
+        env={"PYTHONPATH": os.getcwd(), "DNM_CONFIG": str(config), **environment},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["nodes"]
+    for row in found:
+        row["is_idle"] = row.pop("idle_seconds") is not None
+    return found
+
+
+def test_a_host_without_slurms_commands_lists_the_same(rest_lab: RestLab) -> None:
+    lab = rest_lab.lab
+    job = lab.submit("-w", "a002", "-n1", "--mem=100")
+    lab.wait_for(lambda: bool(lab.client.read_jobs_on("a002")), 20)
+    lab.run("scontrol", "update", "nodename=a003", "state=drain", "reason=fan 2")
+    rest = f"rest\nslurmrestd_url = {rest_lab.url}\nslurmrestd_token_file = {rest_lab.token}"
+    told = rows(rest_lab, rest, {"PATH": "/nonexistent"})
+    assert told == rows(rest_lab, "commands", lab.environ)
+    reasons = {str(row["node"]): str(row["reason"]) for row in told}
+    assert reasons["a002"].startswith("not idle (MIXED): job ")
+    assert reasons["a003"] == "state flag DRAIN: fan 2"
+    rest_lab.compare()
+    lab.run("scancel", job)
+    lab.run("scontrol", "update", "nodename=a003", "state=resume")
+
+
+def test_what_is_wrong_has_its_sentence(rest_lab: RestLab, tmp_path: Path) -> None:
+    lab, url = rest_lab.lab, rest_lab.url
+    old = lab.version < (23, 2)
+    unclear = "has no answer of slurmctld .*(away).*does not take"
+
+    def said(file: Path | None) -> str:
+        with pytest.raises(SlurmError) as caught:
+            SlurmRestClient(url, file).check_controller()
+        assert not isinstance(caught.value, SlurmRefused)
+        return str(caught.value)
+
+    assert "lets nobody in without a token" in said(None)
+    good = rest_lab.token.read_text().strip()
+    begin, _, signature = good.rpartition(".")
+    forged = tmp_path / "forged"
+    forged.touch(0o600)
+    forged.write_text(f"{begin}.{signature[::-1]}")
+    expected = unclear if old else "slurmctld does not take the token of"
+    assert re.search(expected, said(forged)), said(forged)
+    short = write_token(lab, tmp_path / "short", seconds=2)
+    time.sleep(3)
+    assert "expired at" in said(short)
+    lab.stop_controller()
+    try:
+        assert re.search(unclear if old else "controller does not answer", said(rest_lab.token))
+    finally:
+        lab.start_controller()
+        lab.wait_for(lambda: all(one.state.base == "IDLE" for one in lab.read_nodes()), 30)
+
+
+def test_a_node_is_changed_or_refused_with_the_way(rest_lab: RestLab) -> None:
+    lab, client = rest_lab.lab, rest_lab.client
+    if lab.version < (23, 2):
+        with pytest.raises(SlurmError, match=r"can't change nodes.*slurm_access = commands"):
+            client.drain("a004", "x", {})
+        return
+    client.drain("a004", 'dnm:test "op=1" [x@y]', {"comment": "dnm:test 1", "extra": "e"})
+    node = lab.client.read_node("a004")
+    assert "DRAIN" in node.state.flags and node.comment == "dnm:test 1" and node.extra == "e"
+    assert client.read_node("a004").reason == 'dnm:test "op=1" [x@y]'
+    rest_lab.compare()
+    client.mark("a004", {"extra": ""})
+    assert not lab.client.read_node("a004").extra
+    client.resume("a004", {"comment": ""})
+    node = lab.client.read_node("a004")
+    assert "DRAIN" not in node.state.flags and not node.comment
+    with pytest.raises(SlurmRefused):
+        client.drain("a099", "x", {})
+
+
+def race(rest_lab: RestLab) -> list[str]:
+    """Who got a001, of three over REST and one by the commands at the same time."""
+    won: list[str] = []
+
+    def claim(way: str) -> None:
+        rest = SlurmRestClient(rest_lab.url, rest_lab.token)
+        try:
+            (rest if way == "rest" else rest_lab.lab.client).create_reservation("k8s-a001", "a001")
+        except SlurmRefused:
+            return
+        won.append(way)
+
+    ways = ("rest", "rest", "rest", "commands")
+    threads = [threading.Thread(target=claim, args=(way,)) for way in ways]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return won
+
+
+def test_one_of_many_has_the_claim(rest_lab: RestLab) -> None:
+    lab, client = rest_lab.lab, rest_lab.client
+    if lab.version < (25, 5):
+        with pytest.raises(SlurmError, match=r"can't (make reserv|change).*= commands"):
+            client.check_changes()
+            client.create_reservation("k8s-a001", "a001")
+        assert not lab.client.read_reservations()
+        return
+    client.check_changes()
+    for _ in range(5):
+        won = race(rest_lab)
+        there = lab.client.read_reservations()
+        assert len(won) <= 1, won
+        assert [one.name for one in there] == ["k8s-a001"] * len(won), (won, there)
+        if won:
+            with pytest.raises(SlurmRefused):
+                client.create_reservation("k8s-a001", "a001")
+            client.delete_reservation("k8s-a001")
+    client.create_reservation("k8s-a001", "a001")
+    (made,) = lab.client.read_reservations()
+    assert made.nodes == ("a001",) and made.users == "root" and made.end is not None
+    rest_lab.compare()
+    client.delete_reservation("k8s-a001")
+
+
+def test_a_node_with_a_job_is_not_claimed(rest_lab: RestLab) -> None:
+    lab, client = rest_lab.lab, rest_lab.client
+    if lab.version < (25, 5):
+        return
+    job = lab.submit("-w", "a002", "-n1", "--mem=100")
+    lab.wait_for(lambda: bool(lab.client.read_jobs_on("a002")), 20)
+    with pytest.raises(SlurmRefused, match="busy"):
+        client.create_reservation("k8s-a002", "a002")
+    client.create_reservation("k8s-a002", "a002", ignore_jobs=True)
+    client.delete_reservation("k8s-a002")
+    client.cancel_job(job)
+    lab.wait_for(lambda: not lab.client.read_jobs_on("a002"), 30)
+    assert not lab.client.read_reservations()
+
+
+def test_a_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_path: Path) -> None:
+    """Where the version can't, before anything is touched."""
+    lab = rest_lab.lab
+    sandbox = Sandbox(tmp_path / "sandbox", manual=False).start()
+    try:
+        site = SlurmSite(
+            lab, sandbox, tmp_path / "site", slurm_access="rest", slurmrestd_url=rest_lab.url,
+            slurmrestd_token_file=rest_lab.token,
+        )  # fmt: skip
+        # Whoever called a command of Slurm for it would fail.
+        for name in ("scontrol", "squeue", "scancel"):
+            (tmp_path / name).write_text("#!/bin/sh\nexit 99\n")
+            (tmp_path / name).chmod(0o755)
+        path = f"{tmp_path}:{lab.environ['PATH']}"
+        lend = ("--set", "k8s", "--node-name", "a003", "--namespace", "dev")
+        done = site.run(*lend, PATH=path)
+        if lab.version < (25, 5):
+            assert done.returncode != 0 and "set slurm_access = commands" in done.stderr
+            assert not site.hook_calls and not lab.client.read_reservations()
+            return
+        assert done.returncode == 0, done.stderr
+        site.assert_lent("a003")
+        rest_lab.compare()
+        done = site.run("--set", "batch", "--node-name", "a003", PATH=path)
+        assert done.returncode == 0, done.stderr
+        site.assert_in_service("a003")
+    finally:
+        sandbox.stop()

@@ -1,0 +1,200 @@
+"""What slurmrestd and Slurm's commands say of one lab at the same time, compared and kept.
+
+The judge is the text: what `dnm.slurm.text` makes of it is compared with Slurm's JSON in
+tests/slurm/test_states.py. `python -m tests.rest_samples SUITE...` keeps an entry for each state
+that is met, as slurmrestd of that suite answered, with the lines of the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dnm.convert.lab import SlurmLab
+from dnm.model.errors import SlurmError
+from dnm.slurm import rest_answers as rest
+from dnm.slurm import text
+from dnm.slurm.rest import SlurmRestClient
+from tests.slurm_states import play, states_lab
+from tests.slurmrestd import slurmrestd
+
+SAMPLES = Path(__file__).parent / "data" / "slurm_rest"
+FORMAT = text.JOB_FORMAT
+Values = dict[str, Any]
+
+
+class Said(NamedTuple):
+    """Kind -> name -> value."""
+
+    nodes: Values
+    jobs: Values
+    records: Values
+    reservations: Values
+
+
+def lines_of(lab: SlurmLab) -> dict[str, list[str]]:
+    """What the commands print, by kind."""
+    ask = lab.client._read
+    return {
+        "nodes": ask("scontrol", "-a", "-o", "show", "nodes").splitlines(),
+        "jobs": ask("squeue", "-a", "-h", "--noconvert", "-o", FORMAT).splitlines(),
+        "records": ask("scontrol", "-a", "-o", "show", "jobs").splitlines(),
+        "reservations": ask("scontrol", "-a", "-o", "show", "reservation").splitlines(),
+    }
+
+
+def by_text(lines: Mapping[str, list[str]]) -> Said:
+    nodes = text.parse_nodes("\n".join(lines["nodes"]))
+    jobs = text.parse_jobs("\n".join(lines["jobs"]))
+    records = [text.parse_job_record(line) for line in lines["records"] if "JobId=" in line]
+    reservations = text.parse_reservations("\n".join(lines["reservations"]))
+    return Said(
+        {one.name: one for one in nodes},
+        {one.id: one for one in jobs},
+        {one.id: one for one in records},
+        {one.name: one for one in reservations},
+    )
+
+
+def by_rest(client: SlurmRestClient) -> tuple[Said, dict[str, bytes]]:
+    """The values, and the answers they are made of."""
+    raw = {kind: client._read(kind) for kind in ("nodes", "jobs", "reservations")}
+    jobs = json.loads(raw["jobs"])["jobs"]
+    records = [rest.parse_job_record(json.dumps({"jobs": [job]}).encode()) for job in jobs]
+    return Said(
+        {one.name: one for one in rest.parse_nodes(raw["nodes"])},
+        {one.id: one for one in rest.parse_jobs(raw["jobs"])},
+        {one.id: one for one in records},
+        {one.name: one for one in rest.parse_reservations(raw["reservations"])},
+    ), raw
+
+
+def assert_same(before: Said, told: Said, after: Said, version: str) -> Counter[str]:
+    """Field by field, of all that did not change meanwhile."""
+    compared: Counter[str] = Counter()
+    for kind in Said._fields:
+        first, said, last = (getattr(one, kind) for one in (before, told, after))
+        if first.keys() == last.keys():
+            assert said.keys() == first.keys(), kind
+        for name, value in first.items():
+            if last.get(name) != value or name not in said:
+                continue
+            found = said[name]
+            if kind == "jobs" and version == "v0.0.38":  # which does not tell it
+                found = msgspec.structs.replace(found, planned_nodes=value.planned_nodes)
+            assert found == value, (version, kind, name, found, value)
+            compared[kind] += 1
+    return compared
+
+
+def clients_of(url: str) -> list[SlurmRestClient]:
+    """One for each version of the API that this slurmrestd offers and dnm reads."""
+    newest = SlurmRestClient(url)
+    body = newest._ask("slurm.read", "GET", "/openapi/v3").body
+    clients: list[SlurmRestClient] = []
+    for number in range(rest.NEWEST, rest.OLDEST - 1, -1):
+        one = SlurmRestClient(url)
+        try:
+            one._offer = rest.choose_version(body, number)
+        except SlurmError:
+            break
+        if not clients or clients[-1].offer != one.offer:
+            clients.append(one)
+    return clients
+
+
+def compare_all_states(lab: SlurmLab, keep: Keeper | None = None) -> str:
+    """Returns what was compared, in one line."""
+    compared: Counter[str] = Counter()
+    with slurmrestd(lab, "") as url:
+        clients = clients_of(url)
+
+        def look(_: object) -> None:
+            for client in clients:
+                lines = lines_of(lab)
+                told, raw = by_rest(client)
+                after = by_text(lines_of(lab))
+                before = by_text(lines)
+                compared.update(assert_same(before, told, after, client.offer.version))
+                if keep is not None and client is clients[0]:
+                    keep.add(lines, raw, before, after)
+
+        missing = play(lab, look)
+    versions = ", ".join(client.offer.version for client in clients)
+    told = ", ".join(f"{count} {kind}" for kind, count in compared.items())
+    assert not missing, missing
+    return f"slurmrestd {lab.release} ({versions}): {told} said as by the commands"
+
+
+class Keeper:
+    """Of each kind an entry for each state that was not met yet."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.entries: dict[str, list[Any]] = {"nodes": [], "jobs": [], "reservations": []}
+        self.lines: dict[str, list[str]] = {
+            kind: [] for kind in ("nodes", "jobs", "records", "reservations")
+        }
+
+    def add(
+        self, lines: Mapping[str, list[str]], raw: Mapping[str, bytes], before: Said, after: Said
+    ) -> None:
+        for kind, key in (("nodes", "name"), ("jobs", "job_id"), ("reservations", "name")):
+            for entry in json.loads(raw[kind])[kind]:
+                name = str(entry[key])
+                where = "records" if kind == "jobs" else kind
+                value = getattr(before, where).get(name)
+                if value is None or getattr(after, where).get(name) != value:
+                    continue
+                state = self._state(kind, entry, value)
+                if state not in self.known:
+                    self.known.add(state)
+                    self.entries[kind].append(entry)
+                    self._add_lines(kind, name, lines)
+
+    def _state(self, kind: str, entry: Any, value: Any) -> str:
+        if kind == "nodes":
+            marks = bool(value.reason), bool(value.comment), bool(value.extra)
+            return f"{kind} {value.state.text} {marks if value.state.text == 'IDLE' else ''}"
+        if kind == "jobs":
+            shape = [bool(entry[key]) for key in ("array_task_string", "het_job_id_set")]
+            return f"{kind} {value.state} {value.exit_code} {shape}"
+        return f"{kind} {value.name}"
+
+    def _add_lines(self, kind: str, name: str, lines: Mapping[str, list[str]]) -> None:
+        begins = {"nodes": f"NodeName={name} ", "reservations": f"ReservationName={name} "}
+        begin = begins.get(kind, f"{name}|")
+        self.lines[kind] += [one for one in lines[kind] if one.startswith(begin)]
+        if kind == "jobs":
+            records = lines["records"]
+            self.lines["records"] += [one for one in records if one.startswith(f"JobId={name} ")]
+
+    def write(self, directory: Path) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        for kind, entries in self.entries.items():
+            rows = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in entries)
+            (directory / f"{kind}.json").write_text(f'{{"errors":[],"{kind}":[\n{rows}\n]}}\n')
+        for kind, lines in self.lines.items():
+            (directory / f"{kind}.txt").write_text("".join(f"{line}\n" for line in lines))
+
+
+def main(suites: list[str]) -> None:
+    from tests.real.slurm_roots import programs_of
+
+    for suite in suites:
+        keeper = Keeper()
+        with states_lab(programs_of(suite)) as lab:
+            print(compare_all_states(lab, keeper))
+            keeper.write(SAMPLES / f"{lab.version[0]}.{lab.version[1]:02}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
