@@ -80,6 +80,10 @@ BOUNDED = {
     "record.textfile": "a number of bytes",
     "cli.history": "a method of the history, line by line",
     "cli.simulation": "the same",
+    "run.registry": "a method of the registry's place, which has a bound",
+    "run.kube_state": "the same",
+    "run.move": "the same",
+    "slurm.rest": "a buffer with a bound",
     "convert.to_k8s": "ping, whose output is thrown away",
 }
 NOT_OF_A_SITE = ("sandbox.", "demo.")  # they read what they have written themselves

@@ -26,7 +26,8 @@ from dnm.sandbox.pod_reading import (
     request_of,
     task_group_of,
 )
-from dnm.sandbox.queues_rules import read_document
+from dnm.sandbox.queues_rules import check_activation, read_document
+from dnm.sandbox.queues_yaml import ConfigRefused
 from dnm.sandbox.yunikorn_config import queues_in_force, refusal
 
 Seen = Mapping[str, Any]
@@ -319,9 +320,15 @@ def document_by_dnm(text: str) -> Seen:
 
 
 def document_by_sandbox(text: str) -> Seen:
+    """Taken is what the validator lets pass and a reload does too: dnm asks for both."""
     if refusal(text):
         return {"taken": False}
-    partitions = read_document(text)["partitions"] or ()
+    document = read_document(text)
+    try:
+        check_activation(document)
+    except ConfigRefused:
+        return {"taken": False}
+    partitions = document["partitions"] or ()
     tops = [one["queues"][0] for one in partitions if one["name"] == "default"]
     queues = [queue for top in tops for queue in queues_in_force(top)]
     return _document_seen((q.path, q.parent, q.is_leaf, q.max, q.guaranteed) for q in queues)

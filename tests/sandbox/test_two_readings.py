@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from dnm.sandbox.yunikorn_config import refusal
@@ -71,8 +71,18 @@ def test_both_read_the_same_of_a_pod(pod: dict[str, Any]) -> None:
     assert pod_by_dnm(pod) == pod_by_sandbox(pod)
 
 
+# The validator sees no full path in it, a reload does.
+FULL_PATH_AS_A_CHILD = """
+partitions:
+- name: default
+  queues: [{name: root, queues: [{name: a}]}]
+  placementrules: [{name: fixed, value: Root.a, create: true, parent: {name: fixed, value: root.b}}]
+"""
+
+
 @TRIES
 @given(documents)
+@example(FULL_PATH_AS_A_CHILD)
 def test_both_take_the_same_documents_and_see_the_same_limits(text: str) -> None:
     assert document_by_dnm(text) == document_by_sandbox(text)
 
