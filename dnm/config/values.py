@@ -318,7 +318,15 @@ def slurmrestd_url(text: str) -> str:
             "is not the address of slurmrestd; write e.g. http://127.0.0.1:6820 or "
             "unix:/run/slurmrestd/slurmrestd.sock, without user name, password or query"
         )
+    if text.startswith("http://") and not _HTTP_HERE.match(text):
+        raise ValueError(
+            "would send the token over the network as it is; write https://… where slurmrestd "
+            "stands behind TLS, or let it listen on this host"
+        )
     return text.rstrip("/")
+
+
+_HTTP_HERE = re.compile(r"http://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)")
 
 
 def search_domain(text: str) -> str:

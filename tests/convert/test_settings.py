@@ -58,7 +58,7 @@ def test_precedence(tmp_path: Path) -> None:
         ("PREEMPT_GRACE_SECONDS", "0", "preempt_grace_seconds", timedelta(0)),
         ("PREEMPT_MAX_RUNTIME_SECONDS", "9", "preempt_max_runtime_seconds", timedelta(seconds=9)),
         ("PREEMPT_DRAIN_TIMEOUT", "9", "preempt_drain_timeout", timedelta(seconds=9)),
-        ("SLURMRESTD_URL", "http://h:6820/", "slurmrestd_url", "http://h:6820"),
+        ("SLURMRESTD_URL", "https://h:6820/", "slurmrestd_url", "https://h:6820"),
         ("DNM_INSTANCE", "other", "instance", "other"),
     ],
 )
@@ -106,9 +106,11 @@ def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
         ("[node_convert]\nslurmrestd_url = h:6820", "not the address of slurmrestd"),
         ("[node_convert]\nslurmrestd_url = unix:run/s", "not the address of slurmrestd"),
         ("[node_convert]\nslurmrestd_url = http://a:b@h", "not the address of slurmrestd"),
+        ("[node_convert]\nslurmrestd_url = http://h:6820", "would send the token over the network"),
+        ("[node_convert]\nslurmrestd_url = http://127.0.0.1.h", "would send the token over"),
         ("[node_convert]\nslurm_access = rest", "slurmrestd_url is missing; write where"),
         (
-            "[node_convert]\nslurm_access = rest\nslurmrestd_url = http://h:1",
+            "[node_convert]\nslurm_access = rest\nslurmrestd_url = https://h:1",
             "slurmrestd_token_file is missing; write a file with what 'scontrol token'",
         ),
     ],
@@ -124,7 +126,7 @@ def test_slurmrestd_is_asked_over_a_socket_or_with_a_token(tmp_path: Path) -> No
     text = "[node_convert]\nslurm_access = rest\nslurmrestd_url = "
     settings = load_settings({}, ini(tmp_path, f"{text}unix:/run/s.sock"))
     assert (settings.slurm_access, settings.slurmrestd_url) == ("rest", "unix:/run/s.sock")
-    environ = ini(tmp_path, f"{text}http://h:1\nslurmrestd_token_file = secret/token")
+    environ = ini(tmp_path, f"{text}https://h:1\nslurmrestd_token_file = secret/token")
     assert load_settings({}, environ).slurmrestd_token_file == tmp_path / "secret" / "token"
 
 
