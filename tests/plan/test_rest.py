@@ -85,7 +85,7 @@ def histories(count: int) -> settings:
     )
 
 
-@histories(20)
+@histories(12)
 @given(
     workloads(),
     st.sampled_from((1.0, 0.95, 0.8)),

@@ -273,7 +273,8 @@ class ModelKube:
             broken.append(f"{self.instance} made another's cordon of {node.name} its own")
         if cordon:
             entry = self.host.registry().nodes.get(node.name)
-            if entry is None or entry.phase not in (Phase.RELEASING, Phase.RETURNING):
+            goes = entry and (entry.leaves or entry.phase in (Phase.RELEASING, Phase.RETURNING))
+            if not goes:
                 broken.append(f"{node.name} was fenced before the registry knew")
 
 

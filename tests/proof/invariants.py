@@ -215,7 +215,8 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
         for request in registry.requests:
             if request.since + 2 * longest < now:
                 problems.append(f"8: request {request.id} is open since {request.since}")
-    if ran.is_clean and "write" in effects:
+    # Where a person is asked (no ledger, and no run noted the limits) only the lease is written.
+    if ran.is_clean and "write" in effects and not ran.result.plan.errors:
         ledger = ledger_of(play)
         serving = {n: e.counted for n, e in registry.nodes.items() if e.phase is Phase.SERVING}
         section = ledger.sections.get(host.instance) if ledger else None

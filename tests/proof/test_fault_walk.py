@@ -256,7 +256,7 @@ def test_the_story_ends_right_whichever_call_is_struck(tmp_path: Path) -> None:
 
 
 def test_the_story_ends_right_where_only_changes_are_read(tmp_path: Path) -> None:
-    """With the store on: each of its points where it is met first, and in every fourth run."""
+    """With the store on: each of its points where it is met first, and in every eighth run."""
     book = Book()
     with workers(tmp_path, watch_from_pods=0, relist_minutes=60) as free:
         world = free.get()
@@ -267,7 +267,7 @@ def test_the_story_ends_right_where_only_changes_are_read(tmp_path: Path) -> Non
             strike
             for strike in strikes_of(runs)
             if strike.point.startswith(_OF_CHANGES)
-            and (strike.minute % 4 == 0 or strike.minute == first[strike.point])
+            and (strike.minute % 8 == 0 or strike.minute == first[strike.point])
         ]
         walk(free, strikes, runs, book)
     assert not book.failures, "\n".join(["", *book.failures])
@@ -276,7 +276,7 @@ def test_the_story_ends_right_where_only_changes_are_read(tmp_path: Path) -> Non
 
 
 def test_the_story_ends_right_with_its_registry_in_kubernetes(tmp_path: Path) -> None:
-    """Each point that only such a run passes where it is met first, and first in every fourth run;
+    """Each point that only such a run passes where it is met first, and first in every eighth run;
     the others are killed at where they are met first."""
     book = Book()
     with workers(tmp_path, 1, state="kubernetes") as free:  # a Lease names its place
@@ -284,7 +284,7 @@ def test_the_story_ends_right_with_its_registry_in_kubernetes(tmp_path: Path) ->
         runs = record(world)
         free.put(world)
         first = {point: n for n, run in reversed(list(enumerate(runs))) for point in run.points}
-        every_fourth = range(0, len(runs), 4)
+        every_eighth = range(0, len(runs), 8)
         strikes = [
             strike
             for strike in strikes_of(runs)
@@ -292,7 +292,7 @@ def test_the_story_ends_right_with_its_registry_in_kubernetes(tmp_path: Path) ->
             or (
                 (
                     strike.point in _OF_STATE
-                    and strike.minute in (first[strike.point], *every_fourth)
+                    and strike.minute in (first[strike.point], *every_eighth)
                 )
                 and runs[strike.minute].points.index(strike.point) + 1 == strike.number
             )
