@@ -69,7 +69,7 @@ def test_idle_nodes_go_back_to_jobs_that_starve(place: Place) -> None:
     assert entry is None or (entry.phase is Phase.RETURNING and entry.converter is not None)
     shown = place.site.command("status").stdout
     assert f"partition main: 1 job would start on {total - 2} more nodes of type a" in shown
-    place.settle(lambda: is_running(lab, starved))
+    place.settle(lambda: is_running(lab, starved) and len(place.site.lent()) == 1)
 
     assert is_running(lab, working), "a job was killed"
     assert place.site.lent() == [kept] and kept in place.site.pods().values(), "a pod was killed"

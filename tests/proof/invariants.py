@@ -215,8 +215,10 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
         for request in registry.requests:
             if request.since + 2 * longest < now:
                 problems.append(f"8: request {request.id} is open since {request.since}")
-    # Where a person is asked (no ledger, and no run noted the limits) only the lease is written.
-    if ran.is_clean and "write" in effects and not ran.result.plan.errors:
+    # Where a person is asked (no ledger, and no run noted the limits), and where a run is told to
+    # stop, only the lease is written.
+    is_whole = not (ran.result.plan.errors or ran.result.outcome.errors)
+    if ran.is_clean and is_whole and "write" in effects:
         ledger = ledger_of(play)
         serving = {n: e.counted for n, e in registry.nodes.items() if e.phase is Phase.SERVING}
         section = ledger.sections.get(host.instance) if ledger else None

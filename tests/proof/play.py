@@ -76,6 +76,7 @@ def make_config(
         max_conversions_per_run=2,
         max_reversions_per_run=2,
         pending_grace=timedelta(0),
+        reversion_idle_at_most=timedelta(seconds=240),  # what is learned is over in six rounds
         join_timeout=timedelta(seconds=300),
         convert_timeout=timedelta(seconds=600),
         state_dir=directory,
@@ -530,6 +531,8 @@ class Play:
             self.reapply()
         for host in self.hosts:
             host.skew = timedelta(0)
+            # It moves nodes without any change in demand.
+            host.config = msgspec.structs.replace(host.config, max_lend=timedelta(0))
             self._restore_registry(host)
             self._change(host, _rested)
         world.advance(700)  # what was on its way has come
@@ -538,6 +541,8 @@ class Play:
         """What the message of the RegistryError says."""
         try:
             host.registry()
+            if not host.path.exists():
+                self._lose_registry(host)  # a Lease may still say that there was one
             return
         except RegistryError:
             host.has_old_registry = True  # the previous one is a step behind
@@ -578,10 +583,14 @@ class Play:
 
     def _deal_with_claimed(self, host: Host, registry: Registry) -> Registry:
         """A person looks at each node that may have been left behind: this instance's he gives back
-        by hand, another's dnm is to forget (`dnm forget`)."""
+        by hand, another's dnm is to forget (`dnm forget`). A converter that hangs and that a lost
+        registry knew alone is his to end."""
         claimed = dict(registry.claimed)
         for name, one in registry.claimed.items():
             machine = self.world.machine_of(name)
+            is_unknown = "no run of dnm has started" in one.why and host.has_old_registry
+            if is_unknown and machine is not None and machine.claim is not None:
+                machine.claim.operation.kill()
             if "gives it back" not in one.why or machine is None or machine.claim is None:
                 continue
             if machine.claim.instance != host.instance:

@@ -216,8 +216,9 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
 
     Between two of them a run changes nothing (test_fault_point_coverage.py), so to be killed before
     one is to be killed after the one before it: done literally for the first of a run, and for each
-    point where it is met first. Of the runs after a kill, only what is new in them fails. The
-    unseen steps of a write are struck at the first write of each run, the rename at each.
+    point where it is met first. Of the runs after a kill, only what is new in them fails; what only
+    reads fails in every second run. The unseen steps of a write are struck at the first write of
+    each run, the rename at each.
     """
     strikes, met = [], set()
     for minute, run in enumerate(runs):
@@ -229,9 +230,10 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
             ways = [("after", "kill")]
             if is_new or number == 1:
                 ways.append(("before", "kill"))
-            if is_new or not run.is_recovery:
+            is_read = point.startswith(READS)
+            if is_new or not (run.is_recovery or (is_read and minute % 2)):
                 ways.append(("before", "fail"))
-            if is_new or not (run.is_recovery or point.startswith(READS)):
+            if is_new or not (run.is_recovery or is_read):
                 ways.append(("after", "fail"))
             if is_new:
                 ways.append(("before", "hang"))
