@@ -70,13 +70,14 @@ real: $(STAMP) tools packages
 ROW_1 := races kubelet
 ROW_2 := preemption kubelet_story scheduler_away workshop
 ROW_3 := changes slurm_story events check
+ROW_4 := in_kubernetes
 files = $(patsubst %,tests/real/test_%.py,$(1))
 
 test-real: real
-	$(MAKE) --jobs 5 --keep-going --output-sync=target stories stories-1 stories-2 stories-3 generations
+	$(MAKE) --jobs 6 --keep-going --output-sync=target stories $(addprefix stories-,1 2 3 4) generations
 
 stories:
-	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(call files,$(ROW_1) $(ROW_2) $(ROW_3)))
+	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(call files,$(ROW_1) $(ROW_2) $(ROW_3) $(ROW_4)))
 
 stories-%:
 	$(BIN)/python -m tests.real test $(call files,$(ROW_$*))
