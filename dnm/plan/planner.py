@@ -130,16 +130,9 @@ def _questions(edit: QueueEdit | None) -> list[str]:
 
 
 def _unread(snapshot: Snapshot) -> list[str]:
-    parts = (
-        *(
-            snapshot.nodes,
-            snapshot.pods,
-            snapshot.queue_maps,
-            snapshot.batch,
-            snapshot.waiting_jobs,
-        ),
-        *(snapshot.claims, snapshot.yunikorn, snapshot.unread_zones),
-    )
+    parts = (snapshot.nodes, snapshot.pods, snapshot.queue_maps, snapshot.batch,
+             snapshot.waiting_jobs, snapshot.claims, snapshot.yunikorn,
+             snapshot.unread_zones)  # fmt: skip
     lines = [part.error for part in parts if isinstance(part, Unreadable)]
     if not isinstance(snapshot.pods, Unreadable):
         lines += [
