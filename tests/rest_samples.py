@@ -22,6 +22,7 @@ from dnm.model.errors import SlurmError
 from dnm.slurm import rest_answers as rest
 from dnm.slurm import text
 from dnm.slurm.rest import SlurmRestClient
+from dnm.slurm.rest_offer import NEWEST, OLDEST, choose_version
 from tests.slurm_states import play, states_lab
 from tests.slurmrestd import slurmrestd
 
@@ -99,10 +100,10 @@ def clients_of(url: str) -> list[SlurmRestClient]:
     newest = SlurmRestClient(url)
     body = newest._ask("slurm.read", "GET", "/openapi/v3").body
     clients: list[SlurmRestClient] = []
-    for number in range(rest.NEWEST, rest.OLDEST - 1, -1):
+    for number in range(NEWEST, OLDEST - 1, -1):
         one = SlurmRestClient(url)
         try:
-            one._offer = rest.choose_version(body, number)
+            one._offer = choose_version(body, number)
         except SlurmError:
             break
         if not clients or clients[-1].offer != one.offer:

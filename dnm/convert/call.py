@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from dnm.convert import to_batch, to_k8s
+from dnm.convert import to_batch
 from dnm.convert.claimed import hold_unreadable, read_claims
 from dnm.convert.conversion import StopRequest
 from dnm.convert.failures import hold_failed
@@ -23,26 +23,29 @@ from dnm.convert.kube_side import KubeConnection
 from dnm.convert.kubelet_file import check_kubelets
 from dnm.convert.listing import is_of_type, read_facts
 from dnm.convert.marks import is_own_reason, other_instance, reason_of_drain
+from dnm.convert.program import Program
+from dnm.convert.results import SCHEMA, NodeResult
 from dnm.convert.select import (
     Judged,
     ListVerdict,
     SlurmFacts,
     format_duration,
     is_own_reservation,
-    judge_nodes,
 )
 from dnm.convert.settings import Settings
 from dnm.convert.slurm_side import connect_slurm
-from dnm.convert.work import SCHEMA, Candidate, ConversionPool, NodeResult
+from dnm.convert.work import Candidate, ConversionPool
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
+from dnm.model.slurm_state import ABSENT
 from dnm.slurm.text import SlurmNode
 
 
 class ConvertCall:
     """The parsed command line at work. `run` raises DnmError before anything is touched."""
 
-    def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
+    def __init__(self, options: argparse.Namespace, settings: Settings, program: Program) -> None:
+        self.program = program
         self.options = options
         self.settings = settings
         self.control = StopRequest()
@@ -62,18 +65,18 @@ class ConvertCall:
     # --- batch -> Kubernetes ------------------------------------------------------------------
 
     def _to_k8s(self) -> int:
-        to_k8s.check_hooks(self.settings)
+        self.program.check_settings(self.settings)
         node_type = self.options.node_type or self.settings.type_of(self.options.node_name or "")
         check_kubelets(self.settings, node_type)
         facts = self._read_facts()
         count = self.options.num_nodes or 1
         claimed = read_claims(self.settings, facts, self._unreadable)
-        judged = hold_unreadable(judge_nodes(facts, self.settings.rules()), claimed.claims or {})
+        judged = hold_unreadable(self.program.judge(facts, self.settings), claimed.claims or {})
         if not self.options.node_name:
             shortest = self.settings.min_idle_seconds
             judged = hold_failed(judged, claimed.journals, shortest, facts.read_at)
         judged = tuple(one for one in judged if self._is_meant(one))
-        candidates = self._unfinished()
+        candidates = [one for one in self._unfinished() if one.node not in self.options.exclude]
         known = {candidate.node for candidate in candidates}
         candidates += [one for one in self._candidates(judged) if one.node not in known]
         if not candidates:
@@ -82,7 +85,7 @@ class ConvertCall:
             return self._show_plan(
                 count,
                 [
-                    (one.node, to_k8s.describe(self.settings, one.node, one.jobs))
+                    (one.node, self.program.describe_lending(self.settings, one.node, one.jobs))
                     for one in candidates[:count]
                 ],
             )
@@ -97,7 +100,9 @@ class ConvertCall:
     def _is_meant(self, one: Judged) -> bool:
         if self.options.node_name:
             return bool(one.node.name == self.options.node_name)
-        return is_of_type(one.node.name, self.settings.prefix(self.options.node_type))
+        is_left_out = one.node.name in self.options.exclude
+        prefix = self.settings.prefix(self.options.node_type)
+        return not is_left_out and is_of_type(one.node.name, prefix)
 
     def _unfinished(self) -> list[Candidate]:
         """Conversions that were interrupted count first: their nodes are out of service already."""
@@ -121,7 +126,7 @@ class ConvertCall:
 
     def _unreadable(self, why: str) -> None:
         self.unreadable.append(why)
-        self._say(f"node-convert: {why}")
+        self._say(f"{self.settings.machines.value}: {why}")
 
     def _candidates(self, judged: Iterable[Judged]) -> list[Candidate]:
         found = [
@@ -145,13 +150,16 @@ class ConvertCall:
         return found
 
     def _why_none(self, judged: Sequence[Judged]) -> str:
+        if not judged and self.options.exclude:
+            return "Slurm knows no node of this type that --exclude does not name"
         if not judged:
             return f"Slurm knows no node {self.options.node_name or 'of this type'}"
         reasons = "; ".join(f"{one.node.name}: {one.reason}" for one in judged[:5])
         hint = ""
         if any(one.verdict is ListVerdict.PREEMPT for one in judged):
             hint = "; --allow-preempt would free one of its job"
-        return f"no node can be lent now ({reasons}){hint}; 'node-convert --list' shows all"
+        program = self.settings.machines.value
+        return f"no node can be lent now ({reasons}){hint}; '{program} --list' shows all"
 
     # --- Kubernetes -> batch ------------------------------------------------------------------
 
@@ -161,7 +169,7 @@ class ConvertCall:
         if not nodes:
             raise ConverterError(f"no node of type {self.options.node_type} is lent")
         if self.options.dry_run:
-            plans = [(node, to_batch.describe(self.settings, node)) for node in nodes]
+            plans = [(node, self.program.describe_return(self.settings, node)) for node in nodes]
             return self._show_plan(count, plans)
         if self.options.node_name:
             connect_slurm(self.settings).check_controller()
@@ -172,9 +180,9 @@ class ConvertCall:
         facts = self._read_facts()
         prefix = self.settings.prefix(self.options.node_type)
         lent = [
-            node.name
-            for node in facts.nodes
-            if is_of_type(node.name, prefix) and self._is_lent(node, facts)
+            one.node.name
+            for one in self.program.judge(facts, self.settings)
+            if is_of_type(one.node.name, prefix) and self._is_lent(one.node, facts)
         ]
         on_their_way = {
             journal.node
@@ -190,6 +198,11 @@ class ConvertCall:
         return sorted(lent, key=lambda node: (pods.get(node, -1), node))[:count]
 
     def _is_lent(self, node: SlurmNode, facts: SlurmFacts) -> bool:
+        if node.state.base == ABSENT:
+            claims = read_claims(
+                self.settings, msgspec.structs.replace(facts, nodes=(node,)), self._unreadable
+            ).claims
+            return node.name in (claims or {})
         if other_instance(self.settings, node):
             return False
         return is_own_reason(self.settings, reason_of_drain(node)) or any(
@@ -209,8 +222,8 @@ class ConvertCall:
             plans = [
                 (
                     one.node,
-                    to_batch.describe(self.settings, one.node)
-                    if one.has_begun(to_k8s.FIRST_IRREVERSIBLE) or one.direction is Direction.BATCH
+                    self.program.describe_return(self.settings, one.node)
+                    if one.has_begun(self.program.touches) or one.direction is Direction.BATCH
                     else to_batch.describe_undo(self.settings, one.node),
                 )
                 for one in journals
@@ -225,7 +238,13 @@ class ConvertCall:
     def _pool(self) -> ConversionPool:
         store = JournalStore(self.settings.state_dir)
         return ConversionPool(
-            self.settings, store, self.control, self._say, self._on_result, self._on_claimed
+            self.settings,
+            self.program,
+            store,
+            self.control,
+            self._say,
+            self._on_result,
+            self._on_claimed,
         )
 
     def _on_claimed(self, node: str) -> None:

@@ -12,23 +12,25 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+from dnm.convert.beside import plain_state, why_not_ours
 from dnm.convert.conversion import NodeConversion, NotClaimed
 from dnm.convert.marks import (
     drain_reason,
     is_own_reason,
     reason_of_drain,
 )
-from dnm.convert.select import is_own_reservation
+from dnm.convert.select import is_own_booking, is_own_reservation
 from dnm.convert.settings import Settings
 from dnm.convert.turn import has_turn, our_turn
 from dnm.model.errors import SlurmError
-from dnm.slurm.client import SlurmOutcomeUnknown, SlurmRefused
+from dnm.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.slurm.text import Reservation, SlurmNode
 
 RESERVING = (
     "reserving"  # key of the journal's facts: the name of the reservation we set out to make
 )
-_WHILE_TAKEN = frozenset(("DRAIN", "RESERVED"))
+# PLANNED stays until Slurm plans again; on a node that is drained and reserved nothing starts.
+_WHILE_TAKEN = frozenset(("DRAIN", "RESERVED", "PLANNED"))
 _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has been stopped
 
 
@@ -64,7 +66,7 @@ def reserve(conversion: NodeConversion, ignore_jobs: bool = False) -> None:
     conversion.book.remember({RESERVING: name})
     end = _end_before(there)
     try:
-        conversion.slurm.create_reservation(name, conversion.node, end, ignore_jobs)
+        _create(conversion, there, end, ignore_jobs)
     except SlurmRefused as error:
         conversion.book.remember({RESERVING: ""})
         raise NotClaimed(f"Slurm does not let go of it: {error.answer}") from error
@@ -73,18 +75,41 @@ def reserve(conversion: NodeConversion, ignore_jobs: bool = False) -> None:
         _reserve_again(conversion, end, ignore_jobs)
 
 
+def _create(
+    conversion: NodeConversion,
+    there: tuple[Reservation, ...],
+    end: datetime | None,
+    ignore_jobs: bool,
+) -> None:
+    """A node that is booked for an event is taken from under its booking, which keeps others' jobs
+    away until the window is over; the name is given once all the same, and the drain looks again
+    whether a job is there."""
+    node = conversion.node
+    if _is_booked(conversion, there):
+        conversion.slurm.create_overlapping_reservation(conversion.reservation, node, end)
+    else:
+        conversion.slurm.create_reservation(conversion.reservation, node, end, ignore_jobs)
+
+
+def _is_booked(conversion: NodeConversion, there: tuple[Reservation, ...]) -> bool:
+    node, instance, now = conversion.node, conversion.settings.instance, datetime.now(UTC)
+    return any(
+        is_own_booking(one, node, instance) and one.start is not None and one.start <= now
+        for one in there
+    )
+
+
 def _reserve_again(conversion: NodeConversion, end: datetime | None, ignore_jobs: bool) -> None:
     """After a lost answer the command may still be carried out. A reservation that is there now is
     taken for ours; should it be another's, the operation in the drain's reason tells."""
     deadline = time.monotonic() + conversion.settings.slurm_patience_seconds.total_seconds()
     while True:
         conversion.wait(conversion.settings.poll_seconds)
-        if any(one.name == conversion.reservation for one in _reservations_of(conversion)):
+        there = _reservations_of(conversion)
+        if any(one.name == conversion.reservation for one in there):
             return
         try:
-            conversion.slurm.create_reservation(
-                conversion.reservation, conversion.node, end, ignore_jobs
-            )
+            _create(conversion, there, end, ignore_jobs)
             return
         except SlurmRefused as error:
             if "Duplicate" not in error.answer:
@@ -111,10 +136,16 @@ def drain(conversion: NodeConversion, may_work: bool = False) -> None:
     """Drains the node with our mark. Raises NotClaimed where the node is no longer what it was when
     it was chosen; `may_work` where jobs are on it that will be preempted."""
     operation = conversion.journal.operation
+    machines = conversion.settings.machines
     node = conversion.read_node()
     if _is_drained_by(conversion, node):
         return
+    if why := why_not_ours(machines, node):
+        raise NotClaimed(why)
+    node = plain_state(machines, node)
     allowed = {"RESERVED", "COMPLETING"} if may_work else {"RESERVED"}
+    if "PLANNED" in node.state.flags and _is_booked(conversion, _reservations_of(conversion)):
+        allowed.add("PLANNED")  # for when the booking is over
     bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE",)
     if node.state.base not in bases or node.state.flags - allowed:
         raise NotClaimed(f"it is {node.state.text} by now {node.reason}".rstrip())
@@ -146,13 +177,16 @@ def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
     )
 
 
-def check_claim(conversion: NodeConversion, may_be_away: bool = False) -> None:
+def check_claim(
+    conversion: NodeConversion, may_be_away: bool = False, is_reserved: bool = True
+) -> None:
     """Reads back everything that makes the node ours: drained by this operation, no job, nothing
-    allocated, our reservation. `may_be_away` once its slurmd may have been stopped.
+    allocated, our reservation. `may_be_away` once its slurmd may have been stopped; `is_reserved`
+    False once the reservation had to go, and the drain alone holds it.
 
     Raises NotClaimed. A suspended job shows in the jobs and the memory only.
     """
-    node = conversion.read_node()
+    node = plain_state(conversion.settings.machines, conversion.read_node())
     if not _is_drained_by(conversion, node):
         raise NotClaimed(f"it is {node.state.text} by now, not drained by us: {node.reason!r}")
     bases = ("IDLE", "DOWN") if may_be_away else ("IDLE",)
@@ -166,7 +200,7 @@ def check_claim(conversion: NodeConversion, may_be_away: bool = False) -> None:
     jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
     if jobs:
         raise NotClaimed(f"job {jobs[0].display_id} of {jobs[0].user} is on it")
-    if not own_reservations(conversion):
+    if is_reserved and not own_reservations(conversion):
         raise NotClaimed(f"the reservation {conversion.reservation} is gone")
 
 
@@ -202,6 +236,13 @@ def lift_drain(conversion: NodeConversion) -> None:
         return "DRAIN" not in conversion.read_node().state.flags
 
     conversion.change_slurm(lambda: conversion.slurm.resume(conversion.node, marks), is_lifted)
+
+
+def tell_other_drain(conversion: NodeConversion, node: SlurmNode) -> str:
+    """Says, and returns, that a drain stays on which a return has no claim."""
+    note = f"left drained, as somebody else wants it: {node.reason}"
+    conversion.say(note)
+    return note
 
 
 def clear_marks(conversion: NodeConversion) -> None:

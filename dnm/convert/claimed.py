@@ -13,15 +13,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from dnm.convert.journal import Journal, JournalStore
+from dnm.convert.journal import Direction, Journal, JournalStore
 from dnm.convert.marks import instances_on, operation_of, reason_of_drain
 from dnm.convert.select import Judged, ListVerdict, SlurmFacts
 from dnm.convert.settings import Settings
 from dnm.model.cluster import BatchClaim
 from dnm.model.errors import ConverterError
+from dnm.model.slurm_state import ABSENT
 from dnm.slurm.text import SlurmNode
 
-_FIRST_TOUCH = ("prepare", "reset")  # from these stages on the machine itself may be another
+_FIRST_TOUCH = (
+    "prepare",
+    "reset",
+    "cordon",
+    "leave",
+    "fence",
+)  # from these stages on the machine itself may be another
 
 
 class Claimed(NamedTuple):
@@ -53,7 +60,7 @@ def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None
                 for node, claim in claims.items()
             }
     except (ConverterError, OSError) as error:
-        say(f"node-convert: what was claimed can't be told: {error}")
+        say(f"{settings.machines.value}: what was claimed can't be told: {error}")
         return Claimed()
     return Claimed(claims, journals)
 
@@ -76,6 +83,11 @@ def _claim_of(
 ) -> BatchClaim | None:
     is_drained, marks = "DRAIN" in node.state.flags, instances_on(node)
     is_held = node.name in reserved or (is_drained and bool(marks))
+    if node.state.base == ABSENT and journal is not None and not journal.is_open:
+        is_lent = (
+            journal.direction is Direction.K8S and not journal.error
+        )  # Slurm can't say whose it is, but we did it
+        return _from_journal(journal, "") if is_lent else None
     is_begun = journal is not None and journal.is_open and any(map(journal.has_begun, _FIRST_TOUCH))
     if not is_held and not is_begun:
         return None
@@ -137,7 +149,8 @@ def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> lis
             lines.append(claim.error)
         elif claim.direction:
             failed = f" ({claim.error})" if claim.error else ""
-            todo = what_to_do(node, claim.direction, claim.namespace)
+            program = settings.machines.value
+            todo = what_to_do(node, claim.direction, claim.namespace, program)
             lines.append(f"{node}: {_way(claim)} was interrupted{failed}; {todo}")
     return lines
 
@@ -148,11 +161,11 @@ def _way(claim: BatchClaim) -> str:
     return f"its conversion for '{claim.namespace}'"
 
 
-def what_to_do(node: str, direction: str, namespace: str) -> str:
+def what_to_do(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:
     """Returns what a person may do about a conversion that stopped; the next run of dnm does one of
     the two by itself."""
-    back = f"'node-convert --set batch --node-name {node}' gives it back"
+    back = f"'{program} --set batch --node-name {node}' gives it back"
     if direction == "batch":
         return back
     namespace = f" --namespace {namespace}" if namespace else ""
-    return f"'node-convert --set k8s --node-name {node}{namespace}' goes on, {back}"
+    return f"'{program} --set k8s --node-name {node}{namespace}' goes on, {back}"

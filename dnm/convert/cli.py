@@ -10,10 +10,14 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dnm.config import values
+from dnm.convert.beside import Machines
 from dnm.convert.claimed import describe_claims, hold_unreadable, read_claims
 from dnm.convert.failures import hold_failed
 from dnm.convert.listing import (
@@ -22,11 +26,13 @@ from dnm.convert.listing import (
     list_as_json,
     list_as_text,
     read_facts,
+    reservations_of,
 )
 from dnm.convert.pressure import list_waiting_jobs
-from dnm.convert.select import judge_nodes
+from dnm.convert.select import Judged, SlurmFacts, judge_nodes
 from dnm.convert.settings import Settings, load_settings
 from dnm.convert.slurm_side import connect_slurm
+from dnm.converter.contract import BOOK, LEAVE_OUT, UNBOOK
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 
@@ -35,6 +41,13 @@ Settings come from [node_convert] in dnm's configuration file, then from the env
 capitals: RES_NAME, MIN_IDLE_SECONDS, RES_LOOKAHEAD_SECONDS, PROTECT_LARGEST_PENDING, MARK_REASON,
 PREEMPT_USER, ...), then from the options. etc/ explains every key; etc/hooks/ has example hooks.
 """
+_DESCRIPTIONS = {
+    Machines.OWN: "Moves nodes between Slurm and Kubernetes, one safe stage after the other.",
+    Machines.PODS: "Moves Kubernetes nodes whose slurmd runs in a pod of slurm-operator's "
+    "between Slurm and pods, one safe stage after the other.",
+    Machines.BRIDGED: "Moves Kubernetes nodes that slurm-bridge has put into Slurm between it and "
+    "the pods of a namespace, one safe stage after the other.",
+}
 
 
 def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -49,11 +62,11 @@ def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="node-convert",
+        prog=machines.value,
         allow_abbrev=False,
-        description="Moves nodes between Slurm and Kubernetes, one safe stage after the other.",
+        description=_DESCRIPTIONS[machines],
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -79,6 +92,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="the namespace they will serve: label <NS>=true",
     )
     add(
+        LEAVE_OUT,
+        metavar="NODES",
+        type=_argument(values.host_list),
+        default=frozenset(),
+        help="nodes that are not chosen, e.g. a[001-004],b007 (with --set k8s --node-type)",
+    )
+    add(
         "--list", action="store_true", help="show which nodes could be lent, and why not the others"
     )
     add(
@@ -86,6 +106,14 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="finish returns that were interrupted, and give back what was being lent",
     )
+    add(
+        BOOK,
+        metavar="NAME",
+        help="reserve nodes for an event (with --node-type, --num-nodes, --from and --until)",
+    )
+    add(UNBOOK, metavar="NAME", help="delete the reservations of --book NAME")
+    add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="with --book")
+    add("--until", type=_argument(_moment), metavar="TIME", help="with --book, in ISO 8601 with Z")
     add("--allow-preempt", action="store_true", help="free nodes of the jobs that may be preempted")
     add("--force", action="store_true", help="evict pods that nothing would bring back")
     add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
@@ -95,18 +123,28 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(
+    arguments: Sequence[str], machines: Machines = Machines.OWN
+) -> argparse.Namespace:
     """Returns the options; exits with 2 and a sentence where they don't go together."""
-    parser = make_parser()
+    parser = make_parser(machines)
     options = parser.parse_args(arguments)
     if options.version:
-        print(f"node-convert {_version()}")
+        print(f"{machines.value} {_version()}")
         parser.exit(0)
-    modes = sum((options.list, options.resume, options.direction is not None))
+    others = (options.direction, options.book, options.unbook)
+    modes = sum((options.list, options.resume, *(one is not None for one in others)))
     if modes != 1:
-        parser.error("one of --set k8s, --set batch, --list and --resume is required")
+        parser.error("one of --set k8s, --set batch, --list, --resume, --book, --unbook is needed")
+    if options.book or options.unbook:
+        needed = (options.node_type, options.num_nodes, options.begins, options.until)
+        if options.book and not all(needed):
+            parser.error("--book needs --node-type, --num-nodes, --from and --until")
+        return options
     if options.node_name and (options.node_type or options.num_nodes):
         parser.error("--node-name names the node; leave --node-type and --num-nodes out")
+    if options.exclude and not (options.direction == "k8s" and options.node_type):
+        parser.error("--exclude goes with --set k8s --node-type: nothing else chooses nodes")
     if options.direction is None:
         return options
     if bool(options.node_type) != bool(options.num_nodes):
@@ -116,21 +154,28 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError("has no zone; write e.g. 2026-12-01T09:00:00Z")
+    return found
+
+
 def _version() -> str:
     from importlib.metadata import version  # 20 ms that only this option has to pay
 
     return version("dnm")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.OWN) -> None:
     """The entry point; ends the process with the exit code."""
-    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments, machines)
     try:
         given = {"allow_preempt": options.allow_preempt or None, "force": options.force or None}
-        settings = load_settings(given, os.environ, options.config)
+        settings = load_settings(given, os.environ, options.config, machines)
         code = run(options, settings)
     except DnmError as error:
-        print(f"node-convert: {error}", file=sys.stderr)
+        print(f"{machines.value}: {error}", file=sys.stderr)
         code = error.exit_code
     sys.exit(code)
 
@@ -138,17 +183,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.list:
         return show_list(options, settings)
+    if options.book or options.unbook:
+        from dnm.convert.book import book, unbook
+
+        return book(options, settings) if options.book else unbook(options, settings)
     # It brings Kubernetes with it, which --list must not pay for.
     from dnm.convert.call import ConvertCall
+    from dnm.convert.programs import program_of
 
-    return ConvertCall(options, settings).run()
+    return ConvertCall(options, settings, program_of(settings.machines)).run()
+
+
+def _judge(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
+    """Only machines that are always Nodes are judged by what Kubernetes says of them too."""
+    if settings.machines is Machines.OWN:
+        return judge_nodes(facts, settings.rules())
+    from dnm.convert.programs import program_of
+
+    return tuple(program_of(settings.machines).judge(facts, settings))
 
 
 def show_list(options: argparse.Namespace, settings: Settings) -> int:
     facts = read_facts(connect_slurm(settings))
-    claimed = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
+    judged = _judge(facts, settings)
+    listed = msgspec.structs.replace(facts, nodes=tuple(one.node for one in judged))
+    claimed = read_claims(settings, listed, lambda text: print(printable(text), file=sys.stderr))
     claims = claimed.claims
-    judged = hold_unreadable(judge_nodes(facts, settings.rules()), claims or {})
+    judged = hold_unreadable(judged, claims or {})
     judged = hold_failed(judged, claimed.journals, settings.min_idle_seconds, facts.read_at)
     of = ""
     if options.node_name:
@@ -162,14 +223,17 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
     jobs = list_waiting_jobs(facts, settings.res_name, settings.type_of)
     waiting = [one for one in jobs if one.node_type in types]
     if options.output == "json":
-        print(list_as_json(judged, claims, waiting))
+        reserved = reservations_of(facts, settings.res_name)
+        books = settings.machines is Machines.OWN and settings.slurm_access == "commands"
+        print(list_as_json(judged, claims, waiting, reserved, books))
     else:
         shown = {one.node.name for one in judged}
         known = {node: claim for node, claim in (claims or {}).items() if node in shown}
         more = [*describe_waiting(waiting, facts.read_at), *describe_claims(known, settings)]
         print(list_as_text(judged, facts.jobs, settings, of, more))
     if options.node_name and not judged:
-        print(f"node-convert: Slurm knows no node {options.node_name}", file=sys.stderr)
+        program = settings.machines.value
+        print(f"{program}: Slurm knows no node {options.node_name}", file=sys.stderr)
         return ExitCode.FAILED
     return ExitCode.OK
 

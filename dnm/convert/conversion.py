@@ -25,14 +25,15 @@ from dnm.convert.slurm_side import connect_slurm
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import ConverterError, DnmError, SlurmError
 from dnm.model.fault_points import fault_point
-from dnm.slurm.client import SlurmOutcomeUnknown, SlurmRefused
+from dnm.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
+from dnm.slurm.interface import Slurm
 from dnm.slurm.text import SlurmNode
 
 Found = TypeVar("Found")
 
 
 class Interrupted(ConverterError):
-    """node-convert was told to stop: the journal stays open, a repetition goes on from here."""
+    """The program was told to stop: the journal stays open, a repetition goes on from here."""
 
 
 class NotClaimed(ConverterError):
@@ -61,17 +62,34 @@ class Stage:
     require: Callable[[NodeConversion], None] | None = None
 
 
+@dataclass(frozen=True)
+class Sides:
+    """How the two sides are reached; nothing is asked of them yet."""
+
+    slurm: Callable[[Settings], Slurm] = connect_slurm
+    kube: Callable[[Settings], KubeSide] = KubeConnection
+
+
+BY_SETTINGS = Sides()
+
+
 class NodeConversion:
     """A node under way. Not for several threads; each has its own connections."""
 
     def __init__(
-        self, settings: Settings, book: Book, control: StopRequest, say: Callable[[str], None]
+        self,
+        settings: Settings,
+        book: Book,
+        control: StopRequest,
+        say: Callable[[str], None],
+        sides: Sides,
     ) -> None:
         self.settings = settings
         self.book = book
         self.control = control
         self.say = say
-        self.slurm = connect_slurm(settings)
+        self.slurm = sides.slurm(settings)
+        self._connect_kube = sides.kube
         self._kube: KubeSide | None = None
 
     @property
@@ -90,7 +108,7 @@ class NodeConversion:
     @property
     def kube(self) -> KubeSide:
         if self._kube is None:
-            self._kube = KubeConnection(self.settings)
+            self._kube = self._connect_kube(self.settings)
         return self._kube
 
     def wait(self, duration: timedelta) -> None:
@@ -102,7 +120,7 @@ class NodeConversion:
         if self.control.stop.is_set():
             raise Interrupted(
                 f"{self.node}: stopped on demand: the next run of dnm takes it up, or repeat the "
-                "call; 'node-convert --resume' gives back what was being lent"
+                f"call; '{self.settings.machines.value} --resume' gives back what was being lent"
             )
 
     def patiently(self, ask: Callable[[], Found]) -> Found:
@@ -157,7 +175,10 @@ class NodeConversion:
             self.wait(self.settings.poll_seconds)
 
     def wait_until(
-        self, look: Callable[[], str], timeout: timedelta, errors: type[Exception]
+        self,
+        look: Callable[[], str],
+        timeout: timedelta,
+        errors: type[Exception] | tuple[type[Exception], ...],
     ) -> None:
         """Waits until `look` returns "" instead of what is missing, also while it raises `errors`.
 
@@ -256,6 +277,6 @@ def run_stage(conversion: NodeConversion, stage: Stage) -> None:
         raise
     except OSError as error:
         conversion.book.write(stage.name, StageMark.FAILED, str(error))
-        raise ConverterError(f"the machine fails node-convert: {error}") from error
+        raise ConverterError(f"the machine fails the converter: {error}") from error
     conversion.book.write(stage.name, StageMark.DONE, note)
     conversion.say(f"{stage.name}: {note or 'done'}")

@@ -8,40 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
-from urllib.parse import quote, urlencode
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
 
 import msgspec
 
 from dnm.convert.settings import Settings
 from dnm.kube.client import KubeClient
+from dnm.kube.nodes import taint_fields
 from dnm.kube.session import MERGE_PATCH
-from dnm.model.cluster import Node, Pod, PodShape
+from dnm.model.cluster import Node
 from dnm.model.config import Config, Taint
+from dnm.model.eviction import PodOnNode
 from dnm.model.fault_points import fault_point
-from dnm.model.value import Value
 
-_MIRROR = "kubernetes.io/config.mirror"
-_FINISHED = ("Succeeded", "Failed")
-
-
-class PodOnNode(Value, frozen=True):
-    """An unfinished pod as eviction sees it."""
-
-    namespace: str
-    name: str
-    uid: str
-    stays: bool  # of a DaemonSet, or a mirror pod: goes with the node
-    is_terminating: bool
-    loss: str = ""  # what an eviction would lose for good; empty: nothing
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+if TYPE_CHECKING:
+    from dnm.convert.bridge_side import BridgeSide
+    from dnm.convert.nodeset_side import NodeSetSide
 
 
 class KubeSide(Protocol):
     """What the stages need of Kubernetes. Every method raises KubeError."""
+
+    @property
+    def node_sets(self) -> NodeSetSide:
+        """What programs need whose machines are always Nodes."""
+
+    @property
+    def bridge(self) -> BridgeSide:
+        """What only bridge-convert needs."""
 
     def read_node(self, name: str) -> Node | None: ...
     def read_pods_on(self, node: str) -> Sequence[PodOnNode]: ...
@@ -52,42 +47,6 @@ class KubeSide(Protocol):
     def delete_node(self, name: str) -> None: ...
     def dress_node(self, node: Node, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
         """Adds the labels and taints to those that `node` was read with."""
-
-
-class _Owner(msgspec.Struct):
-    kind: str
-    controller: bool = False
-
-
-class _PodMetadata(msgspec.Struct, rename="camel"):
-    namespace: str
-    name: str
-    uid: str = ""
-    annotations: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
-    deletion_timestamp: str | None = None
-
-
-class _LocalVolume(msgspec.Struct, rename="camel"):
-    empty_dir: dict[str, object] | None = None
-
-
-class _PodSpec(msgspec.Struct):
-    volumes: list[_LocalVolume] | None = None
-
-
-class _PodStatus(msgspec.Struct):
-    phase: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _PodMetadata
-    spec: _PodSpec
-    status: _PodStatus
-
-
-class _PodList(msgspec.Struct):
-    items: list[_Pod] | None = None
 
 
 class KubeConnection:
@@ -104,31 +63,29 @@ class KubeConnection:
         self.client = KubeClient.connect(config)
         self.requests = self.client.requests
 
+    @property
+    def node_sets(self) -> NodeSetSide:
+        from dnm.convert.nodeset_side import NodeSetConnection  # which only its program pays for
+
+        return NodeSetConnection(self.requests)
+
+    @property
+    def bridge(self) -> BridgeSide:
+        from dnm.convert.bridge_side import BridgeConnection
+
+        return BridgeConnection(self.requests)
+
     def read_node(self, name: str) -> Node | None:
         return self.client.read_node(name)
 
     def read_pods_on(self, node: str) -> Sequence[PodOnNode]:
-        query = urlencode({"fieldSelector": f"spec.nodeName={node}"})
-        with (
-            self.requests.asking(f"list the pods on node {node}", "list pods"),
-            fault_point("kube.list_pods"),
-        ):
-            body = self.requests.session.read(f"/api/v1/pods?{query}").body
-            found = msgspec.json.decode(body, type=_PodList).items or []
-        return [_reduce(pod) for pod in found if pod.status.phase not in _FINISHED]
+        return self.client.read_pods_to_evict(node)
 
     def set_cordon(self, node: str, cordon: bool) -> None:
         self.client.patch_node(node, cordon=cordon)
 
     def evict(self, pod: PodOnNode) -> str:
-        return self.client.evict(
-            Pod(
-                namespace=pod.namespace,
-                name=pod.name,
-                uid=pod.uid,
-                shape=PodShape(request={}),
-            )
-        )
+        return self.client.evict(pod)
 
     def delete_node(self, name: str) -> None:
         self.client.delete_node(name)
@@ -137,32 +94,10 @@ class KubeConnection:
         metadata = {"labels": dict(labels), "resourceVersion": node.resource_version}
         patch: dict[str, object] = {"metadata": metadata}
         if taints:  # a merge patch replaces the list, hence the resource version
-            patch["spec"] = {"taints": [_taint(one) for one in (*node.taints, *taints)]}
+            patch["spec"] = {"taints": [taint_fields(one) for one in (*node.taints, *taints)]}
         with (
             self.requests.changing(f"label node {node.name}", "patch nodes"),
             fault_point("kube.dress_node"),
         ):
             path = f"/api/v1/nodes/{quote(node.name, safe='')}"
             self.requests.session.write("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
-
-
-def _taint(taint: Taint) -> dict[str, str]:
-    found = {"key": taint.key, "value": taint.value, "effect": taint.effect}
-    return {key: text for key, text in found.items() if text}
-
-
-def _reduce(pod: _Pod) -> PodOnNode:
-    owners = [owner.kind for owner in pod.metadata.owner_references or () if owner.controller]
-    is_mirror = _MIRROR in (pod.metadata.annotations or {})
-    has_local_data = any(volume.empty_dir is not None for volume in pod.spec.volumes or ())
-    loss = "it has no controller that would bring it back" if not owners else ""
-    if not loss and has_local_data:
-        loss = "its emptyDir volume would be lost"
-    return PodOnNode(
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        uid=pod.metadata.uid,
-        stays=is_mirror or "DaemonSet" in owners,
-        is_terminating=pod.metadata.deletion_timestamp is not None,
-        loss=loss,
-    )

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dnm.model.errors import SlurmError
 from dnm.model.fault_points import fault_point
-from dnm.slurm.client import SlurmClient
+from dnm.slurm.commands import SlurmClient
 from dnm.slurm.text import SlurmNode
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "scontrol", "squeue", "sbatch", "scancel")

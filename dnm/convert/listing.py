@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
-from dnm.convert.select import Judged, ListVerdict, SlurmFacts, format_duration
+from dnm.convert.select import (
+    Judged,
+    ListVerdict,
+    SlurmFacts,
+    format_duration,
+    is_own_reservation,
+)
 from dnm.convert.settings import Settings
+from dnm.converter.contract import BOOK, LEAVE_OUT
 from dnm.model.cluster import BatchClaim, WaitingJobs
 from dnm.model.printable import count_of, printable
 from dnm.slurm.interface import Slurm
@@ -33,13 +41,28 @@ def is_of_type(name: str, prefix: str) -> bool:
     return name.startswith(prefix) and name[len(prefix) :].isdecimal()
 
 
+def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, list[str]]:
+    """Returns node -> the reservations that name it and are not over, however far ahead; not those
+    of conversions."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for one in facts.reservations:
+        if one.end is None or one.end >= facts.read_at:
+            for node in one.nodes:
+                if not is_own_reservation(one, node, prefix):
+                    found[node].append(one.name)
+    return found
+
+
 def list_as_json(
     judged: Sequence[Judged],
     claims: Mapping[str, BatchClaim] | None = None,
     waiting: Sequence[WaitingJobs] = (),
+    reserved: Mapping[str, Sequence[str]] = {},
+    books: bool = True,
 ) -> str:
     """Returns the document; without `claims` the rows don't tell of them. `waiting`: the jobs that
-    would start on more nodes."""
+    would start on more nodes. `reserved`: node -> the reservations that name it. `books`: nodes can
+    be reserved ahead of time."""
     nodes = [
         {
             "node": one.node.name,
@@ -49,11 +72,18 @@ def list_as_json(
             "reason": one.reason,
             "in_service": one.in_service,
             "partitions": one.node.partitions,
+            "features": one.node.features,
+            "reservations": reserved.get(one.node.name, ()),
             **({} if claims is None else {"claim": claims.get(one.node.name)}),
         }
         for one in judged
     ]
-    document = {"schema": SCHEMA, "nodes": nodes, "waiting_jobs": waiting}
+    document = {
+        "schema": SCHEMA,
+        "options": [LEAVE_OUT, BOOK] if books else [LEAVE_OUT],
+        "nodes": nodes,
+        "waiting_jobs": waiting,
+    }
     return msgspec.json.encode(document).decode()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dnm.convert.settings import Settings
+from dnm.model.errors import ConverterError
 from dnm.slurm.text import SlurmNode
 
 
@@ -26,6 +27,15 @@ def other_instance(settings: Settings, node: SlurmNode) -> str:
     """The instance whose mark the node carries, if it is not this one: in the reason, or in what is
     left of its mark when an administrator has written another reason."""
     return next((one for one in instances_on(node) if one != settings.instance), "")
+
+
+def refuse_other_instance(settings: Settings, node: SlurmNode) -> None:
+    """Raises ConverterError where another instance's mark is on the node."""
+    if other := other_instance(settings, node):
+        raise ConverterError(
+            f"{node.name} is lent by instance '{other}': nothing is done; "
+            f"use its configuration, or DNM_INSTANCE={other}"
+        )
 
 
 def instances_on(node: SlurmNode) -> list[str]:

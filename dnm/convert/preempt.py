@@ -14,7 +14,8 @@ from datetime import timedelta
 from dnm.convert.claim import drain, reserve
 from dnm.convert.conversion import Interrupted, NodeConversion, NotClaimed
 from dnm.model.errors import ConverterError, SlurmError
-from dnm.slurm.client import SlurmRefused
+from dnm.model.slinky import pods_of_job
+from dnm.slurm.commands import SlurmRefused
 from dnm.slurm.text import JobRecord
 
 JOBS = "preempt"  # key of the journal's facts: ids of the jobs that were judged preemptible
@@ -30,7 +31,7 @@ def claim_from_jobs(conversion: NodeConversion) -> str:
     one could not be made to leave; the jobs then go on or are requeued."""
     jobs = conversion.journal.facts[JOBS].split(",")
     for job in jobs:
-        _check_requeueable(conversion, job)
+        _check_preemptible(conversion, job)
     reserve(conversion, ignore_jobs=True)
     drain(conversion, may_work=True)
     there = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
@@ -53,10 +54,16 @@ def make_good(conversion: NodeConversion) -> None:
             _requeue(conversion, job)
 
 
-def _check_requeueable(conversion: NodeConversion, job: str) -> None:
-    if conversion.settings.preempt_mode == "cancel" or _is_touched(conversion, job):
+def _check_preemptible(conversion: NodeConversion, job: str) -> None:
+    if _is_touched(conversion, job):
         return
     record = _read_record(conversion, job)
+    if pods := pods_of_job(record.admin_comment):
+        raise NotClaimed(
+            f"job {job} stands for pod {pods[0]}, which slurm-bridge would delete with it"
+        )
+    if conversion.settings.preempt_mode == "cancel":
+        return
     if not (record.is_requeueable and record.is_batch):
         raise NotClaimed(f"job {job} can't be requeued; PREEMPT_MODE=cancel would end it for good")
 

@@ -16,6 +16,8 @@ from enum import Enum
 
 import msgspec
 
+from dnm.convert.beside import Machines, maintained_nodes, plain_state, why_not_ours
+from dnm.model.booking import booking_on
 from dnm.model.cluster import BatchNode
 from dnm.model.printable import count_of
 from dnm.model.slurm_state import in_service_of
@@ -24,6 +26,7 @@ from dnm.slurm.text import Reservation, SlurmJob, SlurmNode
 
 NOT_OWN = frozenset(("CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL"))
 """Nodes that come and go by other means than a power switch."""
+_WHILE_BOOKED = frozenset(("RESERVED", "PLANNED"))
 
 
 class ListVerdict(Enum):
@@ -43,6 +46,8 @@ class Rules(Value, frozen=True):
     preempt_account: str = ""
     preempt_max_runtime: timedelta = timedelta(0)  # 0: no limit
     order: Mapping[str, int] = {}
+    machines: Machines = Machines.OWN
+    instance: str = ""  # whose bookings for events are to be taken from
 
 
 class SlurmFacts(Value, frozen=True):
@@ -83,6 +88,13 @@ class _Index:
         self.planned: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
         self.own: dict[str, str] = {}
+        self.booked: dict[str, str] = {}  # by us, for an event that nodes are lent for now
+        maintained = maintained_nodes(facts.reservations)
+        self.foreign = {
+            node.name: why
+            for node in facts.nodes
+            if (why := why_not_ours(rules.machines, node, maintained))
+        }
         for job in facts.jobs:
             for node in job.nodes:
                 self.jobs[node].append(job)
@@ -94,7 +106,11 @@ class _Index:
                 continue
             if reservation.start is not None and reservation.start > horizon:
                 continue
+            is_begun = reservation.start is not None and reservation.start <= facts.read_at
             for node in reservation.nodes:
+                if is_begun and is_own_booking(reservation, node, rules.instance):
+                    self.booked.setdefault(node, reservation.name)
+                    continue
                 is_own = is_own_reservation(reservation, node, rules.reservation)
                 (self.own if is_own else self.reserved).setdefault(node, reservation.name)
 
@@ -106,21 +122,31 @@ def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool
     return is_of_node or (reservation.name == prefix and node in reservation.nodes)
 
 
+def is_own_booking(reservation: Reservation, node: str, instance: str) -> bool:
+    """Returns whether a reservation is a booking of ours for an event, and of this node alone."""
+    return reservation.nodes == (node,) and bool(booking_on(reservation.name, node, instance))
+
+
 def judge_nodes(facts: SlurmFacts, rules: Rules) -> tuple[Judged, ...]:
     """Returns every node with its verdict, those that may be taken first, in the order in which
     they would be."""
     index = _Index(facts, rules)
-    judged = [_judge(node, index, facts.read_at, rules) for node in facts.nodes]
-    judged.sort(key=lambda one: _rank(one, rules))
+    nodes = (plain_state(rules.machines, node) for node in facts.nodes)
+    judged = [_judge(node, index, facts.read_at, rules) for node in nodes]
+    booked = frozenset(index.booked)
+    judged.sort(key=lambda one: _rank(one, rules, booked))
     if rules.protect_largest_pending:
         judged = _protect(judged, facts.jobs)
-        judged.sort(key=lambda one: _rank(one, rules))
+        judged.sort(key=lambda one: _rank(one, rules, booked))
     return tuple(judged)
 
 
-def _rank(judged: Judged, rules: Rules) -> tuple[int, int, float, str]:
-    """OK by the site's order and then the longest idle; PREEMPT by the youngest job."""
+def _rank(judged: Judged, rules: Rules, booked: frozenset[str]) -> tuple[int, int, float, str]:
+    """OK those that are booked first, then by the site's order and the longest idle; PREEMPT by the
+    youngest job."""
     name = judged.node.name
+    if judged.verdict is ListVerdict.OK and name in booked:
+        return -1, 0, 0.0, name
     place = rules.order.get(name, sys.maxsize)
     if judged.verdict is ListVerdict.PREEMPT:
         started = min(job.start.timestamp() for job in judged.jobs if job.start)
@@ -133,7 +159,12 @@ def _judge(node: SlurmNode, index: _Index, now: datetime, rules: Rules) -> Judge
     jobs = tuple(index.jobs.get(node.name, ()))
     idle = None if jobs else _idle_time(node, now)
     verdict, reason = _verdict(node, jobs, index, now, rules)
-    if verdict is ListVerdict.OK and (why := _not_idle_long_enough(node, idle, rules)):
+    is_booked = node.name in index.booked  # nobody else's job starts there
+    if (
+        verdict is ListVerdict.OK
+        and not is_booked
+        and (why := _not_idle_long_enough(node, idle, rules))
+    ):
         verdict, reason = ListVerdict.SKIP, why
     return Judged(
         node=node,
@@ -160,12 +191,14 @@ def _verdict(
     name, state = node.name, node.state
     if name in index.own:
         return ListVerdict.SKIP, f"lent or being lent (reservation {index.own[name]})"
+    if name in index.foreign:
+        return ListVerdict.SKIP, index.foreign[name]
     if not state.is_understood or state.base not in ("IDLE", "ALLOCATED", "MIXED"):
         return ListVerdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
     held = _held_by_flag(node, index)
     if held:
         return ListVerdict.SKIP, held
-    if name in index.planned:
+    if name in index.planned and name not in index.booked:  # else for when the booking is over
         return ListVerdict.SKIP, f"planned for pending job {index.planned[name]}"
     if name in index.reserved:
         return ListVerdict.SKIP, f"reservation {index.reserved[name]}"
@@ -176,7 +209,7 @@ def _verdict(
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
     """The reason that a flag of the state gives; the flag of a reservation is told by its name."""
-    flags = node.state.flags
+    flags = node.state.flags - (_WHILE_BOOKED if node.name in index.booked else set())
     if "PLANNED" in flags and node.name in index.planned:
         return f"planned for pending job {index.planned[node.name]}"
     if flags & {"RESERVED", "MAINTENANCE"} and node.name in index.reserved:

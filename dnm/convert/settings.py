@@ -32,6 +32,7 @@ from dnm.config.sections import (
     parse_section,
     resolve_paths,
 )
+from dnm.convert.beside import Machines
 from dnm.convert.select import Rules
 from dnm.model.bounded import read_regular
 from dnm.model.config import PASSED_BY_DEFAULT, NodeType, Taint
@@ -66,6 +67,7 @@ class Settings(Value, frozen=True):
     preempt_drain_timeout: timedelta = timedelta(seconds=300)
     state_dir: Path = Path("/etc/dynamic-node/node-convert")
     hooks_dir: Path = Path("/etc/dynamic-node/hooks")
+    nodeset_label: tuple[str, str] | None = None  # what makes a NodeSet run slurmd on a Node
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT
     parallel: int = 8
     roll_back: bool = True
@@ -85,6 +87,7 @@ class Settings(Value, frozen=True):
     allow_preempt: bool = False  # from here on: options of one call
     force: bool = False
     request: str = ""  # of dnm's, which the call is for
+    machines: Machines = Machines.OWN  # of the program
 
     def labels(self, node_type: str, namespace: str) -> dict[str, str]:
         """Returns what a node lent to the namespace carries: `<NS>=true` and its type's labels."""
@@ -123,6 +126,8 @@ class Settings(Value, frozen=True):
             preempt_account=self.preempt_account,
             preempt_max_runtime=self.preempt_max_runtime_seconds,
             order=_read_order(self.order_file) if self.order_file else {},
+            machines=self.machines,
+            instance=self.instance,
         )
 
 
@@ -146,7 +151,10 @@ _NOT_IN_ENVIRONMENT = frozenset((
 
 
 def load_settings(
-    options: Mapping[str, Any], environ: Mapping[str, str], config: Path | None = None
+    options: Mapping[str, Any],
+    environ: Mapping[str, str],
+    config: Path | None = None,
+    machines: Machines = Machines.OWN,
 ) -> Settings:
     """Returns the settings in force; `options` are those given on the command line, already values.
 
@@ -157,7 +165,7 @@ def load_settings(
     is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
     sections = read_ini(file, problems) if is_named or file.exists() else {}
     at = file.parent, environ
-    found = _shared(sections, at, problems)
+    found = {"machines": machines, **_shared(sections, at, problems, machines.value)}
     own = parse_section(
         "node_convert",
         sections.get("node_convert", {}),
@@ -171,7 +179,7 @@ def load_settings(
     found |= {key: value for key, value in options.items() if value is not None}
     problems += _ways_to_slurm(found)
     if problems:
-        raise ConfigError(list_problems(f"node-convert's settings ({file})", problems))
+        raise ConfigError(list_problems(f"{machines.value}'s settings ({file})", problems))
     settings = Settings(**found, config_path=file if sections else None)
     if settings.preempt_enabled and not settings.allow_preempt:
         settings = msgspec.structs.replace(settings, allow_preempt=True)
@@ -196,7 +204,7 @@ def _ways_to_slurm(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shared(
-    sections: Sections, at: tuple[Path, Mapping[str, str]], problems: list[str]
+    sections: Sections, at: tuple[Path, Mapping[str, str]], problems: list[str], program: str
 ) -> dict[str, Any]:
     """What dnm's own sections say about both programs; dnm judges the rest of them. The size of a
     node type is dnm's business."""
@@ -205,7 +213,7 @@ def _shared(
     resolve_paths("settings", parsed, _SHARED, at, problems)
     found = fields_of(parsed, _SHARED)
     if "state_dir" in found:
-        found["state_dir"] /= "node-convert"
+        found["state_dir"] /= program
     types: dict[str, NodeType] = {}
     for name, section in named_sections(sections, "node_type").items():
         entries = known_entries(sections[section], {**_TYPE_KEYS, **KUBELET_KEYS})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dnm.convert.settings import Settings
-from dnm.slurm.client import SlurmClient
+from dnm.slurm.commands import SlurmClient
 from dnm.slurm.interface import Slurm
 
 

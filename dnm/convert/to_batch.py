@@ -16,18 +16,19 @@ from dnm.convert.claim import (
     lift_drain,
     own_reservations,
     release,
+    tell_other_drain,
 )
 from dnm.convert.conversion import Interrupted, NodeConversion, Stage, missing_hook
 from dnm.convert.hooks import find_hook
 from dnm.convert.journal import StageMark
-from dnm.convert.kube_side import PodOnNode
-from dnm.convert.marks import is_own_reason, is_predecessors_reason, other_instance
+from dnm.convert.marks import is_own_reason, is_predecessors_reason, refuse_other_instance
 from dnm.convert.preempt import make_good
 from dnm.convert.select import service_of
 from dnm.convert.settings import Settings
 from dnm.convert.to_k8s import FIRST_IRREVERSIBLE
 from dnm.model.errors import ConverterError, DnmError, KubeError, SlurmError
-from dnm.slurm.client import resume_command
+from dnm.model.eviction import PodOnNode
+from dnm.slurm.commands import resume_command
 from dnm.slurm.text import SlurmNode
 
 _CORDONED = "cordoned"  # keys of the journal's facts
@@ -45,11 +46,7 @@ def check(conversion: NodeConversion) -> str:
     judged. Raises AlreadyBack for the first."""
     node = conversion.read_node()
     jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
-    if other := other_instance(conversion.settings, node):
-        raise ConverterError(
-            f"{node.name} is lent by instance '{other}': nothing is done; "
-            f"use its configuration, or DNM_INSTANCE={other}"
-        )
+    refuse_other_instance(conversion.settings, node)
     reservations = own_reservations(conversion)
     in_service = service_of(node, jobs, reservations[0].name if reservations else "")
     if in_service and not reservations and not _is_our_drain(conversion, node):
@@ -239,8 +236,7 @@ def hand_over(conversion: NodeConversion) -> str:
     if _is_our_drain(conversion, node):
         lift_drain(conversion)
     elif "DRAIN" in node.state.flags:
-        note = f"left drained, as somebody else wants it: {node.reason}"
-        conversion.say(note)
+        note = tell_other_drain(conversion, node)
     if "DRAIN" not in conversion.read_node().state.flags:
         conversion.wait_until(
             lambda: _not_usable(conversion), conversion.settings.return_timeout_seconds, SlurmError

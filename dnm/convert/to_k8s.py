@@ -18,7 +18,7 @@ from dnm.convert.preempt import JOBS, claim_from_jobs
 from dnm.convert.settings import Settings
 from dnm.model.errors import ConverterError, KubeError
 from dnm.model.fault_points import fault_point
-from dnm.slurm.client import drain_command, reserve_command
+from dnm.slurm.commands import drain_command, reserve_command
 
 FIRST_IRREVERSIBLE = "prepare"
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from dnm.convert.conversion import NodeConversion
 from dnm.model.errors import SlurmError
-from dnm.slurm.client import SlurmOutcomeUnknown, SlurmRefused
+from dnm.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 
 
 def _turn(conversion: NodeConversion) -> str:

@@ -14,42 +14,31 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dnm.convert import to_batch, to_k8s
+from dnm.convert import to_batch
+from dnm.convert.beside import Machines
+from dnm.convert.claim import RESERVING
 from dnm.convert.claimed import what_to_do
 from dnm.convert.conversion import (
+    BY_SETTINGS,
     Interrupted,
     NodeConversion,
     NotClaimed,
+    Sides,
     StopRequest,
     run_stage,
     run_stages,
 )
 from dnm.convert.failures import NO_FAILURE, carry_over, count_failure
 from dnm.convert.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
-from dnm.convert.kube_side import KubeConnection
 from dnm.convert.preempt import JOBS
+from dnm.convert.program import Program
+from dnm.convert.results import NodeResult, stages_of
 from dnm.convert.settings import Settings
 from dnm.model.errors import DnmError
 from dnm.model.value import Value
 
-SCHEMA = "node-convert.result/1"
 _VERDICT = "verdict"  # key of the journal's facts: why the node was chosen
-_BUSY = "another node-convert works on it"
-
-
-class StageResult(Value, frozen=True):
-    stage: str
-    seconds: float
-    result: str  # ok | failed | interrupted
-
-
-class NodeResult(Value, frozen=True):
-    """`skipped`: nothing was done, or nothing had to be."""
-
-    node: str
-    result: str  # ok | failed | skipped
-    error: str = ""
-    stages: tuple[StageResult, ...] = ()
+_BUSY = "another converter works on it"
 
 
 class Candidate(Value, frozen=True):
@@ -66,18 +55,22 @@ class ConversionPool:
     def __init__(
         self,
         settings: Settings,
+        program: Program,
         store: JournalStore,
         control: StopRequest,
         say: Callable[[str], None],
         on_result: Callable[[NodeResult], None],
         on_claimed: Callable[[str], None] = lambda node: None,
+        sides: Sides = BY_SETTINGS,
     ) -> None:
         self.settings = settings
+        self.program = program
         self.store = store
         self.control = control
         self.say = say
         self.on_result = on_result
         self.on_claimed = on_claimed
+        self.sides = sides
         self._lock = threading.Lock()
 
     # --- batch -> Kubernetes ------------------------------------------------------------------
@@ -149,7 +142,8 @@ class ConversionPool:
             except DnmError as error:
                 return _failed(node, str(error))
             if journal is None or not journal.is_open:
-                known = journal if journal and journal.direction is Direction.K8S else None
+                is_lent = journal and (journal.direction is Direction.K8S or journal.error)
+                known = journal if is_lent else None  # an error: it was not given back after all
                 facts = carry_over(journal)
                 journal = _new_journal(
                     self.settings,
@@ -177,16 +171,16 @@ class ConversionPool:
                 return _failed(node, _BUSY)
             journal = self.store.load(node)
             if journal is None or not journal.is_open:
-                return _skipped(node, "another node-convert has finished it")
+                return _skipped(node, "another converter has finished it")
             if self._is_counted(journal):
                 return _skipped(node, "dnm counts it as lent, and gives it back when it is idle")
             return self._carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def _is_counted(self, journal: Journal) -> bool:
         """Whether the conversion had as good as ended, and the Node serves: it has dnm's mark."""
-        if journal.direction is Direction.BATCH or not journal.has_begun(to_k8s.FIRST_IRREVERSIBLE):
+        if journal.direction is Direction.BATCH or not journal.has_begun(self.program.touches):
             return False
-        node = KubeConnection(self.settings).read_node(journal.node)
+        node = self.sides.kube(self.settings).read_node(journal.node)
         return node is not None and node.is_marked_by(journal.instance)
 
     def _each(self, nodes: Iterable[str], work: Callable[[str], NodeResult]) -> list[NodeResult]:
@@ -216,7 +210,7 @@ class ConversionPool:
         def say(text: str) -> None:
             self.say(f"{journal.node}: {text}")
 
-        conversion = NodeConversion(self.settings, book, self.control, say)
+        conversion = NodeConversion(self.settings, book, self.control, say, self.sides)
         try:
             book.open()
             if journal.direction is Direction.K8S:
@@ -228,7 +222,7 @@ class ConversionPool:
         except DnmError as failure:
             result, error = "failed", str(failure)
         return NodeResult(
-            node=journal.node, result=result, error=error, stages=_stages(book.journal, began)
+            node=journal.node, result=result, error=error, stages=stages_of(book.journal, began)
         )
 
     def _to_k8s(self, conversion: NodeConversion) -> tuple[str, str]:
@@ -237,9 +231,9 @@ class ConversionPool:
                 "select", StageMark.DONE, conversion.journal.facts.get(_VERDICT, "")
             )
         try:
-            run_stages(conversion, to_k8s.STAGES_BEFORE)
-            self.on_claimed(conversion.node)  # from here on only a reset brings it back
-            run_stages(conversion, to_k8s.STAGES)
+            run_stages(conversion, self.program.claiming)
+            self.on_claimed(conversion.node)  # from here on only the whole way back leads back
+            run_stages(conversion, self.program.lending)
         except Interrupted:
             raise
         except DnmError as error:
@@ -253,7 +247,11 @@ class ConversionPool:
         conversion.say(f"failed: {error}")
         if not isinstance(error, NotClaimed):
             conversion.book.remember(count_failure(conversion.journal, datetime.now(UTC)))
-        if to_batch.was_touched(conversion) and not self.settings.roll_back:
+        journal = conversion.journal
+        if not (journal.has_begun("claim") or journal.facts.get(RESERVING)):
+            conversion.book.close(str(error))  # whoever has the node keeps it
+            return "skipped" if isinstance(error, NotClaimed) else "failed", str(error)
+        if self.program.has_touched(conversion) and not self.settings.roll_back:
             conversion.book.change(error=str(error))
             return "failed", f"{error}; {_what_to_do(conversion)}"
         conversion.book.change(direction=Direction.BATCH, rolled_back_from=str(error))
@@ -263,25 +261,29 @@ class ConversionPool:
             return "skipped", str(error)
         return "failed", f"{error}; {'it was given back to Slurm' if is_back else why}"
 
+    @property
+    def _first_return(self) -> str:
+        return self.program.returning[0].name
+
     def _to_batch(self, conversion: NodeConversion) -> tuple[str, str]:
         was_claimed_here = conversion.journal.has_begun("claim")
         note = ""
         try:
-            if was_claimed_here and not to_batch.was_touched(conversion):
+            if was_claimed_here and not self.program.has_touched(conversion):
                 note = to_batch.undo_claim(conversion)
             else:
                 # Whether it is back already is looked up every time, never remembered.
-                run_stage(conversion, to_batch.CHECK)
-                to_batch.forget_what_is_undone(conversion)
-                run_stages(conversion, to_batch.STAGES)
+                run_stage(conversion, self.program.check)
+                self.program.forget_what_is_undone(conversion)
+                run_stages(conversion, self.program.returning)
         except to_batch.AlreadyBack as known:
             conversion.book.close()
             return "skipped", str(known)
         except Interrupted:
             raise
         except DnmError as error:
-            was_changed = was_claimed_here or to_batch.was_touched(conversion)
-            if not was_changed and not conversion.journal.has_begun("drain"):
+            was_changed = was_claimed_here or self.program.has_touched(conversion)
+            if not was_changed and not conversion.journal.has_begun(self._first_return):
                 conversion.book.close(str(error))  # nothing was done to it
                 return "failed", str(error)
             conversion.book.change(error=str(error))
@@ -292,9 +294,12 @@ class ConversionPool:
 
 def _what_to_do(conversion: NodeConversion) -> str:
     node, journal = conversion.node, conversion.journal
+    program = conversion.settings.machines.value
+    is_known = conversion.settings.machines is not Machines.BRIDGED  # to Slurm, all the time
+    held = f", drained in Slurm and reserved as {conversion.reservation}" if is_known else ""
     return (
-        f"{node} stays as it is, drained in Slurm and reserved as {conversion.reservation}: mend "
-        f"the cause, then {what_to_do(node, journal.direction.value, journal.namespace)}"
+        f"{node} stays as it is{held}: mend "
+        f"the cause, then {what_to_do(node, journal.direction.value, journal.namespace, program)}"
     )
 
 
@@ -319,20 +324,3 @@ def _new_journal(
         request=settings.request,
         begun=datetime.now(UTC),
     )
-
-
-def _stages(journal: Journal, began: datetime) -> tuple[StageResult, ...]:
-    """Of this call: each stage with the time from its line before to its line after."""
-    found: list[StageResult] = []
-    begun: dict[str, datetime] = {}
-    for line in journal.lines:
-        if line.at < began:
-            continue
-        if line.mark is StageMark.BEGUN:
-            begun[line.stage] = line.at
-            continue
-        seconds = (line.at - begun.pop(line.stage, line.at)).total_seconds()
-        result = "ok" if line.mark is StageMark.DONE else "failed"
-        found.append(StageResult(stage=line.stage, seconds=round(seconds, 3), result=result))
-    found += [StageResult(stage=stage, seconds=0, result="interrupted") for stage in begun]
-    return tuple(found)

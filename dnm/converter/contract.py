@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC
 
 from dnm.model.blackout import Secrets, secrets_by_name
+from dnm.model.booking import Booking
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 from dnm.model.value import Value
@@ -41,12 +43,43 @@ def resume_command(config: Config, node: str, namespace: str) -> list[str]:
     return [*command, "--allow-preempt"] if config.allow_preempt else command
 
 
-def convert_command(config: Config, node_type: str, count: int, namespace: str) -> list[str]:
-    """`--set k8s` for `count` nodes of a type; raises ConverterError for an unusable name."""
+LEAVE_OUT = "--exclude"
+"""The option by which a converter that names it in its list is told what not to choose."""
+
+
+BOOK, UNBOOK = "--book", "--unbook"
+"""The options by which a converter that names the first in its list reserves nodes for an event,
+and gives them up."""
+
+
+def book_command(config: Config, booking: Booking) -> list[str]:
+    """`--book`; raises ConverterError for an unusable name."""
+    times = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for one in (booking.begins, booking.ends))
+    begins, ends = times
+    command = [
+        str(config.node_convert_path), BOOK, booking.name, "--node-type",
+        _checked(booking.node_type), "--num-nodes", str(booking.count), "--from", begins,
+        "--until", ends,
+    ]  # fmt: skip
+    return [*command, LEAVE_OUT, booking.leave_out] if booking.leave_out else command
+
+
+def unbook_command(config: Config, name: str, leave_out: str = "") -> list[str]:
+    """`--unbook`, but for the nodes of a host list."""
+    command = [str(config.node_convert_path), UNBOOK, name]
+    return [*command, LEAVE_OUT, leave_out] if leave_out else command
+
+
+def convert_command(
+    config: Config, node_type: str, count: int, namespace: str, leave_out: str = ""
+) -> list[str]:
+    """`--set k8s` for `count` nodes of a type, none of the host list `leave_out`; raises
+    ConverterError for an unusable name."""
     command = [
         str(config.node_convert_path), "--set", "k8s", "--node-type", _checked(node_type),
         "--num-nodes", str(count), "--namespace", _checked(namespace),
     ]  # fmt: skip
+    command += [LEAVE_OUT, leave_out] if leave_out else []
     return [*command, "--allow-preempt"] if config.allow_preempt else command
 
 

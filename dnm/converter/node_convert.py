@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from dnm.converter.bookings import run_booking
 from dnm.converter.contract import REQUEST, given_to_converter
 from dnm.converter.listen import Waits, run_converters
 from dnm.converter.node_list import list_batch_nodes
@@ -40,6 +41,10 @@ class NodeConvert:
         if node or isinstance(listed, Unreadable) or listed.waiting is not None:
             return listed
         return msgspec.structs.replace(listed, waiting=ask_for_pressure(self.config, self.given))
+
+    def book(self, command: Sequence[str]) -> tuple[str, ...]:
+        """Has nodes reserved, or given up; returns which. Raises ConverterError."""
+        return run_booking(self.config, self.given, command)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         """Those whose keeper or whose converter has not ended."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import subprocess
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from dnm.converter.contract import NODE_NAME, Given, list_command
+from dnm.converter.contract import BOOK, LEAVE_OUT, NODE_NAME, Given, list_command
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.bounded import TimeoutExpired, run_bounded
 from dnm.model.cluster import BatchClaim, BatchList, BatchNode, WaitingJobs
@@ -25,7 +25,7 @@ _LIST_TIMEOUT = timedelta(seconds=60)
 _LIST_LIMIT = 64 * 1024 * 1024  # bytes
 _LONGEST_LINE = 4096
 _AT_ONCE = 64 * 1024
-_MOST_PARTITIONS = 100  # of one node
+_MOST_WORDS = 1_000  # partitions, features, or reservations, of one node
 _MOST_ROWS = 1_000  # of waiting jobs
 
 
@@ -47,7 +47,10 @@ class _ListedNode(msgspec.Struct):
     reason: str = ""
     in_service: bool | None = None
     claim: _ListedClaim | msgspec.UnsetType | None = msgspec.UNSET
-    partitions: list[str] = []
+    # Words that the contract leaves open: of another form they say nothing, and lose no list.
+    partitions: Any = None
+    features: Any = None
+    reservations: Any = None
 
 
 class ListedJobs(msgspec.Struct):
@@ -63,6 +66,7 @@ class ListedJobs(msgspec.Struct):
 class _List(msgspec.Struct):
     nodes: list[_ListedNode]
     waiting_jobs: list[ListedJobs] | None = None
+    options: Any = None
 
 
 def list_batch_nodes(config: Config, given: Given, node: str = "") -> BatchList | Unreadable:
@@ -118,7 +122,7 @@ def _without_secrets(listed: BatchList, secrets: Secrets, what: str) -> BatchLis
 
 
 def _names_of(node: BatchNode) -> tuple[str, ...]:
-    names = node.name, *node.partitions
+    names = node.name, *node.partitions, *(node.features or ()), *(node.reservations or ())
     if (claim := node.claim) is None:
         return names
     return *names, claim.instance, claim.namespace, claim.node_type, claim.request
@@ -152,12 +156,29 @@ def parse_list(content: bytes) -> BatchList | None:
             in_service=node.in_service,
             claim=_claim(node.claim) if isinstance(node.claim, _ListedClaim) else None,
             tells_claim=node.claim is not msgspec.UNSET,
-            partitions=tuple(printable(one, 80) for one in node.partitions[:_MOST_PARTITIONS]),
+            partitions=_words(node.partitions) or (),
+            features=_words(node.features),
+            reservations=_words(node.reservations),
         )
         for node in listed.nodes
         if NODE_NAME.fullmatch(node.node)
     }
-    return BatchList(nodes=nodes, waiting=waiting_jobs(listed.waiting_jobs))
+    return BatchList(
+        nodes=nodes,
+        waiting=waiting_jobs(listed.waiting_jobs),
+        books=BOOK in (_words(listed.options) or ()),
+        leaves_out=LEAVE_OUT in (_words(listed.options) or ()),
+    )
+
+
+def _words(listed: Any) -> tuple[str, ...] | None:
+    """What is no list of words, or too long, says nothing: a word that falls out of it would free a
+    node."""
+    if not isinstance(listed, list) or len(listed) > _MOST_WORDS:
+        return None
+    if not all(isinstance(one, str) for one in listed):
+        return None
+    return tuple(printable(one, 160) for one in listed)
 
 
 def waiting_jobs(listed: list[ListedJobs] | None) -> tuple[WaitingJobs, ...] | None:

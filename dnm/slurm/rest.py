@@ -23,7 +23,7 @@ from dnm.http.body import BodyBuffer
 from dnm.http.connection import Connection, SocketConnection
 from dnm.model.errors import SlurmError
 from dnm.model.fault_points import fault_point
-from dnm.slurm.client import (
+from dnm.slurm.commands import (
     COMMAND_TIMEOUT,
     SlurmOutcomeUnknown,
     SlurmRefused,
@@ -32,16 +32,15 @@ from dnm.slurm.client import (
     says_away,
 )
 from dnm.slurm.rest_answers import (
-    Offer,
-    RestError,
-    choose_version,
     parse_job_record,
     parse_jobs,
     parse_nodes,
+    parse_partitions,
     parse_reservations,
-    read_errors,
 )
+from dnm.slurm.rest_body import RestError, read_errors
 from dnm.slurm.rest_changes import encode_node_change, encode_reservation
+from dnm.slurm.rest_offer import Offer, choose_version
 from dnm.slurm.rest_token import read_token
 from dnm.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
 
@@ -100,6 +99,9 @@ class SlurmRestClient:
     def read_reservations(self) -> tuple[Reservation, ...]:
         return parse_reservations(self._read("reservations"))
 
+    def read_partitions(self) -> tuple[str, ...]:
+        return parse_partitions(self._read("partitions"))
+
     def read_job(self, job: str) -> JobRecord:
         return parse_job_record(self._read(f"job/{checked_job(job)}"))
 
@@ -148,7 +150,12 @@ class SlurmRestClient:
         if not any(one.name == name and one.nodes == (node,) for one in self.read_reservations()):
             raise SlurmOutcomeUnknown(f"the reservation {name} does not hold {node} alone")
 
-    def create_overlapping_reservation(self, name: str, node: str) -> None:
+    def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
+        raise self._cannot("book nodes for events")
+
+    def create_overlapping_reservation(
+        self, name: str, node: str, end: datetime | None = None
+    ) -> None:
         raise self._cannot("share reservations out")
 
     def take_turn(self, name: str, node: str) -> None:

@@ -1,26 +1,22 @@
 """What slurmrestd answers -> the values of `text`. Pure; API v0.0.38 (Slurm 22.05) to v0.0.45.
 
-Whether a request went well is told by the body: 22.05 answers 500 to an unknown node, later ones
-200 with `errors`. A key that is missing is an error as much: an empty list is never made of it.
+A key that is missing is an error: an empty list is never made of it.
 Shapes that differ: up to v0.0.38 a state is a word in small letters with `state_flags`, a number is
 a number or null; later a state is a list of words, a number `{set, infinite, number}`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import msgspec
 
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.slurm_state import BASES, NodeState, parse_state
+from dnm.slurm.rest_body import decode
 from dnm.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
 
-OLDEST, NEWEST = 38, 45  # v0.0.37 (Slurm 21.08) and before hide states
 _NO_NUMBER = 2**32 - 2  # and INFINITE above it: they leak from old versions
 # Words of slurm_protocol_defs.c: a flag is shown in the place of the base, the first of these.
 _JOB_FLAGS = (
@@ -32,7 +28,6 @@ _FINISHED = frozenset((
     "PREEMPTED", "REVOKED", "TIMEOUT",
 ))  # fmt: skip
 _JOB_BASES = ("PENDING", "RUNNING", "SUSPENDED", *sorted(_FINISHED))
-T = TypeVar("T")
 
 
 class _Amount(msgspec.Struct):
@@ -45,31 +40,6 @@ _Number = int | _Amount | None
 _Words = str | list[str]
 
 
-class RestError(msgspec.Struct):
-    """One of `errors`; 22.05 has it in two shapes."""
-
-    description: str | None = None
-    error: str | None = None
-    error_number: int | None = None
-    errno: int | None = None
-
-    @property
-    def number(self) -> int:
-        return self.error_number or self.errno or 0
-
-    @property
-    def text(self) -> str:
-        told = "" if self.number == 0 else self.error  # "No error", where there is one
-        parts = [part for part in (self.description, told) if part]
-        return " ".join(": ".join(parts).split())[:300] or f"error {self.number}"
-
-
-class Answer(msgspec.Struct):
-    """What is in each of them: nothing went wrong if `errors` is empty."""
-
-    errors: list[RestError] = []
-
-
 class _Node(msgspec.Struct):
     name: str
     state: _Words
@@ -79,6 +49,7 @@ class _Node(msgspec.Struct):
     slurmd_start_time: _Number
     last_busy: _Number
     partitions: list[str] = []
+    features: list[str] | str | None = None
     state_flags: list[str] = []
     reason: str | None = None
     comment: str | None = None
@@ -117,6 +88,7 @@ class _Job(msgspec.Struct):
     restart_cnt: int
     submit_time: _Number
     state_reason: str | None
+    admin_comment: str | None = ""
     state_description: str | None = ""  # a sentence in the place of the word
     required_nodes: str | None = ""
     scheduled_nodes: str | None = ""  # not told by v0.0.38
@@ -144,83 +116,39 @@ class _Reservations(msgspec.Struct):
     reservations: list[_Reservation]
 
 
-class _Info(msgspec.Struct):
-    version: str = ""  # Slurm-24.11.5&openapi/slurmctld
+class _Partition(msgspec.Struct):
+    name: str
 
 
-class _Specification(msgspec.Struct):
-    paths: Mapping[str, Mapping[str, msgspec.Raw]]
-    info: _Info = msgspec.field(default_factory=_Info)
+class _Partitions(msgspec.Struct):
+    partitions: list[_Partition]
 
 
-class Offer(msgspec.Struct, frozen=True):
-    """The API version to speak, and what it can change: (method, path below the version)."""
-
-    version: str
-    methods: frozenset[tuple[str, str]]
-
-    def can(self, method: str, path: str) -> bool:
-        return (method, path) in self.methods
-
-
-_decode_answer = msgspec.json.Decoder(Answer).decode
 _nodes = msgspec.json.Decoder(_Nodes)
+_partitions = msgspec.json.Decoder(_Partitions)
 _jobs = msgspec.json.Decoder(_Jobs)
 _reservations = msgspec.json.Decoder(_Reservations)
-_specification = msgspec.json.Decoder(_Specification)
-
-
-def read_errors(body: bytes) -> list[RestError] | None:
-    """Returns the errors of an answer; None: it is none of slurmrestd's."""
-    try:
-        return _decode_answer(body).errors
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def choose_version(body: bytes, newest: int = NEWEST) -> Offer:
-    """Returns the newest version that both slurmrestd and dnm know, of the answer to `/openapi/v3`.
-    Raises SlurmError with the way, where there is none."""
-    specification = _decode(_specification, body, "openapi/v3")
-    found: dict[int, set[tuple[str, str]]] = {}
-    for path, methods in specification.paths.items():
-        if match := re.fullmatch(r"/slurm/v0\.0\.([0-9]{1,4})/([^/]+)(/.*)?", path):
-            below = match[2] + ("/" if (match[3] or "").strip("/") else "")
-            known = found.setdefault(int(match[1]), set())
-            known.update((method.upper(), below) for method in methods)
-    hidden = _hiding(specification.info.version)
-    if usable := [one for one in found if OLDEST <= one <= newest and one not in hidden]:
-        return Offer(version=f"v0.0.{max(usable)}", methods=frozenset(found[max(usable)]))
-    offered = ", ".join(f"v0.0.{number}" for number in sorted(found)) or "no version"
-    raise SlurmError(
-        f"slurmrestd offers {offered} of Slurm's API, and dnm reads v0.0.{OLDEST} to "
-        f"v0.0.{NEWEST}, of Slurm 25.05 and later v0.0.44 and v0.0.45, since the ones before hide "
-        "EXTERNAL nodes: start slurmrestd with one of these, or set slurm_access = commands"
-    )
-
-
-def _hiding(version: str) -> range:
-    """The versions of the API in which this Slurm has nodes in states that are not told: EXTERNAL
-    came with 25.05, and v0.0.43 of 26.05 shows such a node as IDLE."""
-    release = re.match(r"Slurm-([0-9]{2})\.([0-9]{2})\b", version)
-    is_old = release is not None and (int(release[1]), int(release[2])) < (25, 5)
-    return range(0) if is_old else range(40, 44)
 
 
 def parse_nodes(body: bytes) -> tuple[SlurmNode, ...]:
     """Of GET nodes or node/NAME."""
-    return tuple(map(_make_node, _decode(_nodes, body, "nodes").nodes))
+    return tuple(map(_make_node, decode(_nodes, body, "nodes").nodes))
+
+
+def parse_partitions(body: bytes) -> tuple[str, ...]:
+    """Of GET partitions: the names."""
+    return tuple(one.name for one in decode(_partitions, body, "partitions").partitions)
 
 
 def parse_jobs(body: bytes) -> tuple[SlurmJob, ...]:
     """Of GET jobs: the unfinished ones, as squeue shows them."""
-    jobs = _decode(_jobs, body, "jobs").jobs
+    jobs = decode(_jobs, body, "jobs").jobs
     return tuple(_make_job(job) for job in jobs if not _has_finished(job))
 
 
 def parse_job_record(body: bytes) -> JobRecord:
     """Of GET job/ID, the first record."""
-    jobs = _decode(_jobs, body, "a job").jobs
+    jobs = decode(_jobs, body, "a job").jobs
     if not jobs:
         raise SlurmError("slurmrestd's answer about a job has no job in it; nothing is done")
     return _make_record(jobs[0])
@@ -228,7 +156,7 @@ def parse_job_record(body: bytes) -> JobRecord:
 
 def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
     """Of GET reservations."""
-    found = _decode(_reservations, body, "reservations").reservations
+    found = decode(_reservations, body, "reservations").reservations
     return tuple(
         Reservation(
             name=one.name,
@@ -240,16 +168,6 @@ def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
         )
         for one in found
     )
-
-
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SlurmError(
-            f"slurmrestd's answer about {what} can't be read ({error}); nothing is done: set "
-            "slurm_access = commands, and report it"
-        ) from error
 
 
 def _words(state: _Words) -> list[str]:
@@ -286,6 +204,7 @@ def _make_node(node: _Node) -> SlurmNode:
         cpus_allocated=node.alloc_cpus,
         memory_allocated=node.alloc_memory,
         partitions=tuple(node.partitions),
+        features=_features(node.features),
         booted=_time(node.boot_time),
         slurmd_started=_time(node.slurmd_start_time),
         last_busy=_time(node.last_busy),
@@ -294,6 +213,12 @@ def _make_node(node: _Node) -> SlurmNode:
         extra=node.extra or None,
         version=node.version or node.slurmd_version or "",
     )
+
+
+def _features(said: list[str] | str | None) -> tuple[str, ...]:
+    """v0.0.38 has them as one text."""
+    words = said.split(",") if isinstance(said, str) else said or ()
+    return tuple(filter(None, words))
 
 
 def _job_state(job: _Job) -> str:
@@ -355,6 +280,7 @@ def _make_record(job: _Job) -> JobRecord:
         is_requeueable=job.requeue,
         is_batch=job.batch_flag,
         restarts=job.restart_cnt,
+        admin_comment=job.admin_comment or "",
     )
 
 

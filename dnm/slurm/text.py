@@ -35,6 +35,7 @@ class SlurmNode(Value, frozen=True, gc=False):
     cpus_allocated: int
     memory_allocated: int  # MB
     partitions: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     booted: datetime | None = None
     slurmd_started: datetime | None = None
     last_busy: datetime | None = None
@@ -82,6 +83,7 @@ class JobRecord(Value, frozen=True):
     is_requeueable: bool
     is_batch: bool
     restarts: int
+    admin_comment: str = ""  # as far as its first blank
 
 
 def parse_time(text: str) -> datetime | None:
@@ -101,6 +103,12 @@ def parse_time(text: str) -> datetime | None:
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
     """Of `scontrol -a -o show nodes`, in the order printed."""
     return tuple(_parse_node(line) for line in _records(text, "NodeName=", "No nodes in the"))
+
+
+def parse_partitions(text: str) -> tuple[str, ...]:
+    """Of `scontrol -a -o show partition`: the names, in the order printed."""
+    lines = _records(text, "PartitionName=", "No partitions in the")
+    return tuple(line[len("PartitionName=") :].split(" ", 1)[0] for line in lines)
 
 
 def _records(text: str, begin: str, nothing: str) -> list[str]:
@@ -134,6 +142,7 @@ def _parse_node(line: str) -> SlurmNode:
             cpus_allocated=cpus,
             memory_allocated=int(_last(early, "AllocMem")),
             partitions=tuple(filter(None, _first(late, "Partitions", "").split(","))),
+            features=_words(_first(early, "AvailableFeatures", "")),
             booted=parse_time(_first(late, "BootTime", "None")),
             slurmd_started=parse_time(_first(late, "SlurmdStartTime", "None")),
             last_busy=parse_time(_first(late, "LastBusyTime", "None")),
@@ -147,6 +156,10 @@ def _parse_node(line: str) -> SlurmNode:
         raise SlurmError(
             f"Slurm's line about node {name[:64]!r} can't be read ({error}): {line[:120]!r}…"
         ) from error
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return () if text in _NO_TIME else tuple(filter(None, text.split(",")))
 
 
 def _first(text: str, key: str, default: str | None = None) -> str:
@@ -247,6 +260,7 @@ def parse_job_record(text: str) -> JobRecord:
             is_requeueable=_first(line, "Requeue") == "1",
             is_batch=_first(line, "BatchFlag") == "1",
             restarts=int(_first(line, "Restarts")),
+            admin_comment=_first(line, "AdminComment", ""),
         )
     except (KeyError, ValueError) as error:
         raise SlurmError(f"Slurm's line about a job can't be read ({error}): {line[:80]!r}") from (

@@ -82,6 +82,9 @@ def host(tmp_path: Path) -> Host:
         "--set k8s --node-name A_1;x", "--set k8s --node-name -x", "--list --set k8s",
         "--set k8s --node-name a1 --namespace Dev", "--list --resume", "--nosuch", "--lis",
         "--set k8s --node-type a;b --num-nodes 1", "--list --output xml",
+        "--list --exclude a1", "--set batch --node-name a1 --exclude a2",
+        "--set k8s --node-name a1 --exclude a1",
+        "--set k8s --node-type a --num-nodes 1 --exclude a[",
     ],
 )  # fmt: skip
 def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,6 +120,39 @@ def test_list_as_table_and_json_say_the_same(host: Host) -> None:
         from_json.nodes["a004"].reason == from_table.nodes["a004"].reason == "reservation dnm_a004"
     )
     assert "Viable now: 1 of 8 node(s)\n" in table.stdout
+
+
+def test_the_list_tells_what_nodes_may_be_kept_out_by(host: Host) -> None:
+    listed = parse_list(host.run("--list", "--output", "json").stdout.encode())
+    assert listed is not None and listed.leaves_out
+    told = {name: (row.features, row.reservations) for name, row in listed.nodes.items()}
+    assert told["a004"] == (("typea",), ("dnm_a004",))
+    assert told["a005"] == ((), ())  # none, which is something else than not to know
+
+
+def test_what_is_left_out_is_not_chosen(host: Host) -> None:
+    """a005 is the only one of the type that could be lent."""
+    lend = ("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
+    assert host.run(*lend, "--exclude", "a[001-004]").returncode == 0
+    answer = host.run(*lend, "--exclude", "a[004-005]")
+    assert answer.returncode == 1 and "no node can be lent now (a001: " in answer.stderr
+    answer = host.run(*lend, "--exclude", "a[001-005]")
+    assert answer.returncode == 1 and "that --exclude does not name" in answer.stderr
+
+
+def test_what_is_left_out_is_not_gone_on_with(host: Host) -> None:
+    settings = load_settings({}, {}, host.config)
+    line = Line(stage="claim", mark=StageMark.BEGUN, at=datetime.now(UTC))
+    JournalStore(settings.state_dir).save(
+        Journal(
+            node="a003", operation="op-1", direction=Direction.K8S, instance=settings.instance,
+            begun=datetime.now(UTC), node_type="a", namespace="dev", lines=(line,),
+        )
+    )  # fmt: skip
+    lend = ("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
+    first = host.run(*lend, "--namespace", "dev").stdout.split()[0]
+    assert first == "a003"
+    assert host.run(*lend, "--namespace", "dev", "--exclude", "a003").stdout.split()[0] == "a005"
 
 
 def test_list_of_a_type_and_of_a_node(host: Host) -> None:

@@ -24,11 +24,14 @@ from dnm.convert.select import (
 )
 from dnm.convert.settings import Settings
 from dnm.converter.node_list import parse_list
+from dnm.model.booking import booking_name
 from dnm.model.slurm_state import FLAGS, parse_state
 from dnm.slurm.text import Reservation, SlurmJob, SlurmNode, parse_jobs, parse_nodes
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-RULES = Rules(preempt_user="fill", preempt_account="spare")
+RULES = Rules(preempt_user="fill", preempt_account="spare", instance="test")
+BOOKED = f"{booking_name('w', NOW, 'test')}-a001"
+OTHERS = f"{booking_name('w', NOW, 'other')}-a001"
 
 
 def node(name: str = "a001", state: str = "IDLE", **fields: Any) -> SlurmNode:
@@ -124,6 +127,18 @@ CASES = {
         SKIP, "reservation class"),
     "reserved later": (
         facts(node(), reservations=[reservation("class", timedelta(hours=25))]), OK, "-"),
+    "booked for an event that nodes are lent for now": (
+        facts(node(state="IDLE+RESERVED+PLANNED", last_busy=NOW - timedelta(seconds=9)),
+              jobs=[job(state="PENDING", nodes=(), planned_nodes=("a001",))],
+              reservations=[reservation(BOOKED, timedelta(minutes=-1))]), OK, "-"),
+    "booked for one that is ahead": (
+        facts(node(), reservations=[reservation(BOOKED, timedelta(hours=1))]), SKIP, "dnm-ev-w-"),
+    "booked by another instance": (
+        facts(node(state="IDLE+RESERVED"),
+              reservations=[reservation(OTHERS, timedelta(minutes=-1))]), SKIP, "dnm-ev-w-"),
+    "booked, and a job that should be over is there": (
+        facts(busy(), jobs=[job(user="ann")],
+              reservations=[reservation(BOOKED, timedelta(minutes=-1))]), SKIP, "job 7 of ann"),
     "reservation over": (
         facts(node(), reservations=[reservation("class", timedelta(hours=-2))]), OK, "-"),
     "reservation without times": (

@@ -160,9 +160,9 @@ def test_the_example_file_has_every_key_with_its_default(tmp_path: Path) -> None
     )
     given = {line.partition("=")[0].strip() for line in lines}
     examples = {"order_file", "node_search_domain", "preempt_user", "preempt_account",
-                "slurmrestd_url", "slurmrestd_token_file"}  # fmt: skip
+                "slurmrestd_url", "slurmrestd_token_file", "nodeset_label"}  # fmt: skip
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
-           "request"}  # fmt: skip
+           "request", "machines"}  # fmt: skip
     assert given == set(Settings.__struct_fields__) - own
     for key in given - examples:
         assert getattr(settings, key) == getattr(Settings(), key), key

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.convert.conversion import NodeConversion, StopRequest, run_stages
+from dnm.convert.conversion import NodeConversion, Sides, StopRequest, run_stages
 from dnm.convert.journal import Book, Direction, Journal, JournalStore, new_operation
 from dnm.convert.lab import SlurmLab
 from dnm.convert.listing import read_facts
@@ -210,9 +210,12 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
                 begun=facts.read_at,
             )
             conversion = NodeConversion(
-                settings, Book(store, journal), StopRequest(), lambda text: None
+                settings,
+                Book(store, journal),
+                StopRequest(),
+                lambda text: None,
+                Sides(slurm=lambda _: lab.client),
             )
-            conversion.slurm = lab.client
             try:
                 run_stages(conversion, STAGES[:2])
                 assert not lab.client.read_jobs_on(node), f"{node} was taken with a job on it"

@@ -40,6 +40,9 @@ def test_the_command_and_its_environment_keep_the_contract(tmp_path: Path) -> No
         "/x/node-convert", "--set", "k8s", "--node-type", "a", "--num-nodes", "3",
         "--namespace", "dev", "--allow-preempt",
     ]  # fmt: skip
+    assert convert_command(config, "a", 3, "dev", "a[001-004]")[-3:] == [
+        "--exclude", "a[001-004]", "--allow-preempt",
+    ]  # fmt: skip
     assert return_command(config, "a001") == [
         "/x/node-convert", "--set", "batch", "--node-name", "a001"
     ]  # fmt: skip

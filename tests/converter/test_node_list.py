@@ -52,6 +52,60 @@ def test_both_forms_of_a_list_are_read(tmp_path: Path) -> None:
     assert nodes["a003"].verdict == "PREEMPT" and nodes["a002"].reason == "state flag DRAIN"
 
 
+@pytest.mark.parametrize(
+    ("row", "features", "reservations"),
+    [
+        pytest.param({}, None, None, id="not-said"),
+        pytest.param({"features": [], "reservations": []}, (), (), id="none"),
+        pytest.param({"features": ["amd"], "reservations": ["r"]}, ("amd",), ("r",), id="said"),
+        pytest.param({"features": ["x"] * 1_001}, None, None, id="too-many-to-be-all"),
+    ],
+)
+def test_what_a_node_has_is_said_or_not_known(
+    row: dict[str, list[str]], features: object, reservations: object
+) -> None:
+    node = {"node": "a001", "state": "IDLE", "verdict": "OK", **row}
+    listed = parse_list(json.dumps({"nodes": [node]}).encode())
+    assert listed is not None and not listed.leaves_out
+    found = listed.nodes["a001"]
+    assert (found.features, found.reservations) == (features, reservations)
+
+
+@pytest.mark.parametrize(
+    ("options", "leaves_out"),
+    [(["--exclude"], True), (["--other", "--exclude"], True), (["exclude"], False), ([], False)],
+)
+def test_a_converter_says_what_it_can_be_told(options: list[str], leaves_out: bool) -> None:
+    listed = parse_list(json.dumps({"nodes": [], "options": options}).encode())
+    assert listed is not None and listed.leaves_out is leaves_out
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "known"),
+    [
+        pytest.param("partitions", [f"p{n}" for n in range(101)], 101, id="many-partitions"),
+        pytest.param("partitions", ["p"] * 1001, 0, id="too-many"),
+        pytest.param("partitions", None, 0, id="no-partitions"),
+        pytest.param("features", "a,b", None, id="one-text"),
+        pytest.param("features", ["a", 7], None, id="numbers"),
+        pytest.param("reservations", {"a": 1}, None, id="an-object"),
+    ],
+)
+def test_words_of_any_form_lose_no_list(key: str, said: object, known: int | None) -> None:
+    row = {"node": "a001", "state": "IDLE", "verdict": "OK", key: said}
+    for options in (None, {}, "--exclude"):
+        listed = parse_list(json.dumps({"nodes": [row], "options": options}).encode())
+        assert listed is not None and not listed.leaves_out
+        words = getattr(listed.nodes["a001"], key)
+        assert known == (None if words is None else len(words))
+
+
+def test_a_long_name_of_a_partition_is_read_whole() -> None:
+    row = {"node": "a001", "state": "IDLE", "verdict": "OK", "partitions": ["p" * 120]}
+    listed = parse_list(json.dumps({"nodes": [row]}).encode())
+    assert listed is not None and listed.nodes["a001"].partitions == ("p" * 120,)
+
+
 def test_of_a_list_that_fails_the_converter_s_own_sentence_is_kept(tmp_path: Path) -> None:
     own = "node-convert: no slurmctld: look at it"
     body = f"echo warming up >&2; echo '{own}' >&2; echo scontrol: fatal: source >&2; exit 1"

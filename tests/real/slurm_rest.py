@@ -23,7 +23,7 @@ import pytest
 from dnm.convert.lab import SlurmLab, _free_ports
 from dnm.model.errors import SlurmError
 from dnm.sandbox.cluster import Sandbox
-from dnm.slurm.client import SlurmRefused
+from dnm.slurm.commands import SlurmRefused
 from dnm.slurm.rest import SlurmRestClient
 from tests.real.slurm_roots import REST_SUITES, programs_of
 from tests.rest_samples import assert_same, by_rest, by_text, compare_all_states, lines_of

@@ -21,8 +21,9 @@ import pytest
 from dnm.model.errors import SlurmError
 from dnm.slurm import rest_answers as rest
 from dnm.slurm import text
-from dnm.slurm.client import SlurmOutcomeUnknown, SlurmRefused
+from dnm.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.slurm.rest import SlurmRestClient
+from dnm.slurm.rest_offer import choose_version
 from dnm.slurm.rest_token import read_token
 from tests.scripted_server import HANG_UP, Drip, ScriptedServer, answer
 
@@ -181,9 +182,9 @@ def test_a_version_that_hides_external_nodes_is_refused(release: str) -> None:
     """As v0.0.43 of 26.05 hid external1 of the lab."""
     (body,) = specification(ALL, 42, 43, release=release).split(b"\r\n\r\n")[1:]
     with pytest.raises(SlurmError, match=r"v0\.0\.43 of .*hide EXTERNAL nodes.* = commands"):
-        rest.choose_version(body)
+        choose_version(body)
     (body,) = specification(ALL, 43, 44, release=release).split(b"\r\n\r\n")[1:]
-    assert rest.choose_version(body).version == "v0.0.44"
+    assert choose_version(body).version == "v0.0.44"
 
 
 def test_what_a_version_can_not_change_is_refused_with_the_way() -> None:
@@ -463,7 +464,7 @@ def test_a_change_without_an_answer_has_an_unknown_outcome(said: bytes) -> None:
 def test_a_name_that_is_more_than_a_name_reaches_no_path(name: str) -> None:
     with ScriptedServer([]) as server:
         client = SlurmRestClient(server.url)
-        client._offer = rest.choose_version(specification(ALL, 45).partition(b"\r\n\r\n")[2])
+        client._offer = choose_version(specification(ALL, 45).partition(b"\r\n\r\n")[2])
         for call in (
             lambda: client.read_node(name),
             lambda: client.read_jobs_on(name),

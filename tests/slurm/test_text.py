@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dnm.model.errors import SlurmError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist import expand_hostlist, fold_hostlist
 from dnm.slurm.text import (
     JOB_FORMAT,
     SlurmNode,
@@ -195,6 +195,24 @@ def test_host_lists_keep_every_name(numbers: list[int], width: int) -> None:
     assert expand_hostlist(",".join(names)) == names
     folded = "n[" + ",".join(name[1:] for name in names) + "]"
     assert expand_hostlist(folded) == names
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        pytest.param(["a001"], "a001", id="one"),
+        pytest.param(["a003", "a001", "a002", "a007", "b1"], "a[001-003,007],b1", id="runs"),
+        pytest.param(["a9", "a10", "login"], "a9,a10,login", id="of-several-widths"),
+        pytest.param([], "", id="none"),
+    ],
+)
+def test_names_are_folded(names: list[str], text: str) -> None:
+    assert fold_hostlist(names) == text
+
+
+@given(st.sets(st.from_regex(r"[a-z]{0,2}[0-9]{0,12}(-ib)?", fullmatch=True).filter(bool)))
+def test_folded_names_stand_for_just_these(names: set[str]) -> None:
+    assert sorted(expand_hostlist(fold_hostlist(names))) == sorted(names)
 
 
 def test_the_format_for_squeue_has_no_free_text() -> None:

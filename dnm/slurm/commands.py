@@ -27,6 +27,7 @@ from dnm.slurm.text import (
     parse_job_record,
     parse_jobs,
     parse_nodes,
+    parse_partitions,
     parse_reservations,
 )
 
@@ -85,6 +86,17 @@ def reserve_command(name: str, node: str, end: datetime | None, ignore_jobs: boo
         "StartTime=now", until, "Users=root",
     ]  # fmt: skip
     return [*command, "Flags=IGNORE_JOBS"] if ignore_jobs else command
+
+
+def book_command(name: str, node: str, begins: datetime, until: datetime) -> list[str]:
+    """Returns the command that reserves a node for later. It is refused where a job may run by
+    then, or another reservation overlaps; from then on no job is started that would run into it."""
+    times = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" for one in (begins, until))
+    start, end = times
+    return [
+        "scontrol", "create", "reservation", f"ReservationName={name}", f"Nodes={node}",
+        f"StartTime={start}", f"EndTime={end}", "Users=root",
+    ]  # fmt: skip
 
 
 def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]:
@@ -153,6 +165,10 @@ class SlurmClient:
     def read_reservations(self) -> tuple[Reservation, ...]:
         return parse_reservations(self._read("scontrol", "-a", "-o", "show", "reservation"))
 
+    def read_partitions(self) -> tuple[str, ...]:
+        """Returns the names of all partitions, also of those that have no node now."""
+        return parse_partitions(self._read("scontrol", "-a", "-o", "show", "partition"))
+
     def read_job(self, job: str) -> JobRecord:
         checked_job(job)
         return parse_job_record(self._read("scontrol", "-a", "-o", "show", "job", job))
@@ -163,9 +179,15 @@ class SlurmClient:
         command = reserve_command(checked_name(name), checked_name(node), end, ignore_jobs)
         self._change("slurm.create_reservation", command)
 
-    def create_overlapping_reservation(self, name: str, node: str) -> None:
+    def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
+        command = book_command(checked_name(name), checked_name(node), begins, until)
+        self._change("slurm.create_reservation", command)
+
+    def create_overlapping_reservation(
+        self, name: str, node: str, end: datetime | None = None
+    ) -> None:
         """Reserves a node that another name of ours reserves already. No test-and-set."""
-        command = reserve_command(checked_name(name), checked_name(node), None, True)
+        command = reserve_command(checked_name(name), checked_name(node), end, True)
         command[-1] = "Flags=IGNORE_JOBS,OVERLAP"
         self._change("slurm.create_reservation", command)
 

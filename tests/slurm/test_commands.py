@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dnm.model.errors import SlurmError
-from dnm.slurm.client import (
+from dnm.slurm.commands import (
     SlurmClient,
     SlurmOutcomeUnknown,
     SlurmRefused,

@@ -1,0 +1,90 @@
+"""`--book` and `--unbook`: nodes reserved in Slurm ahead of time, for an event.
+
+The invariant: **a booking is one node's, is created without a flag that would pass over a job or
+another reservation, and only what carries this instance's name is deleted.** So Slurm refuses each
+node that can't be had then, nobody's job ends for it, and its scheduler plans around the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from dnm.convert.beside import plain_state, why_not_ours
+from dnm.convert.listing import is_of_type, read_facts
+from dnm.convert.select import SlurmFacts, is_own_reservation
+from dnm.convert.settings import Settings
+from dnm.convert.slurm_side import connect_slurm
+from dnm.model.booking import booking_on, is_booking
+from dnm.model.errors import ConverterError, ExitCode
+from dnm.slurm.commands import SlurmRefused
+from dnm.slurm.text import SlurmNode
+
+_FREE_FLAGS = frozenset(("PLANNED", "COMPLETING", "RESERVED"))
+
+
+def book(options: argparse.Namespace, settings: Settings) -> int:
+    """Reserves so many nodes of a type; prints those that are. Exit 1 where they are fewer."""
+    _check_name(options.book, settings)
+    slurm = connect_slurm(settings)
+    facts = read_facts(slurm)
+    left = options.num_nodes
+    for node in _candidates(facts, settings, options):
+        if not left:
+            break
+        try:
+            slurm.book(f"{options.book}-{node}", node, options.begins, options.until)
+        except SlurmRefused as error:
+            if "overlap" in error.answer or "busy" in error.answer or "uplicate" in error.answer:
+                continue  # this one can't be had then
+            raise
+        left -= 1
+        print(node, flush=True)
+    return ExitCode.FAILED if left else ExitCode.OK
+
+
+def unbook(options: argparse.Namespace, settings: Settings) -> int:
+    """Deletes the reservations of an occurrence, of all its nodes or of these; prints the nodes."""
+    _check_name(options.unbook, settings)
+    slurm = connect_slurm(settings)
+    for one in slurm.read_reservations():
+        for node in one.nodes if len(one.nodes) == 1 else ():
+            if booking_on(one.name, node, settings.instance) != options.unbook:
+                continue
+            if node not in options.exclude:
+                slurm.delete_reservation(one.name)
+                print(node, flush=True)
+    return ExitCode.OK
+
+
+def _check_name(name: str, settings: Settings) -> None:
+    if not is_booking(name, settings.instance):
+        raise ConverterError(f"{name} is no booking of the instance {settings.instance}")
+
+
+def _candidates(
+    facts: SlurmFacts, settings: Settings, options: argparse.Namespace
+) -> Iterator[str]:
+    """Machines of the type that Slurm has in service and that are not lent, idle ones first."""
+    prefix = settings.prefix(options.node_type)
+    lent = {
+        node
+        for one in facts.reservations
+        for node in one.nodes
+        if is_own_reservation(one, node, settings.res_name)
+    }
+    found = [
+        plain_state(settings.machines, node)
+        for node in facts.nodes
+        if is_of_type(node.name, prefix) and node.name not in lent | options.exclude
+    ]
+    usable = [node for node in found if _is_usable(node, settings)]
+    usable.sort(key=lambda node: (node.state.base != "IDLE", node.name))
+    yield from (node.name for node in usable)
+
+
+def _is_usable(node: SlurmNode, settings: Settings) -> bool:
+    if why_not_ours(settings.machines, node):
+        return False
+    is_up = node.state.is_understood and node.state.base in ("IDLE", "ALLOCATED", "MIXED")
+    return is_up and not node.state.flags - _FREE_FLAGS

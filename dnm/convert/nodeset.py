@@ -1,0 +1,182 @@
+"""Which Nodes with a slurmd in a pod may be moved, by what Kubernetes says of them. Pure.
+
+The operator's own check before it ends a pod fails open: without an answer of Slurm it takes a node
+for drained. So nothing here rests on it: what is not plainly well is a reason to leave the node. A
+condition of a pod that is not there is unknown, and not idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dnm.demand.constraints import tolerates
+from dnm.model.cluster import BATCH_TAINT, Node, Toleration
+from dnm.model.config import Taint
+from dnm.model.value import Value
+
+FENCE = Taint(key=BATCH_TAINT, effect="NoSchedule")
+LOWEST_COST = -(2**31)
+"""The pod-deletion-cost of the pod that shall go."""
+_BASES = frozenset(("Allocated", "Down", "Error", "Future", "Idle", "Mixed", "Unknown"))
+_BUSY = frozenset(("Allocated", "Mixed", "Completing"))
+
+
+class SlurmdPod(Value):
+    """A pod of a NodeSet. `states`: what the operator says of its Slurm node, e.g. Idle, Drain."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    hostname: str  # what Slurm calls it
+    node_set: str
+    is_ready: bool  # Running and Ready
+    is_terminating: bool
+    states: frozenset[str] = frozenset()
+    cost: int = 0  # pod-deletion-cost
+    is_condemned: bool = False  # pod-cordon: the operator drains it, or somebody has it drained
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class NodeSet(Value):
+    namespace: str
+    name: str
+    is_daemon_set: bool
+    is_deleting: bool
+    is_settled: bool  # the operator has seen its newest spec, and all its pods are of that
+    selector: Mapping[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    replicas: int = 1  # wanted; of no meaning in DaemonSet mode
+    resource_version: str = ""
+    scalers: tuple[str, ...] = ()  # who else sets `replicas`
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class OnNode(Value):
+    """A Node, the slurmd pods on it, and the NodeSets there are. `node` None: there is no Node."""
+
+    node: Node | None
+    pods: Sequence[SlurmdPod]
+    sets: Sequence[NodeSet]
+
+
+def node_set_of(pod: SlurmdPod, sets: Sequence[NodeSet]) -> NodeSet | None:
+    """Returns the pod's NodeSet; None: it is not there."""
+    for one in sets:
+        if (one.namespace, one.name) == (pod.namespace, pod.node_set):
+            return one
+    return None
+
+
+def why_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
+    """Says why a node can't be lent whatever Slurm says; empty: it may be."""
+    node, (key, value) = at.node, label
+    if node is None:
+        return f"Kubernetes has no Node {name}: its Node must have the name that Slurm knows"
+    if node.is_deleting or not node.is_ready:
+        return "its Node is not Ready"
+    if node.is_cordoned:
+        return "its Node is cordoned"
+    if node.labels.get(key) != value:
+        return f"its Node has no label {key}={value}"
+    if not node.is_with_batch:
+        return (
+            f"nothing keeps pods off it while Slurm has it: 'kubectl taint node {name} "
+            f"{BATCH_TAINT}=:NoSchedule' does"
+        )
+    if len(at.pods) != 1:
+        return f"{len(at.pods)} pods of slurmd are on its Node, not one"
+    return _why_pod_not_moved(name, at, label)
+
+
+def _why_pod_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
+    pod, (key, value) = at.pods[0], label
+    node_set = node_set_of(pod, at.sets)
+    if pod.is_terminating or not pod.is_ready:
+        return f"pod {pod.key} is not Running and Ready"
+    if pod.hostname != name:
+        return f"pod {pod.key} calls itself {pod.hostname} in Slurm"
+    if node_set is None:
+        return f"the NodeSet {pod.namespace}/{pod.node_set} of its pod is not there"
+    what = f"NodeSet {node_set.key}"
+    if node_set.is_deleting:
+        return f"{what} is being deleted"
+    if not node_set.is_settled:
+        return f"{what} is being updated"
+    if node_set.selector.get(key) != value:
+        return f"{what} does not select by {key}={value}: without it its pod would stay"
+    if not tolerates(node_set.tolerations, FENCE):
+        return f"{what} does not tolerate {BATCH_TAINT}:NoSchedule: its pod would not come back"
+    if not node_set.is_daemon_set and node_set.scalers:
+        return f"replicas of {what} are set by {', '.join(node_set.scalers)} too"
+    return why_not_told(pod)
+
+
+def why_not_next(
+    node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod, spares: Sequence[str]
+) -> str:
+    """Says why, in StatefulSet mode, the operator might end another pod than this one now, or bring
+    a new one to another Node later; empty: it ends this one. Its cost decides only among pods that
+    are all Running and Ready. `spares`: Nodes that it chooses and has no pod on."""
+    what = f"NodeSet {node_set.key}"
+    if len(fellows) != node_set.replicas:
+        return f"{what} has {len(fellows)} pods and wants {node_set.replicas}"
+    for other in fellows:
+        if other.uid == pod.uid:
+            continue
+        if other.is_terminating or not other.is_ready or not other.node:
+            return f"pod {other.key} of {what} is not Running and Ready: it would go first"
+        if other.is_condemned:
+            return f"slurm-operator drains pod {other.key} of {what}: it would go first"
+        if other.cost <= LOWEST_COST:
+            return f"pod {other.key} of {what} is about to go: one after the other"
+    if spares:
+        return f"{what} has no slurmd on {spares[0]}, which it chooses too: it might not come back"
+    return ""
+
+
+def why_other_goes(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: int) -> str:
+    """Says that the operator ends another pod, or has ended one, instead of ours; empty: it does
+    not."""
+    for other in fellows:
+        if other.uid != pod.uid and (other.is_terminating or other.is_condemned):
+            return f"slurm-operator ends pod {other.key}, not {pod.key}"
+    if len(fellows) <= replicas:
+        return f"slurm-operator has ended another pod, not {pod.key}"
+    return ""
+
+
+def why_not_told(pod: SlurmdPod) -> str:
+    """Says why the operator's word on the pod's Slurm node is not to be had; empty: it is."""
+    if len(pod.states & _BASES) != 1:
+        return f"slurm-operator does not say what Slurm has pod {pod.key} do"
+    return ""
+
+
+def why_busy(pod: SlurmdPod) -> str:
+    """Says why the operator takes the pod's Slurm node for busy; empty: it is idle. Whether it is,
+    Slurm itself is asked."""
+    if told := why_not_told(pod):
+        return told
+    if "Idle" not in pod.states or pod.states & _BUSY:
+        return f"slurm-operator says of pod {pod.key}: {', '.join(sorted(pod.states))}"
+    return ""
+
+
+def why_not_back(name: str, pods: Sequence[SlurmdPod]) -> str:
+    """Says what is missing until slurmd is at work in its pod again; empty: nothing is."""
+    staying = [pod for pod in pods if not pod.is_terminating]
+    if len(staying) != 1:
+        return f"no pod of slurmd has come to {name} yet" if not staying else "it has two slurmd"
+    pod = staying[0]
+    if not pod.is_ready:
+        return f"pod {pod.key} is not Running and Ready"
+    if pod.hostname != name:
+        return f"pod {pod.key} calls itself {pod.hostname} in Slurm"
+    return why_not_told(pod)

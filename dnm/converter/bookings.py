@@ -1,0 +1,36 @@
+"""`--book` and `--unbook`: called and waited for, since they ask Slurm and no machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dnm.converter.contract import NODE_NAME, Given
+from dnm.model.bounded import TimeoutExpired, run_bounded
+from dnm.model.config import Config
+from dnm.model.errors import ConverterError
+from dnm.model.fault_points import fault_point
+from dnm.model.printable import printable
+from dnm.model.trust import check_trust
+
+_TIMEOUT = 120.0  # seconds: a refusal costs milliseconds, and there may be a thousand
+_LIMIT = 1024 * 1024  # bytes
+_AS_MANY_AS_THERE_ARE = (0, 1)
+
+
+def run_booking(config: Config, given: Given, command: Sequence[str]) -> tuple[str, ...]:
+    """Returns the nodes that it names: those that Slurm has reserved, or has again. Raises
+    ConverterError; what came of it then, the next list tells."""
+    what = f"{config.node_convert_path} {command[1]}"
+    try:
+        check_trust(config.node_convert_path, ConverterError)
+        with fault_point("converter.book"):
+            answer = run_bounded(command, given.environment, _TIMEOUT, _LIMIT)
+    except TimeoutExpired as error:
+        raise ConverterError(f"{what}: no answer in {_TIMEOUT:.0f} s") from error
+    except OSError as error:
+        raise ConverterError(f"{what} can't be run: {error.strerror}") from error
+    said = printable(given.secrets.hide(answer.stderr.decode("utf-8", "replace").strip()), 300)
+    if answer.returncode not in _AS_MANY_AS_THERE_ARE or said:
+        raise ConverterError(f"{what}: exit {answer.returncode} {said}".rstrip())
+    names = answer.stdout.decode("utf-8", "replace").split()
+    return tuple(name for name in names if NODE_NAME.fullmatch(name))

@@ -1,0 +1,218 @@
+"""What `dnm check` asks an API server about Slinky: its NodeSets, and slurm-bridge's settings.
+
+No run asks for any of it. A group that is not served is told by discovery, which everybody may
+read; what may not be read is an error and never "there is none".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import quote
+
+import msgspec
+import yaml
+
+from dnm.kube.constraints import read_constraints
+from dnm.kube.deployments import list_deployments
+from dnm.kube.lists import List
+from dnm.kube.requests import ApiRequests
+from dnm.model.cluster import PodShape, Requirement
+from dnm.model.fault_points import fault_point
+from dnm.model.value import Value
+
+GROUP = "slinky.slurm.net"
+VERSION = "v1beta1"
+BRIDGE_NAMES = "slurm-bridge-controllers,slurm-bridge-scheduler,slurm-bridge-admission"
+_BRIDGE = f"app.kubernetes.io/name in ({BRIDGE_NAMES})"
+_BRIDGE_CONFIG = "slurm-bridge-config"
+
+
+class NodeSet(Value):
+    """A set of slurmd pods: `shape` says which Nodes they may be on."""
+
+    namespace: str
+    name: str
+    is_daemon_set: bool  # one pod on each Node that matches, whatever `replicas` says
+    shape: PodShape
+    is_deleting: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class BridgeSettings(Value):
+    """Which namespaces slurm-bridge manages: by name, or by their labels."""
+
+    key: str  # namespace/name of its ConfigMap
+    namespaces: tuple[str, ...] = ()
+    selector: tuple[Requirement, ...] | None = None  # None: by name
+
+
+class _Group(msgspec.Struct):
+    versions: list[_Version]
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_selector: msgspec.Raw = msgspec.Raw()
+    tolerations: msgspec.Raw = msgspec.Raw()
+    affinity: msgspec.Raw = msgspec.Raw()
+
+
+class _Template(msgspec.Struct):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+class _NodeSetSpec(msgspec.Struct, rename="camel"):
+    scaling_mode: str = "StatefulSet"
+    template: _Template = msgspec.field(default_factory=_Template)
+
+
+class _NodeSet(msgspec.Struct):
+    metadata: _Metadata
+    spec: _NodeSetSpec
+
+
+class _NodeSets(msgspec.Struct):
+    items: list[_NodeSet]
+
+
+class _Data(msgspec.Struct):
+    data: dict[str, str] | None = None
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Expression(msgspec.Struct):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Selector(msgspec.Struct, rename="camel"):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_Expression] | None = None
+
+
+class _Settings(msgspec.Struct, rename="camel"):
+    managed_namespaces: list[str] | None = None
+    managed_namespace_selector: _Selector | None = None
+
+
+def read_versions(api: ApiRequests) -> tuple[str, ...]:
+    """Returns the versions in which the server serves Slinky's kinds; none: it has none of them.
+    Raises KubeError."""
+    with api.asking(f"ask for the API group {GROUP}", "get /apis"), fault_point("kube.slinky"):
+        answer = api.read_or_none(f"/apis/{GROUP}")
+        if answer is None:
+            return ()
+        found = msgspec.json.decode(answer.body, type=_Group)
+        return tuple(one.version for one in found.versions)
+
+
+def list_node_sets(api: ApiRequests) -> tuple[NodeSet, ...]:
+    """Returns the NodeSets of all namespaces. Raises KubeError."""
+    found: list[NodeSet] = []
+
+    def restart() -> Callable[[memoryview], None]:
+        found.clear()
+        return lambda page: found.extend(read_node_set_page(page))
+
+    with (
+        api.asking("list the NodeSets", f"list nodesets.{GROUP}"),
+        fault_point("kube.slinky"),
+    ):
+        api.list_pages(List(f"/apis/{GROUP}/{VERSION}/nodesets", "NodeSetList"), restart)
+    return tuple(found)
+
+
+def read_node_set_page(page: memoryview | bytes) -> list[NodeSet]:
+    """Returns the NodeSets of a page. Raises msgspec.MsgspecError for what is none."""
+    return [_make_node_set(one) for one in msgspec.json.decode(page, type=_NodeSets).items]
+
+
+def _make_node_set(one: _NodeSet) -> NodeSet:
+    spec = one.spec.template.spec
+    wants = read_constraints(
+        bytes(spec.node_selector), bytes(spec.tolerations), bytes(spec.affinity), b""
+    )
+    return NodeSet(
+        namespace=one.metadata.namespace,
+        name=one.metadata.name,
+        is_daemon_set=one.spec.scaling_mode == "DaemonSet",
+        is_deleting=one.metadata.deletion_timestamp is not None,
+        shape=PodShape(
+            request={},
+            node_selector=wants.node_selector,
+            tolerations=wants.tolerations,
+            node_affinity=wants.node_affinity,
+        ),
+    )
+
+
+def find_bridges(api: ApiRequests) -> tuple[str, ...]:
+    """Returns the namespaces in which a slurm-bridge is installed, as its Helm chart labels it.
+    Raises KubeError."""
+    found = list_deployments(api, "", _BRIDGE)
+    return tuple(sorted({one.namespace for one in found}))
+
+
+def read_bridge(api: ApiRequests, namespace: str) -> BridgeSettings:
+    """Returns the settings of the slurm-bridge in that namespace. Raises KubeError."""
+    key = f"{namespace}/{_BRIDGE_CONFIG}"
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{_BRIDGE_CONFIG}"
+    with (
+        api.asking(f"read the ConfigMap {key}", f"get configmaps {key}"),
+        fault_point("kube.slinky"),
+    ):
+        body = api.session.read(path).body
+        text = (msgspec.json.decode(body, type=_Data).data or {}).get("config.yaml", "")
+        return parse_bridge(key, text)
+
+
+def parse_bridge(key: str, text: str) -> BridgeSettings:
+    """Returns what the file says. Raises ValueError or msgspec.MsgspecError where it says none."""
+    try:
+        settings = msgspec.convert(yaml.safe_load(text), _Settings)
+    except yaml.YAMLError as error:
+        raise ValueError(f"its config.yaml is no YAML: {str(error).splitlines()[0]}") from error
+    selector = settings.managed_namespace_selector
+    return BridgeSettings(
+        key=key,
+        namespaces=tuple(settings.managed_namespaces or ()),
+        selector=_requirements(selector) if selector is not None else None,
+    )
+
+
+def _requirements(selector: _Selector) -> tuple[Requirement, ...]:
+    labels = (selector.match_labels or {}).items()
+    return (
+        *(Requirement(key=key, operator="In", values=(value,)) for key, value in labels),
+        *(
+            Requirement(key=one.key, operator=one.operator, values=tuple(one.values or ()))
+            for one in selector.match_expressions or ()
+        ),
+    )
+
+
+def read_namespace_labels(api: ApiRequests, name: str) -> Mapping[str, str]:
+    """Returns the labels of a namespace. Raises KubeError."""
+    with (
+        api.asking(f"read the namespace {name}", "get namespaces"),
+        fault_point("kube.slinky"),
+    ):
+        body = api.session.read(f"/api/v1/namespaces/{quote(name, safe='')}").body
+        return msgspec.json.decode(body, type=_Labelled).metadata.labels or {}

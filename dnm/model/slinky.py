@@ -1,0 +1,76 @@
+"""How Slinky marks what is its own: slurm-operator runs slurmd in pods, slurm-bridge lets Slurm
+schedule pods on Kubernetes' nodes. Pure; names as of slurm-operator 1.2 and slurm-bridge 1.2.
+
+The rule: what carries one of these marks is never dnm's. A Comment or an AdminComment that is not
+theirs is nobody's here, whatever else it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from dnm.model.config import Taint
+
+OPERATOR_REASON = "slurm-operator:"  # with which each of its Reasons begins
+BRIDGE_REASON = "slurm-bridge:"
+MAINTENANCE = "SlurmOperatorMaint-"  # and the NodeSet's name: a reservation for its updates
+MANAGED_TAINT = "slinky.slurm.net/managed-node"  # on each Node that Slurm knows by the same name
+WORKER_TAINT = "nodeset.slinky.slurm.net/worker"  # of an operator before 1.2, where it is set so
+EXTERNAL_NODE = "scheduler.slinky.slurm.net/external-node"  # a label: put the Node into Slurm
+PARTITIONS = f"{EXTERNAL_NODE}-partitions"  # an annotation: a comma list, its features in Slurm
+SLURM_NAME = "slinky.slurm.net/slurm-nodename"  # a label: what Slurm calls the Node
+_EVICTS = "NoExecute"
+
+
+class _PodInfo(msgspec.Struct, rename="camel"):
+    namespace: str
+    pod_name: str
+    node: str = ""
+
+
+class _Placeholder(msgspec.Struct):
+    pods: list[str]
+
+
+_decode_pod_info = msgspec.json.Decoder(_PodInfo).decode
+_decode_placeholder = msgspec.json.Decoder(_Placeholder).decode
+_NOT_THEIRS = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+
+def writer_of(reason: str) -> str:
+    """Returns which of the two wrote a Reason; empty: neither did."""
+    for prefix in (OPERATOR_REASON, BRIDGE_REASON):
+        if reason.startswith(prefix):
+            return prefix.rstrip(":")
+    return ""
+
+
+def pod_of(comment: str) -> str:
+    """Returns the pod (namespace/name) in which a node's slurmd runs, as the operator writes it
+    into the node's Comment; empty: it does not run in one."""
+    try:
+        found = _decode_pod_info(comment)
+    except _NOT_THEIRS:
+        return ""
+    return f"{found.namespace}/{found.pod_name}" if found.namespace and found.pod_name else ""
+
+
+def pods_of_job(admin_comment: str) -> tuple[str, ...]:
+    """Returns the pods that a job only stands for, as slurm-bridge writes them into its
+    AdminComment: if it ends, they are deleted. Empty: it is a job like any other. What looks like
+    theirs and can't be read whole stands for pods whose names are not known."""
+    try:
+        return tuple(_decode_placeholder(admin_comment).pods)
+    except _NOT_THEIRS:
+        is_like_theirs = admin_comment.startswith("{") and '"pods"' in admin_comment
+        return ("whose name can't be read",) if is_like_theirs else ()
+
+
+def evicting_taint(taints: Iterable[Taint]) -> Taint | None:
+    """Returns the taint of Slinky's that makes Kubernetes evict pods from a Node."""
+    for taint in taints:
+        if taint.key in (MANAGED_TAINT, WORKER_TAINT) and taint.effect == _EVICTS:
+            return taint
+    return None

@@ -1,0 +1,100 @@
+"""Nodes booked ahead in a real Slurm: refused where a job may run, taken from under the booking,
+given up by name; what others have reserved is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.model.booking import booking_name
+from tests.slurm_lab import SlurmSite, make_site, needs_other_slurm
+
+pytestmark = needs_other_slurm
+
+LEAVE = "a[004-010]"  # what the tests don't need
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[SlurmSite]:
+    with make_site(tmp_path) as site:
+        yield site
+
+
+def book(site: SlurmSite, begins: datetime, count: int, instance: str = "test") -> list[str]:
+    name = booking_name("w", begins, instance)
+    times = [f"{one:%Y-%m-%dT%H:%M:%SZ}" for one in (begins, begins + timedelta(hours=1))]
+    answer = site.run(
+        "--book", name, "--node-type", "a", "--num-nodes", str(count), "--from", times[0],
+        "--until", times[1], "--exclude", LEAVE,
+    )  # fmt: skip
+    return [*answer.stdout.split(), f"exit {answer.returncode}", *answer.stderr.split()[:9]]
+
+
+def reservations(site: SlurmSite) -> dict[str, tuple[str, ...]]:
+    return {one.name: one.nodes for one in site.lab.client.read_reservations()}
+
+
+def test_a_job_that_may_run_until_then_keeps_its_node_and_no_other_starts(site: SlurmSite) -> None:
+    lab = site.lab
+    begins = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
+    long = lab.submit("-w", "a001", "--exclusive", "-t", "120")
+    short = lab.submit("-w", "a002", "--exclusive", "-t", "10")
+    lab.wait_for(lambda: lab.client.read_job(short).state == "RUNNING", 15)
+    lab.wait_for(lambda: lab.client.read_job(long).state == "RUNNING", 15)
+    assert book(site, begins, 3) == ["a003", "a002", "exit 1"]
+    name = booking_name("w", begins, "test")
+    assert reservations(site) == {f"{name}-a002": ("a002",), f"{name}-a003": ("a003",)}
+    assert book(site, begins, 2)[-1] == "exit 1"  # they have them, and a001 is busy
+    into = lab.submit("-w", "a003", "--exclusive", "-t", "120")
+    before = lab.submit("-w", "a003", "--exclusive", "-t", "10")
+    lab.wait_for(lambda: lab.client.read_job(before).state == "RUNNING", 15)
+    assert lab.client.read_job(into).state == "PENDING"
+    assert {lab.client.read_job(one).state for one in (long, short)} == {"RUNNING"}
+    verdicts = site.verdicts()
+    assert verdicts["a003"][0] == "SKIP" and verdicts["a010"] == ("OK", "-")
+
+
+def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: SlurmSite) -> None:
+    lab = site.lab
+    begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
+    assert book(site, begins, 2) == ["a001", "a002", "exit 0"]
+    others = f"{booking_name('w', begins, 'other')}-a003"
+    lab.client.book(others, "a003", begins, begins + timedelta(hours=1))
+    assert site.verdicts()["a001"] == (
+        "SKIP",
+        f"reservation {booking_name('w', begins, 'test')}-a001",
+    )
+    time.sleep(6)
+    lab.wait_for(lambda: "RESERVED" in lab.client.read_node("a002").state.flags, 20)
+    verdicts = site.verdicts()
+    assert [verdicts[name][0] for name in ("a001", "a002", "a003")] == ["OK", "OK", "SKIP"]
+    job = lab.submit("-w", "a002", "--exclusive", "-t", "1")
+    lent = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--namespace", "dev")
+    assert lent.stdout.split() == ["a001"], lent.stderr  # before a010, which is free
+    site.assert_lent("a001")
+    assert lab.client.read_job(job).state == "PENDING"
+    name = booking_name("w", begins, "test")
+    gone = site.run("--unbook", name, "--exclude", "a001")
+    assert gone.stdout.split() == ["a002"]
+    lab.wait_for(lambda: lab.client.read_job(job).state == "RUNNING", 20)
+    assert others in reservations(site)
+    assert site.run("--unbook", booking_name("w", begins, "other")).returncode == 1
+    back = site.run("--set", "batch", "--node-name", "a001")
+    assert back.returncode == 0, back.stderr
+    assert f"{name}-a001" in reservations(site)  # its event is not over
+    assert site.run("--unbook", name).stdout.split() == ["a001"]
+    site.assert_in_service("a001")
+
+
+def test_what_is_no_booking_is_refused(site: SlurmSite) -> None:
+    begins = datetime.now(UTC) + timedelta(hours=1)
+    for name in ("dnm-ev-w", booking_name("w", begins, "other")):
+        answer = site.run("--unbook", name)
+        assert answer.returncode == 1 and "is no booking of the instance test" in answer.stderr
+    answer = site.run("--book", booking_name("w", begins, "test"), "--node-type", "a")
+    assert answer.returncode == 2 and "--book needs --node-type" in answer.stderr
+    assert not reservations(site)

@@ -1,0 +1,285 @@
+"""Stand-ins of slurm-operator and slurm-bridge as controllers of a real API server.
+
+Kubernetes is the rig's: Nodes, pods, taints, labels, NodeSets by a CRD with the scale subresource.
+Slurm is state in memory, as in tests/convert. No slurmd runs: the operator's word takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.convert.bridge_world import LABEL as EXTERNAL
+from tests.convert.bridge_world import PARTITIONS, BridgedMachine
+from tests.convert.nodeset_world import LABEL
+from tests.real.http_api import ApiError, Json
+from tests.real.rig import Rig
+
+GROUP = "slinky.slurm.net"
+SETS = f"/apis/{GROUP}/v1beta1/namespaces/slurm/nodesets"
+PODS = "/api/v1/namespaces/slurm/pods"
+FENCE = {"key": "dynamic-node-manager/batch", "effect": "NoSchedule"}
+MANAGED = {"key": f"{GROUP}/managed-node", "value": "slurm-bridge", "effect": "NoExecute"}
+COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
+CORDON = "nodeset.slinky.slurm.net/pod-cordon"
+ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+CRD: Json = {
+    "metadata": {"name": f"nodesets.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"kind": "NodeSet", "plural": "nodesets", "singular": "nodeset"},
+        "versions": [{
+            "name": "v1beta1", "served": True, "storage": True,
+            "subresources": {
+                "status": {},
+                "scale": {
+                    "specReplicasPath": ".spec.replicas",
+                    "statusReplicasPath": ".status.replicas",
+                },
+            },
+            "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "properties": {
+                    "spec": {**ANY, "properties": {
+                        "replicas": {"type": "integer", "format": "int32"},
+                        "scalingMode": {
+                            "type": "string", "enum": ["DaemonSet", "StatefulSet"],
+                            "default": "StatefulSet",
+                        },
+                    }},
+                    "status": {**ANY, "properties": {"replicas": {"type": "integer"}}},
+                },
+            }},
+        }],
+    },
+}  # fmt: skip
+
+
+class SlurmState:
+    """What the `SlurmSide`s of tests/convert ask: one change at a time."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.machines = {name: BridgedMachine(name) for name in names}
+        self.reservations: dict[str, tuple[str, bool]] = {}
+        self.partitions = ["b", "c"]
+        self.lock = threading.RLock()
+        self.lost: list[str] = []
+
+    def call(self, name: str, act: Callable[[], Any]) -> Any:
+        with self.lock:
+            return act()
+
+    def is_busy(self, one: BridgedMachine) -> bool:
+        return bool(one.jobs)
+
+    def is_reserved(self, name: str) -> bool:
+        return any(node == name for node, _ in self.reservations.values())
+
+
+class Controller:
+    """Passes of `step`, in a thread of its own, until it is left. What somebody changed meanwhile
+    is looked at again in the next pass."""
+
+    def __init__(self, rig: Rig, state: SlurmState) -> None:
+        self.api = rig.api
+        self.state = state
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.failure: BaseException | None = None
+
+    def step(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Controller:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(20)
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with self.state.lock:
+                    self.step()
+            except ApiError as error:
+                if error.code not in (404, 409, 422):
+                    self.failure = error
+                    return
+            except BaseException as error:
+                self.failure = error
+                return
+            time.sleep(0.1)
+
+    def node(self, name: str) -> Json:
+        found: Json = self.api.get(f"/api/v1/nodes/{name}")
+        return found
+
+
+class Operator(Controller):
+    """slurm-operator: one NodeSet `b`, in the mode that its object says."""
+
+    def step(self) -> None:
+        node_set = self.api.get(f"{SETS}/b")
+        nodes = {name: self.node(name) for name in self.state.machines}
+        pods = self.api.get(PODS)["items"]
+        for pod in pods:
+            self._register(pod)
+        if node_set["spec"]["scalingMode"] == "DaemonSet":
+            self._daemons(node_set, nodes, pods)
+        else:
+            self._replicas(node_set, nodes, pods)
+        status = {
+            "observedGeneration": node_set["metadata"]["generation"],
+            "replicas": len(pods), "updatedReplicas": len(pods),
+        }  # fmt: skip
+        if node_set.get("status") != status:
+            self.api.patch(f"{SETS}/b/status", {"status": status})
+
+    def _daemons(self, node_set: Json, nodes: dict[str, Json], pods: list[Json]) -> None:
+        on = {pod["spec"]["nodeName"]: pod for pod in pods}
+        for name, node in nodes.items():
+            if name in on and not self._is_chosen(node):
+                self._condemn(on[name])
+            elif name in on:
+                self._keep(on[name])
+            elif self._has_room(node):
+                self._create(node_set, name, f"b-{time.monotonic_ns() % 10**9}")
+
+    def _replicas(self, node_set: Json, nodes: dict[str, Json], pods: list[Json]) -> None:
+        excess = len(pods) - node_set["spec"].get("replicas", 1)
+
+        def rank(pod: Json) -> tuple[bool, int, str]:
+            cost = pod["metadata"].get("annotations", {}).get(COST, "0")
+            return is_ready(pod), int(cost), f"{999 - int(pod['metadata']['name'][2:]):03}"
+
+        for place, pod in enumerate(sorted(pods, key=rank)):
+            self._condemn(pod) if place < excess else self._keep(pod)
+        taken = {pod["spec"]["nodeName"] for pod in pods}
+        free = [n for n, node in nodes.items() if n not in taken and self._has_room(node)]
+        names = {pod["metadata"]["name"] for pod in pods}
+        ordinals = (f"b-{n}" for n in range(99) if f"b-{n}" not in names)
+        for _, name, pod_name in zip(range(-excess), free, ordinals, strict=False):
+            self._create(node_set, name, pod_name)
+
+    def _is_chosen(self, node: Json) -> bool:
+        return bool(node["metadata"]["labels"].get(LABEL[0]) == LABEL[1])
+
+    def _has_room(self, node: Json) -> bool:
+        is_tolerated = all(t["key"] == FENCE["key"] for t in node["spec"].get("taints", ()))
+        return self._is_chosen(node) and is_tolerated and not node["spec"].get("unschedulable")
+
+    def _create(self, node_set: Json, node: str, name: str) -> None:
+        owner = {"apiVersion": f"{GROUP}/v1beta1", "kind": "NodeSet", "name": "b",
+                 "uid": node_set["metadata"]["uid"], "controller": True}  # fmt: skip
+        labels = {"app.kubernetes.io/name": "slurmd", "app.kubernetes.io/component": "worker",
+                  "nodeset.slinky.slurm.net/pod-hostname": node}  # fmt: skip
+        container = {"name": "slurmd", "image": "slurmd"}
+        tolerations = [{"key": FENCE["key"], "operator": "Exists"}]
+        metadata = {"name": name, "labels": labels, "ownerReferences": [owner]}
+        spec = {"nodeName": node, "containers": [container], "tolerations": tolerations,
+                "hostNetwork": True, "schedulerName": "default-scheduler"}  # fmt: skip
+        self.api.post(PODS, {"metadata": metadata, "spec": spec})
+        one = self.state.machines[node]
+        one.is_in_slurm = False  # until its slurmd registers
+
+    def _register(self, pod: Json) -> None:
+        """slurmd registers, and the pod's conditions say what Slurm says."""
+        if not is_ready(pod):
+            return
+        one = self.state.machines[pod["spec"]["nodeName"]]
+        if not one.is_in_slurm:
+            one.is_in_slurm, one.base, one.flags, one.reason = True, "IDLE", set(), ""
+            info = {"namespace": "slurm", "podName": pod["metadata"]["name"], "node": one.name}
+            one.comment = json.dumps(info)
+        states = {"Allocated" if one.jobs else "Idle", *(flag.capitalize() for flag in one.flags)}
+        wanted = sorted(f"SlurmNodeState{state}" for state in states)
+        known = pod["status"]["conditions"]
+        if wanted != [c["type"] for c in known if c["type"].startswith("Slurm")]:
+            kept = [c for c in known if not c["type"].startswith("Slurm")]
+            conditions = [*kept, *({"type": state, "status": "True"} for state in wanted)]
+            path = f"{PODS}/{pod['metadata']['name']}/status"
+            self.api.patch(path, {"status": {"conditions": conditions}})
+
+    def _condemn(self, pod: Json) -> None:
+        one = self.state.machines[pod["spec"]["nodeName"]]
+        path = f"{PODS}/{pod['metadata']['name']}"
+        if "DRAIN" not in one.flags or one.jobs:
+            one.flags.add("DRAIN")
+            one.reason = "slurm-operator: Pod is pending termination for scale-in"
+            self.api.patch(path, {"metadata": {"annotations": {CORDON: "true"}}})
+            return
+        self.api.delete(path, {"gracePeriodSeconds": 0})
+        self.state.lost += one.jobs
+        one.jobs.clear()
+        one.base, one.flags = "DOWN", {"NOT_RESPONDING"}
+        one.reason = "slurm-operator: Pod is terminating"
+
+    def _keep(self, pod: Json) -> None:
+        one = self.state.machines[pod["spec"]["nodeName"]]
+        if one.reason.startswith("slurm-operator:") and one.is_in_slurm:
+            one.flags.discard("DRAIN")
+            one.reason = ""
+        if pod["metadata"].get("annotations", {}).get(CORDON):
+            path = f"{PODS}/{pod['metadata']['name']}"
+            self.api.patch(path, {"metadata": {"annotations": {CORDON: None}}})
+
+
+def is_ready(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    is_up = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return is_up and pod["status"].get("phase") == "Running"
+
+
+class Bridge(Controller):
+    """slurm-bridge's node controller: registration, taint, state."""
+
+    def step(self) -> None:
+        for name, one in self.state.machines.items():
+            node = self.node(name)
+            self._register(one, node)
+            self._taint(one, node)
+            self._follow_cordon(one, node)
+
+    def _register(self, one: BridgedMachine, node: Json) -> None:
+        if EXTERNAL in node["metadata"]["labels"]:
+            wanted = node["metadata"].get("annotations", {}).get(PARTITIONS, "").split(",")
+            if not set(wanted) <= set(self.state.partitions):
+                return
+            if not one.is_in_slurm:
+                one.is_in_slurm, one.base, one.flags = True, "IDLE", set()
+                one.reason = one.comment = one.extra = ""
+            one.features = tuple(wanted)
+        elif one.is_in_slurm and "DRAIN" not in one.flags:
+            one.flags.add("DRAIN")
+            one.reason = f"slurm-bridge: slurm-bridge: removing external node {one.name}"
+        elif one.is_in_slurm and not (one.jobs or self.state.is_reserved(one.name)):
+            one.is_in_slurm = False
+
+    def _taint(self, one: BridgedMachine, node: Json) -> None:
+        taints = node["spec"].get("taints", [])
+        others = [taint for taint in taints if taint["key"] != MANAGED["key"]]
+        wanted = [*others, MANAGED] if one.is_in_slurm else others
+        if len(wanted) != len(taints):
+            version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+            body = {"metadata": version, "spec": {"taints": wanted}}
+            self.api.patch(f"/api/v1/nodes/{one.name}", body)
+
+    def _follow_cordon(self, one: BridgedMachine, node: Json) -> None:
+        if not one.is_in_slurm:
+            return
+        is_cordoned = node["spec"].get("unschedulable", False)
+        if is_cordoned and "DRAIN" not in one.flags:
+            one.flags.add("DRAIN")
+            one.reason = "slurm-bridge: Corresponding Kubernetes node is unschedulable"
+        is_theirs = not one.reason or "slurm-bridge:" in one.reason
+        if not is_cordoned and "DRAIN" in one.flags and is_theirs:
+            one.flags.discard("DRAIN")
+            one.reason = "slurm-bridge: Corresponding Kubernetes node is schedulable"

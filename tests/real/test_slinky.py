@@ -1,0 +1,176 @@
+"""nodeset-convert and bridge-convert on the real API server, with dnm's own account: the scale
+subresource, preconditions, rights and taints are those of Kubernetes. 17 s, without the rig."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.convert.beside import Machines
+from dnm.convert.conversion import Sides, StopRequest
+from dnm.convert.journal import JournalStore
+from dnm.convert.kube_side import KubeConnection
+from dnm.convert.programs import program_of
+from dnm.convert.results import NodeResult
+from dnm.convert.settings import Settings
+from dnm.convert.work import Candidate, ConversionPool
+from tests.convert import bridge_world, nodeset_world
+from tests.convert.nodeset_world import LABEL
+from tests.real.account import KUBECONFIG
+from tests.real.http_api import Json
+from tests.real.namespaces import REPOSITORY
+from tests.real.rig import Rig
+from tests.real.slinky import CRD, EXTERNAL, FENCE, MANAGED, SETS, Bridge, Operator, SlurmState
+
+NAMES = ["a001", "a002"]
+SCALER = "/apis/autoscaling/v2/namespaces/slurm/horizontalpodautoscalers"
+BINDINGS = """
+kubectl apply -f etc/rbac-slinky.yaml
+kubectl create rolebinding dynamic-node-manager-nodeset-scale --namespace slurm \
+  --clusterrole dynamic-node-manager-nodeset-scale --serviceaccount yunikorn:dynamic-node-manager
+kubectl create clusterrolebinding dynamic-node-manager-autoscalers \
+  --clusterrole dynamic-node-manager-autoscalers --serviceaccount yunikorn:dynamic-node-manager
+"""
+
+
+class Converter:
+    """A program of the contract on the rig's server and a Slurm in memory."""
+
+    def __init__(self, directory: Path, machines: Machines, state: SlurmState) -> None:
+        self.state = state
+        side = bridge_world if machines is Machines.BRIDGED else nodeset_world
+        self.slurm: Any = side.SlurmSide
+        self.settings = Settings(
+            machines=machines, nodeset_label=LABEL, state_dir=directory, hooks_dir=directory,
+            kubeconfig_path=KUBECONFIG, poll_seconds=timedelta(seconds=0.1),
+            verify_seconds=timedelta(0), drain_timeout_seconds=timedelta(seconds=30),
+            boot_timeout_seconds=timedelta(seconds=30),
+        )  # fmt: skip
+        self.said: list[str] = []
+
+    def _pool(self) -> ConversionPool:
+        sides = Sides(slurm=lambda _: self.slurm(self.state), kube=KubeConnection)
+        return ConversionPool(
+            self.settings, program_of(self.settings.machines),
+            JournalStore(self.settings.state_dir), StopRequest(), self.said.append,
+            lambda result: None, sides=sides,
+        )  # fmt: skip
+
+    def lend(self, node: str) -> NodeResult:
+        return self._pool().lend([Candidate(node=node)], 1, "a", "dev")[0]
+
+    def bring_back(self, node: str) -> NodeResult:
+        return self._pool().bring_back([node])[0]
+
+
+@pytest.fixture
+def slinky(rig: Rig) -> Iterator[Rig]:
+    """The CRD, the namespace, and the roles as etc/ has them."""
+    rig.create("/api/v1/namespaces", {"metadata": {"name": "slurm"}})
+    rig.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
+    rig.wait_for(lambda: rig.api.answers(SETS), "NodeSets are served")
+    rig.shell(f"cd {REPOSITORY}\n" + BINDINGS)
+    try:
+        yield rig
+    finally:
+        rig.api.delete(f"{SETS}/b")
+        rig.api.delete(f"{SCALER}/busy")
+        rig.remove_pods("slurm")
+        rig.shell(
+            "kubectl delete clusterrolebinding dynamic-node-manager-autoscalers\n"
+            "kubectl delete rolebinding -n slurm dynamic-node-manager-nodeset-scale\n"
+            f"kubectl delete -f {REPOSITORY}/etc/rbac-slinky.yaml"
+        )  # fmt: skip
+
+
+def node_of(rig: Rig, name: str) -> Json:
+    found: Json = rig.api.get(f"/api/v1/nodes/{name}")
+    return found
+
+
+def assert_open(rig: Rig, name: str) -> None:
+    node = node_of(rig, name)
+    assert node["metadata"]["labels"]["dev"] == "true" and not node["spec"].get("taints")
+    assert not node["spec"].get("unschedulable")
+
+
+@pytest.mark.parametrize("mode", ["DaemonSet", "StatefulSet"])
+def test_a_machine_with_its_slurmd_in_a_pod(slinky: Rig, tmp_path: Path, mode: str) -> None:
+    state = SlurmState(NAMES)
+    made = Converter(tmp_path, Machines.PODS, state)
+    template = {
+        "nodeSelector": dict([LABEL]),
+        "tolerations": [{"key": FENCE["key"], "operator": "Exists"}],
+    }
+    spec = {"scalingMode": mode, "replicas": 2, "template": {"spec": template}}
+    for name in NAMES:
+        slinky.add_node(name, **{LABEL[0]: LABEL[1]})
+        slinky.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": [FENCE]}})
+    slinky.wait_for(lambda: slinky.ready_nodes() >= set(NAMES), "both are Ready")
+    slinky.api.post(SETS, {"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
+                           "metadata": {"name": "b"}, "spec": spec})  # fmt: skip
+    with Operator(slinky, state):
+        is_up = [lambda one=one: "Idle" in str(slinky.pods("slurm")) and one.is_in_slurm
+                 for one in state.machines.values()]  # fmt: skip
+        slinky.wait_for(lambda: all(look() for look in is_up), "slurmd is up on both")
+        state.machines["a002"].jobs["7"] = 1
+        if mode == "StatefulSet":
+            target = {"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "b"}
+            body = {"metadata": {"name": "busy"}, "spec": {"scaleTargetRef": target,
+                    "minReplicas": 2, "maxReplicas": 2}}  # fmt: skip
+            slinky.api.post(SCALER, body)
+            found = made.lend("a001")
+            assert "set by HorizontalPodAutoscaler busy too" in found.error, found
+            slinky.api.delete(f"{SCALER}/busy")
+        found = made.lend("a001")
+        assert found.result == "ok", (found, made.said)
+        assert_open(slinky, "a001")
+        assert [pod["spec"]["nodeName"] for pod in slinky.pods("slurm")] == ["a002"]
+        if mode == "StatefulSet":
+            assert slinky.api.get(f"{SETS}/b")["spec"]["replicas"] == 1
+        slinky.wait_for(lambda: made.bring_back("a001").result in ("ok", "skipped"), "it is back")
+        node = node_of(slinky, "a001")
+        assert node["spec"]["taints"] == [FENCE] and "dev" not in node["metadata"]["labels"]
+        assert {pod["spec"]["nodeName"] for pod in slinky.pods("slurm")} == set(NAMES)
+        assert slinky.api.get(f"{SETS}/b")["spec"]["replicas"] == 2
+    assert state.machines["a002"].jobs and not state.lost and not state.reservations
+
+
+def test_a_machine_of_slurm_bridge_s(slinky: Rig, tmp_path: Path) -> None:
+    state = SlurmState(NAMES)
+    made = Converter(tmp_path, Machines.BRIDGED, state)
+    for name in NAMES:
+        slinky.add_node(name)
+        metadata = {"labels": {EXTERNAL: "yes"}, "annotations": {f"{EXTERNAL}-partitions": "b,c"}}
+        slinky.api.patch(f"/api/v1/nodes/{name}", {"metadata": metadata})
+    slinky.wait_for(lambda: slinky.ready_nodes() >= set(NAMES), "both are Ready")
+
+    def is_managed(name: str) -> bool:
+        return MANAGED in node_of(slinky, name)["spec"].get("taints", [])
+
+    with Bridge(slinky, state):
+        slinky.wait_for(lambda: all(map(is_managed, NAMES)), "slurm-bridge has both")
+        state.machines["a002"].jobs["7"] = 1
+        found = made.lend("a002")
+        assert found.result == "skipped" and "busy" in found.error, found
+        found = made.lend("a001")
+        assert found.result == "ok", (found, made.said)
+        assert_open(slinky, "a001")
+        assert not state.machines["a001"].is_in_slurm
+        state.partitions.remove("c")
+        found = made.bring_back("a001")
+        assert "Slurm has no partition c, which" in found.error, found
+        assert_open(slinky, "a001")
+        state.partitions.append("c")
+        found = made.bring_back("a001")
+        assert found.result == "ok", (found, made.said)
+        node = node_of(slinky, "a001")
+        assert node["metadata"]["labels"][EXTERNAL] == "yes" and is_managed("a001")
+        assert list(node["metadata"]["annotations"]).count(f"{EXTERNAL}-partitions") == 1
+        assert not node["spec"].get("unschedulable")
+        assert state.machines["a001"].features == ("b", "c")
+    assert state.machines["a002"].jobs and not state.reservations
