@@ -20,7 +20,6 @@ from dnm.model.state import RunLease, StoredRegistry
 
 _NUMBER = "dynamic-node-manager/number"
 _RUN, _HOME, _BOOT = (f"dynamic-node-manager/{word}" for word in ("run", "home", "boot"))
-_TYPE = "dynamic-node-manager/registry"
 _SECRETS, _LEASES = "/api/v1/secrets", "/apis/coordination.k8s.io/v1/leases"
 
 
@@ -35,6 +34,7 @@ class _Secret(msgspec.Struct, frozen=True):
     kind: Literal["Secret"]
     metadata: _Metadata
     data: dict[str, str] | None = None
+    type: str = ""
 
 
 class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -70,7 +70,7 @@ class StateObjects:
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": self._metadata(stored.version, {_NUMBER: str(stored.number)}),
-            "type": _TYPE,
+            "type": stored.type,
             "data": dict(stored.data),
         }
         rule = "update secrets" if stored.version else "create secrets"
@@ -127,9 +127,12 @@ class StateObjects:
     def _read_secret(self, body: memoryview | bytes) -> StoredRegistry:
         found = msgspec.json.decode(body, type=_Secret)
         self._check(found.metadata)
-        number = int((found.metadata.annotations or {}).get(_NUMBER, "0"))
-        version = found.metadata.resource_version
-        return StoredRegistry(version=version, number=number, data=found.data or {})
+        return StoredRegistry(
+            version=found.metadata.resource_version,
+            number=int((found.metadata.annotations or {}).get(_NUMBER, "-1")),
+            data=found.data or {},
+            type=found.type,
+        )
 
     def _read_lease(self, body: memoryview | bytes) -> RunLease:
         found = msgspec.json.decode(body, type=_Lease)

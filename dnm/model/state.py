@@ -23,11 +23,19 @@ class RunLease(Value):
     seconds: int = 0
     renewed: str = ""  # RFC 3339, by the holder's clock: for people
 
+    @property
+    def stamp(self) -> str:
+        """What is another one after each renewal, and after nothing else: a label that others put
+        on changes the version too."""
+        return f"{self.number} {self.run} {self.renewed}"
+
 
 class StoredRegistry(Value):
     """The object with the registry. `version`: its resourceVersion; empty: it does not exist yet.
-    `number`: of the run that wrote it last. `data`: as the API has it, in base64."""
+    `number`: of the run that wrote it last; -1: it was made by hand. `data`: as the API has it, in
+    base64. `type`: can't be changed once it is made."""
 
     version: str = ""
     number: int = 0
     data: Mapping[str, str] = {}
+    type: str = "dynamic-node-manager/registry"

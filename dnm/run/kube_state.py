@@ -14,7 +14,9 @@ import gzip
 import hashlib
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
 
 from dnm.kube.errors import ApiRefused
 from dnm.model.config import Config
@@ -24,7 +26,8 @@ from dnm.run.state import LARGEST, StateObjects
 from dnm.run.tenure import Tenure
 
 _NOW, _BEFORE = "registry.json", "previous.json"
-_PACKED_FROM = 256 * 1024  # bytes; an object holds one MiB
+_PACKED_FROM = 256 * 1024  # bytes
+_LARGEST_DATA = 1024 * 1024  # bytes of all that a Secret holds, as the API server counts them
 _PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
 
 
@@ -36,13 +39,18 @@ def object_name(instance: str) -> str:
     return f"dnm-{plain}-{hashlib.sha256(instance.encode()).hexdigest()[:10]}"
 
 
+def full_name(config: Config) -> str:
+    """Returns the same with its namespace, for people."""
+    return f"{config.state_namespace}/{object_name(config.instance_id)}"
+
+
 class KubeState:
     """The Secret of an instance as one run knows it, and the run's right to write it."""
 
     kind = "kubernetes"
 
     def __init__(self, config: Config, objects: StateObjects, tenure: Tenure) -> None:
-        name = f"{config.state_namespace}/{object_name(config.instance_id)}"
+        name = full_name(config)
         self.where = f"Secret {name}"
         self.previous = f"{_BEFORE} in Secret {name}"
         self._lease_name = f"Lease {name}"
@@ -71,8 +79,8 @@ class KubeState:
     def follows(self) -> bool:
         return self._tenure.follows
 
-    def check(self) -> None:
-        self._tenure.check()
+    def stand_by(self, should_stop: Callable[[], bool]) -> None:
+        self._tenure.stand_by(should_stop)
 
     def begin(self) -> None:
         """The object comes before the Lease: where there is a Lease it has been there."""
@@ -82,8 +90,8 @@ class KubeState:
             self._known = self._create()
         self._tenure.take(above=self._known.number if self._known else 0)
 
-    def keep(self) -> None:
-        self._tenure.keep()
+    def keep(self, anew: bool = False) -> None:
+        self._tenure.keep(anew)
 
     def end(self) -> None:
         self._tenure.give_up()
@@ -97,8 +105,8 @@ class KubeState:
         self.begin()
         self._tenure.keep()
         assert self._known is not None
-        data = self._known.data if stands else _pack_both(content, before or b"")
-        stored = StoredRegistry(version=self._known.version, number=self._tenure.number, data=data)
+        data = self._known.data if stands else self._pack(content, before or b"")
+        stored = replace(self._known, number=self._tenure.number, data=data)
         try:
             self._known = self._objects.write_registry(stored)
         except KubeConflict as error:
@@ -144,6 +152,18 @@ class KubeState:
             return found
         raise StateError(f"{error}; nothing further is done") from error
 
+    def _pack(self, content: bytes, before: bytes) -> dict[str, str]:
+        """With the one before, where there is room for both."""
+        data = pack(content, _NOW)
+        if (size := _size(data)) > _LARGEST_DATA:
+            raise RegistryError(
+                f"the registry has {len(content)} bytes, {size} as they are packed, and "
+                f"{self.where} holds {_LARGEST_DATA}: nothing further is done; a file has room, "
+                "`dnm state move --to file`"
+            )
+        both = {**data, **(pack(before, _BEFORE) if before else {})}
+        return both if _size(both) <= _LARGEST_DATA else data
+
     def _document(self, stored: StoredRegistry) -> bytes:
         try:
             return unpack(stored.data, _NOW)
@@ -159,8 +179,8 @@ def _unwritten(stored: StoredRegistry) -> StoredRegistry:
     return StoredRegistry(version=stored.version)
 
 
-def _pack_both(content: bytes, before: bytes) -> dict[str, str]:
-    return {**pack(content, _NOW), **(pack(before, _BEFORE) if before else {})}
+def _size(data: Mapping[str, str]) -> int:
+    return sum(len(base64.b64decode(text)) for text in data.values())
 
 
 def pack(content: bytes, name: str) -> dict[str, str]:

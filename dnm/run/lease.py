@@ -29,6 +29,7 @@ _OTHERS_WRITE = (
 )
 _LONGEST_HOLDER = 300  # characters
 _MACHINE_ID = Path("/etc/machine-id")  # machine-id(5)
+_IN_A_POD = "KUBERNETES_SERVICE_HOST"  # every kubelet sets it
 
 
 class ConfigMaps(Protocol):
@@ -40,14 +41,15 @@ class ConfigMaps(Protocol):
 
 def this_place(config: Config, machine_id: Path | None = None) -> Place:
     """Returns where this dnm is. A machine id is not to leave the host, so it is hashed with the
-    name and the path; copied images have the same one, containers often none."""
+    name and the path; copied images have the same one, containers often none. A pod is no place:
+    what it has on disk ends with it, and its name may be its host's."""
     path = os.path.realpath(config.converted_nodes_path)
     name = f"{host_name()}:{path}"
     try:
         machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()
     except (OSError, ValueError):
         machine = ""
-    is_known = len(machine) == 32 and machine.isalnum()
+    is_known = len(machine) == 32 and machine.isalnum() and _IN_A_POD not in os.environ
     home = hashlib.sha256(f"dnm {machine} {name}".encode(errors="surrogateescape")).hexdigest()
     return Place(
         holder=printable(name, _LONGEST_HOLDER),
@@ -63,10 +65,12 @@ def take_lease(
     registry: Registry,
     save: Callable[[Registry], object],
     now: datetime,
+    follows: bool = False,
 ) -> Registry:
     """Returns the registry that holds the instance's lease. A new token is saved before it is
     written, so that a kill in between leaves it ours; of two that write at once the API server
-    refuses one.
+    refuses one. `follows`: the run before may be asleep; what it is about to write there must meet
+    another version.
 
     Raises LeaseError where it is another's, KubeError where it can't be read or written.
     """
@@ -78,7 +82,7 @@ def take_lease(
         if judged.refusal:
             save(after_refusal(registry, judged))
             raise LeaseError(judged.refusal)
-        if not judged.is_due:
+        if not (judged.is_due or follows):
             return registry
         lease = new_lease(config, judged.now)
         registry = _holding(registry, *filter(None, [judged.ours, lease]))

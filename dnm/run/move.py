@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dnm.converter.processes import this_host
+from dnm.converter.processes import host_name, this_host
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import Deed, run_name
+from dnm.model.printable import printable
 from dnm.model.registry import ConverterProcess, Registry
 from dnm.record.tell import tell_deed
 from dnm.record.transitions import Cause
@@ -56,11 +57,23 @@ def move_registry(
         target.write(encode_registry(registry))
         source.write(_note(MOVED, target))
     else:
-        raise RegistryError(
-            f"there is no registry in {source.where} that could be moved, and none in "
-            f"{target.where}: set state = {target.kind} in [settings], and the next run begins one"
-        )
+        raise RegistryError(_why_none(source, target))
     return registry
+
+
+def _why_none(source: State, target: State) -> str:
+    """Why there is none to be moved: it never was, or it went on from here to another host."""
+    for state in (source, target):
+        if state.kind == "kubernetes" and _standing(state) == MOVED:
+            where = _decode(state.read() or b"").get("where")
+            return (
+                f"there is no registry here: it was moved from {state.where} to "
+                f"{printable(str(where), 300)}; say this where it is, or restore it there first"
+            )
+    return (
+        f"there is no registry in {source.where} that could be moved, and none in "
+        f"{target.where}: set state = {target.kind} in [settings], and the next run begins one"
+    )
 
 
 def _told(config: Config, registry: Registry, deed: Deed, now: datetime) -> Registry:
@@ -98,8 +111,9 @@ def _standing(state: State) -> str | None:
 
 
 def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
-    """What stands in a place whose registry is not in force."""
-    document: dict[str, Any] = {"version": version, "where": other.where}
+    """What stands in a place whose registry is not in force. A file is on one host."""
+    host = f"{host_name()}:" if other.kind == "file" else ""
+    document: dict[str, Any] = {"version": version, "where": f"{host}{other.where}"}
     if registry is not None:
         document["registry"] = registry
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"

@@ -8,7 +8,7 @@ A file in the predecessor's flat form is taken over.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,9 @@ def place_of(config: Config) -> str:
     """Returns where the registry is, for people."""
     if config.state == "file":
         return str(config.converted_nodes_path)
-    from dnm.run.kube_state import object_name
+    from dnm.run.kube_state import full_name
 
-    return f"Secret {config.state_namespace}/{object_name(config.instance_id)}"
+    return f"Secret {full_name(config)}"
 
 
 def file_state(config: Config) -> FileState:
@@ -73,10 +73,13 @@ def load_registry(config: Config, now: datetime, state: State | None = None) -> 
     Raises RegistryError, which says what to do, for anything that can't be trusted; KubeError where
     the registry is in Kubernetes, and nobody answers.
     """
-    if state is not None:
-        return _load(config, state, now)
-    with opened_state(config) as configured:
-        return _load(config, configured, now)
+    with _open_at(config, state) as place:
+        return _load(config, place, now)
+
+
+def _open_at(config: Config, state: State | None) -> AbstractContextManager[State]:
+    """The place that is open already, or else the configured one."""
+    return opened_state(config) if state is None else nullcontext(state)
 
 
 def _load(config: Config, state: State, now: datetime) -> Registry:
@@ -114,11 +117,15 @@ def _on_the_way(document: dict[str, Any], state: State) -> str:
             f"the registry is on its way to {state.where}, and the move was not ended: say "
             f"`dnm state move --to {state.kind}` once more"
         )
-    other = "file" if state.kind == "kubernetes" else "kubernetes"
-    return (
+    moved = (
         f"the registry was moved from {state.where} to {printable(str(document.get('where')), 300)}"
-        f": set state = {other} in [settings] here, or say `dnm state move --to {state.kind}`"
     )
+    if state.kind == "kubernetes":
+        return (
+            f"{moved}, and that host alone acts: set state = file in its [settings], or say there "
+            "`dnm state move --to kubernetes`"
+        )
+    return f"{moved}: set state = kubernetes in [settings] here, or say `dnm state move --to file`"
 
 
 def _unreadable(state: State, why: str) -> str:
@@ -136,10 +143,8 @@ def encode_registry(registry: Registry) -> bytes:
 def save_registry(config: Config, registry: Registry, state: State | None = None) -> bool:
     """Writes it to the place that is open, or else the configured one, if it would change; says
     whether it did. Raises RegistryError; the old document is then still whole."""
-    if state is not None:
-        return state.write(encode_registry(registry))
-    with opened_state(config) as configured:
-        return configured.write(encode_registry(registry))
+    with _open_at(config, state) as place:
+        return place.write(encode_registry(registry))
 
 
 def write_registry(path: Path, registry: Registry, group: str = "") -> bool:

@@ -8,6 +8,7 @@ act from it: with a file the lock beside it says so already, in Kubernetes the i
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -82,17 +83,18 @@ class State(Protocol):
         """Whether the run that was at work last did not end: it may be asleep, and wake up."""
         ...
 
-    def check(self) -> None:
-        """Raises LockedError while another run is at work."""
+    def stand_by(self, should_stop: Callable[[], bool]) -> None:
+        """Raises LockedError while another run is at work: at once, but where only a longer look
+        can tell that it has died."""
         ...
 
     def begin(self) -> None:
         """Makes this run the one that acts. Raises LockedError where another does."""
         ...
 
-    def keep(self) -> None:
-        """Makes sure that this run still acts, before each step. Raises LeaseLostError where
-        another does by now, KubeError where nobody can tell."""
+    def keep(self, anew: bool = False) -> None:
+        """Makes sure that this run still acts, before each step; `anew`: not by its clock alone.
+        Raises LeaseLostError where another does by now, KubeError where nobody can tell."""
         ...
 
     def end(self) -> None:
@@ -161,13 +163,13 @@ class FileState:
             ) from error
         return True
 
-    def check(self) -> None:
+    def stand_by(self, should_stop: Callable[[], bool]) -> None:
         """Whoever else runs here waits for the lock."""
 
     def begin(self) -> None:
         """The lock is held already."""
 
-    def keep(self) -> None:
+    def keep(self, anew: bool = False) -> None:
         """So it is until the end."""
 
     def end(self) -> None:

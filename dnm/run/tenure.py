@@ -8,10 +8,12 @@ registry first of all (`kube_state.py`): from then on no earlier one can write t
 A holder that died is followed when its Lease was *seen* unchanged for as long as it is good: only
 this host's own clock since its boot counts, and no time that another has written. On one host and
 path there is one lock, which this run holds: a Lease of this very place is of a run that has died.
+A pod has no such place, and what it has seen ends with it: its run looks on for that time itself.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -32,16 +34,19 @@ from dnm.model.state import RunLease
 from dnm.model.value import Value
 from dnm.run.state import StateObjects
 
+log = logging.getLogger("dnm")
+
 _TIMEOUTS = 8  # a step between two renewals is one read and one write, with their second tries
 _RENEWED_AFTER = 0.25  # of its duration
+_LOOK_EVERY = 5.0  # seconds
 _LARGEST = 1024  # bytes
 _LONGEST_HOLDER = 300  # characters
 
 
 class Sighting(Value):
-    """A Lease as it was first seen: its version, and when, in seconds since that boot."""
+    """A Lease as it was first seen: what its holder wrote, and when, in seconds since that boot."""
 
-    version: str
+    stamp: str
     boot: str
     at: float
 
@@ -77,8 +82,9 @@ class Tenure:
         lease: StateObjects,
         place: Place,
         clock: Callable[[], float] = since_boot,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._lease, self._place, self._clock = lease, place, clock
+        self._lease, self._place, self._clock, self._sleep = lease, place, clock, sleep
         self._instance = config.instance_id
         self._seconds = lease_seconds(config)
         self._sighting = config.lock_path.with_suffix(".seen")
@@ -97,6 +103,25 @@ class Tenure:
     def follows(self) -> bool:
         """Whether it was, or would be, taken from another run that did not give it up."""
         return self._follows or bool(not self.number and self._look().holder)
+
+    def stand_by(self, should_stop: Callable[[], bool]) -> None:
+        """Raises LockedError while another run is at work. A run that can leave no sighting to the
+        next one looks on, until the Lease changes or its time is over."""
+        is_told = False
+        while True:
+            try:
+                return self.check()
+            except LockedError as error:
+                if self._place.home or should_stop():
+                    raise
+                if not is_told:
+                    log.info("note='it looks on, since nothing here outlives it: %s'", error)
+                    is_told = True
+                seen = self._look().stamp
+                self._sleep(_LOOK_EVERY)
+                self._known = None
+                if self._look().stamp != seen:
+                    raise
 
     def check(self) -> None:
         """Raises LockedError while another run is at work."""
@@ -130,12 +155,14 @@ class Tenure:
                 "finish"
             )
 
-    def keep(self) -> None:
-        """Renews it where a part of its time is over. Raises LeaseLostError where it is another's
-        by now, KubeError where nobody can tell."""
+    def keep(self, anew: bool = False) -> None:
+        """Renews it where a part of its time is over; `anew`: whatever this host's clock says,
+        which stands still with a virtual machine. Raises LeaseLostError where it is another's by
+        now, KubeError where nobody can tell."""
         if self._is_lost:
             raise self.lose()
-        if not self.number or self._clock() < self.until - self._seconds * (1 - _RENEWED_AFTER):
+        is_fresh = self._clock() < self.until - self._seconds * (1 - _RENEWED_AFTER)
+        if not self.number or (is_fresh and not anew):
             return
         if not self._write_or_find(self.number):
             raise self.lose()
@@ -200,9 +227,9 @@ class Tenure:
             return 0.0
         now, boot = self._clock(), self._place.boot
         before = _read_sighting(self._sighting)
-        if before is not None and (before.version, before.boot) == (lease.version, boot):
+        if before is not None and (before.stamp, before.boot) == (lease.stamp, boot):
             return now - before.at
-        _write_sighting(self._sighting, Sighting(version=lease.version, boot=boot, at=now))
+        _write_sighting(self._sighting, Sighting(stamp=lease.stamp, boot=boot, at=now))
         return 0.0
 
 

@@ -28,6 +28,19 @@ byte node[NODES];               /* BATCH at first */
 byte converter_of[NODES];       /* the host whose converter has it */
 bool demand = true;
 
+/* For the question whether it comes to rest: a run that finds what the one before has found does
+   the same again, nothing, so that a host only looks when there is news since it has last begun to. */
+#ifdef REST
+bool news[3];
+#define CHANGED news[1] = true; news[2] = true
+#define LOOKS news[me] && IS_FREE(me) -> news[me] = false;
+#else
+#define CHANGED skip
+#define LOOKS STEP
+#endif
+#define IS_FREE(me) \
+  (lease_holder == NOBODY || lease_holder == me || asleep[lease_holder] || !at_work[lease_holder])
+
 /* --- the hosts --------------------------------------------------------------------------- */
 bool at_work[3], asleep[3], killed[3], dead[3];
 bool late[3];                   /* slept for longer than its Lease is good */
@@ -46,7 +59,7 @@ inline check_cap() {
     if \
     :: !late[me] \
     :: late[me] && lease_fresh[me] && lease_holder == me -> \
-       late[me] = false; lease_fresh[3 - me] = false \
+       late[me] = false; lease_fresh[3 - me] = false; CHANGED \
     :: else -> goto stand_by \
     fi }
 
@@ -64,9 +77,16 @@ inline check_cap() {
        asked = c_asked; asked_by = c_by; reg_token = c_token; \
        lent[0] = c_lent[0]; lent[1] = c_lent[1]; \
        returning[0] = c_returning[0]; returning[1] = c_returning[1]; \
-       reg_fresh[3 - me] = false; \
+       reg_fresh[3 - me] = false; CHANGED \
     :: else -> goto stand_by \
     fi }
+
+/* What a run knows ends with it. */
+#define FORGET \
+  c_asked = false; c_by = 0; c_token = 0; n = 0; want = 0; back = 0; starts = false; changed = false; \
+  c_lent[0] = false; c_lent[1] = false; c_returning[0] = false; c_returning[1] = false; \
+  saw[0] = 0; saw[1] = 0; saw_converter[0] = 0; saw_converter[1] = 0; \
+  lease_fresh[me] = false; reg_fresh[me] = false; doc_fresh[me] = false
 
 proctype Host(byte me) {
   bool c_asked, c_lent[NODES], c_returning[NODES], starts, changed;
@@ -75,13 +95,12 @@ proctype Host(byte me) {
 
 again:
   { /* run_pass */
-    atomic { STEP at_work[me] = true; late[me] = false }
+    atomic { LOOKS at_work[me] = true; late[me] = false }
     /* Tenure.check: another is at work, unless its Lease was seen unchanged for its time. A run
        of this very place has died: this one has its lock. */
     atomic { STEP
       if
-      :: lease_holder == NOBODY || lease_holder == me || asleep[lease_holder] ||
-         !at_work[lease_holder] -> lease_fresh[me] = true
+      :: IS_FREE(me) -> lease_fresh[me] = true
       :: else -> goto stand_by
       fi }
     /* KubeState.read */
@@ -110,12 +129,14 @@ again:
         :: else
         fi
       }
+#ifndef MUTANT_DEADLINE
       /* A request whose converter is at work nowhere any more: its time is over. */
       if
       :: c_asked && saw_converter[0] == NOBODY && saw_converter[1] == NOBODY ->
          c_asked = false; c_by = NOBODY; changed = true
       :: else
       fi;
+#endif
       if
       :: demand && !c_asked && c_lent[0] + c_lent[1] + c_asked < CAP &&
          (saw[0] != BATCH) + (saw[1] != BATCH) < CAP ->
@@ -145,7 +166,7 @@ again:
     atomic { STEP
       if
       :: lease_fresh[me] ->
-         lease_holder = me; lease_fresh[3 - me] = false
+         lease_holder = me; lease_fresh[3 - me] = false; CHANGED
       :: else -> goto stand_by
       fi }
 
@@ -155,12 +176,14 @@ again:
     atomic { STEP
       if
       :: REGISTRY_MAY ->
-         newest[me] = true; newest[3 - me] = false; reg_token = me; reg_fresh[3 - me] = false
+         newest[me] = true; newest[3 - me] = false; reg_token = me; reg_fresh[3 - me] = false;
+         CHANGED
       :: else -> goto stand_by
       fi };
     c_token = me;
     if
-    :: doc_token != me -> atomic { STEP doc_token = me; doc_fresh[me] = true; doc_fresh[3 - me] = false }
+    :: doc_token != me -> atomic { STEP
+         doc_token = me; doc_fresh[me] = true; doc_fresh[3 - me] = false; CHANGED }
     :: else
     fi;
 
@@ -168,6 +191,7 @@ again:
     /* The converter is started before the request is written. */
     if
     :: starts -> atomic { STEP
+         CHANGED;
          if
          :: node[0] == BATCH -> node[0] = LEAVING; converter_of[0] = me; check_cap()
          :: else -> node[1] = LEAVING; converter_of[1] = me; check_cap()
@@ -193,7 +217,7 @@ again:
       if
       :: doc_fresh[me] && amount != want ->
          assert(doc_token == me);   /* nobody writes who has been followed there */
-         amount = want; doc_fresh[3 - me] = false
+         amount = want; doc_fresh[3 - me] = false; CHANGED
       :: doc_fresh[me] && amount == want
       :: else -> goto stand_by
       fi }
@@ -203,6 +227,7 @@ again:
        KEEP;
        /* ConverterCall: the keeper looks at the clock, and becomes the converter. */
        atomic { STEP
+         CHANGED;
          if
 #ifndef MUTANT_CLOCK
          :: late[me]
@@ -225,6 +250,7 @@ again:
     :: back < NODES ->
        KEEP;
        atomic { STEP
+         CHANGED;
          if
          :: !late[me] && node[back] == KUBE && converter_of[back] == NOBODY ->
             assert(newest[me]);
@@ -238,17 +264,18 @@ again:
     /* Tenure.give_up */
     atomic { STEP
       if
-      :: lease_fresh[me] && lease_holder == me -> lease_holder = NOBODY; lease_fresh[3 - me] = false
+      :: lease_fresh[me] && lease_holder == me ->
+         lease_holder = NOBODY; lease_fresh[3 - me] = false; CHANGED
       :: else
       fi }
 stand_by:
-    at_work[me] = false; late[me] = false;
+    atomic { FORGET; at_work[me] = false; late[me] = false }
     goto again
   } unless { killed[me] }
 
   /* SIGKILL, or the host goes down: a converter dies with it or works on; the host comes back. */
   atomic {
-    killed[me] = false; at_work[me] = false; asleep[me] = false; late[me] = false;
+    FORGET; killed[me] = false; at_work[me] = false; asleep[me] = false; late[me] = false; CHANGED;
     if
     :: skip
     :: for (n : 0 .. NODES - 1) {
@@ -269,10 +296,10 @@ stand_by:
 /* Converters come to their end: the node is there, or it went wrong and all is as before. */
 proctype Converters() {
   do
-  :: atomic { node[0] == LEAVING -> node[0] = KUBE; converter_of[0] = NOBODY }
-  :: atomic { node[1] == LEAVING -> node[1] = KUBE; converter_of[1] = NOBODY }
-  :: atomic { node[0] == BACK -> node[0] = BATCH; converter_of[0] = NOBODY }
-  :: atomic { node[1] == BACK -> node[1] = BATCH; converter_of[1] = NOBODY }
+  :: atomic { node[0] == LEAVING -> node[0] = KUBE; converter_of[0] = NOBODY; CHANGED }
+  :: atomic { node[1] == LEAVING -> node[1] = KUBE; converter_of[1] = NOBODY; CHANGED }
+  :: atomic { node[0] == BACK -> node[0] = BATCH; converter_of[0] = NOBODY; CHANGED }
+  :: atomic { node[1] == BACK -> node[1] = BATCH; converter_of[1] = NOBODY; CHANGED }
   od
 }
 
@@ -283,12 +310,11 @@ proctype Fate() {
   :: atomic { sleeps > 0 && at_work[2] && !killed[2] -> sleeps--; asleep[2] = true; late[2] = true }
   :: atomic { asleep[1] -> asleep[1] = false }
   :: atomic { asleep[2] -> asleep[2] = false }
-  :: atomic { changes > 0 -> changes--; demand = false }
+  :: atomic { changes > 0 -> changes--; demand = false; CHANGED }
+#ifdef REST
+  :: atomic { changes > 0 -> changes-- } /* it stays */
+#endif
   od
-}
-
-init {
-  atomic { run Host(1); run Host(2); run Converters(); run Fate() }
 }
 
 #define NOW_LENT ((node[0] == KUBE) + (node[1] == KUBE))
@@ -296,5 +322,18 @@ init {
   (lease_holder == NOBODY && !asked && amount == NOW_LENT && \
    NOW_LENT == demand * CAP && lent[0] == (node[0] == KUBE) && lent[1] == (node[1] == KUBE))
 
-/* Whatever happened, it comes to rest, with the books as the nodes are. */
-ltl rest { <>[] (RESTS) }
+/* Whatever happened: it ends, and when nobody has anything to do any more, the books are as the
+   nodes are. That it ends is that no step leads back to where it was (pan -l, without progress). */
+#ifdef REST
+proctype Judge() { timeout -> assert(RESTS) }
+#endif
+
+init {
+  atomic {
+    CHANGED;
+    run Host(1); run Host(2); run Converters(); run Fate();
+#ifdef REST
+    run Judge()
+#endif
+  }
+}

@@ -35,8 +35,10 @@ def install_image(root: Root, package: Path) -> None:
     """What the Containerfile does to Debian, but for what apt fetches, which the root has."""
     root.put(package, "/tmp/dnm.deb")
     root("dpkg -i /tmp/dnm.deb")
-    (user,) = re.findall(r"^ +&& (useradd .*)$", CONTAINERFILE, re.MULTILINE)
-    root(user)
+    for command in re.findall(
+        r"^ +&& ((?:group|user)add .*?)(?: \\)?$", CONTAINERFILE, re.MULTILINE
+    ):
+        root(command)
 
 
 def entrypoint() -> list[str]:

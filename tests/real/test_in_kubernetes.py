@@ -61,6 +61,19 @@ def test_the_api_server_takes_the_manifests(rig: Rig, applied: Path, name: str) 
             assert stored["spec"]["concurrencyPolicy"] == "Forbid"
 
 
+def test_a_key_that_the_api_server_does_not_know_is_not_let_through(
+    rig: Rig, applied: Path
+) -> None:
+    """So the judge of the manifests is the API's own schema, to the last key."""
+    rig.shell("kubectl create namespace dnm --dry-run=client -o yaml | kubectl apply -f -")
+    file = applied / "instance" / "cronjob.yaml"
+    file.write_text(file.read_text().replace("backoffLimit:", "backOffLimit:"))
+    told = rig.shell(
+        f"kubectl apply --dry-run=server --validate=strict --kustomize {applied}/one 2>&1 || true"
+    )
+    assert 'unknown field "spec.jobTemplate.spec.backOffLimit"' in told, told
+
+
 def pod_of(rig: Rig, cron_job: str) -> Json:
     """The pod that the real controllers make of a CronJob's template, by the command of
     docs/kubernetes.md."""

@@ -208,6 +208,8 @@ def test_a_kill_between_any_two_touches_of_a_lend_and_a_return_is_repaired(
         turns += 1
         for story, points in left.items():
             story(lambda points=points: strike(site, points))
+            points += points[:1]  # this one may lie before what the story goes on from
+            del points[:1]
     print(f"{count} kills in {turns} stories; not come by: {left}")
     assert count > 30 and not any(left.values()), left
 
@@ -220,9 +222,9 @@ def is_changing(point: str) -> bool:
 
 
 def strike(site: Site, points: list[str]) -> None:
-    """A run that is killed at the first of the points, or does not come by it."""
-    point = points.pop(0) if points else ""
+    """A run that is killed at the first of the points, or does not come by it: the next one may."""
+    point = points[0] if points else ""
     answer = site.dnm("run", code=None, DNM_FAULT=f"{point}:before:kill" if point else "")
     print(point, answer.returncode, answer.stderr)
-    if answer.returncode != -signal.SIGKILL and point:
-        points.append(point)
+    if answer.returncode == -signal.SIGKILL:
+        points.remove(point)

@@ -1,64 +1,26 @@
-"""Several hosts with one registry on a real API server, with the roles of etc/rbac.yaml: they start
-together, one acts, and the registry is moved into the cluster and back."""
+"""The registry is moved into a real API server and back, with the roles of etc/rbac.yaml."""
 
 from __future__ import annotations
 
-import os
+import base64
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.real.conftest import MakeSite
+from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
-from tests.real.site import Site, pod
-
-DEV = "root.research.services.dev"
-ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "12"))
-OBJECTS = (
-    "/api/v1/namespaces/dnm/secrets/dnm-prod",
-    "/apis/coordination.k8s.io/v1/namespaces/dnm/leases/dnm-prod",
-)
+from tests.real.shared import DEV, LEASE, SECRET
+from tests.real.site import pod
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept(rig: Rig) -> Iterator[None]:
     yield
-    for path in OBJECTS:
+    for path in (SECRET, LEASE):
         rig.api.delete(path)
-
-
-def shared(make_site: MakeSite, name: str, **settings: object) -> Site:
-    """A host: a name and a state directory of its own."""
-    site = make_site(name, instance_id="prod", state="kubernetes", **settings)
-    site.command = ["unshare", "--uts", "sh", "-c", f'hostname {name}; exec dnm "$@"', "dnm"]
-    return site
-
-
-def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite) -> None:
-    """Three of them, round after round; nodes are lent and returned as one host does it."""
-    sites = [shared(make_site, name, max_converted_nodes=2) for name in ("east", "west", "north")]
-    for one in sites[1:]:  # one converter, of one site
-        one.config.write_text(
-            one.config.read_text().replace(
-                f"{one.directory}/node-convert", f"{sites[0].directory}/node-convert"
-            )
-        )
-    for number in range(24):
-        rig.api.post("/api/v1/namespaces/dev/pods", pod(f"p{number:02}", DEV, "16", "8Gi"))
-    stood_by = 0
-    for _ in range(ROUNDS):
-        runs = [site.start("run") for site in sites]
-        for run in runs:
-            said, errors = run.communicate(timeout=180)
-            assert run.returncode in (0, 75), said + errors
-            stood_by += run.returncode == 75
-        assert len(sites[0].lent) <= 2
-    assert len(sites[0].lent) == 2 and stood_by
-    assert [site.lent for site in sites[1:]] == [sites[0].lent] * 2
-    lease = rig.api.get(OBJECTS[1])
-    assert "holderIdentity" not in lease["spec"] and lease["spec"]["leaseTransitions"] >= 1
-    print(f"rounds={ROUNDS} stood_by={stood_by} number={lease['spec']['leaseTransitions']}")
 
 
 def test_there_and_back_with_nodes_lent(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
@@ -78,3 +40,37 @@ def test_there_and_back_with_nodes_lent(rig: Rig, make_site: MakeSite, tmp_path:
         assert names == [node["node"] for node in before]
         site.dnm("check", code=None)
         site.dnm("run")
+
+
+def test_secret_and_lease_are_deleted_and_restored_by_hand(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    """By the commands of docs/hosts.md."""
+    page = (REPOSITORY / "docs" / "hosts.md").read_text()
+    keep, put_back = (
+        f"cd {tmp_path}; {line}" for line in re.findall(r"^.*dnm-prod\.yaml$|^sed .*$", page, re.M)
+    )
+    (make,) = re.findall(r"`(kubectl create secret .*)`", page)
+
+    site = make_site(instance_id="prod", state="kubernetes")
+    site.dnm("pause", "--reason", "it burns")
+    rig.shell(keep)
+    rig.api.delete(LEASE)
+    site.dnm("hold", "a001")
+    number = rig.api.get(SECRET)["metadata"]["annotations"]["dynamic-node-manager/number"]
+    assert int(number) == rig.api.get(LEASE)["spec"]["leaseTransitions"] == 2
+
+    rig.api.delete(SECRET)
+    assert "restore it from a backup" in site.dnm("run", code=2).stderr
+    rig.shell("kubectl create secret generic --namespace dnm dnm-prod")
+    assert "it has no registry.json" in site.dnm("run", code=2).stderr
+    rig.shell(put_back)
+    assert "it burns" in site.dnm("status").stdout
+    site.dnm("hold", "a002")
+
+    document = rig.api.get(SECRET)["data"]["registry.json"]
+    (tmp_path / "registry.json").write_bytes(base64.b64decode(document))
+    rig.api.delete(SECRET)
+    rig.shell(f"cd {tmp_path}; {make}")
+    site.dnm("hold", "a003")
+    assert site.json("status")["brakes"]["held"] == ["a002", "a003"]

@@ -3,8 +3,10 @@ real client over HTTP against the sandbox's optimistic locking."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -44,9 +46,15 @@ class Host:
 
     def run(self) -> KubeState:
         objects = KubeClient.connect(self.config).state_objects("dnm", NAME)
-        return KubeState(
-            self.config, objects, Tenure(self.config, objects, self.place, lambda: self.seconds)
-        )
+        tenure = Tenure(self.config, objects, self.place, lambda: self.seconds, self.sleep)
+        return KubeState(self.config, objects, tenure)
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def never() -> bool:
+    return False
 
 
 @pytest.fixture
@@ -82,7 +90,7 @@ def test_a_site_that_never_had_one_starts_empty_and_writes_nothing(
 ) -> None:
     state = east.run()
     assert state.read() is None and state.why_missing() == "" and not state.follows
-    state.check()
+    state.stand_by(never)
     state.end()
     assert writes(sandbox) == 0
 
@@ -111,9 +119,9 @@ def test_whoever_comes_second_is_told_who_is_at_work(east: Host, west: Host) -> 
     at_work = east.run()
     at_work.begin()
     with pytest.raises(LockedError, match="east:/dnm is at work for instance prod"):
-        west.run().check()
+        west.run().stand_by(never)
     at_work.end()
-    west.run().check()
+    west.run().stand_by(never)
 
 
 def test_of_two_that_have_both_looked_one_acts(east: Host, west: Host) -> None:
@@ -140,7 +148,7 @@ def test_a_run_that_was_killed_is_followed_at_once_on_its_own_host(east: Host, w
     east.run().write(ONE)  # and is killed
     after = east.run()
     assert after.follows
-    after.check()
+    after.stand_by(never)
     after.write(TWO)
     after.end()
     assert not west.run().follows and west.run().read() == TWO
@@ -154,11 +162,88 @@ def test_a_host_that_died_is_followed_when_its_lease_was_seen_unchanged_for_its_
     for later in (0, seconds / 2, seconds - 1):
         west.seconds = 1000 + later
         with pytest.raises(LockedError):
-            west.run().check()
+            west.run().stand_by(never)
     west.seconds = 1000 + seconds
     state = west.run()
-    state.check()
+    state.stand_by(never)
     assert state.follows and state.write(TWO)
+
+
+def test_what_others_write_into_the_lease_of_the_dead_does_not_keep_him_alive(
+    sandbox: Sandbox, east: Host, west: Host
+) -> None:
+    def label(item: dict[str, Any]) -> None:
+        item["metadata"]["labels"] = {"seen-at": str(west.seconds)}
+
+    east.run().write(ONE)
+    seconds = lease_seconds(east.config)
+    for _ in range(3):
+        with pytest.raises(LockedError):
+            west.run().stand_by(never)
+        west.seconds += seconds / 3 + 1
+        sandbox.edit("leases", NAME, label, "dnm")
+    assert west.run().write(TWO)
+
+
+def test_before_a_converter_is_started_no_clock_is_believed(
+    sandbox: Sandbox, east: Host, west: Host
+) -> None:
+    """Also that since the boot stands still while a virtual machine is frozen."""
+    frozen = east.run()
+    frozen.write(ONE)
+    with pytest.raises(LockedError):
+        west.run().stand_by(never)
+    west.seconds += lease_seconds(west.config)
+    west.run().begin()
+    frozen.keep()
+    with pytest.raises(LeaseLostError):
+        frozen.keep(anew=True)
+
+
+def a_pod(sandbox: Sandbox, directory: Path, name: str) -> Host:
+    """Nothing that it writes is there for the next one, and its place may be another's too."""
+    pod = Host(sandbox, directory, name)
+    pod.place = Place(holder=f"{name}:/dev/shm/dnm", boot="of the machine")
+    return pod
+
+
+def test_a_pod_that_died_is_followed_by_the_next_one_though_it_has_seen_nothing(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    a_pod(sandbox, tmp_path, "first").run().write(ONE)  # and its node is lost
+    second = a_pod(sandbox, tmp_path, "second")
+    state, began = second.run(), second.seconds
+    state.stand_by(never)
+    assert second.seconds - began >= lease_seconds(second.config)
+    assert state.follows and state.write(TWO)
+
+
+def test_a_pod_that_finds_another_at_work_ends_when_that_one_renews(
+    sandbox: Sandbox, east: Host, tmp_path: Path
+) -> None:
+    at_work = east.run()
+    at_work.write(ONE)
+    pod = a_pod(sandbox, tmp_path, "pod")
+
+    def sleep(seconds: float) -> None:
+        pod.seconds += seconds
+        east.seconds += lease_seconds(east.config) / 2
+        at_work.keep()
+
+    pod.sleep = sleep  # type: ignore[method-assign]
+    with pytest.raises(LockedError, match="east:/dnm is at work"):
+        pod.run().stand_by(never)
+    assert pod.seconds < 1000 + lease_seconds(east.config)
+
+
+def test_a_pod_that_is_told_to_stop_looks_on_no_longer(
+    sandbox: Sandbox, east: Host, tmp_path: Path
+) -> None:
+    east.run().write(ONE)
+    pod = a_pod(sandbox, tmp_path, "pod")
+    with pytest.raises(LockedError):
+        pod.run().stand_by(lambda: pod.seconds > 1000)
+    assert pod.seconds < 1000 + lease_seconds(east.config)
 
 
 def test_only_what_this_host_has_seen_since_its_boot_counts(east: Host, west: Host) -> None:
@@ -166,16 +251,16 @@ def test_only_what_this_host_has_seen_since_its_boot_counts(east: Host, west: Ho
     at_work = east.run()
     at_work.write(ONE)
     with pytest.raises(LockedError):
-        west.run().check()
+        west.run().stand_by(never)
     west.seconds += 10_000
     east.seconds += 7
     at_work.keep()  # it has renewed meanwhile
     with pytest.raises(LockedError):
-        west.run().check()
+        west.run().stand_by(never)
     west.place = msgspec.structs.replace(west.place, boot="the next one")
     west.seconds = 20_000
     with pytest.raises(LockedError):
-        west.run().check()
+        west.run().stand_by(never)
 
 
 def test_a_sleeper_can_write_nothing_once_another_has_begun(east: Host, west: Host) -> None:
@@ -183,7 +268,7 @@ def test_a_sleeper_can_write_nothing_once_another_has_begun(east: Host, west: Ho
     asleep = east.run()
     asleep.write(ONE)
     with pytest.raises(LockedError):
-        west.run().check()
+        west.run().stand_by(never)
     west.seconds += lease_seconds(west.config)
     follower = west.run()
     follower.begin()
@@ -274,6 +359,17 @@ def test_what_can_not_be_written_is_said_and_the_old_one_stands(
     assert east.run().read() == ONE
 
 
+def test_an_object_that_was_made_by_hand_is_no_registry(sandbox: Sandbox, east: Host) -> None:
+    sandbox.create({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": NAME, "namespace": "dnm"},
+    })  # fmt: skip
+    with pytest.raises(RegistryError, match=r"it has no registry\.json"):
+        east.run().read()
+    sandbox.edit("secrets", NAME, lambda item: item.update(data=pack(ONE, "registry.json")), "dnm")
+    wrote(east, TWO)
+    assert east.run().read() == TWO
+
+
 def test_a_registry_that_is_gone_is_no_empty_one(sandbox: Sandbox, east: Host) -> None:
     wrote(east, ONE)
     sandbox.delete("secrets", NAME, "dnm")
@@ -321,6 +417,24 @@ def test_what_can_not_be_read_stops_the_run(
     sandbox.edit("secrets", NAME, spoilt(change), "dnm")
     with pytest.raises(RegistryError, match=r"previous\.json in Secret dnm/dnm-prod"):
         east.run().read()
+
+
+def test_where_there_is_no_room_for_two_the_one_before_is_left_out(
+    sandbox: Sandbox, east: Host
+) -> None:
+    wrote(east, ONE)
+    large = [random.Random(seed).randbytes(600_000) for seed in (1, 2)]
+    for content in large:
+        wrote(east, content)
+        assert east.run().read() == content
+    assert list((sandbox.get("secrets", NAME, "dnm") or {})["data"]) == ["registry.json.gz"]
+
+
+def test_what_is_larger_than_a_secret_is_refused_with_its_size(east: Host) -> None:
+    wrote(east, ONE)
+    with pytest.raises(RegistryError, match=r"1200000 bytes.*dnm state move --to file"):
+        east.run().write(random.Random(1).randbytes(1_200_000))
+    assert east.run().read() == ONE
 
 
 @pytest.mark.parametrize("size", [0, 10, 256 * 1024, 256 * 1024 + 1, 3_000_000])

@@ -109,6 +109,24 @@ def test_the_first_to_act_holds_it_and_rest_costs_no_write(maps: Maps) -> None:
     assert east.is_refused()
 
 
+def test_who_follows_a_run_that_may_be_asleep_writes_anew_and_that_one_writes_no_more(
+    maps: Maps,
+) -> None:
+    """They share a registry; the sleeper was about to write itself there, over the follower's."""
+    west, east = Host(maps, "west"), Host(maps, "east")
+    west.act()
+    now = NOW + MINUTE
+
+    def follow() -> None:
+        west.disk = take_lease(west.config, maps, east.disk, west.save, now, follows=True)
+
+    east.disk, maps.meanwhile = west.disk, follow
+    with pytest.raises(LeaseError, match="another dnm acts"):
+        take_lease(east.config, maps, east.disk, east.save, now)
+    stored = read_lease(maps.stored.annotations if maps.stored else {}, west.config.instance_id)
+    assert stored is not None and [stored] == list(west.disk.leases)
+
+
 def test_who_works_on_keeps_it_with_four_writes_a_day(maps: Maps) -> None:
     east, west = Host(maps, "east"), Host(maps, "west")
     for hour in range(72):
@@ -192,7 +210,9 @@ def test_without_a_machine_id_it_is_refused(maps: Maps, machine_id: Path, text: 
     assert east.is_refused()
 
 
-def test_a_place_is_a_host_a_path_and_a_boot(tmp_path: Path, machine_id: Path) -> None:
+def test_a_place_is_a_host_a_path_and_a_boot_and_no_pod(
+    tmp_path: Path, machine_id: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "state")
     here = this_place(a_config(tmp_path / "state"), machine_id)
     assert here.holder == f"{os.uname().nodename}:{tmp_path}/state/converted_nodes.json"
@@ -203,6 +223,9 @@ def test_a_place_is_a_host_a_path_and_a_boot(tmp_path: Path, machine_id: Path) -
     assert len(far.holder) == 300 and far.holder.isprintable() and far.home
     machine_id.write_text(MACHINE_ID[::-1])
     assert this_place(a_config(tmp_path / "state"), machine_id).home not in ("", here.home)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    assert this_place(a_config(tmp_path / "state"), machine_id).home == ""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
     machine_id.unlink()
     os.mkfifo(machine_id)
     assert this_place(a_config(tmp_path / "state"), machine_id).home == ""

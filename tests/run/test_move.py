@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.cli import admin
+from dnm.converter import processes
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
 from dnm.model.fault_points import struck_by
@@ -84,6 +85,23 @@ def test_the_old_place_says_where_it_went(site: Site) -> None:
     admin.move_state(moved, "file")
     with pytest.raises(RegistryError, match="set state = file in"):
         load_registry(moved, NOW)
+
+
+def test_on_another_host_it_is_said_which_one_has_the_file(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no advice there leads to a second registry."""
+    save_registry(at(site.config, "kubernetes"), LENT)
+    monkeypatch.setattr(processes, "_HOST", "east")
+    admin.move_state(site.config, "file")
+    monkeypatch.setattr(processes, "_HOST", "west")
+    west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
+    file = f"east:{site.config.converted_nodes_path}"
+    with pytest.raises(RegistryError, match=f"to {file}, and that host alone acts"):
+        load_registry(west, NOW)
+    for kind in ("file", "kubernetes"):
+        with pytest.raises(RegistryError, match=f"to {file}; say this where it is"):
+            admin.move_state(west, kind)
 
 
 def test_what_was_moved_once_is_not_moved_twice(site: Site) -> None:

@@ -7,18 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli import admin
-from dnm.model.errors import ExitCode, LockedError
+from dnm.cli import admin, by_hand
+from dnm.model.errors import DnmError, ExitCode, LockedError
 from dnm.model.registry import Phase
+from dnm.run import lease
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import opened_state
+from dnm.sandbox.access import Rule
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 
 @pytest.fixture
-def hosts(sandbox: Sandbox, tmp_path: Path) -> tuple[Site, Site]:
-    """A workshop waits: two nodes' worth of pods in a queue that is full."""
+def hosts(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, Site]:
+    """A workshop waits: two nodes' worth of pods in a queue that is full. Whatever runs these
+    tests, these are hosts and no pods."""
+    (tmp_path / "machine-id").write_text("0123456789abcdef" * 2)
+    monkeypatch.setattr(lease, "_MACHINE_ID", tmp_path / "machine-id")
     sandbox.add_namespace("dnm")
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.add_machines(4)
@@ -96,10 +101,10 @@ def test_a_hold_and_a_reset_hold_for_all(sandbox: Sandbox, hosts: tuple[Site, Si
     east, west = hosts
     play(hosts, sandbox, 5)
     name = east.lent()[0]
-    admin.hold(west.config, name)
+    by_hand.hold(west.config, [name])
     play(hosts, sandbox, 12)
     assert east.lent() == [name]
-    admin.unhold(east.config, name)
+    by_hand.unhold(east.config, [name])
     play(hosts, sandbox, 12)
     assert west.lent() == []
 
@@ -132,6 +137,48 @@ def test_what_the_next_run_does_needs_no_state_directory_of_the_other(
     assert third.lent() == [] and not sandbox.violations
     machines = sandbox.batch.machines.values()
     assert all(machine.place == "batch" for machine in machines)
+
+
+@pytest.mark.parametrize("resource", ["secrets", "leases"])
+@pytest.mark.parametrize("verb", ["get", "update", "create"])
+def test_a_right_that_is_missing_is_named_and_nothing_is_done(
+    sandbox: Sandbox, hosts: tuple[Site, Site], verb: str, resource: str
+) -> None:
+    if verb == "update":
+        admin.pause(hosts[0].config, None, "")
+        admin.resume(hosts[0].config)  # else a create is the first that is asked for
+    sandbox.access.rules = tuple(
+        Rule((one,), (kind,), "*")
+        for one in ("get", "list", "patch", "update", "create")
+        for kind in (
+            "nodes", "pods", "configmaps", "persistentvolumes", "persistentvolumeclaims",
+            "secrets", "leases",
+        )
+        if (one, kind) != (verb, resource)
+    )  # fmt: skip
+    with pytest.raises(DnmError, match=f"permission to {verb} {resource}"):
+        hosts[1].run()
+    assert not [call for call in sandbox.conversion.calls if "--set" in call.arguments]
+
+
+def test_where_secret_and_lease_are_both_gone_another_host_does_not_begin_anew(
+    sandbox: Sandbox, hosts: tuple[Site, Site]
+) -> None:
+    """The whole namespace was deleted, and made again. Who acted last stands in the queue document,
+    and takes up what is lent."""
+    east, west = hosts
+    play(hosts, sandbox, 5)
+    assert len(east.lent()) == 2
+    for kind in ("secrets", "leases"):
+        sandbox.delete(kind, "dnm-prod", "dnm")
+    assert (west.run().exit_code, len(west.lent())) == (0, 2)
+    refused = east.run()
+    assert refused.exit_code == ExitCode.NEEDS_PERSON
+    assert "`dnm takeover` here" in refused.plan.errors[0] and not refused.plan.actions
+    for _ in range(12):
+        west.run()
+        sandbox.tick(60)
+    assert east.run().exit_code == 0 and not east.lent() and not sandbox.violations
 
 
 def test_phases_are_as_with_a_file(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:

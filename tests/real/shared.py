@@ -1,0 +1,180 @@
+"""Hosts that share one registry on a real API server, and demand that comes and goes before them.
+
+A host here has a name, a state directory and, where that is said, a wrong clock of its own; the
+converter is one for all. What they did is judged by the converter's own record, the API server and
+the scheduler.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.real.clocks import shifted
+from tests.real.cluster import QUEUES
+from tests.real.conftest import MakeSite
+from tests.real.rig import Rig
+from tests.real.site import Answer, Site, pod
+
+DEV = "root.research.services.dev"
+BASE, NODE = (100_000, 400 * 2**30), (128_000, 256 * 2**30)
+SECRET = "/api/v1/namespaces/dnm/secrets/dnm-prod"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/dnm/leases/dnm-prod"
+LEASE_SECONDS = 16  # eight times request_timeout_seconds, where that is SHORT
+SHORT = 2
+SETTINGS = {"instance_id": "prod", "state": "kubernetes"}
+
+
+def make_hosts(
+    make_site: MakeSite, names: Sequence[str], clocks: Mapping[str, int] | None = None,
+    **settings: object,
+) -> list[Site]:  # fmt: skip
+    """`clocks`: by how many seconds one is off."""
+    sites = [make_site(name, **{**SETTINGS, **settings}) for name in names]
+    converter = f"{sites[0].directory}/node-convert"
+    for name, site in zip(names, sites, strict=True):
+        text = site.config.read_text()
+        site.config.write_text(text.replace(f"{site.directory}/node-convert", converter))
+        start = 'exec dnm "$@"'
+        if off := (clocks or {}).get(name):
+            variables = " ".join(f"{name}={value}" for name, value in shifted(off).items())
+            start = f"export {variables}; {start}"
+        site.command = ["unshare", "--uts", "sh", "-c", f"hostname {name}; {start}", "dnm"]
+    return sites
+
+
+def follow(site: Site) -> Answer:
+    """A run that acts, once the Lease of whoever is dead or asleep was seen for its time."""
+    for _ in range(6):
+        answer = site.dnm("run", code=None)
+        if answer.returncode == 0:
+            return answer
+        assert answer.returncode in (1, 75), answer
+        time.sleep(LEASE_SECONDS + 0.2 if answer.returncode == 75 else 1)
+    raise AssertionError(f"nobody is followed: {answer}")
+
+
+def state_of(pid: int) -> str:
+    """As proc(5) has it; X: there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def stops(process: subprocess.Popen[str]) -> bool:
+    """Waits until it has stopped itself, as proc(5) says; False: it has ended."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        state = state_of(process.pid)
+        if state in "TZ":
+            return state == "T"
+        time.sleep(0.01)
+    raise AssertionError("it neither stopped nor ended")
+
+
+class Demand:
+    """Pods that need so many nodes, until they run; then none, until all are back; and again."""
+
+    def __init__(self, rig: Rig, sites: Sequence[Site], nodes: int) -> None:
+        self.rig, self.sites, self.nodes = rig, sites, nodes
+        self.pods = 4 + 8 * nodes
+        self.stories = 0
+        self.is_wanted = False
+
+    def move_on(self, begins_anew: bool = True) -> None:
+        if self.is_wanted and self.is_served:
+            self.rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+            self.is_wanted = False
+        elif begins_anew and not self.is_wanted and self.is_back:
+            for number in range(self.pods):
+                body = pod(f"p{self.stories}-{number:02}", DEV, "16", "8Gi")
+                self.rig.api.post("/api/v1/namespaces/dev/pods", body)
+            self.stories, self.is_wanted = self.stories + 1, True
+
+    @property
+    def is_served(self) -> bool:
+        return self.rig.running("dev") == self.pods and self.away == self.nodes
+
+    @property
+    def is_back(self) -> bool:
+        if self.away or self.rig.queues_text() != QUEUES or self.rig.has_ledger():
+            return False
+        return not self.rig.pods("dev") and self.limit == BASE and not self.sites[0].lent
+
+    @property
+    def away(self) -> int:
+        """Machines that the converter does not have in batch."""
+        places = self.sites[0].machines.places().values()
+        return sum(place != "batch" for place in places)
+
+    @property
+    def limit(self) -> tuple[int, int]:
+        found = self.rig.queue(DEV)["maxResource"]
+        return found["vcore"], found["memory"]
+
+    def check(self) -> None:
+        """What holds at any moment."""
+        most = [tuple(b + n * count for b, n in zip(BASE, NODE, strict=True))
+                for count in range(self.nodes + 1)]  # fmt: skip
+        assert self.away <= self.nodes and self.limit in most
+        assert len(self.rig.nodes()) <= 2 + self.nodes
+
+    def calls(self, *words: str) -> int:
+        return sum(all(word in call for word in words) for call in self.sites[0].calls)
+
+    @property
+    def version(self) -> str:
+        """Of the registry: another one where somebody has begun to act."""
+        return str(self.rig.api.get(SECRET)["metadata"]["resourceVersion"])
+
+    def settle(self) -> None:
+        """Waits for the converters that are at work, whoever started them."""
+        until = time.monotonic() + 60
+        while any(is_at_work(one) for site in self.sites for one in notes_of(site)):
+            assert time.monotonic() < until, "a converter does not end"
+            time.sleep(0.1)
+
+    @property
+    def cluster(self) -> dict[str, Any]:
+        """What nobody may change who does not act, once the converters have ended."""
+        self.settle()
+        secret, maps = self.rig.api.get(SECRET), self.rig.api.get(self.rig.config_map)
+        nodes = self.rig.api.get("/api/v1/nodes")["items"]
+        return {
+            "registry": (secret["metadata"]["annotations"], secret["data"]),
+            "queues": (maps["metadata"].get("annotations"), maps["data"]),
+            "nodes": {
+                node["metadata"]["name"]: (
+                    node["spec"].get("unschedulable"), node["metadata"].get("annotations")
+                )
+                for node in nodes
+            },
+            "calls": [call for call in self.sites[0].calls if "--set" in call],
+            "machines": self.sites[0].machines.places(),
+        }  # fmt: skip
+
+
+def notes_of(site: Site) -> list[Path]:
+    """Where it has noted the processes of its converters."""
+    directory = site.directory / "state" / "converter"
+    return [*directory.glob("*.process"), *directory.glob("*.converter")]
+
+
+def is_at_work(note: Path) -> bool:
+    """Whether that process is there; one whose parent is asleep is left behind as it ended."""
+    text = note.read_text()
+    return bool(text) and state_of(json.loads(text)["pid"]) not in "ZX"
+
+
+def wake(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code, and what it said."""
+    process.send_signal(signal.SIGCONT)
+    said, errors = process.communicate(timeout=120)
+    assert "Traceback" not in errors, errors
+    return process.returncode, said + errors

@@ -1,0 +1,196 @@
+"""Several hosts with one registry on a real API server, with the roles of etc/rbac.yaml: started
+together, with a clock that is off, killed at each touch, put to sleep in each step for longer than
+a Lease is good.
+
+DNM_PROOF_ROUNDS=200 plays 200 rounds and every touch; by default a dozen, and one touch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.real.conftest import MakeSite
+from tests.real.rig import Rig
+from tests.real.shared import LEASE, SECRET, SHORT, Demand, follow, make_hosts, stops, wake
+from tests.real.site import Site
+
+ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "12"))
+IS_WHOLE = ROUNDS >= 200
+NAMES = ("east", "west", "north")
+CLOCKS = {"west": 600}  # seconds
+# A call that may have been started, and was not, is made again after these.
+SOON = {
+    "check_interval_seconds": 1, "join_timeout_seconds": 20, "convert_timeout_seconds": 20,
+    "breaker_strikes": 1000, "max_converted_nodes": 1, "request_timeout_seconds": SHORT,
+}  # fmt: skip
+OF_THE_HOST = ("history.", "registry.time", "lock.", "lease.", "run.", "last_run")
+ALWAYS = ("kube.write_config_map",)  # a sleeper could still write there once
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(rig: Rig) -> Iterator[None]:
+    yield
+    for path in (SECRET, LEASE):
+        rig.api.delete(path)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite, count: int) -> None:
+    """Round after round; the clock of one is ten minutes ahead. Nodes are lent and returned as one
+    host does it: one call for both, one for each that goes back."""
+    began = time.monotonic()
+    sites = make_hosts(
+        make_site, NAMES[:count], CLOCKS, max_converted_nodes=2, breaker_strikes=1000
+    )
+    demand, chance = Demand(rig, sites, 2), random.Random(1)
+    rounds, acted, stood_by = 0, Counter[str](), 0
+    while rounds < ROUNDS // 2 or demand.is_wanted or not demand.is_back:
+        rounds += 1
+        assert rounds < ROUNDS + 40, sites[0].dnm("status", code=None).stdout
+        demand.move_on(begins_anew=rounds <= ROUNDS // 2)
+        runs = [(one, one.start("run", "-o", "json")) for one in chance.sample(sites, count)]
+        for site, run in runs:
+            said, errors = run.communicate(timeout=180)
+            assert run.returncode in (0, 75) and "Traceback" not in errors, said + errors
+            stood_by += run.returncode == 75
+            acted[site.directory.name] += bool(said) and bool(json.loads(said)["actions"])
+        demand.check()
+    assert demand.calls("--set k8s") == demand.stories
+    assert demand.calls("--set batch") == 2 * demand.stories
+    assert "holderIdentity" not in rig.api.get(LEASE)["spec"] and stood_by
+    print(f"hosts={count} rounds={rounds} stood_by={stood_by} acted={dict(acted)} "
+          f"stories={demand.stories} seconds={time.monotonic() - began:.0f}")  # fmt: skip
+
+
+def test_a_pause_on_one_stops_all(rig: Rig, make_site: MakeSite) -> None:
+    east, west = make_hosts(make_site, NAMES[:2], CLOCKS, max_converted_nodes=1)
+    demand = Demand(rig, [east, west], 1)
+    demand.move_on()
+    west.dnm("pause", "--reason", "it burns")
+    for site in (east, west, east):
+        site.dnm("run")
+    assert "it burns" in east.dnm("status").stdout and demand.calls("--set") == 0
+    east.dnm("resume")
+    west.dnm("run")
+    assert demand.calls("--set k8s") == 1
+
+
+# --- killed, asleep ------------------------------------------------------------------------------
+
+
+def is_met_by_all(point: str) -> bool:
+    return not point.startswith(OF_THE_HOST)
+
+
+def touches(site: Site, demand: Demand, log: Path) -> list[str]:
+    """Each thing that the runs of a story touch once they know the registry, as POINT:NTH: the
+    first of each name, and of what is written all."""
+    found: dict[str, None] = {}
+    for _ in range(60):
+        demand.move_on(begins_anew=not found)
+        if found and not demand.is_wanted and demand.is_back:
+            break
+        site.dnm("run", DNM_FAULT_LOG=str(log))
+        passed = Counter[str]()
+        for point in log.read_text().split():
+            passed[point] += 1
+            is_written = point.startswith(("kube.write", "kube.patch", "converter.start"))
+            if (
+                passed["kube.read_state"]
+                and is_met_by_all(point)
+                and (passed[point] == 1 or is_written)
+            ):
+                found[f"{point}:{passed[point]}"] = None
+        log.unlink()
+    assert len(found) > 15, found
+    return list(found)
+
+
+def some_of(points: Sequence[str]) -> list[str]:
+    return list(points) if IS_WHOLE else [p for p in points if p.removesuffix(":1") in ALWAYS]
+
+
+def fault_of(point: str, what: str) -> str:
+    """As DNM_FAULT names it; empty: none."""
+    name, _, number = point.partition(":")
+    return f"{name}:before:{what}:{number}" if point else ""
+
+
+def walk(demand: Demand, points: list[str], strike: Callable[[str], bool]) -> None:
+    """Plays stories until a run of the first host was struck at each of the points. The other one
+    runs as often: it alone sees what becomes of the converters that it has started."""
+    left, runs = list(points), 0
+    while left or demand.is_wanted or not demand.is_back:
+        runs += 1
+        assert runs < 60 + 6 * len(points), left
+        demand.move_on(begins_anew=bool(left))
+        point = left.pop(0) if left else ""
+        if not strike(point) and point:
+            left.append(point)
+        follow(demand.sites[1])
+        demand.check()
+        time.sleep(0.3)
+
+
+def test_a_run_that_is_killed_at_a_touch_is_followed_by_the_other_host(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    east, west = make_hosts(make_site, NAMES[:2], **SOON)
+    demand = Demand(rig, [east, west], 1)
+    points = some_of(touches(east, demand, tmp_path / "touches"))
+    print(len(points), "points", flush=True)
+
+    def strike(point: str) -> bool:
+        answer = east.dnm("run", code=None, DNM_FAULT=fault_of(point, "kill"))
+        if answer.returncode == -signal.SIGKILL:
+            print(point, flush=True)
+            follow(west)
+            return True
+        return False
+
+    walk(demand, points, strike)
+    print(f"kills={len(points)} stories={demand.stories} seconds={time.monotonic() - began:.0f}")
+
+
+def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    """Neither registry nor ledger, nor a Node; and it starts no converter."""
+    began = time.monotonic()
+    east, west = make_hosts(make_site, NAMES[:2], **SOON)
+    demand = Demand(rig, [east, west], 1)
+    points = some_of(touches(east, demand, tmp_path / "touches"))
+    print(len(points), "points", flush=True)
+    codes = Counter[int]()
+
+    def strike(point: str) -> bool:
+        asleep = east.start("run", DNM_FAULT=fault_of(point, "stop"))
+        if not stops(asleep):
+            wake(asleep)
+            return False
+        known = demand.version
+        follow(west)
+        if demand.version == known:  # neither had anything to do: it may go on
+            wake(asleep)
+            return False
+        before = demand.cluster
+        code, said = wake(asleep)
+        assert demand.cluster == before, (point, code, said)
+        codes[code] += 1
+        print(point, code, said.splitlines()[-1:], flush=True)
+        return True
+
+    walk(demand, points, strike)
+    assert codes[75] >= max(1, len(points) // 3)
+    print(f"slept={len(points)} codes={dict(codes)} stories={demand.stories} "
+          f"seconds={time.monotonic() - began:.0f}")  # fmt: skip
