@@ -55,6 +55,10 @@ SETTINGS: Keys = {
     "node_convert_path": ("node_convert_path", path_text),
     "batch_pressure_command": ("batch_pressure_command", path_text),
     "node_type": ("", values.node_type_names),
+    "exclude_nodes": ("exclude_nodes", values.host_list),
+    "exclude_partitions": ("exclude_partitions", values.partition_names),
+    "exclude_features": ("exclude_features", values.feature_names),
+    "exclude_reservations": ("exclude_reservations", values.reservation_names),
     "instance_id": ("instance_id", values.label_value),
     "allowed_queue_prefixes": ("allowed_queue_prefixes", values.queue_prefixes),
     "slurm_reservation_name": ("slurm_reservation_name", values.slurm_name),
@@ -76,9 +80,18 @@ SETTINGS: Keys = {
     "batch_idle_floor": ("", values.floor),
     "when_batch_waits": ("when_batch_waits", values.when_batch_waits),
     "batch_reclaim_minutes": ("batch_reclaim", values.minutes(0, 10_080)),
+    "forecast_share": ("forecast_share", values.share),
+    "forecast_except": ("forecast_except", values.days_of_calendar),
     "max_lend_hours": ("max_lend", values.hours(0, 8_760)),
+    "events_zone": ("events_zone", values.time_zone),
+    "events_dir": ("events_dir", path_text),
+    "calendar": ("calendar", path_text),
+    "event_reservations": ("event_reservations", values.boolean),
+    "book_days": ("book_ahead", values.days(1, 365)),
+    "lead_minutes": ("lead", values.minutes(0, 1_440)),
     "breaker_strikes": ("breaker_strikes", values.whole_number(1, 1_000)),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
+    "move_in_place": ("move_in_place", values.boolean),
     "yunikorn_url": ("yunikorn_url", values.url),
     "events": ("events", values.boolean),
     "metrics_file": ("metrics_file", path_text),
@@ -96,6 +109,7 @@ NAMESPACE_KEYS: Keys = {
     "max_nodes": ("max_nodes", values.whole_number(0, 100_000)),
     "min_nodes": ("min_nodes", values.whole_number(0, 100_000)),
     "node_hours_per_week": ("node_hours_per_week", values.amount(0, 10_000_000)),
+    "forecast": ("forecast", values.forecast),
     "priority": ("priority", values.whole_number(-1_000_000, 1_000_000)),
     "reversion_idle_seconds": ("reversion_idle", values.seconds(0, _YEAR)),
 }
@@ -175,6 +189,7 @@ NODE_CONVERT_KEYS: Keys = {
     "preempt_drain_timeout": ("preempt_drain_timeout", values.seconds(1, 86_400)),
     "state_dir": ("state_dir", path_text),
     "hooks_dir": ("hooks_dir", path_text),
+    "nodeset_label": ("nodeset_label", values.one_label),
     "pass_environment": ("pass_environment", values.variable_names),
     "parallel": ("parallel", values.whole_number(1, 256)),
     "roll_back": ("roll_back", values.boolean),
@@ -194,7 +209,7 @@ NODE_CONVERT_KEYS: Keys = {
 }
 
 PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT")
-NAMED_SECTIONS = ("namespace", "node_type", "partition")
+NAMED_SECTIONS = ("namespace", "node_type", "partition", "event")
 # What a person may take over from slurm.conf, and how it is said here.
 ELSEWHERE = {
     "gres": "; write a resource as Kubernetes names it, with its number, e.g. nvidia.com/gpu = 4",
@@ -210,9 +225,15 @@ MAY_BE_EMPTY: Mapping[str, Any] = {
             "kubeconfig_path",
             "node_convert_path",
             "batch_pressure_command",
+            "events_dir",
+            "calendar",
             "converted_nodes_path",
             "slurm_reservation_name",
             "allowed_queue_prefixes",
+            "exclude_nodes",
+            "exclude_partitions",
+            "exclude_features",
+            "exclude_reservations",
             "yunikorn_url",
             "metrics_file",
             "status_page",
@@ -232,6 +253,7 @@ NODE_CONVERT_MAY_BE_EMPTY: Mapping[str, Any] = {
             "node_search_domain",
             "preempt_user",
             "preempt_account",
+            "nodeset_label",
             "state_dir",
             "hooks_dir",
         )

@@ -13,9 +13,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from dnm.calendar.needs import why_of_no_use
 from dnm.config import values
 from dnm.config.checks import check_prefixes, check_together
-from dnm.config.files import Sections, expand_path, read_ini, read_queue_map, shown
+from dnm.config.events import read_events
+from dnm.config.files import (
+    Sections,
+    expand_path,
+    read_ini,
+    read_ini_with_events,
+    read_queue_map,
+    shown,
+)
 from dnm.config.keys import (
     DEFAULT_NODE_CPU,
     DEFAULT_NODE_MEMORY,
@@ -39,6 +50,7 @@ from dnm.config.sections import (
     problem,
     resolve_paths,
 )
+from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, Floors, NamespacePolicy, NodeType
 from dnm.model.errors import ConfigError
 from dnm.model.kubelet import KubeletSettings
@@ -68,7 +80,7 @@ def load_config(
     [settings]. Raises ConfigError, a line a problem."""
     file = find_config_path(path, environ)
     problems: list[str] = []
-    sections = read_ini(file, problems)
+    sections, events = read_ini_with_events(file, problems)
     check_section_names(sections, problems)
     entries = {**sections.get("settings", {}), **(changes or {})}
     settings = parse_section("settings", entries, SETTINGS, problems)
@@ -84,11 +96,27 @@ def load_config(
     )
     fields["partition_floors"] = _partition_floors(sections, problems)
     _check_group(settings.get("state_group") or "", problems)
+    zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
     check_together(config, _queue_map_path(settings), problems)
+    config = _with_events(config, read_events(events, zone, ""))
     if problems:
         raise ConfigError(list_problems(str(file), problems))
     return config
+
+
+def _with_events(config: Config, read: CalendarReading) -> Config:
+    """A bad event is no problem of the configuration: a run without it still gives nodes back."""
+    of_no_use = {
+        event.name: (f"[event:{event.name}] {why}",)
+        for event in read.events
+        if (why := why_of_no_use(config, event))
+    }
+    return msgspec.structs.replace(
+        config,
+        calendar_events=tuple(one for one in read.events if one.name not in of_no_use),
+        unread_events={**read.unread, **of_no_use},
+    )
 
 
 def _is_set(environ: Mapping[str, str], name: str) -> bool:

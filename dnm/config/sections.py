@@ -46,8 +46,8 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
             close = values.suggest(kind, known)  # , did you mean 'node_type'?
             wanted = f"{colon}{shown(rest)}]?"
             hint = close.replace("'?", wanted).replace("'", "[") or (
-                "; there are [settings], [namespace:NAME], [node_type:NAME], [partition:NAME] and "
-                "[node_convert]"
+                "; there are [settings], [namespace:NAME], [node_type:NAME], [partition:NAME], "
+                "[event:NAME] and [node_convert]"
             )
         problems.append(f"[{shown(name)}]: unknown section{hint}")
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import date, timedelta
 from urllib.parse import urlsplit
 
-from dnm.model.config import Floor, Taint, WhenBatchWaits, fill_namespace
+from dnm.calendar.windows import zone_named
+from dnm.model.config import Floor, Forecast, Taint, WhenBatchWaits, fill_namespace
 from dnm.model.errors import DnmError
+from dnm.model.hostlist import expand_hostlist
 from dnm.model.quantity import parse_kubernetes, parse_yunikorn
 from dnm.model.spans import parse_span
 
@@ -22,6 +24,7 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _SLURM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SLURM_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}")
 _NODE_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61})")
 _QUEUE_NAME = re.compile(r"[a-z0-9_:#/@-]{1,64}")
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?")
@@ -150,10 +153,67 @@ def when_batch_waits(text: str) -> WhenBatchWaits:
     return WhenBatchWaits(text)
 
 
+def forecast(text: str) -> Forecast:
+    """off, show or floor."""
+    if text not in set(Forecast):
+        raise ValueError("is not known; write off, show or floor")
+    return Forecast(text)
+
+
+def days_of_calendar(text: str) -> frozenset[date]:
+    """Days as 2026-12-25, separated by commas."""
+    try:
+        return frozenset(
+            date.fromisoformat(part.strip()) for part in text.split(",") if part.strip()
+        )
+    except ValueError as error:
+        raise ValueError("is no list of days; write e.g. 2026-12-25, 2026-12-26") from error
+
+
 def partition_name(text: str) -> str:
     """A partition's name, as slurm.conf may have it."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", text):
         raise ValueError("is no name of a partition; write it as in slurm.conf")
+    return text
+
+
+def partition_names(text: str) -> tuple[str, ...]:
+    return tuple(map(partition_name, names(text)))
+
+
+def feature_names(text: str) -> tuple[str, ...]:
+    """Features of nodes, as slurm.conf may have them."""
+    return _slurm_words(text, "a feature", "slurm.conf")
+
+
+def reservation_names(text: str) -> tuple[str, ...]:
+    return _slurm_words(text, "a reservation", "`scontrol show reservation`")
+
+
+def _slurm_words(text: str, what: str, where: str) -> tuple[str, ...]:
+    found = names(text)
+    for name in found:
+        if not _SLURM_WORD.fullmatch(name):
+            raise ValueError(f"names {name}, which is no name of {what}; write it as in {where}")
+    return found
+
+
+def host_list(text: str) -> frozenset[str]:
+    """Nodes by name, in Slurm's host lists: `a[001-004], b007`."""
+    try:
+        found = expand_hostlist(re.sub(r"\s*[,\n]\s*", ",", text).strip(","))
+    except DnmError as error:
+        raise ValueError(f"is no list of nodes: {error}; write e.g. a[001-004],b007") from error
+    if text.strip(" ,\n") and not found:
+        raise ValueError(
+            f"names no node: {text.strip()!r}; leave it empty, or write a[001-004],b007"
+        )
+    return frozenset(found)
+
+
+def time_zone(text: str) -> str:
+    """The name of a time zone, as the IANA has it and this host knows it."""
+    zone_named(text)
     return text
 
 
@@ -416,6 +476,13 @@ def labels(text: str) -> dict[str, str]:
         _check_template(key, value)
         found[key] = value
     return found
+
+
+def one_label(text: str) -> tuple[str, str]:
+    """`key=value`."""
+    if len(found := labels(text)) != 1 or "{" in text:
+        raise ValueError("is not one label; write key=value")
+    return next(iter(found.items()))
 
 
 def taints(text: str) -> tuple[Taint, ...]:

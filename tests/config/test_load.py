@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -126,11 +126,12 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
-    built = {"path", "namespaces", "node_types", "default_request", "floors", "partition_floors"}
+    built = {"path", "namespaces", "node_types", "default_request", "floors", "partition_floors",
+             "calendar_events", "unread_events"}  # fmt: skip
     assert {field for field, _ in SETTINGS.values()} - {""} == set(Config.__struct_fields__) - built
     assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
         NamespacePolicy.__struct_fields__
-    ) - {"name", "queue"}
+    ) - {"name", "queue", "min_nodes_by", "min_of_type"}
     assert {field for field, _ in NODE_TYPE_KEYS.values()} - {""} == set(
         NodeType.__struct_fields__
     ) - {"name", "size", "kubelet"}
@@ -201,6 +202,12 @@ GOOD = [
     ),
     pytest.param("when_batch_waits = return", "when_batch_waits", WhenBatchWaits.RETURN, id="jobs"),
     pytest.param("max_lend_hours = 72", "max_lend", timedelta(days=3), id="hours"),
+    pytest.param(
+        "forecast_except = 2026-12-25, 2026-12-26",
+        "forecast_except",
+        frozenset({date(2026, 12, 25), date(2026, 12, 26)}),
+        id="days-without-a-forecast",
+    ),
     pytest.param("batch_reclaim_minutes = 0", "batch_reclaim", timedelta(0), id="no-reclaim"),
 ]
 
@@ -289,6 +296,8 @@ BAD = [
     pytest.param("batch_floor = 101%", "or a percentage, e.g. 5%", id="floor-above-all"),
     pytest.param("batch_floor = -1", "is no floor", id="floor-negative"),
     pytest.param("when_batch_waits = yes", "write lend, wait or return", id="jobs-word"),
+    pytest.param("forecast_except = xmas", "is no list of days; write e.g.", id="no-days"),
+    pytest.param("[namespace:dev]\nforecast = on", "write off, show or floor", id="forecast-word"),
     pytest.param("max_lend_hours = 1.5", "is not a whole number", id="half-an-hour"),
     pytest.param("[namespace:dev]\nnode_hours_per_week = much", "is no number", id="budget-word"),
     pytest.param(
@@ -667,3 +676,10 @@ def test_what_is_written_is_what_is_read(
     assert config.node_types["a"].size == {"vcore": cores * 1000, "memory": gib * 1024**3}
     assert config.namespaces["dev"].priority == priority
     assert config.namespaces["test"].reversion_idle == timedelta(seconds=idle)
+
+
+def test_a_forecast_needs_a_queue_of_its_own(tmp_path: Path) -> None:
+    both = '{"dev": "root.a", "test": "root.a"}'
+    more = "[namespace:dev]\nforecast = show"
+    path = site(tmp_path, more, both)
+    assert "[namespace:dev] forecast = show: needs a queue of its own" in refusal(path)

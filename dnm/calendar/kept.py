@@ -1,0 +1,72 @@
+"""Calendars as they are in force: what can be read now, and of what can't be, what was read last.
+Pure.
+
+The rule: an event goes when its calendar is read and does not have it any more. One that stands
+there and can't be read is as it was, and so are all of a calendar that can't be read, or in which
+something stands that might be one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dnm.model.calendar import CalendarEvent, CalendarReading, KeptCalendar
+from dnm.model.config import Config
+from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
+
+
+def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> KeptCalendar:
+    """Returns what is in force of a calendar now."""
+    if isinstance(read, Unreadable):
+        return msgspec.structs.replace(kept, troubles=(read.error,))
+    names = {one.name for one in read.events}
+    as_before = tuple(
+        one
+        for one in kept.events
+        if one.name in read.unread or (not read.is_whole and one.name not in names)
+    )
+    return KeptCalendar(
+        events=(*read.events, *as_before),
+        troubles=tuple(text for texts in read.unread.values() for text in texts),
+    )
+
+
+def with_calendars(
+    config: Config, registry: Registry, others: Mapping[str, KeptCalendar]
+) -> Registry:
+    """Returns the registry with the events of the configuration and of the `others` that it names;
+    those of a calendar that it names no more are gone."""
+    path = str(config.path)
+    read = CalendarReading(events=config.calendar_events, unread=config.unread_events)
+    own = keep_calendar(registry.calendars.get(path, KeptCalendar()), read)
+    calendars = {**others, **({path: own} if own != KeptCalendar() else {})}
+    replaced: Registry = msgspec.structs.replace(registry, calendars=calendars)
+    return replaced
+
+
+def list_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]:
+    """Returns the events of all places. What the configuration says itself needs no record."""
+    path = str(config.path)
+    kept = (
+        event
+        for source, calendar in registry.calendars.items()
+        for event in calendar.events
+        if source != path or event.name in config.unread_events
+    )
+    return (*config.calendar_events, *kept, *registry.events.values())
+
+
+def list_troubles(config: Config, registry: Registry) -> tuple[str, ...]:
+    """Returns a sentence for each event or calendar that can't be read."""
+    path = str(config.path)
+    own = (f"{path}: {text}" for texts in config.unread_events.values() for text in texts)
+    others = (
+        text
+        for source, calendar in registry.calendars.items()
+        for text in calendar.troubles
+        if source != path
+    )
+    return tuple(dict.fromkeys((*own, *others)))

@@ -1,0 +1,232 @@
+"""The verbs by which a person says what shall become of nodes: options and words alone."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dnm.cli import completion
+from dnm.cli.options import ConfigOption, ReasonOption, load_named_config
+
+if TYPE_CHECKING:
+    from dnm.model.config import Config
+
+LentNodes = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NODE...",
+        help="Names or host lists: a[001-004].",
+        autocompletion=completion.nodes,
+        show_default=False,
+    ),
+]
+AnyNodes = Annotated[
+    list[str],
+    typer.Argument(metavar="NODE...", help="Names or host lists: a[001-004].", show_default=False),
+]
+ForOption = Annotated[str, typer.Option("--for", help="90m, 2h, 1d, or minutes.")]
+UntilOption = Annotated[
+    str, typer.Option("--until", help="17:00 or 2026-12-01T17:00, in UTC; or with an offset.")
+]
+
+
+def add_verbs(app: typer.Typer) -> None:
+    """Adds them to the app, in the order in which its help shows them."""
+    for verb in (lend, extend, adopt, hold, unhold, exclude, unexclude):
+        app.command()(verb)
+    app.command("return")(give_back)
+
+
+def _say(lines: list[str]) -> None:
+    from dnm.cli.output import print_line
+
+    for line in lines:
+        print_line(line)
+
+
+def _deadline(length: str, until: str) -> datetime | None:
+    from dnm.cli.deadline import parse_deadline
+
+    return parse_deadline(length, until, datetime.now(UTC))
+
+
+def _run_now(config: Config, is_now: bool) -> None:
+    """`--now`: this command as a run, with its exit code."""
+    if not is_now:
+        return
+    from dnm.cli.logs import StopSignals, log_findings, log_told, set_up_logging
+    from dnm.cli.report import print_run
+    from dnm.run.runner import run_pass
+
+    set_up_logging(config.log_console)
+    signals = StopSignals()
+    result = run_pass(config, os.environ, lambda: signals.came)
+    log_told(result.outcome.told if result.outcome else ())
+    log_findings(result)
+    print_run(result)
+    raise typer.Exit(result.exit_code)
+
+
+NowOption = Annotated[bool, typer.Option("--now", help="Make a run at once.")]
+
+
+def lend(
+    namespace: Annotated[
+        str,
+        typer.Option("--namespace", help="For whom.", autocompletion=completion.namespaces),
+    ],
+    count: Annotated[
+        int | None,
+        typer.Argument(metavar="[N]", help="How many.", min=1, max=10_000, show_default=False),
+    ] = None,
+    node_type: Annotated[str, typer.Option("--type", help="Else the namespace's first.")] = "",
+    node: Annotated[
+        list[str] | None, typer.Option("--node", help="This one, or a host list; repeatable.")
+    ] = None,
+    length: ForOption = "",
+    until: UntilOption = "",
+    reason: ReasonOption = "",
+    is_now: NowOption = False,
+    is_forced: Annotated[
+        bool,
+        typer.Option("--force", help="Past cooldown, back-off, breaker and jobs that wait."),
+    ] = False,
+    config_path: ConfigOption = None,
+) -> None:
+    """Lend N more nodes, which stay until their time is over (4h), idle or not."""
+    from dnm.cli.by_hand import named_nodes
+    from dnm.cli.lend import Wanted, lend
+
+    config = load_named_config(config_path)
+    wanted = Wanted(
+        namespace=namespace,
+        count=count or 0,
+        node_type=node_type,
+        nodes=named_nodes(node or ()),
+        until=_deadline(length, until),
+        reason=reason,
+        is_forced=is_forced,
+    )
+    _say([lend(config, wanted)])
+    _run_now(config, is_now)
+
+
+def extend(
+    nodes: LentNodes,
+    config_path: ConfigOption = None,
+    length: ForOption = "",
+    until: UntilOption = "",
+    reason: ReasonOption = "",
+) -> None:
+    """Keep lent nodes until then, idle or not."""
+    from dnm.cli.lend import extend
+
+    deadline = _deadline(length, until)
+    if deadline is None:
+        raise typer.BadParameter("say how long: --for 2h or --until 17:00")
+    _say(extend(load_named_config(config_path), nodes, deadline, reason))
+
+
+def give_back(
+    nodes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NODE...",
+            help="Lent nodes, host lists, or the name that `dnm lend` printed.",
+            autocompletion=completion.nodes,
+            show_default=False,
+        ),
+    ],
+    config_path: ConfigOption = None,
+    waits: Annotated[
+        bool, typer.Option("--when-empty", help="Their pods run on; so it is without any.")
+    ] = False,
+    evicts: Annotated[
+        bool, typer.Option("--evict", help="Ask their pods to go, within disruption budgets.")
+    ] = False,
+    grace: Annotated[
+        str, typer.Option("--grace", help="With --evict: pods are asked after that: 10m, 2h.")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="With --evict: do not ask.")] = False,
+    reason: ReasonOption = "",
+    is_now: NowOption = False,
+) -> None:
+    """Fence lent nodes; each goes back once its pods have ended, or were evicted."""
+    from dnm.cli.give_back import Evict, give_back, make_sure
+
+    if waits and evicts:
+        raise typer.BadParameter("write --when-empty or --evict, not both")
+    if grace and not evicts:
+        raise typer.BadParameter("it is for --evict; without, pods run on", param_hint="--grace")
+    length = _grace(grace)
+    config = load_named_config(config_path)
+    evict = Evict(length, make_sure(yes)) if evicts else None
+    _say(give_back(config, nodes, reason, evict))
+    _run_now(config, is_now)
+
+
+def _grace(text: str) -> timedelta:
+    from dnm.model.spans import parse_span
+
+    length = parse_span(text or "0m", "m")
+    if length is None or length > timedelta(days=7):
+        raise typer.BadParameter("write 10m or 2h, a week at most", param_hint="--grace")
+    return length
+
+
+def adopt(
+    node: Annotated[str, typer.Argument(show_default=False)],
+    namespace: Annotated[
+        str,
+        typer.Option("--namespace", help="For whom.", autocompletion=completion.namespaces),
+    ],
+    config_path: ConfigOption = None,
+    reason: ReasonOption = "",
+) -> None:
+    """Take in a node that came to Kubernetes by hand."""
+    from dnm.cli.adopt import adopt
+
+    _say([adopt(load_named_config(config_path), os.environ, node, namespace, reason)])
+
+
+def hold(
+    nodes: LentNodes,
+    config_path: ConfigOption = None,
+    length: ForOption = "",
+    until: UntilOption = "",
+    reason: ReasonOption = "",
+) -> None:
+    """Keep nodes as they are: lent ones stay, others are not taken."""
+    from dnm.cli import by_hand
+
+    _say(by_hand.hold(load_named_config(config_path), nodes, _deadline(length, until), reason))
+
+
+def unhold(nodes: LentNodes, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
+    """Let held nodes go back, or be lent, again."""
+    from dnm.cli import by_hand
+
+    _say(by_hand.unhold(load_named_config(config_path), nodes, reason))
+
+
+def exclude(
+    nodes: AnyNodes,
+    config_path: ConfigOption = None,
+    length: ForOption = "",
+    until: UntilOption = "",
+    reason: ReasonOption = "",
+) -> None:
+    """Keep nodes out of lending; lent ones serve on, and are not lent again."""
+    from dnm.cli import by_hand
+
+    _say(by_hand.exclude(load_named_config(config_path), nodes, _deadline(length, until), reason))
+
+
+def unexclude(nodes: AnyNodes, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
+    """Let excluded nodes be lent again."""
+    from dnm.cli import by_hand
+
+    _say(by_hand.unexclude(load_named_config(config_path), nodes, reason))

@@ -1,0 +1,250 @@
+"""One event -> `CalendarEvent`, by the same keys wherever it stands: in the configuration, in a
+file of `events_dir`, or in the options of `dnm event add`.
+
+A problem is a sentence, as in `sections.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from dnm.calendar.windows import begin_in_utc, is_day_of
+from dnm.config import values
+from dnm.config.files import MOST_EVENTS, EventSections, shown
+from dnm.config.keys import RESOURCE, Keys
+from dnm.config.sections import parse_section
+from dnm.model.calendar import CalendarEvent, CalendarReading
+from dnm.model.printable import printable
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DAY = r"(\d{4}-\d{2}-\d{2})"
+_CLOCK = r"(\d{1,2}:\d{2})(?::00)?"
+_YEARS = range(1970, 3000)  # no sum of times of these leaves what a clock can show
+_LONGEST = timedelta(days=366)
+_LONGEST_OF_SERIES = timedelta(days=7)
+_MOST_DAYS_OUT = 1_000
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
+
+
+def event_name(text: str) -> str:
+    """A name that fits a reservation's too."""
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            f"'{shown(text)}' is no name for an event; write up to 52 of a-z, 0-9 and '-', with a "
+            "letter or digit at both ends"
+        )
+    return text
+
+
+def moment(text: str) -> datetime:
+    """A day and a time, as clocks on the wall show them."""
+    match = re.fullmatch(rf"{_DAY}[ T]{_CLOCK}", text)
+    if match is None:
+        raise ValueError("is no time; write e.g. 2026-12-01 09:00")
+    return datetime.combine(day(match[1]), datetime.min.time()) + _since_midnight(match[2])
+
+
+def moment_at(text: str, zone: str) -> datetime:
+    """The moment that a time is in a zone, or by the offset behind it."""
+    try:
+        with_offset = datetime.fromisoformat(text)
+    except ValueError:
+        with_offset = moment(text)
+    if with_offset.tzinfo is not None:
+        _in_our_years(with_offset.date())
+        return with_offset.astimezone(UTC)
+    return begin_in_utc(moment(text), zone)
+
+
+def day(text: str) -> date:
+    """A day of the calendar."""
+    try:
+        if not re.fullmatch(_DAY, text):
+            raise ValueError
+        found = date.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError("is no day; write e.g. 2026-12-01") from error
+    return _in_our_years(found)
+
+
+def _in_our_years(found: date) -> date:
+    if found.year not in _YEARS:
+        first, last = _YEARS[0], _YEARS[-1]
+        raise ValueError(f"is a day of {found.year}; write a year from {first} to {last}")
+    return found
+
+
+def _since_midnight(text: str) -> timedelta:
+    hour, minute = map(int, text.split(":"))
+    if minute > 59 or hour * 60 + minute > 24 * 60:
+        raise ValueError("is no time of a day; write 00:00 to 24:00")
+    return timedelta(hours=hour, minutes=minute)
+
+
+def until(text: str) -> datetime | timedelta:
+    """A day and a time, or the time alone."""
+    return _since_midnight(text) if re.fullmatch(r"\d{1,2}:\d{2}", text) else moment(text)
+
+
+def weekdays(text: str) -> tuple[int, ...]:
+    """Days of the week by their first three letters, e.g. Mon, Wed."""
+    found = values.names(text)
+    for name in found:
+        if name.lower() not in _DAYS:
+            raise ValueError(f"'{name}' is no day of the week; write Mon, Tue, Wed, Thu or so")
+    if not found:
+        raise ValueError("names no day; write Mon, Tue, Wed, Thu or so, or leave it out")
+    return tuple(sorted({_DAYS.index(name.lower()) for name in found}))
+
+
+def days_out(text: str) -> tuple[date, ...]:
+    """Days, with commas between them."""
+    found = values.names(text)
+    if len(found) > _MOST_DAYS_OUT:
+        raise ValueError(f"names more than {_MOST_DAYS_OUT} days; end the series by last")
+    if not found:
+        raise ValueError("names no day; write e.g. 2026-12-24, or leave it out")
+    return tuple(sorted(day(one) for one in found))
+
+
+# [event:NAME] -> CalendarEvent; a key that looks like RESOURCE is an amount of it
+EVENT_KEYS: Keys = {
+    "namespace": ("namespace", values.namespace),
+    "from": ("begins", moment),
+    "until": ("", until),
+    "zone": ("zone", values.time_zone),
+    "weekly": ("weekly", weekdays),
+    "last": ("last", day),
+    "except": ("without", days_out),
+    "pods": ("pods", values.whole_number(1, 100_000)),
+    "cpu": ("", values.quantity("vcore")),
+    "memory": ("", values.quantity("memory")),
+    "nodes": ("nodes", values.whole_number(1, 100_000)),
+}
+
+
+def read_events(sections: EventSections, usual_zone: str, source: str) -> CalendarReading:
+    """Returns the events of all sections [event:NAME]; of one in which anything is wrong, why."""
+    found: dict[str, CalendarEvent] = {}
+    unread: dict[str, tuple[str, ...]] = {}
+    if len(sections) > MOST_EVENTS:
+        kept = dict(list(sections.items())[:MOST_EVENTS])
+        many = f"has {len(sections)} sections [event:NAME]; {MOST_EVENTS} are read at most"
+        unread[""], sections = (many,), kept
+    for section, (entries, problems) in sections.items():
+        name = section.partition(":")[2].strip()
+        told = list(problems)
+        event = read_event(name, section, entries, usual_zone, told)
+        if name in found or name in unread:
+            told.append(f"[{shown(section)}]: another section has this name; merge the two")
+        if told or event is None:
+            found.pop(name, None)
+            unread[name] = (*unread.get(name, ()), *told)
+        else:
+            found[name] = replace(event, source=source)
+    return CalendarReading(events=tuple(found.values()), unread=unread)
+
+
+def read_event(
+    name: str, section: str, entries: Mapping[str, str], usual_zone: str, problems: list[str]
+) -> CalendarEvent | None:
+    """Returns the event; None where something of it is wrong, which `problems` then tell."""
+    found: list[str] = []
+    if not name:
+        problems.append(f"[{shown(section)}]: has no name; write [event:NAME]")
+        return None
+    try:
+        event_name(name)
+    except ValueError as error:
+        found.append(f"[{shown(section)}]: {printable(str(error))}")
+    resources = {
+        key: values.quantity(key)
+        for key in entries
+        if RESOURCE.fullmatch(key) and key.lower() not in EVENT_KEYS
+    }
+    keys = {**EVENT_KEYS, **{key.lower(): ("", parse) for key, parse in resources.items()}}
+    parsed = parse_section(section, entries, keys, found)
+    found += [
+        f"[{shown(section)}] {key}: is missing; write {example}"
+        for key, example in (
+            ("namespace", "the namespace that the event is for"),
+            ("from", "e.g. from = 2026-12-01 09:00"),
+            ("until", "e.g. until = 17:00"),
+        )
+        if key not in parsed
+    ]
+    event = None if found else _event(name, section, parsed, resources, usual_zone, found)
+    problems.extend(found)
+    return None if found else event
+
+
+def _event(
+    name: str,
+    section: str,
+    parsed: Mapping[str, Any],
+    resources: Mapping[str, object],
+    usual_zone: str,
+    problems: list[str],
+) -> CalendarEvent:
+    begins: datetime = parsed["from"]
+    event = CalendarEvent(
+        name=name,
+        namespace=parsed["namespace"],
+        begins=begins,
+        ends=_end(begins, parsed["until"]),
+        zone=parsed.get("zone", usual_zone),
+        weekly=parsed.get("weekly", ()),
+        last=parsed.get("last"),
+        without=parsed.get("except", ()),
+        pods=parsed.get("pods", 0),
+        request={
+            **({"vcore": parsed["cpu"]} if "cpu" in parsed else {}),
+            **({"memory": parsed["memory"]} if "memory" in parsed else {}),
+            **{key: parsed[key.lower()] for key in resources},
+        },
+        nodes=parsed.get("nodes", 0),
+    )
+    problems.extend(f"[{shown(section)}] {text}" for text in _contradictions(event))
+    return event
+
+
+def _end(begins: datetime, text: datetime | timedelta) -> datetime:
+    """A time alone is the next one of the clock after it begins."""
+    if isinstance(text, datetime):
+        return text
+    ends = datetime.combine(begins.date(), datetime.min.time()) + text
+    return ends if ends > begins else ends + timedelta(days=1)
+
+
+def _contradictions(event: CalendarEvent) -> list[str]:
+    longest = _LONGEST_OF_SERIES if event.weekly else _LONGEST
+    found = []
+    if event.ends <= event.begins:
+        found.append(f"until = {event.ends:%Y-%m-%d %H:%M}: is not after from; write a later one")
+    if event.ends - event.begins > longest:
+        found.append(f"until: is more than {longest.days} days after from; write an earlier one")
+    if bool(event.pods) == bool(event.nodes):
+        found.append("pods or nodes: write one of them: how many pods come, or how many nodes")
+    if event.request and not event.pods:
+        found.append("cpu, memory: are what one pod asks for; write pods too")
+    if not event.weekly and (event.last or event.without):
+        found.append("last, except: are of a series; write weekly too, or leave them out")
+    if event.last and event.last < event.begins.date():
+        found.append(f"last = {event.last}: is before from; write a later day")
+    elif event.last and event.weekly and not _has_a_day(event, event.last):
+        found.append(f"last = {event.last}: no day of the series is left; write a later one")
+    return found
+
+
+def _has_a_day(event: CalendarEvent, last: date) -> bool:
+    day = event.begins.date()
+    while day <= last:
+        if is_day_of(event, day):
+            return True
+        day += timedelta(days=1)
+    return False

@@ -1,0 +1,132 @@
+"""Pods that are asked to leave a node: who is there, and the Eviction API.
+
+Disruption budgets are respected: a pod is never deleted, and its grace period is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from dnm.kube import objects as kube_objects
+from dnm.kube.errors import ApiRefused, LostAnswer
+from dnm.kube.requests import ApiRequests
+from dnm.model.cluster import Pod
+from dnm.model.errors import KubeConflict
+from dnm.model.eviction import PodOnNode
+from dnm.model.fault_points import fault_point
+
+_TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
+_MIRROR = "kubernetes.io/config.mirror"
+_FINISHED = ("Succeeded", "Failed")
+_STAY = ("DaemonSet", "NodeSet")  # a slurmd's pod takes its jobs along
+
+
+class _Owner(msgspec.Struct):
+    kind: str
+    controller: bool = False
+
+
+class _PodMetadata(msgspec.Struct, rename="camel"):
+    namespace: str
+    name: str
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _LocalVolume(msgspec.Struct, rename="camel"):
+    empty_dir: dict[str, object] | None = None
+
+
+class _PodSpec(msgspec.Struct):
+    volumes: list[_LocalVolume] | None = None
+
+
+class _PodStatus(msgspec.Struct):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _PodMetadata
+    spec: _PodSpec
+    status: _PodStatus
+
+
+class _PodList(msgspec.Struct):
+    items: list[_Pod] | None = None
+
+
+def read_pods_to_evict(requests: ApiRequests, node: str) -> Sequence[PodOnNode]:
+    """The unfinished pods on a node, of all namespaces. Raises KubeError."""
+    query = urlencode({"fieldSelector": f"spec.nodeName={node}"})
+    with (
+        requests.asking(f"list the pods on node {node}", "list pods"),
+        fault_point("kube.list_pods"),
+    ):
+        body = requests.session.read(f"/api/v1/pods?{query}").body
+        found = msgspec.json.decode(body, type=_PodList).items or []
+    return [_reduce(pod) for pod in found if pod.status.phase not in _FINISHED]
+
+
+def _reduce(pod: _Pod) -> PodOnNode:
+    owners = [owner.kind for owner in pod.metadata.owner_references or () if owner.controller]
+    is_mirror = _MIRROR in (pod.metadata.annotations or {})
+    has_local_data = any(volume.empty_dir is not None for volume in pod.spec.volumes or ())
+    loss = "it has no controller that would bring it back" if not owners else ""
+    if not loss and has_local_data:
+        loss = "its emptyDir volume would be lost"
+    return PodOnNode(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        stays=is_mirror or not set(owners).isdisjoint(_STAY),
+        is_terminating=pod.metadata.deletion_timestamp is not None,
+        loss=loss,
+        is_work=not (is_mirror or "DaemonSet" in owners),
+    )
+
+
+def evict(requests: ApiRequests, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
+    """Asks for the eviction of a pod. Empty: it is granted or the pod is gone, and the pod may
+    need its grace period still; else why a disruption budget does not allow it now. `is_dry_run`:
+    the server judges it, and does nothing. Raises KubeError."""
+    path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
+    eviction: dict[str, Any] = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+    }
+    if pod.uid:
+        eviction["deleteOptions"] = {"preconditions": {"uid": pod.uid}}
+    body = msgspec.json.encode(eviction)
+    what = f"evict pod {pod.namespace}/{pod.name}"
+    try:
+        with requests.changing(what, "create pods/eviction"), fault_point("kube.evict"):
+            query = "?dryRun=All" if is_dry_run else ""
+            return _ask_for_eviction(requests, f"{path}/eviction{query}", body)
+    except KubeConflict:
+        return ""  # another pod has the name by now: this one is gone
+    except ApiRefused as error:
+        if error.status == 404:
+            return ""
+        if error.status == 429:
+            return error.message or "a disruption budget does not allow it now"
+        raise
+
+
+def _ask_for_eviction(requests: ApiRequests, path: str, body: bytes) -> str:
+    try:
+        answer = requests.session.write("POST", path, body, is_throttled=False)
+        kube_objects.check_kind(answer.body, "Status", "Eviction")
+    except LostAnswer as error:
+        # Said with 500, but the server is well and has done nothing: it never evicts this pod.
+        refusal = error.__cause__
+        if isinstance(refusal, ApiRefused) and _TWO_BUDGETS in refusal.message:
+            return "it has more than one PodDisruptionBudget: remove one of them"
+        raise
+    return ""

@@ -1,0 +1,67 @@
+"""An event that can't be read is as it was; one that is gone is gone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dnm.calendar.kept import keep_calendar, list_events, list_troubles, with_calendars
+from dnm.model.calendar import CalendarEvent, CalendarReading, KeptCalendar
+from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
+from tests.builders import a_config
+
+
+def event(name: str, nodes: int = 1) -> CalendarEvent:
+    begins, ends = datetime(2026, 12, 1, 9), datetime(2026, 12, 1, 17)
+    return CalendarEvent(name=name, namespace="dev", begins=begins, ends=ends, nodes=nodes)
+
+
+BEFORE = KeptCalendar(events=(event("a"), event("b")))
+
+READ: dict[str, tuple[CalendarReading | Unreadable, dict[str, int], tuple[str, ...]]] = {
+    "all as it was": (CalendarReading(events=BEFORE.events), {"a": 1, "b": 1}, ()),
+    "one changed, one gone": (CalendarReading(events=(event("a", 3),)), {"a": 3}, ()),
+    "one can't be read": (
+        CalendarReading(events=(event("a", 3),), unread={"b": ("why", "and why")}),
+        {"a": 3, "b": 1},
+        ("why", "and why"),
+    ),
+    "one never could": (CalendarReading(unread={"c": ("why",)}), {}, ("why",)),
+    "none can be read": (Unreadable(what="x", error="why"), {"a": 1, "b": 1}, ("why",)),
+    "there are none": (CalendarReading(), {}, ()),
+}
+
+
+@pytest.mark.parametrize(("read", "nodes", "troubles"), READ.values(), ids=READ)
+def test_what_can_not_be_read_is_as_it_was(
+    read: CalendarReading | Unreadable, nodes: dict[str, int], troubles: tuple[str, ...]
+) -> None:
+    kept = keep_calendar(BEFORE, read)
+    assert {one.name: one.nodes for one in kept.events} == nodes and kept.troubles == troubles
+    assert keep_calendar(kept, read) == kept  # and it is rest
+
+
+def test_the_configuration_is_a_calendar_too(tmp_path: Path) -> None:
+    config = a_config(tmp_path, calendar_events=(event("a"), event("b")))
+    registry = with_calendars(config, Registry(), {})
+    assert [one.name for one in list_events(config, registry)] == ["a", "b"]
+    bad = msgspec.structs.replace(
+        config, calendar_events=(event("a"),), unread_events={"b": ("why",)}
+    )
+    kept = with_calendars(bad, registry, {})
+    for known in (registry, kept, with_calendars(bad, kept, {})):
+        assert [one.name for one in list_events(bad, known)] == ["a", "b"]
+    assert list_troubles(bad, kept) == (f"{config.path}: why",)
+    gone = msgspec.structs.replace(config, calendar_events=())
+    assert with_calendars(gone, kept, {}) == Registry()
+
+
+def test_a_calendar_that_is_not_named_any_more_is_gone(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    registry = with_calendars(config, Registry(), {"w.ics": BEFORE})
+    assert len(list_events(config, registry)) == 2
+    assert not list_events(config, with_calendars(config, registry, {}))

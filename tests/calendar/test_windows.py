@@ -1,0 +1,187 @@
+"""When events are in force: wall times of a zone, as moments in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dnm.calendar import windows
+from dnm.calendar.windows import list_windows, without_doubles
+from dnm.config.events import read_event
+from dnm.model.calendar import CalendarEvent
+
+BERLIN, INDIANA = "Europe/Berlin", "America/Indiana/Indianapolis"
+
+
+def event(begins: str, until: str, zone: str = "UTC", **entries: str) -> CalendarEvent:
+    """As it would stand in a file."""
+    problems: list[str] = []
+    given = {"namespace": "dev", "nodes": "1", "from": begins, "until": until, "zone": zone}
+    read = read_event("w", "event:w", {**given, **entries}, "UTC", problems)
+    assert read is not None, problems
+    return read
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def shown(found: list[windows.Window]) -> list[str]:
+    return [f"{one.begins:%m-%d %H:%M} {one.ends:%m-%d %H:%M}" for one in found]
+
+
+# from, until, zone, other keys -> the windows in UTC
+TABLE: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
+    "winter": ("2026-01-12 09:00", "17:00", BERLIN, {}, ["01-12 08:00 01-12 16:00"]),
+    "summer": ("2026-07-13 09:00", "17:00", BERLIN, {}, ["07-13 07:00 07-13 15:00"]),
+    "summer there": ("2026-07-13 09:00", "17:00", INDIANA, {}, ["07-13 13:00 07-13 21:00"]),
+    "clocks go forward": ("2026-03-29 01:30", "04:30", BERLIN, {}, ["03-29 00:30 03-29 02:30"]),
+    "clocks go forward there": ("2026-03-08 01:30", "04:30", INDIANA, {},
+                                ["03-08 06:30 03-08 08:30"]),
+    "begins at a time that is left out": ("2026-03-29 02:30", "04:30", BERLIN, {},
+                                          ["03-29 01:30 03-29 02:30"]),
+    "and would end before it": ("2026-03-29 02:30", "03:15", BERLIN, {},
+                                ["03-29 01:30 03-29 02:15"]),
+    "ends at a time that is left out": ("2026-03-08 00:30", "02:30", INDIANA, {},
+                                        ["03-08 05:30 03-08 07:30"]),
+    "clocks go back": ("2026-10-25 01:30", "04:30", BERLIN, {}, ["10-24 23:30 10-25 03:30"]),
+    "clocks go back there": ("2026-11-01 00:30", "04:30", INDIANA, {}, ["11-01 04:30 11-01 09:30"]),
+    "begins at the first of two": ("2026-10-25 02:30", "04:00", BERLIN, {},
+                                   ["10-25 00:30 10-25 03:00"]),
+    "ends at the second of two": ("2026-11-01 00:00", "01:30", INDIANA, {},
+                                  ["11-01 04:00 11-01 06:30"]),
+    "over midnight": ("2026-06-01 22:00", "06:00", "UTC", {}, ["06-01 22:00 06-02 06:00"]),
+    "to midnight": ("2026-06-01 22:00", "24:00", "UTC", {}, ["06-01 22:00 06-02 00:00"]),
+    "a day and a night": ("2026-06-01 09:00", "2026-06-03 09:00", "UTC", {},
+                          ["06-01 09:00 06-03 09:00"]),
+    "weekly on a leap day's week": ("2028-02-28 09:00", "10:00", "UTC",
+                                    {"weekly": "Tue", "last": "2028-03-07"},
+                                    ["02-29 09:00 02-29 10:00", "03-07 09:00 03-07 10:00"]),
+    "on a leap day": ("2028-02-29 23:00", "01:00", "UTC", {}, ["02-29 23:00 03-01 01:00"]),
+    "weekly over both days of clocks": ("2026-10-19 09:00", "17:00", BERLIN,
+                                        {"weekly": "Mon", "last": "2026-10-26"},
+                                        ["10-19 07:00 10-19 15:00", "10-26 08:00 10-26 16:00"]),
+    "exceptions": ("2026-12-21 09:00", "10:00", "UTC",
+                   {"weekly": "Mon, wed", "last": "2026-12-30",
+                    "except": "2026-12-23, 2026-12-28"},
+                   ["12-21 09:00 12-21 10:00", "12-30 09:00 12-30 10:00"]),
+    "its first day is another one": ("2026-12-22 09:00", "10:00", "UTC",
+                                     {"weekly": "Mon", "last": "2026-12-28"},
+                                     ["12-28 09:00 12-28 10:00"]),
+    "ends on its first day": ("2026-12-21 09:00", "10:00", "UTC",
+                              {"weekly": "Mon", "last": "2026-12-21"}, ["12-21 09:00 12-21 10:00"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("begins", "until", "zone", "more", "expected"), TABLE.values(), ids=TABLE)
+def test_wall_times_are_moments(
+    begins: str, until: str, zone: str, more: dict[str, str], expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    one = event(begins, until, zone, **more)
+    for host in ("UTC", "Asia/Kathmandu"):  # whatever zone the host is in
+        monkeypatch.setenv("TZ", host)
+        year = int(begins[:4])
+        found = list_windows([one], utc(f"{year}-01-01"), utc(f"{year + 1}-01-01"))
+        assert shown(found) == expected
+
+
+def test_each_moment_is_in_as_many_windows_as_it_should_be() -> None:
+    """Asked afresh at any moment, forwards and backwards: nothing is remembered."""
+    touching = [event("2026-06-01 09:00", "10:00"), event("2026-06-01 10:00", "11:00")]
+    overlapping = [event("2026-06-01 09:30", "10:30")]
+    for text, expected in (("08:59", 0), ("09:00", 1), ("09:30", 2), ("09:59", 2), ("10:00", 2),
+                           ("10:30", 1), ("11:00", 0), ("09:30", 2), ("08:59", 0)):  # fmt: skip
+        now = utc(f"2026-06-01 {text}")
+        found = list_windows([*touching, *overlapping], now, now + timedelta(microseconds=1))
+        assert len(found) == expected, text
+
+
+def test_a_series_without_an_end_is_looked_at_as_far_as_is_asked() -> None:
+    endless = event("2020-01-06 09:00", "10:00", weekly="Mon")
+    assert len(list_windows([endless], utc("2036-01-01"), utc("2036-02-01"))) == 4
+    assert len(list_windows([endless], utc("2036-01-01"), utc("9000-01-01"))) == 57
+
+
+def test_the_first_windows_are_those_that_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    daily = event("2020-01-06 09:00", "10:00", weekly="Mon, Tue, Wed, Thu, Fri, Sat, Sun")
+    monkeypatch.setattr(windows, "MOST_WINDOWS", 100)
+    found = list_windows([daily] * 3, utc("2026-01-01"), utc("2026-12-31"))
+    assert len(found) == 100 and found[-1].begins < utc("2026-02-04")
+
+
+def test_a_window_of_days_ago_is_still_in_force() -> None:
+    week = event("2026-06-01 09:00", "2026-06-08 09:00", weekly="Mon")
+    found = list_windows([week], utc("2026-06-15 08:59"), utc("2026-06-15 09:01"))
+    assert shown(found) == ["06-08 09:00 06-15 09:00", "06-15 09:00 06-22 09:00"]
+    assert len(without_doubles(found)) == 1  # the same pods
+
+
+WRONG: dict[str, tuple[dict[str, str], str]] = {
+    "no namespace": ({"namespace": ""}, "is empty"),
+    "neither": ({"nodes": ""}, "is empty"),
+    "no time": ({"from": "tomorrow"}, "write e.g. 2026-12-01 09:00"),
+    "no day": ({"from": "2026-02-30 09:00"}, "is no day"),
+    "no clock": ({"from": "2026-02-03 25:00"}, "00:00 to 24:00"),
+    "no minute": ({"until": "09:60"}, "00:00 to 24:00"),
+    "no zone": ({"zone": "Berlin"}, "is no time zone"),
+    "a path": ({"zone": "../../etc/passwd"}, "is no time zone"),
+    "no weekday": ({"weekly": "Mo"}, "'Mo' is no day of the week"),
+    "before its begin": ({"until": "2026-05-31 09:00"}, "is not after from"),
+    "too long": ({"until": "2027-06-03 09:00"}, "more than 366 days"),
+    "too long for a series": ({"until": "2026-06-09 09:00", "weekly": "Mon"}, "more than 7 days"),
+    "both": ({"pods": "3"}, "write one of them"),
+    "of what pods": ({"cpu": "4"}, "write pods too"),
+    "an end of no series": ({"last": "2026-07-01"}, "write weekly too"),
+    "an end before it": ({"weekly": "Mon", "last": "2026-05-01"}, "is before from"),
+    "none is left": ({"weekly": "Tue", "last": "2026-06-01"}, "no day of the series is left"),
+    "none is left by except": (
+        {"weekly": "Mon", "last": "2026-06-08", "except": "2026-06-01, 2026-06-08"},
+        "is left",
+    ),
+    "no weekday at all": ({"weekly": ","}, "names no day; write Mon"),
+    "no day out": ({"weekly": "Mon", "except": ","}, "names no day; write e.g."),
+    "the host's zone": ({"zone": "localtime"}, "is no time zone"),
+    "its other name": ({"zone": "posixrules"}, "is no time zone"),
+    "the last midnight": ({"from": "9999-12-31 24:00"}, "write a year from 1970 to 2999"),
+    "the last day": ({"from": "9999-12-31 22:00", "until": "23:00", "zone": INDIANA}, "a year"),
+    "the last evening": ({"from": "9999-12-31 23:00", "until": "22:00"}, "a day of 9999"),
+    "the first day": ({"from": "0001-01-01 00:00", "zone": "Asia/Tokyo"}, "a day of 1;"),
+    "too far": ({"until": "3000-01-01 00:00"}, "a day of 3000"),
+    "out too far": ({"weekly": "Mon", "except": "9999-12-31"}, "a day of 9999"),
+    "an unknown key": ({"node": "1"}, "unknown key, did you mean 'nodes'?"),
+    "no nodes": ({"nodes": "0"}, "from 1 to 100000"),
+}
+
+
+@pytest.mark.parametrize(("entries", "expected"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_said(entries: dict[str, str], expected: str) -> None:
+    problems: list[str] = []
+    usual = {"namespace": "dev", "nodes": "1", "from": "2026-06-01 09:00", "until": "17:00"}
+    assert read_event("w", "event:w", {**usual, **entries}, "UTC", problems) is None
+    assert len(problems) == 1 and problems[0].startswith("[event:w] ") and expected in problems[0]
+
+
+def test_what_is_missing_is_said() -> None:
+    problems: list[str] = []
+    assert read_event("W_1", "event:W_1", {}, "UTC", problems) is None
+    words = ("no name for an event", "the namespace", "from = ", "until = ")
+    assert all(word in text for word, text in zip(words, problems, strict=True))
+
+
+def test_an_event_is_read_with_all_its_keys() -> None:
+    problems: list[str] = []
+    read = read_event(
+        "w", "event:w",
+        {"namespace": "dev", "from": "2026-06-01T09:00", "until": "17:00", "pods": "75",
+         "cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1", "weekly": "Wed, Mon"},
+        INDIANA, problems,
+    )  # fmt: skip
+    assert not problems
+    wanted: dict[str, Any] = {"vcore": 4000, "memory": 16 * 2**30, "nvidia.com/gpu": 1}
+    assert read == CalendarEvent(
+        name="w", namespace="dev", begins=datetime(2026, 6, 1, 9), ends=datetime(2026, 6, 1, 17),
+        zone=INDIANA, weekly=(0, 2), pods=75, request=wanted,
+    )  # fmt: skip

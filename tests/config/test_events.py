@@ -1,0 +1,159 @@
+"""Events of the configuration, held against what is known of namespaces and node types."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from dnm.config.files import MOST_EVENTS, parse_events_alone
+from dnm.config.load import load_config
+from dnm.model.calendar import CalendarEvent
+from dnm.model.config import Config
+from dnm.model.errors import ConfigError
+
+EVENT = "[event:w]\nnamespace = dev\nfrom = 2026-12-01 09:00\nuntil = 17:00\n"
+SITE = "[settings]\nmonitored_namespaces = dev\nnamespace_queue_paths = q.json\n"
+
+
+def load_all(tmp_path: Path, text: str) -> Config:
+    (tmp_path / "q.json").write_text('{"dev": "root.dev"}')
+    (tmp_path / "dnm.ini").write_text(SITE + text)
+    for path in tmp_path.iterdir():
+        path.chmod(0o644)
+    return load_config(tmp_path / "dnm.ini", {})
+
+
+def load(tmp_path: Path, text: str) -> tuple[CalendarEvent, ...]:
+    return load_all(tmp_path, text).calendar_events
+
+
+def test_an_event_has_the_zone_of_the_site_unless_it_names_one(tmp_path: Path) -> None:
+    events = load(tmp_path, f"events_zone = Europe/Berlin\n{EVENT}nodes = 2\n")
+    assert [(one.name, one.nodes, one.zone) for one in events] == [("w", 2, "Europe/Berlin")]
+
+
+# what stands in the file -> events that can be read, and of the others why not
+WRONG: dict[str, tuple[str, list[str], dict[str, str]]] = {
+    "another namespace": (
+        EVENT.replace("dev", "test") + "nodes = 1\n",
+        [],
+        {"w": "[event:w] namespace = test: is not a monitored namespace"},
+    ),
+    "pods for no node": (
+        EVENT + "pods = 3\ncpu = 200\n",
+        [],
+        {"w": "[event:w] pods = 3: one of them fits no node type of dev (a)"},
+    ),
+    "no name": ("[event:]\n", [], {"": "[event:]: has no name; write [event:NAME]"}),
+    "no colon": ("[event]\n", [], {"": "[event]: has no name; write [event:NAME]"}),
+    "no line of an ini": (
+        EVENT + "nodes = 1\nwhat is this\n",
+        [],
+        {"w": "line 9: 'what is this"},
+    ),
+    "a key twice": (EVENT + "nodes = 1\nnodes = 2\n", [], {"w": "line 9: the key nodes is twice"}),
+    "a section twice": (
+        EVENT + "nodes = 1\n" + EVENT,
+        [],
+        {"w": "line 9: section [event:w] is there twice"},
+    ),
+    "a name twice": (
+        EVENT + "nodes = 1\n" + EVENT.replace("event:w", "event: w") + "nodes = 2\n",
+        [],
+        {"w": "[event: w]: another section has this name"},
+    ),
+    "more keys twice than are looked for": (
+        EVENT + "nodes = 1\n" * 30,
+        [],
+        {"w": "line 9: the key nodes is twice"},
+    ),
+    "a header without its end": (
+        "[event:w\nnodes = 1\n",
+        [],
+        {"w": "'[event:w' is no section; write [event:NAME] where"},
+    ),
+    "a header that is indented": (
+        " [event:w]\nnodes = 1\n",
+        [],
+        {"w": "' [event:w]' is no section"},
+    ),
+    "a header in capitals": ("[Event: w]\nnodes = 1\n", [], {"w": "'[Event: w]' is no section"}),
+    "more lines than an event has": (
+        EVENT + "x = 1\n" * 1_000,
+        [],
+        {"w": "[event:w]: has more than 1000 lines"},
+    ),
+    "a reference to nothing": (EVENT + "nodes = %(x)s\n", [], {"w": "refers to another key"}),
+    "one beside others": (
+        EVENT + "nodes = none\n" + EVENT.replace(":w", ":v") + "nodes = 2\n",
+        ["v"],
+        {"w": "[event:w] nodes = none: is not a whole number"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "names", "expected"), WRONG.values(), ids=WRONG)
+def test_a_bad_event_is_told_and_stops_nothing(
+    tmp_path: Path, text: str, names: list[str], expected: dict[str, str]
+) -> None:
+    config = load_all(tmp_path, text + "[namespace:dev]\nmax_nodes = 3\n")
+    assert [one.name for one in config.calendar_events] == names
+    assert config.unread_events.keys() == expected.keys()
+    for name, sentence in expected.items():
+        assert any(sentence in text for text in config.unread_events[name])
+    assert config.namespaces["dev"].max_nodes == 3
+
+
+def test_what_is_no_event_of_its_own_stops_the_reading(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="events_zone = Mars: is no time zone"):
+        load(tmp_path, "events_zone = Mars\n")
+
+
+def test_no_more_events_are_read_than_anybody_has(tmp_path: Path) -> None:
+    many = "".join(EVENT.replace(":w", f":w{n}") + "nodes = 1\n" for n in range(MOST_EVENTS + 1))
+    config = load_all(tmp_path, many)
+    assert len(config.calendar_events) == MOST_EVENTS
+    assert config.unread_events == {
+        "": ("has 1001 sections [event:NAME]; 1000 are read at most",),
+    }
+
+
+def keys_of_one(count: int) -> str:
+    return "[event:a]\n" + "".join(f"k{n} = 1\n" for n in range(count))
+
+
+def sections(count: int) -> str:
+    return "".join(f"[event:e{n}]\nnodes = 1\n" for n in range(count))
+
+
+def calls_for(text: str) -> int:
+    """How many functions are called to parse it."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        parse_events_alone(text)
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+@pytest.mark.parametrize(("file", "most"), [(keys_of_one, 900), (sections, 900), (sections, 9000)])
+def test_none_costs_more_the_more_there_are(file: Callable[[int], str], most: int) -> None:
+    """They are read in every run."""
+    assert calls_for(file(most)) < 3.3 * calls_for(file(most // 3))
+
+
+def test_many_keys_are_read_and_too_many_sections_are_counted() -> None:
+    (one, _), (many, _) = map(parse_events_alone, (keys_of_one(900), sections(10_000)))
+    assert len(one["event:a"][0]) == 900 and len(many) == 10_000
+    assert not many["event:e9999"][0]  # it is counted, not parsed

@@ -1,0 +1,274 @@
+"""Each verb of a person struck at each touch: killed there, or the disk fails there.
+
+Afterwards what was said stands in the registry or it does not, whole; the history tells of it once,
+or not at all; nothing else was lost; and the next runs go on from there. A kill is an exception
+that nothing may catch, as the machine of these folders has it. Where two strikes leave the same,
+the runs behind it are played once.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dnm.cli import admin, by_hand
+from dnm.cli.adopt import adopt
+from dnm.cli.give_back import Evict, give_back
+from dnm.cli.lend import Wanted, extend, lend
+from dnm.model.config import Config
+from dnm.model.errors import DnmError
+from dnm.model.fault_points import struck_by
+from dnm.model.registry import Half, Keeping, Leaving, LendOrder, Pause, Phase, Registry
+from dnm.record.history_file import History
+from dnm.run.registry import save_registry
+from dnm.sandbox.cluster import Sandbox
+from tests.builders import a_lent_node
+from tests.cli.test_give_back import catch_up
+from tests.proof.edges import Killed
+from tests.proof.play import ROUND, Play, make_config
+from tests.proof.world import QUEUES
+from tests.site import WORKSHOP_QUEUES, Site
+
+_READS = re.compile(r".*\.(read|list|acquire|load)").match
+Verb = Callable[[Config, str], object]
+LATER = datetime.now(UTC) + timedelta(days=300)
+# Each is said of a node that is lent; what it ends was said before.
+VERBS: Mapping[str, Verb] = {
+    "lend": lambda c, n: lend(c, Wanted(namespace="dev", count=1, until=LATER)),
+    "extend": lambda c, n: extend(c, [n], LATER),
+    "return": lambda c, n: give_back(c, [n]),
+    "hold": lambda c, n: by_hand.hold(c, [n], LATER),
+    "unhold": lambda c, n: by_hand.unhold(c, [n]),
+    "exclude": lambda c, n: by_hand.exclude(c, ["a006"], LATER),
+    "unexclude": lambda c, n: by_hand.unexclude(c, ["a005"]),
+    "pause": lambda c, n: admin.pause(c, None, "a fan", Half.RETURNING),
+    "resume": lambda c, n: admin.resume(c),
+}
+STRIKES: Mapping[str, type[BaseException]] = {"kill": Killed, "fail": OSError}
+
+
+class Strike:
+    """At the pass of that number, counted from 0; None: it only counts."""
+
+    def __init__(self, number: int | None = None, what: str = "kill") -> None:
+        self.number, self.what, self.passes = number, what, 0
+
+    def __call__(self, point: str, when: str) -> None:
+        self.passes += 1
+        if self.passes - 1 == self.number:
+            raise STRIKES[self.what](5, "struck")
+
+
+def said_of(registry: Registry) -> object:
+    """What persons have said, without times and names that each try has anew."""
+    nodes = {
+        name: (one.leaves, one.stays_until is not None, one.emptying is not None, one.phase)
+        for name, one in registry.nodes.items()
+    }
+    pause = registry.pause.half if registry.pause else ""
+    return nodes, registry.held, [*registry.excluded], [o.count for o in registry.orders], pause
+
+
+def lines_of(config: Config, verb: str) -> int:
+    """How many lines the history and the registry have of it; one may stand in both."""
+    history = History(config.converted_nodes_path, config.history_keep)
+    written = history.read(datetime(2020, 1, 1, tzinfo=UTC), [])
+    lines = [*written, *registry_of(config).memory.untold]
+    return len({line.number for line in lines if line.kind == "verb" and line.event == verb})
+
+
+def registry_of(config: Config) -> Registry:
+    return msgspec.json.decode(config.converted_nodes_path.read_bytes(), type=Registry)
+
+
+def strike_each(
+    verb: str, say: Callable[[], object], config: Config, restore: Callable[[], None]
+) -> Iterator[Registry]:
+    """Strikes at each touch in turn, judges what it has left, and yields it where it is new."""
+    restore()
+    before, told_before = said_of(registry_of(config)), lines_of(config, verb)
+    counted = Strike()
+    with struck_by(counted):
+        say()
+    after, met = said_of(registry_of(config)), set()
+    assert after != before and lines_of(config, verb) == told_before + 1
+    for number in range(counted.passes):
+        for what in STRIKES:
+            restore()
+            try:
+                with struck_by(Strike(number, what)):
+                    say()
+            except (Killed, DnmError):
+                pass  # killed; or refused with a sentence
+            left = registry_of(config)
+            is_said = said_of(left) == after
+            assert is_said or said_of(left) == before, (number, what)
+            assert lines_of(config, verb) == told_before + is_said, (number, what)
+            mark = (is_said, bool(left.memory.untold))
+            if mark not in met:
+                met.add(mark)
+                yield left
+    assert {is_said for is_said, _ in met} == {True, False}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Play:
+    """A node is lent and has work; others are held, excluded, and all is paused."""
+    play = Play(tmp_path, 1, is_shared=False)
+    (host,) = play.hosts
+    play.add_pods(3, 0, 4)
+    while not any(one.phase is Phase.SERVING for one in host.registry().nodes.values()):
+        play.run()
+        play.wait(ROUND)
+    play.come_to_rest()
+    play.wait(3600)
+    assert play.world.pods and not play.world._due and not play.world.processes
+    return play
+
+
+def prepared(verb: str, registry: Registry, node: str) -> Registry:
+    """With what the verb is to end."""
+    now = datetime.now(UTC)
+    changes: dict[str, dict[str, object]] = {
+        "unhold": {"held": (node,), "holds": {node: Keeping(since=now)}},
+        "unexclude": {"excluded": {"a005": Keeping(since=now)}},
+        "resume": {"pause": Pause(since=now)},
+    }
+    return msgspec.structs.replace(registry, **changes.get(verb, {}))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_that_is_struck_was_said_or_was_not(base: Play, tmp_path: Path, verb: str) -> None:
+    (host,) = base.hosts
+    config, directory, kept = host.config, host.path.parent, tmp_path / "kept"
+    node = min(host.registry().nodes)
+    save_registry(config, prepared(verb, host.registry(), node))
+    shutil.copytree(directory, kept)
+
+    def restore() -> None:
+        shutil.rmtree(directory)
+        shutil.copytree(kept, directory)
+
+    for left in strike_each(verb, lambda: VERBS[verb](config, node), config, restore):
+        play = copy.deepcopy(base)
+        for _ in range(3):
+            assert play.run().is_clean
+            play.check()
+            play.wait(ROUND)
+        registry = play.hosts[0].registry()
+        assert node in registry.nodes, "it has work"
+        assert registry.held == left.held and [*registry.excluded] == [*left.excluded]
+        assert [one.id for one in registry.orders] == [one.id for one in left.orders]
+        assert registry.nodes[node].leaves is left.nodes[node].leaves
+        is_fenced = registry.nodes[node].leaves is Leaving.BY_HAND
+        assert play.world.nodes[node].is_cordoned is is_fenced
+        assert (len(registry.nodes) > len(left.nodes)) is bool(registry.orders)
+        assert not registry.memory.untold, "the runs tell what the verb could not"
+
+
+def test_a_run_that_evicts_is_killed_at_each_touch(base: Play, tmp_path: Path) -> None:
+    """Behind each that changes something. Whatever was done: nobody is evicted but from that node,
+    behind its fence (`edges.py` judges that), each pod has its successor, and the node goes."""
+    (host,) = base.hosts
+    directory, kept = host.path.parent, tmp_path / "kept"
+    node = min(host.registry().nodes)
+    base.say(0, "return --evict", sorted(base.world.machines).index(node))
+    base.wait(180)
+    shutil.copytree(directory, kept)
+    on_node = sum(pod.node == node for pod in base.world.pods.values())
+    points: list[str] = []
+    with struck_by(lambda point, when: points.append(f"{point} {when}")):
+        copy.deepcopy(base).run()
+    changing = [n for n, one in enumerate(points) if one.endswith("after") and not _READS(one)]
+    assert len(changing) > 15 and "kube.evict after" in points and on_node
+    for number in changing:
+        shutil.rmtree(directory)
+        shutil.copytree(kept, directory)
+        play = copy.deepcopy(base)
+        assert play.run(strikes={number: "kill"}).killed
+        for _ in range(on_node + 4):
+            play.wait(ROUND)
+            play.run()
+            play.check()
+        assert len(play.world.pods) == len(base.world.pods), points[number]
+        left = host.registry().nodes.get(node)
+        assert left is None or left.leaves is None, points[number]
+
+
+def test_the_return_of_an_order_that_was_interrupted_is_said_again(tmp_path: Path) -> None:
+    """It is a change for each node, and one more for the order."""
+    config = make_config(tmp_path, "prod", ("dev",))
+    now = datetime.now(UTC)
+    nodes = {
+        name: a_lent_node(order="lend-1", stays_until=LATER, queue=QUEUES["dev"])
+        for name in ("a001", "a002")
+    }
+    order = LendOrder(id="lend-1", node_type="a", namespace="dev", count=3, since=now, until=LATER)
+    registry = Registry(nodes=nodes, orders=(order,))
+    number, was_struck = 0, True
+    while was_struck:
+        save_registry(config, registry)
+        try:
+            with struck_by(Strike(number)):
+                give_back(config, ["lend-1"])
+            was_struck = False
+        except Killed:
+            config.lock_path.unlink(missing_ok=True)  # a process that is gone holds no lock
+            if registry_of(config).orders:
+                give_back(config, ["lend-1"])
+        left = registry_of(config)
+        assert {one.leaves for one in left.nodes.values()} == {Leaving.BY_HAND}, number
+        assert not left.orders
+        number += 1
+    assert number > 60
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    """An administrator has converted a001, and nobody has taken it in."""
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_namespace("dev")
+    sandbox.add_machines(2)
+    site = Site(sandbox, tmp_path / "site")
+    site.run()
+    sandbox.batch.claim(sandbox.batch.machines["a001"], "by-hand", "root converts it")
+    sandbox.batch.machines["a001"].place = "kubernetes"
+    sandbox.add_node("a001", labels={"dev": "true"})
+    site.run()
+    return site
+
+
+def test_what_asks_the_cluster_first_is_struck(site: Site, sandbox: Sandbox) -> None:
+    """`adopt`, then `return --evict` of what it took in."""
+    config, directory = site.config, site.config.state_dir
+    kept = directory.parent / "kept"
+
+    def restore() -> None:
+        shutil.rmtree(directory)
+        shutil.copytree(kept, directory)
+
+    def play(verb: str, say: Callable[[], object]) -> None:
+        shutil.copytree(directory, kept, dirs_exist_ok=True)
+        for left in strike_each(verb, say, config, restore):
+            assert site.run().exit_code == 0
+            assert site.registry.nodes.keys() == left.nodes.keys() and not sandbox.violations
+        site.run()  # the last that was left: it was said
+
+    play("adopt", lambda: adopt(config, {}, "a001", "dev"))
+    sandbox.add_pods(1, "dev", name="work")
+    sandbox.bind("work-0", "a001", "dev")
+    sandbox.tick(5)
+    evict = Evict(timedelta(0), lambda text: True)
+    play("return", lambda: give_back(config, ["a001"], "", evict))
+    catch_up(sandbox)
+    for _ in range(5):
+        site.run()
+        sandbox.tick(60)
+    assert site.lent() == [] and not sandbox.violations

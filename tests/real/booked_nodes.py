@@ -1,0 +1,235 @@
+"""A workshop on a real Slurm whose queue is never empty, with its nodes booked ahead and without:
+how many serve when it begins, for how long nodes idle before, whether a job is lost.
+
+A day is five minutes here. Each try is a site that books, and the first of those that are played
+side by side has one beside it that does not: each on four nodes of its own with the same jobs, of
+which there are always some that wait. DNM_PROOF_ROUNDS=20 plays twenty tries; by default one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.convert.lab import SlurmLab
+from dnm.convert.lab_hooks import write_lab_hooks
+from dnm.model.registry import Phase
+from dnm.run.runner import run_pass
+from dnm.sandbox.cluster import Sandbox
+from tests.site import WORKSHOP_QUEUES, Site
+from tests.slurm_lab import end_with_us, needs_slurm
+
+pytestmark = needs_slurm
+
+TRIES = int(os.environ.get("DNM_PROOF_ROUNDS", "1"))
+AT_ONCE = 6
+NODES, WANTED = 4, 3
+INTERVAL = 45  # seconds: as late as a run may come where several sites are played at once
+AHEAD = timedelta(seconds=200 + INTERVAL)  # the longest limit of a job, and lending
+EVERY = 4.0  # seconds between two runs of a site
+QUEUED = 6  # jobs that wait, in each site
+SIZE = {"cpu": "128", "memory": "256G", "pods": "110"}
+_NODE_CONVERT = """
+[node_type:{type}]
+[event:workshop]
+namespace = dev
+nodes = {wanted}
+from = {begins:%Y-%m-%d %H:%M}
+until = {ends:%Y-%m-%d %H:%M}
+[node_convert]
+hooks_dir = {hooks}
+min_idle_seconds = 0
+verify_seconds = 0.5
+poll_seconds = 0.2
+boot_timeout_seconds = 120
+"""
+
+
+def type_of(number: int, books: bool) -> str:
+    """Letters, since digits are of the node."""
+    return f"{'b' if books else 'n'}{'abcdefghij'[number]}"
+
+
+def nodes_of(node_type: str) -> list[str]:
+    return [f"{node_type}{number:02}" for number in range(1, NODES + 1)]
+
+
+class Half:
+    """One site of a try, and the jobs of its nodes."""
+
+    def __init__(
+        self, lab: SlurmLab, directory: Path, node_type: str, begins: datetime, seed: int
+    ) -> None:
+        self.lab, self.type, self.begins = lab, node_type, begins
+        self.jobs = random.Random(seed)
+        self.submitted: list[str] = []
+        self.told: list[str] = []
+        self.idle_seconds = 0.0
+        self.looked = time.monotonic()
+        self.sandbox = Sandbox(directory / "sandbox", manual=False).start()
+        self.sandbox.set_queues(WORKSHOP_QUEUES)
+        hooks = directory / "hooks"
+        write_lab_hooks(hooks, lab.directory, self.sandbox.url, SIZE)
+        converter = directory / "node-convert"
+        converter.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dnm.convert.cli "$@"\n')
+        converter.chmod(0o755)
+        self.books = node_type.startswith("b")
+        self.site = Site(
+            self.sandbox, directory / "site",
+            sections=_NODE_CONVERT.format(
+                type=node_type, wanted=WANTED, begins=begins, ends=begins + timedelta(minutes=30),
+                hooks=hooks),
+            node_type=node_type, node_convert_path=converter, instance_id=node_type,
+            slurm_reservation_name=f"k8s-{node_type}", lead_minutes=1,
+            check_interval_seconds=INTERVAL, event_reservations=str(self.books).lower(),
+        )  # fmt: skip
+
+    def submit(self) -> None:
+        """So that some always wait: most are short, one in four takes up to two minutes."""
+        waiting = sum(
+            job.state == "PENDING" and job.partitions == (self.type,)
+            for job in self.lab.client.read_jobs()
+        )
+        for _ in range(QUEUED - waiting):
+            minutes = self.jobs.choice((1, 1, 1, 2))
+            seconds = self.jobs.randint(15, minutes * 60 - 5)
+            nodes = self.jobs.choice((1, 1, 2))
+            self.submitted.append(
+                self.lab.submit(
+                    "-p", self.type, "-N", str(nodes), "--exclusive", "-t", str(minutes),
+                    script=f"sleep {seconds}",
+                )
+            )  # fmt: skip
+
+    def run(self) -> None:
+        result = run_pass(self.site.config, self.lab.environ, lambda: False)
+        outcome = result.outcome
+        assert outcome is not None
+        self.told += [*outcome.actions, *outcome.errors]
+        self.told += [f"{datetime.now(UTC):%H:%M:%S} {one.sentence}" for one in result.plan.queues]
+
+    def run_until(self, begins: datetime) -> None:
+        """As a timer would, beside those of the other sites."""
+        while datetime.now(UTC) < begins:
+            self.run()
+            time.sleep(EVERY)
+
+    def look(self, busy: set[str]) -> None:
+        """Adds up for how long its nodes were neither at work nor lent."""
+        now = time.monotonic()
+        lent = set(self.site.registry.nodes)
+        idle = [name for name in nodes_of(self.type) if name not in busy | lent]
+        self.idle_seconds += (now - self.looked) * len(idle)
+        self.looked = now
+
+    def serving(self) -> int:
+        return len(self.site.registry.nodes_of(self.type, Phase.SERVING))
+
+    def lost_jobs(self) -> list[str]:
+        """Those that were neither ended by themselves nor by their own limit."""
+        records = [self.lab.client.read_job(job) for job in self.submitted]
+        good = ("COMPLETED", "RUNNING", "PENDING", "COMPLETING")
+        return [f"{one.id} {one.state}" for one in records if one.state not in good or one.restarts]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
+    types = [type_of(number, True) for number in range(min(TRIES, AT_ONCE))] + [type_of(0, False)]
+    more = "".join(
+        f"PartitionName={one} Nodes={','.join(nodes_of(one))} MaxTime=INFINITE State=UP\n"
+        for one in types
+    )
+    directory = tmp_path_factory.mktemp("lab")
+    lab = SlurmLab(directory, [node for one in types for node in nodes_of(one)], more)
+    lab.patience = 5
+    end = end_with_us(directory)
+    lab.start()
+    yield lab
+    end()
+
+
+def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]:
+    """Returns each half with how many of its nodes served when the event began."""
+    begins = datetime.now(UTC) + AHEAD + timedelta(minutes=1)
+    begins = begins.replace(second=0, microsecond=0)
+    halves = [
+        Half(lab, directory / f"{one}-{books}", type_of(one % AT_ONCE, books), begins, seed=one)
+        for one in tries
+        for books in (True, False)
+        if books or not one % AT_ONCE  # one of them is enough to compare with
+    ]
+    for half in halves:
+        half.submit()
+    time.sleep(6)  # until the first jobs run
+    for half in halves:
+        half.looked = time.monotonic()
+    timers = [threading.Thread(target=half.run_until, args=(begins,)) for half in halves]
+    for timer in timers:
+        timer.start()
+    while (now := datetime.now(UTC)) < begins:
+        running = [job for job in lab.client.read_jobs() if job.state in ("RUNNING", "COMPLETING")]
+        busy = {node for job in running for node in job.nodes}
+        for half in halves:
+            half.look(busy)
+            half.submit()
+        time.sleep(max(0.0, min(1.0, (begins - now).total_seconds())))
+    found = [(half, half.serving()) for half in halves]
+    for timer in timers:
+        timer.join()
+    return found
+
+
+def clean(lab: SlurmLab, halves: list[Half]) -> None:
+    """What the next ones find is as it was."""
+    for half in halves:
+        half.sandbox.stop()
+    if jobs := sorted({job.id for job in lab.client.read_jobs()}):
+        lab.run("scancel", *jobs)
+    for one in lab.client.read_reservations():
+        lab.run("scontrol", "delete", f"ReservationName={one.name}")
+    for node in lab.read_nodes():
+        if not lab.has_slurmd(node.name):
+            lab.start_slurmd(node.name)
+        if node.state.flags & {"DRAIN"} or node.state.base == "DOWN":
+            lab.run("scontrol", "update", f"nodename={node.name}", "state=resume", "comment=")
+    lab.wait_for(lambda: all(one.state.text == "IDLE" for one in lab.read_nodes()), 60)
+
+
+def test_booked_nodes_serve_when_the_event_begins(lab: SlurmLab, tmp_path: Path) -> None:
+    serving: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
+    idle: dict[bool, list[float]] = {True: [], False: []}
+    lost: list[str] = []
+    for first in range(0, TRIES, AT_ONCE):
+        tries = range(first, min(first + AT_ONCE, TRIES))
+        found = play(lab, tmp_path, tries)
+        for half, count in found:
+            serving[half.books][count] += 1
+            idle[half.books].append(half.idle_seconds / 60)
+            lost += half.lost_jobs()
+            if half.books and count < WANTED:
+                print(half.type, *half.told, sep="\n  ")
+        clean(lab, [half for half, _ in found])
+        print(_table(serving, idle, lost), flush=True)
+    assert serving[True] == {WANTED: TRIES}
+    assert not lost
+
+
+def _table(
+    serving: dict[bool, Counter[int]], idle: dict[bool, list[float]], lost: list[str]
+) -> str:
+    lines = [
+        f"{'booked' if books else 'not booked'}: nodes serving at the start (of {WANTED}) -> tries "
+        f"{dict(sorted(serving[books].items()))}; node-minutes idle before it: mean "
+        f"{sum(idle[books]) / len(idle[books]):.1f}, most {max(idle[books]):.1f}"
+        for books in (True, False)
+    ]
+    return "\n".join([*lines, f"jobs lost: {lost or 'none'}"])

@@ -1,0 +1,128 @@
+"""What a person may say of nodes, on real servers: lend, extend, return with and without eviction,
+adopt, hold, exclude, pause of one half; who and why in the history."""
+
+from __future__ import annotations
+
+import json
+
+from tests.real.cluster import QUEUES
+from tests.real.conftest import MakeSite
+from tests.real.http_api import Json
+from tests.real.rig import Rig
+from tests.real.site import Site, pod
+
+DEV = "root.research.services.dev"
+BUDGETS = "/apis/policy/v1/namespaces/dev/poddisruptionbudgets"
+REPLICA_SETS = "/apis/apps/v1/namespaces/dev/replicasets"
+
+
+def served_by(rig: Rig, node: str) -> None:
+    """A pod of a ReplicaSet on that node, whose budget lets it go only when another one runs."""
+    manifest = pod("web", DEV, "1", "1Gi", nodeSelector={"kubernetes.io/hostname": node})
+    labels = manifest["metadata"]["labels"] | {"app": "web"}
+    spec = {
+        "replicas": 1, "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": labels}, "spec": manifest["spec"]},
+    }  # fmt: skip
+    rig.api.post(REPLICA_SETS, {"metadata": {"name": "web"}, "spec": spec})
+    rig.wait_for(lambda: rig.running("dev") == 1, "the pod runs")
+    put_budget(rig, 1)
+
+
+def put_budget(rig: Rig, least: int) -> None:
+    spec = {"minAvailable": least, "selector": {"matchLabels": {"app": "web"}}}
+    if least:
+        rig.api.post(BUDGETS, {"metadata": {"name": "web"}, "spec": spec})
+    else:
+        rig.api.patch(f"{BUDGETS}/web", {"spec": {"minAvailable": least}})
+    rig.wait_for(lambda: allowed(rig) == 1 - least, "the budget is counted")
+
+
+def allowed(rig: Rig) -> int | None:
+    status: Json = rig.api.get(f"{BUDGETS}/web").get("status", {})
+    is_counted = status.get("observedGeneration") and status.get("currentHealthy")
+    return int(status["disruptionsAllowed"]) if is_counted else None
+
+
+def serving(site: Site) -> list[str]:
+    nodes = site.json("status")["nodes"]
+    return [one["node"] for one in nodes if one["phase"] == "serving"]
+
+
+def is_cordoned(rig: Rig, node: str) -> bool:
+    return bool(rig.api.get(f"/api/v1/nodes/{node}")["spec"].get("unschedulable"))
+
+
+def said(site: Site, node: str) -> str:
+    """What the next run would say of it."""
+    nodes = site.json("plan", code=None)["nodes"]
+    return next((one["reason"] for one in nodes if one["node"] == node), "")
+
+
+def history(site: Site, *words: str) -> list[Json]:
+    said = site.dnm("history", *words, "-o", "json").stdout
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> None:
+    site = make_site()
+    site.dnm("exclude", "a[001-002]", "--reason", "the grant's")
+    site.dnm("lend", "2", "--namespace", "dev", "--for", "1h", "--reason", "course", "--now")
+    site.run_until(lambda: serving(site) == ["a003", "a004"], "two nodes serve")
+    site.dnm("extend", "a003", "--for", "3h", "--reason", "longer")
+
+    # One is held; the other one is wanted out, and a budget says no.
+    site.dnm("hold", "a003", "--reason", "a talk")
+    refused = site.dnm("return", "a003", code=2)
+    assert "a003 is held: `dnm unhold a003` first" in refused.stderr
+    site.dnm("unhold", "a003")
+    served_by(rig, "a004")
+    refused = site.dnm("return", "a004", "--evict", code=2)
+    assert "dev/web-" in refused.stderr and "not now: Cannot evict pod" in refused.stderr
+    assert "there is no terminal here: add --yes" in refused.stderr
+    assert not is_cordoned(rig, "a004")
+    site.dnm("return", "a004", "--evict", "--yes", "--now", "--reason", "a fan")
+    for _ in range(2):
+        site.dnm("run")
+        assert is_cordoned(rig, "a004") and rig.running("dev") == 1
+    assert "does not go: Cannot evict pod as it would violate" in said(site, "a004")
+    put_budget(rig, 0)
+    site.dnm("run")
+    rig.api.ask("DELETE", f"{REPLICA_SETS}/web?propagationPolicy=Background")
+    site.run_until(lambda: site.lent == ["a003"], "it is empty, and back")
+    assert site.machines.places()["a004"] == "batch"
+    called = [call for call in site.calls if "--set batch" in call]
+    assert called == ["--set batch --node-name a004"]
+
+    # What an administrator converts is seen, and taken in by adopt alone.
+    rig.shell(f"{site.directory}/node-convert --set k8s --node-name a008 --namespace dev")
+    rig.wait_for(lambda: "a008" in rig.ready_nodes(), "a008 is Ready")
+    site.dnm("pause", "--lending", "--reason", "maintenance")
+    site.dnm("lend", "--namespace", "dev", "--node", "a005", "--now")
+    assert "came to Kubernetes by hand" in said(site, "a008")
+    (waiting,) = [one for one in site.json("status")["orders"] if one["missing"]]
+    assert "dnm is paused" in waiting["why"] and not any("a005" in call for call in site.calls)
+    site.dnm("adopt", "a008", "--namespace", "dev", "--reason", "mine")
+    site.run_until(lambda: serving(site) == ["a003", "a008"], "it serves")
+
+    # A pause of the other half: nothing is fenced, and what was asked for is lent.
+    site.dnm("pause", "--returning")
+    site.dnm("return", "a003", "--now")
+    assert not is_cordoned(rig, "a003") and "dnm is paused" in said(site, "a003")
+    site.run_until(lambda: serving(site) == ["a003", "a005", "a008"], "it is lent")
+    site.dnm("resume")
+    site.dnm("return", waiting["id"], "a008")
+    site.run_until(site.has_given_back, "every node is back")
+    assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
+
+    verbs = history(site, "--kind", "verb")
+    told = {(one["event"], one["object"], one.get("reason", "")) for one in verbs}
+    assert told >= {
+        ("exclude", "a001", "the grant's"), ("extend", "a003", "longer"),
+        ("hold", "a003", "a talk"), ("unhold", "a003", ""), ("return", "a004", "a fan"),
+        ("pause", "", "maintenance"), ("adopt", "a008", "mine"), ("return", "a003", ""),
+    }  # fmt: skip
+    assert {one["event"] for one in verbs} >= {"lend", "resume"}
+    assert all(one["who"] and one["host"] for one in verbs)
+    evicting = [one for one in history(site, "a004") if one["event"] == "evicting"]
+    assert ["reason" in one for one in evicting] == [True, False], evicting

@@ -1,0 +1,133 @@
+"""Pods that are asked to go: each once, never by force, only behind dnm's own fence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.model.cluster import Node
+from dnm.model.eviction import PodOnNode
+from dnm.model.plan import EvictPods, Outcome, Plan
+from dnm.model.registry import Emptying, Leaving, Registry
+from dnm.run.actuator import Actuator
+from dnm.run.evicting import Asked, ask_pods
+from dnm.run.registry import file_state
+from tests.builders import FENCED, NOW, a_config, a_lent_node, a_node
+from tests.run.edges import Converter, Kube
+
+SHUT = a_node(is_cordoned=True, mark=FENCED)
+LEAVING = a_lent_node(leaves=Leaving.BY_HAND, emptying=Emptying(since=NOW, asked=2))
+
+
+def a_pod(name: str, **changes: Any) -> PodOnNode:
+    return PodOnNode(
+        **{"namespace": "dev", "name": name, "uid": name, "stays": False, "is_terminating": False}
+        | changes
+    )
+
+
+def on_a001(*pods: PodOnNode) -> Kube:
+    kube = Kube([SHUT])
+    kube.on_nodes = [("a001", pod) for pod in pods]
+    return kube
+
+
+def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
+    home.chmod(0o755)
+    config = a_config(home)
+    state = file_state(config)
+    actuator = Actuator(config, (kube, Converter()), state, lambda: False, lambda: NOW)
+    registry = Registry(nodes={"a001": entry})
+    return actuator.apply_plan(Plan(registry=registry, actions=(EvictPods(node="a001"),)))
+
+
+@pytest.mark.parametrize(
+    ("pods", "evicted", "found"),
+    [
+        pytest.param([a_pod("p"), a_pod("q")], ["p", "q"], Asked(asked=2), id="all"),
+        pytest.param([a_pod("p", is_terminating=True)], [], Asked(), id="on-its-way"),
+        pytest.param([a_pod("p", stays=True, is_work=False)], [], Asked(), id="a-daemonset-s"),
+        pytest.param(
+            [a_pod("p", stays=True), a_pod("q")],
+            ["q"],
+            Asked(asked=1, why="dev/p is of a NodeSet, and never evicted"),
+            id="a-slurmd",
+        ),
+        pytest.param([a_pod("p", loss="no controller")], ["p"], Asked(asked=1), id="alone"),
+        pytest.param(
+            [a_pod("no"), a_pod("p"), a_pod("no2")],
+            ["p"],
+            Asked(asked=1, why="dev/no does not go: its budget says no; and 1 more"),
+            id="budgets",
+        ),
+        pytest.param(
+            [a_pod("bad"), a_pod("p"), a_pod("bad")],
+            ["p"],
+            Asked(
+                asked=1,
+                why="evict bad: 403 Forbidden; and 1 more",
+                errors=("evict bad: 403 Forbidden",) * 2,
+            ),
+            id="failures",
+        ),
+    ],
+)
+def test_who_is_asked(pods: list[PodOnNode], evicted: list[str], found: Asked) -> None:
+    kube = on_a001(*pods)
+    kube.budgets, kube.refuses = {"no", "no2"}, {"evict bad"}
+    assert ask_pods(kube, "a001", lambda: True) == found and kube.evicted == evicted
+
+
+def test_an_api_that_does_not_answer_is_asked_three_times() -> None:
+    kube = on_a001(*[a_pod("bad") for _ in range(20)], a_pod("p"))
+    kube.refuses = {"evict bad"}
+    assert len(ask_pods(kube, "a001", lambda: True).errors) == 3 and not kube.evicted
+
+
+def test_a_signal_ends_it_between_two_pods() -> None:
+    answers = iter([True, False])
+    kube = on_a001(a_pod("p"), a_pod("q"), a_pod("r"))
+    assert ask_pods(kube, "a001", lambda: next(answers)).asked == 1
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        pytest.param(a_node(), id="not-cordoned"),
+        pytest.param(a_node(is_cordoned=True), id="an-administrator-s-cordon"),
+        pytest.param(a_node(mark=FENCED), id="uncordoned-by-hand"),
+        pytest.param(None, id="gone"),
+    ],
+)
+def test_nobody_is_evicted_without_our_own_fence(tmp_path: Path, node: Node | None) -> None:
+    kube = on_a001(a_pod("p"))
+    kube.nodes = {"a001": node} if node else {}
+    outcome = evict(tmp_path, kube)
+    assert kube.evicted == [] and not outcome.actions and not outcome.errors
+
+
+def test_what_came_of_it_is_recorded_and_told(tmp_path: Path) -> None:
+    kube = on_a001(a_pod("p"), a_pod("no"))
+    kube.budgets = {"no"}
+    outcome = evict(tmp_path, kube)
+    why = "dev/no does not go: its budget says no"
+    entry = outcome.registry.nodes["a001"]
+    assert entry.emptying == Emptying(since=NOW, asked=3, why=why)
+    assert outcome.actions == (f"action=evict node=a001 pods=1 queue={entry.queue}",)
+    (line,) = outcome.registry.memory.untold
+    assert (line.event, line.reason, line.numbers) == ("evicting", why, {"asked": 1})
+    # A budget that goes on saying no is told once, and is no error.
+    kube.on_nodes = [("a001", a_pod("no"))]
+    again = evict(tmp_path, kube, entry)
+    assert not again.actions and not again.errors and not again.registry.memory.untold
+
+
+@pytest.mark.parametrize("refused", ["pods on a001", "evict p"])
+def test_what_can_not_be_asked_is_an_error_of_the_run(tmp_path: Path, refused: str) -> None:
+    kube = on_a001(a_pod("p"))
+    kube.refuses = {refused}
+    outcome = evict(tmp_path, kube)
+    assert len(outcome.errors) == 1 and "action=EvictPods node=a001" in outcome.errors[0]
+    assert not outcome.actions

@@ -1,0 +1,72 @@
+"""An event, from before it is near to its nodes being back, by runs on a sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from dnm.model.plan import Reason, StartConversion
+from dnm.model.registry import Phase
+from dnm.run.planning import plan_pass
+from dnm.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+
+def test_nodes_serve_when_an_event_begins_and_go_when_it_is_over(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(3)
+    begins = Site(sandbox, tmp_path).now() + timedelta(hours=2)
+    site = Site(
+        sandbox,
+        tmp_path,
+        sections=f"[event:stars]\nnamespace = dev\nnodes = 2\nfrom = {begins:%Y-%m-%d %H:%M}\n"
+        f"until = {begins + timedelta(hours=1):%Y-%m-%d %H:%M}\n",
+        headroom_idle_seconds=60,
+    )
+    assert not site.run().plan.actions
+    before = site.registry
+    then = plan_pass(site.config, dict(os.environ), site.now, foreseen_at=begins)
+    (asked,) = [one for one in then.plan.actions if isinstance(one, StartConversion)]
+    assert asked.request.count == 2 and site.registry == before
+    (verdict,) = then.plan.queues
+    assert verdict.queue == QUEUE and verdict.detail.startswith("event stars, ")
+    sandbox.tick((begins - site.now() - timedelta(minutes=29)).total_seconds())
+    site.run_until_rest()
+    assert [one.phase for one in site.registry.nodes.values()] == [Phase.SERVING] * 2
+    assert site.now() < begins
+    assert len(site.registry.lend_times["a"].lends) == 2
+    sandbox.tick((begins + timedelta(minutes=50) - site.now()).total_seconds())
+    plan = site.run().plan
+    assert not plan.actions and {one.reason for one in plan.nodes} == {Reason.KEPT_READY}
+    sandbox.tick(timedelta(minutes=15).total_seconds())
+    site.run_until_rest()
+    assert not site.registry.nodes and len(site.registry.lend_times["a"].returns) == 2
+    assert not sandbox.violations
+
+
+def test_an_event_that_is_damaged_stays_as_it_was_and_is_told_once(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(3)
+    now = Site(sandbox, tmp_path).now()
+    good = (
+        f"[event:stars]\nnamespace = dev\nnodes = 2\nfrom = {now:%Y-%m-%d %H:%M}\n"
+        f"until = {now + timedelta(hours=1):%Y-%m-%d %H:%M}\n"
+    )
+    Site(sandbox, tmp_path, sections=good).run_until_rest()
+    sandbox.tick(timedelta(minutes=40).total_seconds())
+    site = Site(sandbox, tmp_path, sections=good.replace("nodes = 2", "nodes = many"))
+    first = site.run()
+    assert len(first.plan.news) == 1 and "[event:stars] nodes = many" in first.plan.news[0]
+    assert (first.exit_code, first.plan.actions) == (0, ())
+    assert {one.reason for one in first.plan.nodes} == {Reason.KEPT_READY}
+    assert not site.run().plan.news and site.run().plan.notes
+    Site(sandbox, tmp_path, sections=good).run()
+    lines = [json.loads(line) for line in (tmp_path / "state/history.jsonl").open()]
+    told = [line["event"] for line in lines if line["kind"] == "calendar"]
+    assert told == ["unreadable", "readable"]
