@@ -340,7 +340,7 @@ def _count_kinds(
     config: Config, sums: _Bound, groups: Iterable[PendingGroup]
 ) -> dict[str, tuple[PodKind, ...]]:
     """Pods of each monitored queue by what they ask for, where the record wants to know."""
-    if not config.demand_keep:
+    if not (config.demand_keep or config.has_forecasts):
         return {}
     pending = [(group.queue, group.shape, group.total) for group in groups]
     return {

@@ -1,7 +1,8 @@
 """The actions of a plan, in their order. Pure.
 
 Converters that hang are ended, marks and lifted fences, then the queue edit, then new fences, then
-conversions, then returns. So capacity grows before promises, and promises shrink before capacity.
+evictions behind them, then nodes that change their queue, then conversions, then returns. So
+capacity grows before promises, and promises shrink before capacity.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import LentNode, Phase
+from dnm.model.registry import Half, LentNode, Phase
+from dnm.plan.brakes import is_paused
 from dnm.plan.conversions import Converted
 from dnm.plan.ended_calls import calls_until
+from dnm.plan.evictions import list_evictions
+from dnm.plan.moves import dress_action
 
 _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
+_GOES = (Phase.RELEASING, Phase.MOVING)
 
 
 def list_actions(converted: Converted) -> list[Action]:
@@ -51,9 +56,12 @@ def list_actions(converted: Converted) -> list[Action]:
     actions += [
         Fence(node=name)
         for name, entry in ours
-        if (entry.phase is Phase.RELEASING or name in returned.names or _leaves(entry))
+        if (entry.phase in _GOES or name in returned.names or _leaves(converted, entry))
         and not nodes[name].is_cordoned
+        and not _turns_back(entry)
     ]
+    actions += list_evictions(converted)
+    actions += [dress_action(known, name, registry.nodes[name]) for name in limits.fenced.dress]
     actions += [StartConversion(request=request) for request in converted.requests]
     actions += [ReturnNode(node=name) for name in returned.names]
     return actions
@@ -88,9 +96,16 @@ def find_conflicts(converted: Converted) -> list[str]:
     return conflicts
 
 
-def _leaves(entry: LentNode) -> bool:
-    """Whether it serves its pods and takes no more."""
-    return entry.phase is Phase.SERVING and entry.leaves is not None
+def _turns_back(entry: LentNode) -> bool:
+    """Whether it serves its old queue on as soon as its labels say so, fenced or not."""
+    return entry.phase is Phase.MOVING and entry.heads_for == entry.namespace
+
+
+def _leaves(converted: Converted, entry: LentNode) -> bool:
+    """Whether it serves its pods and takes no more. A pause fences nobody anew."""
+    if entry.phase is not Phase.SERVING or entry.leaves is None:
+        return False
+    return not is_paused(converted.registry, converted.known.now, Half.RETURNING)
 
 
 def _lacks(node: Node, mark: Mark) -> bool:

@@ -16,23 +16,28 @@ from dnm.model.value import Value
 from dnm.plan.adoption import adopt_marked_nodes
 from dnm.plan.backoff import ConversionResult, after_conversions
 from dnm.plan.breaker import after_transition
+from dnm.plan.by_hand import by_hand_verdict, find_by_hand
 from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
 from dnm.plan.known import Known
 from dnm.plan.kubelets import differing_kubelets
 from dnm.plan.node_hours import note_hours
-from dnm.plan.phases import NodeTransition, advance_node
+from dnm.plan.phases import advance_node
 from dnm.plan.requests import Arrivals, advance_requests
+from dnm.plan.transition import NodeTransition
+from dnm.plan.turned_away import turn_away
 
 
 class Advanced(Value):
     """`may_release`: nodes that have been idle long enough and go back if their queue can spare
-    them. `may_return`: nodes for which the converter may be called."""
+    them. `may_return`: nodes for which the converter may be called. `may_dress`: nodes whose labels
+    and taints may be exchanged."""
 
     known: Known
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
     may_release: tuple[str, ...]
     may_return: tuple[str, ...]
+    may_dress: tuple[str, ...]
     notes: tuple[str, ...]
     errors: tuple[str, ...]
 
@@ -45,13 +50,14 @@ def advance(known: Known) -> Advanced:
     claims = _claims(known, arrivals)
     in_use = {**arrivals.nodes, **claims.nodes}
     adopted = adopt_marked_nodes(config, {**in_use, **claims.claimed}, facts)
-    before = _dated(config, {**in_use, **adopted.nodes})
+    turned = turn_away(config, registry, {**in_use, **adopted.nodes}, facts)
+    before = _dated(config, turned.nodes)
     after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
     after = _hold_against_types(known, after)
     breakers: Mapping[str, Breaker] = known.registry.breakers
     for name, one in after.items():
         breakers = after_transition(breakers, before[name], one.entry)
-    results = [*arrivals.failures, *_results(before, after)]
+    results = [*arrivals.failures, *_results(before, after), *turned.failures]
     registry = msgspec.structs.replace(
         known.registry,
         nodes={name: one.entry for name in before if (one := after[name]).entry is not None},
@@ -62,21 +68,30 @@ def advance(known: Known) -> Advanced:
     )
     # Before anything is decided: what a node has used that has just gone is spent.
     registry = note_hours(config, known.registry, registry, known.now)
+    registry = msgspec.structs.replace(registry, by_hand=find_by_hand(known, registry))
     return Advanced(
         known=known,
         registry=registry,
         verdicts={
             **{name: claim_verdict(name, one) for name, one in claims.claimed.items()},
             **{name: one.verdict for name, one in after.items()},
+            **{name: by_hand_verdict(known, name) for name in registry.by_hand},
         },
         may_release=tuple(name for name, one in after.items() if one.wants_release),
         may_return=tuple(name for name, one in after.items() if one.wants_return),
+        may_dress=tuple(name for name, one in after.items() if one.wants_dress),
         notes=(
             *adopted.notes,
             *claims.notes,
             *(one.remark for one in after.values() if one.remark),
         ),
-        errors=(*arrivals.errors, *adopted.errors, *claims.errors, *_errors(before, after)),
+        errors=(
+            *arrivals.errors,
+            *turned.errors,
+            *adopted.errors,
+            *claims.errors,
+            *_errors(before, after),
+        ),
     )
 
 

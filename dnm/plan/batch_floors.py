@@ -26,6 +26,9 @@ def floor_bounds(
 ) -> Iterator[Bound]:
     """Yields how many more nodes each floor allows. `resumable`: nodes of a type that are claimed
     already, and may be lent without Slurm losing one."""
+    of_types = {name: config.floors_of(name) for name in config.node_types}
+    if not config.partition_floors and all(one == Floors() for one in of_types.values()):
+        return
     types = {name: config.type_of(name) for name in batch}
     coming: Counter[str] = Counter()
     for request in registry.requests:
@@ -33,9 +36,7 @@ def floor_bounds(
     for node_type in config.node_types:
         rows = [node for name, node in batch.items() if types[name] == node_type]
         spare = resumable.get(node_type, 0) - coming[node_type]
-        yield from _bounds(
-            f"of type {node_type}", config.floors_of(node_type), rows, spare, {node_type}
-        )
+        yield from _bounds(f"of type {node_type}", of_types[node_type], rows, spare, {node_type})
     for partition, floors in config.partition_floors.items():
         rows = [node for node in batch.values() if partition in node.partitions]
         held = {one for node in rows if (one := types[node.name])} or set(config.node_types)

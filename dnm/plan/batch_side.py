@@ -10,6 +10,7 @@ from dnm.model.config import Config, WhenBatchWaits
 from dnm.model.plan import Verdict
 from dnm.model.registry import Phase, Registry
 from dnm.model.value import Unreadable
+from dnm.plan.counting import count_missing
 
 
 def needs_batch_side(
@@ -25,11 +26,15 @@ def needs_batch_side(
         registry.requests
         or registry.claimed
         or any(
-            entry.phase is not Phase.SERVING or name not in present
+            entry.phase is not Phase.SERVING or entry.is_unjudged or name not in present
             for name, entry in registry.nodes.items()
         )
     )
-    if is_under_way or any(policy.min_nodes for policy in config.namespaces.values()):
+    if is_under_way or any(count_missing(order, registry) for order in registry.orders):
+        return True
+    if config.event_reservations:
+        return True
+    if any(policy.min_nodes for policy in config.namespaces.values()):
         return True
     has_waited = any(one.since for one in registry.deficits.values())
     if config.when_batch_waits is WhenBatchWaits.RETURN and (registry.nodes or has_waited):

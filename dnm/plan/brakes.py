@@ -16,13 +16,21 @@ import msgspec
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.plan import Reason
-from dnm.model.registry import Backoff, Registry
+from dnm.model.registry import Backoff, Half, Pause, Registry
 from dnm.plan.batch_floors import floor_bounds
 from dnm.plan.batch_waits import waiting_bounds
+from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
+from dnm.plan.kept_out import kept_out
 from dnm.plan.kubelets import barred_types
 from dnm.plan.node_hours import hour_bounds
-from dnm.sizing.budget import Bound, ConversionBudget, count_left
+from dnm.sizing.budget import (
+    Bound,
+    ConversionBudget,
+    count_at_hand,
+    count_caps,
+    count_left,
+)
 
 
 def conversion_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
@@ -32,7 +40,7 @@ def conversion_budget(config: Config, registry: Registry, facts: Facts) -> Conve
     resumable = {name: one for name, one in registry.claimed.items() if one.can_resume}
     claimed = {name: one for name, one in registry.claimed.items() if name not in resumable}
     others = msgspec.structs.replace(registry, claimed=claimed)
-    at_hand = {} if facts.batch is None else _at_hand(config, registry, facts.batch)
+    at_hand = _at_hand(config, registry, facts)
     for one in resumable.values() if at_hand else ():
         at_hand[one.node_type] += 1
     lent = counted_as_lent(config, others, facts)
@@ -41,21 +49,42 @@ def conversion_budget(config: Config, registry: Registry, facts: Facts) -> Conve
     return budget.within(_batch_bounds(config, registry, facts, resumed))
 
 
-def fresh_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
+def fresh_budget(
+    config: Config, registry: Registry, facts: Facts, *, is_forced: bool = False
+) -> ConversionBudget:
     """What the caps and Slurm's own needs leave for nodes that are claimed anew, with all that is
-    claimed counted."""
+    claimed counted. `is_forced`: whatever jobs wait."""
     lent = counted_as_lent(config, registry, facts)
     budget = count_left(config, lent, {}, barred_types(config))
-    return budget.within(_batch_bounds(config, registry, facts, {}))
+    return budget.within(_batch_bounds(config, registry, facts, {}, is_forced=is_forced))
+
+
+def move_budget(
+    config: Config, registry: Registry, facts: Facts, at_hand: Mapping[str, int]
+) -> ConversionBudget:
+    """What is left for nodes that change their queue, of which so many are `at_hand`: they take
+    nothing of Slurm, and no room but under the caps and budgets of their new namespace."""
+    used = count_caps(config, counted_as_lent(config, registry, facts))
+    left = {one.bound: max(0, one.max - one.lent) for one in used if one.is_of_namespace}
+    left |= count_at_hand(config, at_hand)
+    bounds = (*waiting_bounds(config, facts), *hour_bounds(config, registry, facts.now))
+    return ConversionBudget(left=left).within(bounds)
 
 
 def _batch_bounds(
-    config: Config, registry: Registry, facts: Facts, resumable: Mapping[str, int]
+    config: Config,
+    registry: Registry,
+    facts: Facts,
+    resumable: Mapping[str, int],
+    *,
+    is_forced: bool = False,
 ) -> Iterator[Bound]:
     """What the rules on Slurm's behalf leave, as far as it could be asked."""
     if facts.batch is not None:
         yield from floor_bounds(config, registry, facts.batch, resumable)
-    yield from waiting_bounds(config, facts)
+        yield from bridge_bounds(config, registry, facts)
+    if not is_forced:
+        yield from waiting_bounds(config, facts)
     yield from hour_bounds(config, registry, facts.now)
 
 
@@ -64,8 +93,12 @@ def counted_as_lent(
 ) -> list[tuple[str, str]]:
     """Returns (node type, namespace) of every node that counts under the caps: the union of lent
     nodes, claimed nodes, conversions under way and, where there are facts, nodes marked as ours
-    where none of them contradicts the mark."""
+    where none of them contradicts the mark. One that changes its queue counts for both namespaces,
+    since it may go either way: without a type, for the other one."""
     lent = [(entry.node_type, entry.namespace) for entry in registry.nodes.values()]
+    lent += [
+        ("", one.heads_for) for one in registry.nodes.values() if one.heads_for != one.namespace
+    ]
     lent += [
         (one.node_type, one.namespace)
         for name, one in registry.claimed.items()
@@ -84,23 +117,42 @@ def counted_as_lent(
     return lent
 
 
-def _at_hand(config: Config, registry: Registry, batch: Mapping[str, BatchNode]) -> dict[str, int]:
-    """Node type -> batch nodes that could be lent now, by the converter's own judgement."""
-    counts = Counter(
-        config.type_of(name)
-        for name, node in batch.items()
-        if _can_be_lent(config, node) and name not in registry.nodes
-    )
-    return {node_type: counts[node_type] for node_type in config.node_types}
+def _at_hand(config: Config, registry: Registry, facts: Facts) -> dict[str, int]:
+    """Node type -> batch nodes that could be lent now, by the converter's own judgement; nothing
+    where it was not asked."""
+    if facts.batch is None:
+        return {}
+    counts = Counter(config.type_of(name) for name in lendable_names(config, registry, facts))
+    for request in registry.requests:
+        if request.since == facts.now and not request.ended:  # of this run: nothing is claimed yet
+            counts[request.node_type] -= request.count
+    return {node_type: max(counts[node_type], 0) for node_type in config.node_types}
+
+
+def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str]:
+    """Returns the batch nodes that could be lent now, those that the converter would take first
+    first, without what is kept out."""
+    out = kept_out(config, registry, facts.batch, facts.now)
+    return [
+        name
+        for name, node in (facts.batch or {}).items()
+        if _can_be_lent(config, node) and name not in registry.nodes and name not in out
+    ]
 
 
 def _can_be_lent(config: Config, node: BatchNode) -> bool:
     return node.verdict == "OK" or (node.verdict == "PREEMPT" and config.allow_preempt)
 
 
-def is_paused(registry: Registry, now: datetime) -> bool:
-    pause = registry.pause
-    return pause is not None and (pause.until is None or now < pause.until)
+def is_paused(registry: Registry, now: datetime, half: Half | None = None) -> bool:
+    """Whether a pause is in force that stops lending, or returning, or either."""
+    return registry.pause is not None and registry.pause.stops(half, now)
+
+
+def paused_detail(pause: Pause) -> str:
+    """Says what alone is paused, and why."""
+    alone = f"{pause.half.value} alone" if pause.half else ""
+    return ": ".join(filter(None, (alone, pause.reason)))
 
 
 def cooldown_end(config: Config, registry: Registry, now: datetime) -> datetime | None:
@@ -121,9 +173,9 @@ def why_wait(
     config: Config, registry: Registry, node_type: str, now: datetime
 ) -> tuple[Reason, str] | None:
     """The pause, the cooldown or the back-off that holds a conversion of this type back for now."""
-    if is_paused(registry, now):
+    if is_paused(registry, now, Half.LENDING):
         assert registry.pause is not None
-        return Reason.PAUSED, registry.pause.reason
+        return Reason.PAUSED, paused_detail(registry.pause)
     if (until := cooldown_end(config, registry, now)) is not None:
         return Reason.COOLDOWN, f"until {until:%H:%M:%S} UTC"
     if (backoff := backoffs_in_force(registry, now).get(node_type)) is not None:

@@ -28,7 +28,8 @@ def judge_breaker(
     fingerprint of its pending pods. None: it may convert.
 
     Changed demand is another chance (`take_chance`). But demand that changes all the time helps
-    nobody either: each chance that went unused makes the next one later.
+    nobody either: each chance that went unused makes the next one later. As many nodes as
+    `min_nodes` keeps, or what raises it now, are meant to stand unused.
     """
     breaker = registry.breakers.get(queue, Breaker())
     if breaker.tripped_at is not None:
@@ -41,8 +42,11 @@ def judge_breaker(
         if entry.queue == queue
         and entry.phase is Phase.SERVING
         and not entry.was_used
+        and entry.stays_until is None
         and entry.since <= had_its_time
     )
+    meant = sum(one.min_nodes for one in config.namespaces.values() if one.queue == queue)
+    unused = max(0, unused - meant)
     if breaker.strikes + unused < config.breaker_strikes:
         return None
     return Breaker(
@@ -91,7 +95,8 @@ def after_transition(
     if was_used:
         return _closed(breakers, before.queue)
     breaker = breakers.get(before.queue, Breaker())
-    if after is not None or not before.counted or before.leaves or breaker.tripped_at is not None:
+    is_no_strike = before.leaves is not None or before.stays_until is not None
+    if after is not None or not before.counted or is_no_strike or breaker.tripped_at is not None:
         return breakers
     struck = msgspec.structs.replace(breaker, strikes=breaker.strikes + 1)
     return {**breakers, before.queue: struck}

@@ -20,6 +20,7 @@ from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.registry import ClaimedNode, ConversionRequest, LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.facts import Facts
+from dnm.plan.kept_out import unwelcome_nodes
 
 
 class Claims(Value):
@@ -65,6 +66,7 @@ def take_in_claims(
         _held(one for one in requests if facts.is_running(one.converter)),
     )
     found = Claims(claimed=_untold(remembered, facts))
+    out = unwelcome_nodes(config, before, facts.batch, facts.now)
     for name, row in sorted(facts.batch.items()):
         claim = row.claim
         if claim is None or claim.instance != config.instance_id or name in nodes:
@@ -75,7 +77,9 @@ def take_in_claims(
                 continue  # it served, and is recorded again by its mark
             if entry is not None and entry.owner == config.instance_id:
                 claim = _as_recorded(claim, entry)
-            case = _Case(config=config, name=name, row=row, claim=claim, facts=facts)
+            case = _Case(
+                config=config, name=name, row=row, claim=claim, facts=facts, kept_out=out.get(name)
+            )
             found = _merged(found, _judge(case))
     return found
 
@@ -127,6 +131,7 @@ class _Case(Value):
     row: BatchNode
     claim: BatchClaim
     facts: Facts
+    kept_out: str | None = None  # why
 
     @property
     def node_type(self) -> str:
@@ -192,6 +197,9 @@ def _judge(case: _Case) -> Claims:
             f"`dnm reset {name}` gives it back to Slurm"
         )
         return case.lent(Phase.FAILED, error=error)
+    if claim.direction == "k8s" and case.kept_out:
+        note = f"was being lent and is kept out ({case.kept_out}): it goes back"
+        return case.lent(Phase.RETURNING, note=note)
     is_known = case.policy is not None and case.node_type in case.config.node_types
     if claim.direction == "k8s" and is_known:
         return case.counts("its conversion was interrupted", can_resume=True)

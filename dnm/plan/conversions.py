@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 import msgspec
 
-from dnm.model.plan import NodeVerdict, QueueVerdict, Reason, Verdict
-from dnm.model.registry import Breaker, ConversionRequest, Registry
-from dnm.model.value import Unreadable, Value
+from dnm.model.plan import QueueVerdict, Reason
+from dnm.model.registry import Breaker, Registry
+from dnm.model.value import Unreadable
+from dnm.plan.asking import (
+    Converted as Converted,
+)
+from dnm.plan.asking import (
+    resumed,
+    waiting,
+    why_not_counted,
+    why_not_judge,
+    with_fresh,
+    with_request,
+)
 from dnm.plan.brakes import conversion_budget, why_wait
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
 from dnm.plan.known import Known
-from dnm.plan.limits import PlannedLimits
+from dnm.plan.orders import ask_for_orders
 from dnm.plan.resumption import (
     give_back_unwanted,
     resumable_nodes,
     room_for_fresh,
-    without_claim,
 )
 from dnm.plan.returns import Returned
 from dnm.plan.supply import node_supply
-from dnm.queues.edit import why_no_growth
 from dnm.sizing.budget import NodePool
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
 from dnm.sizing.sizing import size_queues
@@ -30,46 +38,24 @@ from dnm.sizing.sizing import size_queues
 _CLAIMED_FIRST = "nodes that are claimed and not lent count; `dnm plan` names them"
 
 
-class Converted(Value):
-    """`verdicts` by monitored queue. `requests`: the new ones, which `registry` holds already.
-    `questions`: why queues get no node that a person has to mend the document for. `sizing` None:
-    nothing is known of any queue. `nodes`: what is said of those whose conversion was
-    interrupted."""
-
-    returned: Returned
-    registry: Registry
-    verdicts: Mapping[str, QueueVerdict]
-    requests: tuple[ConversionRequest, ...] = ()
-    errors: tuple[str, ...] = ()
-    questions: tuple[str, ...] = ()
-    sizing: Sizing | None = None
-    nodes: Mapping[str, NodeVerdict] = {}
-
-    @property
-    def known(self) -> Known:
-        return self.returned.known
-
-    @property
-    def limits(self) -> PlannedLimits:
-        return self.returned.limits
-
-
 def plan_conversions(returned: Returned) -> Converted:
     """A verdict for every monitored queue, and the requests that follow."""
     limits, known = returned.limits, returned.known
     if known.demand is None or known.facts.nodes is None or known.document is None:
         return _blind(returned)
+    # What a person has asked for comes first: pods that wait find it on its way.
+    ordered = ask_for_orders(Converted(returned=returned, registry=returned.registry, verdicts={}))
     sizing = size_queues(
         known.config,
         known.demand,
         limits.limits,
-        node_supply(known, returned.registry),
-        conversion_budget(known.config, returned.registry, known.facts),
+        node_supply(known, ordered.registry),
+        conversion_budget(known.config, ordered.registry, known.facts),
     )
     obstacles = {queue: why_not_judge(limits, queue) for queue in known.config.queues}
-    start = Converted(
-        returned=returned,
-        registry=_buffered_again(returned.registry, sizing),
+    start = msgspec.structs.replace(
+        ordered,
+        registry=_buffered_again(ordered.registry, sizing),
         verdicts={
             **sizing.verdicts,
             **{queue: one for queue, one in obstacles.items() if one is not None},
@@ -102,23 +88,8 @@ def _blind(returned: Returned) -> Converted:
         reason, detail = Reason.DEMAND_UNREADABLE, ""
     else:
         reason, detail = Reason.QUEUE_UNREADABLE, limits.refusal
-    verdicts = {queue: _wait(queue, reason, detail) for queue in known.config.queues}
+    verdicts = {queue: waiting(queue, reason, detail) for queue in known.config.queues}
     return Converted(returned=returned, registry=returned.registry, verdicts=verdicts)
-
-
-def why_not_judge(limits: PlannedLimits, queue: str) -> QueueVerdict | None:
-    """Why nothing that is known of the queue's pods and limits may be acted on; None: it may."""
-    if queue not in limits.limits:
-        close = difflib.get_close_matches(queue, limits.limits, n=1)
-        hint = (
-            f", did you mean {close[0]}?" if close else "; `dnm queues show` lists those there are"
-        )
-        detail = f"the queue document has no queue {queue}{hint}"
-        return _wait(queue, Reason.QUEUE_UNREADABLE, detail)
-    unread = limits.known.unreadable_namespaces(queue)
-    if unread:
-        return _wait(queue, Reason.DEMAND_UNREADABLE, f"namespace {', '.join(unread)}")
-    return None
 
 
 def _start_all(start: Converted, sizing: Sizing) -> Converted:
@@ -127,7 +98,8 @@ def _start_all(start: Converted, sizing: Sizing) -> Converted:
     known = start.known
     granted = sizing.granted()
     brakes = {
-        pool.node_type: _why_not_convert(known, start.registry, pool.node_type) for pool in granted
+        pool.node_type: _why_not_convert(known, start.returned.registry, pool.node_type)
+        for pool in granted
     }
     so_far = start
     wanted: dict[NodePool, int] = {}
@@ -135,8 +107,8 @@ def _start_all(start: Converted, sizing: Sizing) -> Converted:
         so_far, obstacle = _judge_queue(so_far, sizing.queues[pool.queue])
         is_wanted = obstacle is None or obstacle.reason is not Reason.BREAKER
         obstacle = obstacle or _wait_for(pool.queue, brakes[pool.node_type])
-        if obstacle is None and (why := _why_not_counted(so_far, pool, count)):
-            obstacle = _wait(pool.queue, Reason.QUEUE_UNREADABLE, why)
+        if obstacle is None and (why := why_not_counted(so_far, pool, count)):
+            obstacle = waiting(pool.queue, Reason.QUEUE_UNREADABLE, why)
             so_far = _asking(so_far, f"{pool.queue} gets no node: {why}")
         before = so_far
         so_far = _wait_or_request(so_far, pool, count, obstacle)
@@ -170,12 +142,12 @@ def _wait_or_request(
     most = before.known.config.max_conversions_per_run
     left = most - sum(request.count for request in before.requests)
     if obstacle is None and left <= 0:
-        obstacle = _wait(pool.queue, Reason.CAPPED, f"max_conversions_per_run = {most}")
+        obstacle = waiting(pool.queue, Reason.CAPPED, f"max_conversions_per_run = {most}")
     if obstacle is None:
         after = _request(before, pool, min(granted, left))
         if after.requests != before.requests:
             return after
-        obstacle = _wait(pool.queue, Reason.CAPPED, _CLAIMED_FIRST)
+        obstacle = waiting(pool.queue, Reason.CAPPED, _CLAIMED_FIRST)
     if pool.queue in {request.queue for request in before.requests}:
         return before
     return msgspec.structs.replace(before, verdicts={**before.verdicts, pool.queue: obstacle})
@@ -187,7 +159,7 @@ def _judge_queue(before: Converted, sizing: QueueSizing) -> tuple[Converted, Que
     known = limits.known
     obstacle = why_not_judge(limits, queue)
     if obstacle is None and limits.refusal:
-        obstacle = _wait(queue, Reason.QUEUE_UNREADABLE, limits.refusal)
+        obstacle = waiting(queue, Reason.QUEUE_UNREADABLE, limits.refusal)
     if obstacle is not None or not sizing.for_pods:
         return before, obstacle
     demand = sizing.fingerprint
@@ -196,12 +168,12 @@ def _judge_queue(before: Converted, sizing: QueueSizing) -> tuple[Converted, Que
         return before, None
     is_new = breaker != before.registry.breakers.get(queue)
     if is_new and queue in known.facts.unscheduled:  # said, but not held against its pods
-        return before, _wait(queue, Reason.BREAKER, "for as long as YuniKorn does not answer")
+        return before, waiting(queue, Reason.BREAKER, "for as long as YuniKorn does not answer")
     detail = f"{breaker.strikes} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
     if breaker.demand != demand:
         chance = next_chance(known.config, breaker)
         detail += f"; changed demand is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
-    return _with_breaker(before, queue, breaker), _wait(queue, Reason.BREAKER, detail)
+    return _with_breaker(before, queue, breaker), waiting(queue, Reason.BREAKER, detail)
 
 
 def _asking(before: Converted, question: str) -> Converted:
@@ -210,21 +182,6 @@ def _asking(before: Converted, question: str) -> Converted:
     if edit is not None and edit.refusal:
         return before
     return msgspec.structs.replace(before, questions=(*before.questions, question))
-
-
-def _why_not_counted(before: Converted, pool: NodePool, count: int) -> str:
-    """Why the size of these nodes, and of those on their way, could not be written into the limits;
-    empty: it could."""
-    known, asked = before.known, before.limits.action
-    if known.document is None or asked is None:
-        return ""
-    types = [pool.node_type] * count + [
-        one.node_type for one in node_supply(known, before.registry).incoming
-        if one.queue == pool.queue
-    ]  # fmt: skip
-    known_types = known.config.node_types
-    sizes = [known_types[name].size for name in types if name in known_types]
-    return why_no_growth(known.document, asked.wants, pool.queue, sizes)
 
 
 def _with_breaker(before: Converted, queue: str, breaker: Breaker) -> Converted:
@@ -249,67 +206,9 @@ def _request(before: Converted, pool: NodePool, count: int) -> Converted:
     if breaker is not None:
         before = _with_breaker(before, pool.queue, take_chance(known.config, breaker))
     for name in names:
-        before = _with_request(before, pool, 1, name)
-    return _with_request(before, pool, fresh) if fresh > 0 else before
-
-
-def _with_request(before: Converted, pool: NodePool, count: int, name: str = "") -> Converted:
-    """With one request more: for any nodes, or for the one named."""
-    known, registry = before.known, without_claim(before.registry, name)
-    request = ConversionRequest(
-        id=f"{known.now:%Y%m%dT%H%M%S%f}-{len(before.requests) + 1}",
-        node_type=pool.node_type,
-        namespace=pool.namespace,
-        queue=pool.queue,
-        owner=known.config.instance_id,
-        count=count,
-        since=known.now,
-        known_nodes=_known_nodes(known, registry, pool.node_type, name),
-        known_out=_known_out(known, pool.node_type, name),
-        node=name,
-    )
-    verdict = NodeVerdict(
-        node=name,
-        verdict=Verdict.CONVERT,
-        reason=Reason.CLAIMED,
-        detail=f"its conversion was interrupted and goes on as request {request.id}",
-    )
-    return msgspec.structs.replace(
-        before,
-        registry=msgspec.structs.replace(
-            registry,
-            requests=(*registry.requests, request),
-            last_conversion=known.now,
-        ),
-        requests=(*before.requests, request),
-        nodes={**before.nodes, name: verdict} if name else before.nodes,
-    )
-
-
-def _known_out(known: Known, node_type: str, but: str) -> tuple[str, ...]:
-    """Nodes of the type that are not in Slurm's service before; a converter that tells what it has
-    claimed needs no such memory."""
-    if known.facts.tells_claims:
-        return ()
-    return tuple(
-        name
-        for name, node in sorted((known.facts.batch or {}).items())
-        if known.config.type_of(name) == node_type and not node.in_service and name != but
-    )
-
-
-def _known_nodes(known: Known, registry: Registry, node_type: str, but: str) -> tuple[str, ...]:
-    """Nodes of the type that are there and not recorded: the conversion did not bring them."""
-    return tuple(
-        name
-        for name in sorted(known.facts.nodes or {})
-        if known.config.type_of(name) == node_type and name not in registry.nodes and name != but
-    )
+        before = resumed(with_request(before, pool, 1, name), name)
+    return with_fresh(before, pool, fresh)
 
 
 def _wait_for(queue: str, brake: tuple[Reason, str] | None) -> QueueVerdict | None:
-    return _wait(queue, *brake) if brake else None
-
-
-def _wait(queue: str, reason: Reason, detail: str = "") -> QueueVerdict:
-    return QueueVerdict(queue=queue, verdict=Verdict.WAIT, reason=reason, detail=detail)
+    return waiting(queue, *brake) if brake else None

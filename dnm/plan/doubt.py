@@ -24,7 +24,7 @@ def doubt_empty_lists(registry: Registry, instance: str, snapshot: Snapshot) -> 
     """Returns the snapshot without an empty list that contradicts the record: of Nodes while lent
     nodes serve (for good: a person says what is true), of pods after a list of thousands (for an
     hour)."""
-    in_kubernetes = registry.nodes_of(instance, Phase.SERVING, Phase.RELEASING)
+    in_kubernetes = registry.nodes_of(instance, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
     if snapshot.nodes == () and in_kubernetes:
         names = ", ".join(list(in_kubernetes)[:3])
         why = Unreadable(

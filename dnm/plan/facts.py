@@ -29,6 +29,8 @@ class Facts(Value):
     unscheduled: frozenset[str] = frozenset()
     idle_times: Mapping[str, timedelta] = {}  # by namespace, where more than the configured one
     lenders: Mapping[str, str] | None = {}  # node -> instance whose part of the ledger counts it
+    # Nodes of machines that Slurm has, and so none for pods: they are not in `nodes`.
+    with_batch: Mapping[str, Node] = {}
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # None: nobody says what jobs wait for
 
     def is_in_service(self, name: str) -> bool | None:

@@ -8,31 +8,38 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from dnm.calendar.windows import list_windows
+from dnm.model.config import Forecast
 from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.queue_path import may_edit
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.registry import Half, LentNode, Phase, Registry
 from dnm.model.value import Value
-from dnm.plan.brakes import conversion_budget, is_paused
+from dnm.plan.brakes import conversion_budget, is_paused, paused_detail
 from dnm.plan.breaker import forgive
+from dnm.plan.foreseen import known_events
 from dnm.plan.known import Known, leaving_out
 from dnm.plan.leaving import leaving_verdict, plan_leaving
-from dnm.plan.phases import enter_phase, node_verdict
+from dnm.plan.moves import plan_moves
 from dnm.plan.standing_limits import StandingLimits
 from dnm.plan.supply import node_supply
+from dnm.plan.transition import enter_phase, node_verdict
 from dnm.sizing.releases import Candidates, choose_releases, recall
 
 
 class Fenced(Value):
-    """`known`: its demand is without the pods that were found to wait for something else."""
+    """`known`: its demand is without the pods that were found to wait for something else. `dress`:
+    nodes whose labels and taints are exchanged now."""
 
     standing: StandingLimits
     known: Known
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
+    dress: tuple[str, ...] = ()
 
 
 def plan_fences(standing: StandingLimits) -> Fenced:
-    """Lifts the fences of nodes that are wanted again, then chooses whom to fence next."""
+    """Lifts the fences of nodes that are wanted again, lets those move that another queue wants,
+    then chooses whom to fence next."""
     known, verdicts = standing.advanced.known, standing.advanced.verdicts
     unchanged = Fenced(
         standing=standing, known=known, registry=standing.registry, verdicts=verdicts
@@ -41,26 +48,47 @@ def plan_fences(standing: StandingLimits) -> Fenced:
         return unchanged
     leaving = plan_leaving(known, standing.registry)
     lifted = _lift_fences(msgspec.structs.replace(unchanged, registry=leaving))
+    moves = plan_moves(standing, lifted.registry)
+    lifted = msgspec.structs.replace(
+        lifted,
+        registry=moves.registry,
+        verdicts={**lifted.verdicts, **moves.verdicts},
+        dress=moves.dress,
+    )
     obstacles = {
         name: _why_not_release(lifted, name)
         for name in standing.advanced.may_release
+        if lifted.registry.nodes[name].phase is Phase.SERVING
         if verdicts[name].reason is not Reason.LEAVING or lifted.registry.nodes[name].leaves
     }
     kept = {name: verdict for name, verdict in obstacles.items() if verdict is not None}
     asked = msgspec.structs.replace(
         lifted, verdicts={**lifted.verdicts, **_of_leaving(lifted), **kept}
     )
-    return _fence(asked, tuple(name for name, verdict in obstacles.items() if verdict is None))
+    names = tuple(name for name, verdict in obstacles.items() if verdict is None)
+    return _fence(asked, names, known.config.max_reversions_per_run - len(moves.begun))
 
 
 def _of_leaving(lifted: Fenced) -> dict[str, NodeVerdict]:
-    """What is said of nodes that serve their pods and take no more."""
-    serving = lifted.registry.nodes_of(lifted.known.config.instance_id, Phase.SERVING)
-    return {
-        name: leaving_verdict(name, entry)
-        for name, entry in serving.items()
-        if entry.leaves and lifted.verdicts[name].verdict is not Verdict.WAIT
-    }
+    """What is said of nodes that serve their pods and take no more; an administrator's cordon is
+    said as that."""
+    known, stopped = lifted.known, lifted.standing.refusal
+    is_stopped = is_paused(lifted.registry, known.now, Half.RETURNING)
+    said = {}
+    for name, entry in lifted.registry.nodes_of(known.config.instance_id, Phase.SERVING).items():
+        before, node = lifted.verdicts[name], (known.facts.nodes or {}).get(name)
+        is_another_s = before.verdict is Verdict.WAIT or before.reason is Reason.HELD_BY_ADMIN
+        if entry.leaves is None or is_another_s:
+            continue
+        if is_stopped and not (node is not None and node.is_fenced):
+            said[name] = paused(lifted.registry, name)
+        else:
+            why = Reason.PAUSED.value if is_stopped else stopped
+            one = leaving_verdict(name, entry, known.now, why)
+            more = before.detail if before.reason is Reason.IN_USE else ""  # of a dead node
+            detail = f"{one.detail}, {more}" if more else one.detail
+            said[name] = msgspec.structs.replace(one, detail=detail)
+    return said
 
 
 def _lift_fences(before: Fenced) -> Fenced:
@@ -101,6 +129,9 @@ def _why_lift(
     config = before.known.config
     if name in before.registry.held:
         return node_verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
+    if entry.stays_until is not None and entry.is_kept_at(before.known.now):
+        detail = f"until {entry.stays_until:%Y-%m-%d %H:%M:%S} UTC"
+        return node_verdict(name, Verdict.KEEP, Reason.ASKED_FOR, detail)
     if before.standing.refusal or not may_edit(entry.queue, config.allowed_queue_prefixes):
         detail = "its queue can't be shrunk, so it serves on"
         return node_verdict(name, Verdict.KEEP, Reason.QUEUE_UNREADABLE, detail)
@@ -113,7 +144,7 @@ def _why_not_release(before: Fenced, name: str) -> NodeVerdict | None:
     queue = before.registry.nodes[name].queue
     if name in before.registry.held:
         return node_verdict(name, Verdict.KEEP, Reason.HELD, f"dnm unhold {name}")
-    if is_paused(before.registry, known.now):
+    if is_paused(before.registry, known.now, Half.RETURNING):
         return paused(before.registry, name)
     if refusal or known.document is None:
         return node_verdict(name, Verdict.WAIT, Reason.QUEUE_UNREADABLE, refusal)
@@ -125,9 +156,9 @@ def _why_not_release(before: Fenced, name: str) -> NodeVerdict | None:
     return None
 
 
-def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
+def _fence(before: Fenced, names: tuple[str, ...], most: int) -> Fenced:
     """Those of the idle nodes that their queues can spare are released."""
-    known, most = before.known, before.known.config.max_reversions_per_run
+    known = before.known
     empty = [name for name in names if before.registry.nodes[name].leaves][:most]
     before = _released(before, empty)
     registry = before.registry
@@ -152,6 +183,7 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
     breakers = dict(registry.breakers)
     for name in chosen.go:
         is_forgiven = chosen.verdicts[name].reason in (Reason.UNUSED, Reason.FOR_JOBS)
+        is_forgiven = is_forgiven or _was_foreseen(known, registry.nodes[name])
         if is_forgiven and not nodes[name].was_used:
             breakers = forgive(breakers, nodes[name].queue)
     stalled = registry.stalled
@@ -160,12 +192,27 @@ def _fence(before: Fenced, names: tuple[str, ...]) -> Fenced:
         stalled = dict(known.demand.stalled) if known.demand else stalled
     return Fenced(
         standing=before.standing,
+        dress=before.dress,
         known=known,
         registry=msgspec.structs.replace(
             registry, nodes=nodes, stalled=stalled, unbuffered=unbuffered, breakers=breakers
         ),
         verdicts={**before.verdicts, **chosen.verdicts},
     )
+
+
+def _was_foreseen(known: Known, entry: LentNode) -> bool:
+    """Whether a node may have been there for a forecast alone, which its score judges, or for an
+    event to which nobody came."""
+    policy = known.config.namespaces.get(entry.namespace)
+    if policy is not None and policy.forecast is Forecast.FLOOR:
+        return True
+    events = [
+        event
+        for event in known_events(known.config, known.registry)
+        if event.namespace == entry.namespace
+    ]
+    return bool(list_windows(events, entry.since, known.now))
 
 
 def _released(before: Fenced, names: Iterable[str]) -> Fenced:
@@ -180,4 +227,4 @@ def _released(before: Fenced, names: Iterable[str]) -> Fenced:
 def paused(registry: Registry, name: str) -> NodeVerdict:
     """A node that would go back if dnm were not paused."""
     assert registry.pause is not None
-    return node_verdict(name, Verdict.WAIT, Reason.PAUSED, registry.pause.reason)
+    return node_verdict(name, Verdict.WAIT, Reason.PAUSED, paused_detail(registry.pause))

@@ -66,7 +66,7 @@ def note_gaps(
     """Returns `after` with the gaps that have begun or ended since `before`."""
     noted = dict(after.idle_gaps)
     for queue in config.queues:
-        gaps = _asked_again(noted.get(queue, IdleGaps()), before, after, queue, now)
+        gaps = _asked_again(config, noted.get(queue, IdleGaps()), before, after, queue, now)
         for name, entry in before.nodes.items():
             if entry.queue == queue and entry.owner == config.instance_id:
                 gaps = _after_node(gaps, before, after, name, verdicts.get(name), now)
@@ -76,6 +76,7 @@ def note_gaps(
 
 
 _NONE = IdleGaps()
+_GOES = (Phase.RELEASING, Phase.MOVING)  # to Slurm, or to another queue
 
 
 def _after_node(
@@ -90,12 +91,14 @@ def _after_node(
     was, is_now = before.nodes[name], after.nodes.get(name)
     if was.idle_since is None or is_now is None:
         return gaps
-    if was.phase is Phase.SERVING and is_now.phase is Phase.RELEASING:
+    if was.phase is Phase.SERVING and is_now.phase in _GOES:
         return msgspec.structs.replace(gaps, open=(*gaps.open, was.idle_since)[-KEPT_GAPS:])
-    if was.phase is Phase.RELEASING and is_now.phase is Phase.SERVING:
+    if was.phase in _GOES and is_now.phase is Phase.SERVING and is_now.queue == was.queue:
         left = list(gaps.open)
         if was.idle_since in left:
             left.remove(was.idle_since)
+        if is_now.idle_since is not None:  # nobody wanted it: it stands idle as before
+            return msgspec.structs.replace(gaps, open=tuple(left))
         return _with(msgspec.structs.replace(gaps, open=tuple(left)), now - was.idle_since)
     if was.phase is Phase.SERVING and verdict is not None and verdict.reason is Reason.IN_USE:
         return _with(gaps, now - was.idle_since)
@@ -103,12 +106,23 @@ def _after_node(
 
 
 def _asked_again(
-    gaps: IdleGaps, before: Registry, after: Registry, queue: str, now: datetime
+    config: Config,
+    gaps: IdleGaps,
+    before: Registry,
+    after: Registry,
+    queue: str,
+    now: datetime,
 ) -> IdleGaps:
     """As many of those that went are wanted again as nodes are asked for, the last first."""
     known = {request.id for request in before.requests}
     new = [one for one in after.requests if one.id not in known and one.queue == queue]
     count = sum(request.count for request in new)
+    served = {name for name, one in config.namespaces.items() if one.queue == queue}
+    count += sum(
+        one.phase is Phase.MOVING and one.heads_for in served and one.queue != queue
+        for name, one in after.nodes.items()
+        if name in before.nodes and before.nodes[name].phase is not Phase.MOVING
+    )
     ended = sorted(gaps.open)[-count:] if count else []
     left = sorted(gaps.open)[: len(gaps.open) - len(ended)]
     gaps = msgspec.structs.replace(gaps, open=tuple(left))

@@ -20,9 +20,10 @@ from dnm.model.registry import LentNode, Registry, StalledPods
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import backoff_delay
 from dnm.plan.doubt import doubt_empty_lists, remember_pods
+from dnm.plan.expired import without_expired
 from dnm.plan.facts import Facts
 from dnm.plan.idle_gaps import learned_times
-from dnm.queues.document import QueueDocument, read_document
+from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
 from dnm.queues.source import resolve_document
 
 
@@ -55,14 +56,17 @@ class Known(Value):
         return sorted(p.name for p in policies if p.queue == queue and p.name in unread)
 
 
-def gather_known(config: Config, registry: Registry, snapshot: Snapshot) -> Known:
+def gather_known(
+    config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
+) -> Known:
     """Doubts what can't be true, parses the queue document, sums up the pods, and sorts the facts
     by node."""
     registry = without_future(config, registry, snapshot.taken_at)
+    registry = without_expired(registry, snapshot.taken_at)
     last_run = remember_pods(registry.last_run, snapshot)
     snapshot = doubt_empty_lists(registry, config.instance_id, snapshot)
     registry = msgspec.structs.replace(registry, last_run=last_run)
-    document, refusal = _read_queues(config, snapshot)
+    document, refusal = _read_queues(config, snapshot, judge)
     limits = document.limits if document else {}
     demand = _gather_demand(config, snapshot, limits, registry.stalled)
     if demand is not None:
@@ -78,14 +82,16 @@ def gather_known(config: Config, registry: Registry, snapshot: Snapshot) -> Know
     )
 
 
-def _read_queues(config: Config, snapshot: Snapshot) -> tuple[QueueDocument | None, str]:
+def _read_queues(
+    config: Config, snapshot: Snapshot, judge: Judge
+) -> tuple[QueueDocument | None, str]:
     """The document, and why it can't be read if it can't."""
     maps = snapshot.queue_maps
     if isinstance(maps, Unreadable):
         return None, maps.error
     try:
         source = resolve_document(*maps, (config.yunikorn_cm_namespace, config.yunikorn_cm_name))
-        return read_document(source), ""
+        return read_document(source, judge), ""
     except QueueError as error:
         return None, str(error)
 
@@ -126,7 +132,12 @@ def _facts(
     use = demand.nodes if demand else {}
     return Facts(
         now=snapshot.taken_at,
-        nodes=None if isinstance(nodes, Unreadable) else {node.name: node for node in nodes},
+        nodes=None
+        if isinstance(nodes, Unreadable)
+        else {node.name: node for node in nodes if not node.is_with_batch},
+        with_batch={}
+        if isinstance(nodes, Unreadable)
+        else {node.name: node for node in nodes if node.is_with_batch},
         batch=None if isinstance(batch, Unreadable) else batch,
         working_pods=None if demand is None else {n: u.work_pods for n, u in use.items()},
         sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide,

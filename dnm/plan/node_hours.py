@@ -55,13 +55,14 @@ def _entries(config: Config, registry: Registry, namespace: str) -> list[LentNod
 
 
 def _span(entry: LentNode, week: datetime, now: datetime) -> timedelta:
-    return max(now - max(entry.lent_from, week), timedelta())
+    return max(now - max(entry.moved_at or entry.lent_from, week), timedelta())
 
 
 def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[Bound]:
     """Yields how many more nodes each budget allows."""
     for name, left in hours_left(config, registry, now).items():
         lent = len(_entries(config, registry, name))
+        lent += sum(one.heads_for == name != one.namespace for one in registry.nodes.values())
         lent += sum(one.namespace == name for one in registry.claimed.values())
         lent += sum(one.count for one in registry.requests if one.namespace == name)
         yield Bound(
@@ -73,7 +74,8 @@ def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[B
 
 
 def note_hours(config: Config, before: Registry, after: Registry, now: datetime) -> Registry:
-    """Returns `after` with the hours of nodes that have gone since `before`, of this week."""
+    """Returns `after` with the hours of nodes that have gone since `before`, or serve another
+    namespace now, of this week."""
     week = week_of(now)
     spent = {}
     for name, policy in config.namespaces.items():
@@ -84,7 +86,7 @@ def note_hours(config: Config, before: Registry, after: Registry, now: datetime)
         seconds += sum(
             _span(entry, week, now).total_seconds()
             for node, entry in before.nodes.items()
-            if node not in after.nodes
+            if node not in after.nodes or after.nodes[node].namespace != name
             if entry.namespace == name and entry.owner == config.instance_id
         )
         if seconds:

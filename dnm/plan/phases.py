@@ -12,46 +12,44 @@ record after it.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 
 from dnm.model.cluster import Node
 from dnm.model.config import Config
-from dnm.model.plan import NodeVerdict, Reason, Verdict
+from dnm.model.plan import Reason, Verdict
 from dnm.model.printable import printable
-from dnm.model.registry import Ended, LentNode, Phase
-from dnm.model.value import Value
+from dnm.model.registry import Ended, Leaving, LentNode, Phase
 from dnm.plan.batch_waits import goes_at_once
+from dnm.plan.bridged import what_to_do, why_pods_leave
 from dnm.plan.ended_calls import return_ended, return_error
 from dnm.plan.facts import Facts
 from dnm.plan.kubelets import likely_refusal
+from dnm.plan.moving import advance_moving, is_another_s
 from dnm.plan.node_size import grown, measure_node
+from dnm.plan.transition import (
+    UNSEEN_PODS,
+    NodeTransition,
+    becomes,
+    changed,
+    enter_phase,
+    fails,
+    left_kubernetes,
+    show_time,
+)
 
 MAX_ATTEMPTS = 3
-_UNSEEN_PODS = "not all pods could be read (it needs list on pods, cluster-wide)"
 _NO_SCHEDULER = "its time does not count while YuniKorn, which its pods wait for, does not answer"
-
-
-class NodeTransition(Value):
-    """One node's record after this look; `entry` None: it is forgotten."""
-
-    entry: LentNode | None
-    verdict: NodeVerdict
-    conversion_failed: bool = False  # backs off the node type
-    wants_release: bool = False  # idle long enough, if its queue can spare it
-    wants_return: bool = False  # the converter may be called for it
-    note: str = ""  # what went wrong, for the log
-    remark: str = ""  # what the Node says of itself and is not believed
 
 
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     """What this run's facts make of one recorded node."""
     if entry.owner != config.instance_id:
-        return _becomes(name, entry, Verdict.KEEP, Reason.NOT_OURS, f"instance {entry.owner}")
+        return becomes(name, entry, Verdict.KEEP, Reason.NOT_OURS, f"instance {entry.owner}")
     if facts.nodes is None:
-        kept = _with(entry, idle_since=None) if entry.phase is Phase.SERVING else entry
-        return _becomes(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
+        kept = changed(entry, idle_since=None) if entry.phase is Phase.SERVING else entry
+        return becomes(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
     node = facts.nodes.get(name)
     other = node.mark.instance if node is not None and node.mark else ""
     if other in ("", entry.owner):
@@ -68,7 +66,7 @@ def _marked_by_another(config: Config, name: str, entry: LentNode, facts: Facts)
     if mark is not None and (facts.lenders or {}).get(name) == mark.instance:
         # It was given back and lent again by another, or the other was first to count it.
         detail = f"the ledger counts it for instance {other}"
-        return _becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
+        return becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
     remark = f"{name} carries the mark of instance {other}, and nothing else says that it is theirs"
     if entry.phase is Phase.SERVING and facts.lenders is not None and name not in facts.lenders:
         # Not counted by anybody yet: it was marked by them before this run could.
@@ -76,72 +74,43 @@ def _marked_by_another(config: Config, name: str, entry: LentNode, facts: Facts)
     deadline = entry.since + config.join_timeout
     if entry.phase is Phase.JOINING and facts.now <= deadline:
         # Two hosts took the same node up: who counts it in the ledger first has it.
-        after = _becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {_clock(deadline)}")
+        after = becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {show_time(deadline)}")
     elif entry.phase is Phase.JOINING:
         error = f"{remark}: look at the Node's annotations, then `dnm reset {name}`"
-        after = _fails(name, entry, facts.now, Reason.LATE, error)
+        after = fails(name, entry, facts.now, Reason.LATE, error)
     else:
         after = _BY_PHASE[entry.phase](config, name, entry, facts)
     return msgspec.structs.replace(after, remark=f"{remark}: it changes nothing")
 
 
-def _with(entry: LentNode, **changes: object) -> LentNode:
-    return msgspec.structs.replace(entry, **changes)
-
-
-def enter_phase(entry: LentNode, phase: Phase, now: datetime, **changes: object) -> LentNode:
-    """A new phase starts its own clock, tries and error."""
-    fresh: dict[str, object] = {
-        "attempts": 0, "is_handed_over": False, "retry_after": None, "error": "", "converter": None,
-    }  # fmt: skip
-    return _with(entry, phase=phase, since=now, **{**fresh, **changes})
-
-
-def _becomes(
-    name: str, entry: LentNode | None, verdict: Verdict, reason: Reason, detail: str = ""
-) -> NodeTransition:
-    return NodeTransition(entry=entry, verdict=node_verdict(name, verdict, reason, detail))
-
-
-def _fails(name: str, entry: LentNode, now: datetime, reason: Reason, error: str) -> NodeTransition:
-    """`error` says what a person may do."""
-    failed = enter_phase(entry, Phase.FAILED, now, error=error)
-    return _becomes(name, failed, Verdict.FAILED, reason, error)
-
-
-def node_verdict(name: str, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:
-    """What is said of a node in this run, in the order in which people read it."""
-    return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
-
-
-def _clock(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
-
-
 def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     assert facts.nodes is not None
     node = facts.nodes.get(name)
-    if node is not None and node.is_ready and not (node.is_deleting or node.unreadable):
+    is_here = node is not None and node.is_ready and not (node.is_deleting or node.unreadable)
+    if is_here and entry.leaves is Leaving.KEPT_OUT:
+        leaving = enter_phase(entry, Phase.RELEASING, facts.now)
+        return becomes(name, leaving, Verdict.REVERT, Reason.LEAVING, "it is kept out of lending")
+    if node is not None and is_here and not why_pods_leave(node):
         size = measure_node(config, entry.node_type, node)
         if size is not None:
             joined = enter_phase(entry, Phase.SERVING, facts.now, counted=size.counted)
-            after = _becomes(name, joined, Verdict.KEEP, Reason.JOINED)
+            after = becomes(name, joined, Verdict.KEEP, Reason.JOINED)
             return msgspec.structs.replace(after, remark=size.remark)
     in_service = facts.is_in_service(name) and not facts.is_reserved(name)
     if node is None and in_service and not facts.is_running(entry.converter):
-        after = _becomes(name, None, Verdict.FAILED, Reason.GONE, "its conversion was rolled back")
+        after = becomes(name, None, Verdict.FAILED, Reason.GONE, "its conversion was rolled back")
         return msgspec.structs.replace(after, conversion_failed=True)
     deadline = entry.since + config.join_timeout
     if facts.now <= deadline:
-        return _becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {_clock(deadline)}")
+        return becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {show_time(deadline)}")
     why = "is not in Kubernetes" if node is None else _why_not_joined(config, entry, node)
     likely = likely_refusal(config, entry.node_type)
     error = (
-        f"{name} {why} since {_clock(entry.since)};{likely} look at it, then `dnm reset {name}` "
+        f"{name} {why} since {show_time(entry.since)};{likely} look at it, then `dnm reset {name}` "
         "to give it back to Slurm"
     )
     failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)
-    after = _becomes(name, failed, Verdict.FAILED, Reason.LATE, error)
+    after = becomes(name, failed, Verdict.FAILED, Reason.LATE, error)
     return msgspec.structs.replace(after, conversion_failed=True)
 
 
@@ -152,6 +121,8 @@ def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
         return f"is in Kubernetes and can't be read ({node.unreadable})"
     if not node.is_ready:
         return "is in Kubernetes but not Ready"
+    if why := why_pods_leave(node):
+        return f"is in Kubernetes and {why},"
     expected = config.node_types[entry.node_type].size
     missing = sorted(name for name in expected if node.allocatable.get(name, 0) <= 0)
     return f"is Ready but offers no {', '.join(missing)}"
@@ -161,16 +132,25 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     assert facts.nodes is not None
     node = facts.nodes.get(name)
     if node is None:
-        return _left_kubernetes(name, entry, facts)
+        return left_kubernetes(name, entry, facts)
+    if entry.leaves is None and (why := why_pods_leave(node)):
+        error = f"{name} {why}: {what_to_do(name)}"
+        return fails(name, entry, facts.now, Reason.EVICTS, error)
     if node.is_cordoned_by_another:
-        held = _with(entry, idle_since=None)
-        return _becomes(name, held, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
+        held = changed(entry, idle_since=None)
+        return becomes(name, held, Verdict.KEEP, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
     if node.unreadable:
-        unknown = _with(entry, idle_since=None)
-        return _becomes(name, unknown, Verdict.WAIT, Reason.UNKNOWN, node.unreadable)
+        unknown = changed(entry, idle_since=None)
+        return becomes(name, unknown, Verdict.WAIT, Reason.UNKNOWN, node.unreadable)
+    if entry.leaves is None and is_another_s(config, entry, node):
+        error = (
+            f"{name} has moved to {entry.namespace}, and its Node does not carry that any more "
+            f"(was it registered anew?): `dnm reset {name}` gives it back to Slurm"
+        )
+        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
     size = grown(config, entry.node_type, node, entry.counted)
     if size.counted != entry.counted:
-        entry = _with(entry, counted=size.counted)
+        entry = changed(entry, counted=size.counted)
     after = _in_use_or_idle(config, node, entry, facts)
     return msgspec.structs.replace(after, remark=size.remark)
 
@@ -178,16 +158,16 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
 def _in_use_or_idle(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
     pods = facts.work_on(node.name)
     if pods is None:
-        unknown = _with(entry, idle_since=None)
-        return _becomes(node.name, unknown, Verdict.WAIT, Reason.UNKNOWN, _UNSEEN_PODS)
+        unknown = changed(entry, idle_since=None)
+        return becomes(node.name, unknown, Verdict.WAIT, Reason.UNKNOWN, UNSEEN_PODS)
     if pods:
-        used = _with(entry, idle_since=None, was_used=True)
+        used = changed(entry, idle_since=None, was_used=True)
         # Pods of a dead node stay Terminating until a person removes them.
         detail = "" if node.is_ready else f"but it is NotReady; kubectl describe node {node.name}"
-        return _becomes(node.name, used, Verdict.KEEP, Reason.IN_USE, detail)
+        return becomes(node.name, used, Verdict.KEEP, Reason.IN_USE, detail)
     if entry.queue in facts.unscheduled:
-        waits = _with(entry, idle_since=None)
-        return _becomes(node.name, waits, Verdict.KEEP, Reason.IDLE, _NO_SCHEDULER)
+        waits = changed(entry, idle_since=None)
+        return becomes(node.name, waits, Verdict.KEEP, Reason.IDLE, _NO_SCHEDULER)
     return _idle(config, node.name, entry, facts)
 
 
@@ -198,60 +178,49 @@ def _idle(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTrans
     timeout = learned or timeout
     # A clock that stands in the future was set by a host whose time was wrong.
     since = min(entry.idle_since or now, now)
-    idle = _with(entry, idle_since=since)
+    idle = changed(entry, idle_since=since)
     is_early = now < since + timeout and goes_at_once(config, entry, facts)
+    if entry.stays_until is not None and entry.is_kept_at(now):
+        detail = f"until {show_time(entry.stays_until)}"
+        return becomes(name, idle, Verdict.KEEP, Reason.ASKED_FOR, detail)
     if entry.leaves is not None:
-        after = _becomes(name, idle, Verdict.REVERT, Reason.LEAVING, "it is empty")
+        after = becomes(name, idle, Verdict.REVERT, Reason.LEAVING, "it is empty")
         return msgspec.structs.replace(after, wants_release=True)
     if now < since + timeout and not is_early:
-        detail = f"since {_clock(since)}, goes back after {_clock(since + timeout)}"
+        detail = f"since {show_time(since)}, goes back after {show_time(since + timeout)}"
         if learned:
             minutes = learned.total_seconds() / 60
             detail += f": nodes of {entry.queue} were often wanted again within {minutes:.0f} min"
-        return _becomes(name, idle, Verdict.KEEP, Reason.IDLE, detail)
-    detail = f"since {_clock(since)}"
+        return becomes(name, idle, Verdict.KEEP, Reason.IDLE, detail)
+    detail = f"since {show_time(since)}"
     reason = Reason.FOR_JOBS if is_early else Reason.IDLE_LONG_ENOUGH
-    after = _becomes(name, idle, Verdict.REVERT, reason, detail)
+    after = becomes(name, idle, Verdict.REVERT, reason, detail)
     return msgspec.structs.replace(after, wants_release=True)
-
-
-def _left_kubernetes(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Its Node is gone and dnm did not return it: forgotten if Slurm has it, else a person's."""
-    in_service = facts.is_in_service(name)
-    if in_service:
-        return _becomes(name, None, Verdict.KEEP, Reason.GONE, "Slurm has it in service")
-    # Its queue must shrink, whatever Slurm says: a node that is not there serves nobody.
-    slurm = "can't be asked about it" if in_service is None else "does not have it in service"
-    error = (
-        f"the Node of {name} is gone and Slurm {slurm}: make sure that kubeconfig_path still names "
-        f"the cluster it was lent to, then return it by hand, or let dnm do it: `dnm reset {name}`"
-    )
-    return _fails(name, entry, facts.now, Reason.GONE, error)
 
 
 def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     assert facts.nodes is not None
     node = facts.nodes.get(name)
     if node is None:
-        return _left_kubernetes(name, entry, facts)
+        return left_kubernetes(name, entry, facts)
     pods = facts.work_on(name)
     if pods is None or node.unreadable:
-        detail = node.unreadable or _UNSEEN_PODS
-        return _becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
+        detail = node.unreadable or UNSEEN_PODS
+        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if pods:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
-        return _becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod landed on it")
+        return becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod landed on it")
     if node.is_cordoned != node.carries_fence:
         # Somebody cordoned it first, or has lifted our cordon: either way it is his to decide.
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None)
         if node.is_cordoned:
             detail = f"kubectl uncordon {name}"
-            return _becomes(name, serves, Verdict.KEEP, Reason.HELD_BY_ADMIN, detail)
+            return becomes(name, serves, Verdict.KEEP, Reason.HELD_BY_ADMIN, detail)
         detail = "its fence was lifted by hand"
-        return _becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, detail)
+        return becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, detail)
     if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
         return _unreturnable(name, entry, facts)
-    after = _becomes(name, entry, Verdict.REVERT, Reason.FENCED)
+    after = becomes(name, entry, Verdict.REVERT, Reason.FENCED)
     return msgspec.structs.replace(after, wants_return=node.is_fenced)
 
 
@@ -260,16 +229,18 @@ def _unreturnable(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
         f"Slurm was asked and can't say whether it has {name}, so dnm can't give it back: do it by "
         f"hand, under the name that Slurm knows, then `dnm forget {name}`"
     )
-    return _fails(name, entry, facts.now, Reason.GAVE_UP, error)
+    return fails(name, entry, facts.now, Reason.GAVE_UP, error)
 
 
 def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     assert facts.nodes is not None
     node, in_service = facts.nodes.get(name), facts.is_in_service(name)
     if facts.is_running(entry.converter):
-        return _becomes(name, entry, Verdict.WAIT, Reason.RETURNING, "a converter is at work")
+        where = f" on {entry.converter.host}" if entry.converter in facts.elsewhere else ""
+        detail = f"a converter is at work{where}"
+        return becomes(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
     if in_service and node is None:
-        return _becomes(name, None, Verdict.REVERT, Reason.RETURNED)
+        return becomes(name, None, Verdict.REVERT, Reason.RETURNED)
     if entry.converter is not None:
         entry = return_ended(config, entry, facts.ended.get(name, Ended()), facts.now)
         if entry.error:
@@ -287,44 +258,44 @@ def _not_returned(config: Config, name: str, entry: LentNode, facts: Facts) -> N
             f"Slurm has {name} in service and Kubernetes still has its Node: drain it in Slurm or "
             f"`kubectl delete node {name}`, whichever is wrong"
         )
-        return _fails(name, entry, facts.now, Reason.GAVE_UP, error)
+        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
     pods = facts.work_on(name) if node is not None else 0
     if pods is None or (node is not None and node.unreadable):
-        detail = (node.unreadable if node is not None else "") or _UNSEEN_PODS
-        return _becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
+        detail = (node.unreadable if node is not None else "") or UNSEEN_PODS
+        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if pods:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
-        return _becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
+        return becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
     if node is not None and node.is_cordoned_by_another:
         # Without our own fence it is not given back, and an administrator's is not ours to take.
-        return _becomes(name, entry, Verdict.WAIT, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
+        return becomes(name, entry, Verdict.WAIT, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
     return _return_again(config, name, entry, facts)
 
 
 def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     retry_after = entry.retry_after or entry.since
     if facts.now < retry_after:
-        detail = f"until {_clock(retry_after)}" + (f"; {entry.error}" if entry.error else "")
-        return _becomes(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
+        detail = f"until {show_time(retry_after)}" + (f"; {entry.error}" if entry.error else "")
+        return becomes(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
     if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
         return _unreturnable(name, entry, facts)
     if facts.is_in_service(name) is None:
         detail = "Slurm could not be asked whether it has the node"
-        return _becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
+        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if facts.is_drained_by_another(name, entry):
         error = (
             f"{name} was given back, and Slurm has it drained since: see `sinfo -R -n {name}`. It "
             f"is forgotten once it is resumed; `dnm reset {name}` gives it back once more"
         )
-        return _fails(name, entry, facts.now, Reason.GAVE_UP, error)
+        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
     if entry.attempts >= MAX_ATTEMPTS:
         why = entry.error or "it did not end"
         error = (
             f"{name} was not back in Slurm after {entry.attempts} tries ({why}); look at it, then "
             f"`dnm reset {name}` to try again, or `dnm forget {name}` once it is back"
         )
-        return _fails(name, entry, facts.now, Reason.GAVE_UP, error)
-    after = _becomes(name, entry, Verdict.REVERT, Reason.RETRY, entry.error)
+        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
+    after = becomes(name, entry, Verdict.REVERT, Reason.RETRY, entry.error)
     return msgspec.structs.replace(after, wants_return=True)
 
 
@@ -333,13 +304,14 @@ def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTra
     assert facts.nodes is not None
     node, in_service = facts.nodes.get(name), facts.is_in_service(name)
     if node is None and in_service:
-        return _becomes(name, None, Verdict.KEEP, Reason.RETURNED)
-    if node is not None and in_service is False and not node.is_cordoned:
+        return becomes(name, None, Verdict.KEEP, Reason.RETURNED)
+    is_open = node is not None and in_service is False and not node.is_cordoned
+    if node is not None and is_open and not is_another_s(config, entry, node):
         joining = enter_phase(entry, Phase.JOINING, facts.now)
         after = _joining(config, name, joining, facts)
-        if after.entry is not None and after.entry.phase is Phase.SERVING:
+        if after.entry is not None and after.entry.phase in (Phase.SERVING, Phase.RELEASING):
             return after
-    return _becomes(name, entry, Verdict.FAILED, Reason.GAVE_UP, entry.error)
+    return becomes(name, entry, Verdict.FAILED, Reason.GAVE_UP, entry.error)
 
 
 _BY_PHASE = {
@@ -347,5 +319,6 @@ _BY_PHASE = {
     Phase.SERVING: _serving,
     Phase.RELEASING: _releasing,
     Phase.RETURNING: _returning,
+    Phase.MOVING: advance_moving,
     Phase.FAILED: _failed,
 }

@@ -3,6 +3,7 @@
 A chain of values, each made of the one before it, so that none can be had too early:
 
     gather_known      Known           the record, the queue document, demand, facts
+    with_floors       Known           the same, with the floors of what is foreseen
     advance           Advanced        requests and nodes as the facts have moved them
     judge_limits      StandingLimits  the limits with what serves now; may they be changed
     plan_fences       Fenced          fences lifted and set
@@ -18,40 +19,53 @@ it; without a change in demand the next plan is empty.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import msgspec
 
 from dnm.model.cluster import WaitingJobs
 from dnm.model.config import Config
 from dnm.model.history import PodKind, run_name
-from dnm.model.plan import Plan, Snapshot
+from dnm.model.plan import Foresight, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.acting import judge_actor, with_judgement
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import advance
+from dnm.plan.bookings import plan_bookings, with_tries
 from dnm.plan.brakes import is_paused
 from dnm.plan.conversions import Converted, plan_conversions
 from dnm.plan.decisions import list_decisions
+from dnm.plan.event_floors import with_floors
 from dnm.plan.fences import plan_fences
+from dnm.plan.forecast import foresee
+from dnm.plan.foreseen import why_incomplete
 from dnm.plan.idle_gaps import note_gaps
 from dnm.plan.known import Known, gather_known
+from dnm.plan.lend_times import note_lends
 from dnm.plan.limits import plan_limits
+from dnm.plan.needs import note_needs
 from dnm.plan.returns import plan_returns
 from dnm.plan.standing_limits import judge_limits
 from dnm.plan.status import queue_statuses, seen_statuses
 from dnm.plan.waiting import list_waiting
+from dnm.queues.document import Judge, judge_text
 
 
-def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
+def make_plan(
+    config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
+) -> Plan:
     """What the facts make of the record, what the queues need, and the actions that follow."""
-    plan = fold_plan(decide(config, registry, snapshot))
+    plan = fold_plan(decide(config, registry, snapshot, judge))
     return with_judgement(plan, registry, judge_actor(config, registry, snapshot))
 
 
-def decide(config: Config, registry: Registry, snapshot: Snapshot) -> Converted:
+def decide(
+    config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
+) -> Converted:
     """The same, with all that it was decided from."""
-    known = gather_known(config, registry, snapshot)
+    known = with_floors(gather_known(config, registry, snapshot, judge))
     advanced = advance(known)
     standing = judge_limits(advanced)
     fenced = plan_fences(standing)
@@ -75,10 +89,21 @@ def fold_plan(converted: Converted) -> Plan:
         *questions,
     )
     status = queue_statuses(converted)
-    notes = (*advanced.notes, *(limits.edit.notes if limits.edit else ()))
+    at = known.snapshot.foreseen_at or known.now
+    foresights = foresee(known.config, known.registry, at)
+    bookings = plan_bookings(converted)
+    notes = (
+        *bookings.notes,
+        *advanced.notes,
+        *(limits.edit.notes if limits.edit else ()),
+        *_off(foresights),
+        *why_incomplete(known.config, known.registry, at),
+    )
     return Plan(
-        registry=_remembering(_with_gaps(converted), status, limits.edit, notes),
-        actions=tuple(list_actions(converted)),
+        registry=_remembering(
+            with_tries(_with_gaps(converted), bookings), status, limits.edit, notes
+        ),
+        actions=(*list_actions(converted), *bookings.actions),
         nodes=tuple(verdicts[name] for name in sorted(verdicts)),
         queues=tuple(converted.verdicts[queue] for queue in sorted(converted.verdicts)),
         notes=notes,
@@ -98,7 +123,15 @@ def fold_plan(converted: Converted) -> Plan:
         },
         pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
         waiting_jobs=_waiting_jobs(known),
+        foresights=foresights,
     )
+
+
+def _off(foresights: Iterable[Foresight]) -> Iterator[str]:
+    """Which forecasts have switched themselves off: without numbers, which change all the time."""
+    for one in foresights:
+        if not one.pays:
+            yield f"the forecast of {one.namespace} does not pay: it is off until it does"
 
 
 def _seen_kinds(known: Known) -> dict[str, tuple[PodKind, ...]]:
@@ -117,7 +150,11 @@ def _waiting_jobs(known: Known) -> tuple[WaitingJobs, ...] | None:
 def _with_gaps(converted: Converted) -> Registry:
     known = converted.known
     verdicts = converted.returned.verdicts
-    return note_gaps(known.config, known.registry, converted.registry, verdicts, known.now)
+    noted = note_gaps(known.config, known.registry, converted.registry, verdicts, known.now)
+    noted = note_lends(known.config, known.registry, noted, verdicts, known.now)
+    if not (known.config.has_forecasts or noted.needs):
+        return noted
+    return note_needs(known, noted, seen_statuses(known), _seen_kinds(known))
 
 
 def _questions(edit: QueueEdit | None) -> list[str]:
@@ -158,7 +195,6 @@ def _remembering(
     from then on, so that a run that is killed after it has written leaves a trace of that."""
     return msgspec.structs.replace(
         registry,
-        held=tuple(name for name in registry.held if name in registry.nodes),
         last_run=msgspec.structs.replace(
             registry.last_run,
             queues=dict(status),

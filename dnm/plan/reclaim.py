@@ -65,13 +65,16 @@ def fair_share(lent: int, given: int, wanted: int) -> int:
     return min((lent + given + 1) // 2, wanted + given)
 
 
+_LENT = (Phase.JOINING, Phase.SERVING, Phase.MOVING)
+
+
 def lent_of(known: Known, registry: Registry, node_type: str) -> int:
     """Counts the lent nodes of a type that are not about to be back, of namespaces that do not come
     before jobs."""
     return sum(
         entry.node_type == node_type
         and entry.owner == known.config.instance_id
-        and (entry.phase in (Phase.JOINING, Phase.SERVING) or entry.leaves is Leaving.FOR_JOBS)
+        and (entry.phase in _LENT or entry.leaves is Leaving.FOR_JOBS)
         and not comes_first(known.config, entry.namespace)
         for entry in registry.nodes.values()
     )

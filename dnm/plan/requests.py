@@ -275,7 +275,10 @@ def _newly_lent(request: ConversionRequest, name: str, now: datetime) -> LentNod
         owner=request.owner,
         phase=Phase.JOINING,
         since=now,
+        asked_at=request.asked_at,
         converter=request.converter,
+        order=request.order,
+        stays_until=request.stays_until,
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.plan import NodeVerdict, Reason, Verdict
-from dnm.model.registry import ClaimedNode, LentNode, Phase, Registry
+from dnm.model.registry import ClaimedNode, Half, LentNode, Phase, Registry
 from dnm.plan.brakes import fresh_budget, is_paused
 from dnm.plan.known import Known
 from dnm.sizing.budget import NodePool
@@ -49,7 +49,7 @@ def give_back_unwanted(
     """Takes those that are wanted no more into the record as returning; `wanted`: how many of each
     pool are, by requests that wait. Nothing is decided for `undecided` queues, nor without the
     batch side or in a pause."""
-    if known.facts.batch is None or is_paused(registry, known.now):
+    if known.facts.batch is None or is_paused(registry, known.now, Half.RETURNING):
         return registry, {}
     nodes, claimed = dict(registry.nodes), dict(registry.claimed)
     verdicts = {}

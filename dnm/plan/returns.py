@@ -11,13 +11,13 @@ from collections.abc import Mapping
 import msgspec
 
 from dnm.model.plan import NodeVerdict, Reason, Verdict
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.registry import Half, LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.brakes import is_paused
 from dnm.plan.fences import paused
 from dnm.plan.known import Known
 from dnm.plan.limits import PlannedLimits
-from dnm.plan.phases import enter_phase, node_verdict
+from dnm.plan.transition import enter_phase, node_verdict
 
 
 class Returned(Value):
@@ -49,7 +49,7 @@ def plan_returns(limits: PlannedLimits) -> Returned:
             nodes[name] = enter_phase(entry, Phase.RETURNING, known.now)
         elif not is_shrunk(known, name):
             continue
-        elif is_paused(fenced.registry, known.now):
+        elif is_paused(fenced.registry, known.now, Half.RETURNING):
             verdicts[name] = paused(fenced.registry, name)
         elif len(names) >= most:
             detail = f"max_reversions_per_run = {most}"

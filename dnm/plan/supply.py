@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dnm.model.registry import Phase, Registry
+import msgspec
+
+from dnm.model.cluster import Node
+from dnm.model.registry import LentNode, Phase, Registry
 from dnm.plan.known import Known
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
@@ -11,6 +14,7 @@ def node_supply(known: Known, registry: Registry) -> NodeSupply:
     """The Nodes that are there, those that serve, those on their way and those that leave."""
     nodes = known.facts.nodes or {}
     instance = known.config.instance_id
+    serving = registry.nodes_of(instance, Phase.SERVING)
     incoming = [
         IncomingNode(node_type=r.node_type, namespace=r.namespace, queue=r.queue)
         for r in registry.requests
@@ -21,11 +25,33 @@ def node_supply(known: Known, registry: Registry) -> NodeSupply:
         IncomingNode(node_type=one.node_type, namespace=one.namespace, queue=one.queue, name=name)
         for name, one in registry.nodes_of(instance, Phase.JOINING).items()
     ]
+    incoming += [
+        _moving(known, name, one) for name, one in registry.nodes_of(instance, Phase.MOVING).items()
+    ]
     leaving = registry.nodes_of(instance, Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
     return NodeSupply(
-        nodes=tuple(nodes[name] for name in sorted(nodes)),
-        lent=registry.nodes_of(instance, Phase.SERVING),
+        nodes=tuple(_opened(nodes[name], serving.get(name)) for name in sorted(nodes)),
+        lent=serving,
         incoming=tuple(incoming),
         leaving=frozenset(leaving),
         unbuffered=frozenset(registry.unbuffered),
+    )
+
+
+def _opened(node: Node, entry: LentNode | None) -> Node:
+    """A Node as this run leaves it: the fence of one that serves comes off."""
+    if entry is None or entry.leaves is not None or not node.is_fenced:
+        return node
+    return msgspec.structs.replace(node, is_cordoned=False)
+
+
+def _moving(known: Known, name: str, entry: LentNode) -> IncomingNode:
+    """One that changes its queue is on its way to the new one, or back."""
+    policy = known.config.namespaces.get(entry.heads_for)
+    is_new = policy is not None and entry.heads_for != entry.namespace
+    return IncomingNode(
+        node_type=entry.node_type,
+        namespace=entry.heads_for,
+        queue=policy.queue if policy and is_new else entry.queue,
+        name=name,
     )

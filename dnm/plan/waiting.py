@@ -15,7 +15,8 @@ from dnm.plan.conversions import Converted
 IN_VAIN = frozenset({
     Reason.NOTHING_HELPS, Reason.CAPPED, Reason.NO_BATCH_NODE, Reason.KUBELET_SETTINGS,
     Reason.BACKOFF, Reason.BREAKER, Reason.PAUSED, Reason.QUEUE_UNREADABLE, Reason.OTHERS_FIRST,
-    Reason.BATCH_FLOOR, Reason.BATCH_WAITS, Reason.HOURS_SPENT,
+    Reason.BATCH_FLOOR, Reason.BATCH_WAITS, Reason.BRIDGE_EVICTS,
+    Reason.HOURS_SPENT,
 })  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from dnm.model.cluster import (
 )
 from dnm.model.config import Config, Taint, WhenBatchWaits
 from dnm.model.plan import (
+    DressNode,
     Fence,
     MarkNode,
     Plan,
@@ -47,16 +48,19 @@ from dnm.model.registry import (
     Registry,
     RunRecord,
 )
+from dnm.plan.foreseen import next_change
 from dnm.plan.idle_gaps import learned_times
+from dnm.plan.moves import LEAST_IDLE
 from dnm.plan.planner import make_plan
+from dnm.queues.document import Judged, judge_text
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document, with_document
-from dnm.queues.tree import parse_tree
 from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
 from dnm.simulate.world import World
 
 TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 _MOST_ERRORS = 20
+_MOST_TEXTS = 200
 # What a queue may be told for days; of the others some moment makes something else.
 _LASTING = frozenset(
     (Reason.ENOUGH, Reason.NEARLY_FULL, Reason.UNBUFFERED, Reason.NOTHING_HELPS, Reason.CAPPED,
@@ -87,15 +91,24 @@ class DnmPolicy:
         self._fenced: set[str] = set()
         self._marks: dict[str, Mark] = {}
         self._calls: dict[str, Conversion] = {}
+        self._judged: dict[str, Judged] = {}
         self._seen = -1
         self.acted_at: list[float] = []
         self.errors: dict[str, None] = {}
+
+    def _judge(self, text: str) -> Judged:
+        """Of the few texts that a year has, each is read once."""
+        if text not in self._judged:
+            if len(self._judged) == _MOST_TEXTS:
+                self._judged.clear()
+            self._judged[text] = judge_text(text)
+        return self._judged[text]
 
     def run(self, world: World) -> float:
         if world.version == self._seen and world.now < self.rests_until:
             return world.now  # a job began or ended
         self._seen = world.version
-        plan = make_plan(self._config, self._registry, self.snapshot(world))
+        plan = make_plan(self._config, self._registry, self.snapshot(world), self._judge)
         if plan.actions:
             self.acted_at.append(world.now)
         self._note_errors(plan)
@@ -132,6 +145,8 @@ class DnmPolicy:
             return 0.0
         moments = [moment for one in nodes for moment in self._moments(one)]
         moments += [one.since + self._config.convert_timeout for one in self._registry.requests]
+        now = self._begins + timedelta(seconds=world.now)
+        moments += filter(None, [next_change(self._config, self._registry, now)])
         seconds = [(moment - self._begins).total_seconds() for moment in moments]
         return min((one for one in seconds if one > world.now), default=float("inf"))
 
@@ -140,7 +155,7 @@ class DnmPolicy:
 
     def _moments(self, node: LentNode) -> list[datetime]:
         """When something may become of an idle node, or of one that is on its way back."""
-        if node.retry_after is not None:
+        if node.retry_after is not None and node.phase is not Phase.SERVING:
             return [node.retry_after]
         if node.idle_since is None:
             return []
@@ -152,7 +167,10 @@ class DnmPolicy:
             config.headroom_idle,
             config.reversion_idle_at_most,
         }
-        return [node.idle_since + span for span in spans]
+        if config.move_in_place:
+            spans.add(LEAST_IDLE)
+        moments = [node.idle_since + span for span in spans]
+        return [*moments, node.retry_after] if node.retry_after else moments
 
     # --- the world as values -----------------------------------------------------------------
 
@@ -265,6 +283,9 @@ class DnmPolicy:
                 case Unfence(node=name):
                     world.nodes[name].cordoned = False
                     self._fenced.discard(name)
+                case DressNode(node=name, mark=mark):
+                    world.dress(name, mark.namespace)
+                    self._marks[name] = mark
                 case SetQueueLimits():
                     self._set_limits(world, action)
                 case StartConversion(request=request):
@@ -277,7 +298,7 @@ class DnmPolicy:
         edit = edit_source(source, action.wants, action.edit)
         assert not edit.refusal, edit.refusal
         self._queue_map = with_document(source, edit.text, edit.ledger)
-        for path, limits in parse_tree(edit.text).queues.items():
+        for path, limits in edit.limits.items():
             if path in world.limits:
                 world.limits[path] = dict(limits.max)
 

@@ -20,6 +20,7 @@ from math import ceil
 from typing import Protocol
 
 from dnm.simulate.batch import MIN_IDLE, BatchSide
+from dnm.simulate.pending import PendingPods
 from dnm.simulate.values import (
     DAY,
     GANG_PATIENCE,
@@ -62,7 +63,7 @@ class World:
         self.batch: dict[str, BatchSide] = {}
         self.lent_since: dict[str, float] = {}
         self.away: dict[str, str] = {}  # node -> why Slurm does not have it in service
-        self.pending: list[PodState] = []
+        self.pending = PendingPods()
         self.running: set[PodState] = set()
         self.ledger = Ledger()
         self.trace: list[tuple[float, float, PodState]] = []
@@ -162,14 +163,7 @@ class World:
             self._gangs.setdefault(ask.gang, []).append(pod)
 
     def _schedule(self) -> None:
-        failed: set[tuple[object, ...]] = set()
-        still: list[PodState] = []
-        for pod in self.pending:
-            kind = (pod.ask.queue, pod.ask.request, pod.ask.never_starts)
-            if kind in failed or not self._bind(pod):
-                failed.add(kind)
-                still.append(pod)
-        self.pending = still
+        self.pending.take(self._bind)
 
     def path(self, queue: str) -> Iterable[str]:
         """The queue and its ancestors that have limits."""
@@ -307,6 +301,12 @@ class World:
         self.ledger.failures += 1
         self._boot_back(node.name, node.node_type)
         policy.failed(self, node.name, node.namespace)
+
+    def dress(self, name: str, namespace: str) -> None:
+        """Gives a node the labels and taints of another namespace."""
+        self.nodes[name].namespace = namespace
+        self.ledger.swaps += 1
+        self.version += 1
 
     def revert(self, name: str) -> None:
         """Take a node out of Kubernetes and give it back; Slurm has it again minutes later."""

@@ -9,7 +9,7 @@ ancestors).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from dnm.demand.constraints import needs_one_domain
 from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
-from dnm.model.config import Config
+from dnm.model.config import Config, NamespacePolicy
 from dnm.sizing.backlog import QueueBacklog, Schedulable
 from dnm.sizing.budget import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
@@ -48,8 +48,8 @@ class Allotment:
         self._unbuffered = node_supply.unbuffered
         for incoming, size in zip(node_supply.incoming, packing_input.incoming_sizes, strict=True):
             self._quota.grow(incoming.queue, size)
-        self._lent = Counter(entry.namespace for entry in node_supply.lent.values())
-        self._lent.update(incoming.namespace for incoming in node_supply.incoming)
+        self._lent = Counter((one.namespace, one.node_type) for one in node_supply.lent.values())
+        self._lent.update((one.namespace, one.node_type) for one in node_supply.incoming)
         self._budget = ConversionBudget()
 
     def serve_within(
@@ -99,7 +99,10 @@ class Allotment:
             no_quota=sum(count for _, count in groups) - sum(has_quota),
             opened_for_room=len(packing.opened),
             shortage=min(shortages, key=lambda short: short.is_early, default=None),
-            below_min_nodes=self._below_min_nodes(backlog, ()),
+            below_min_nodes=tuple(
+                policy.min_nodes_by or policy.name
+                for policy, _ in self._below_min_nodes(backlog, ())
+            ),
             relies_on_incoming=has_quota_now != has_quota or self._uses_incoming(packing),
             waits_since=_waits_since(groups, fits),
             is_unbuffered=backlog.queue in self._unbuffered,
@@ -154,20 +157,30 @@ class Allotment:
 
     # --- min_nodes ---------------------------------------------------------------------------
 
-    def _below_min_nodes(self, backlog: QueueBacklog, opened: Iterable[int]) -> tuple[str, ...]:
-        """Returns the namespaces of the queue that have fewer nodes than they should, each once per
-        node."""
-        have = self._lent + Counter(backlog.options[option].pool.namespace for option in opened)
-        return tuple(
-            policy.name
-            for policy in backlog.policies
-            for _ in range(policy.min_nodes - have[policy.name])
+    def _below_min_nodes(
+        self, backlog: QueueBacklog, opened: Iterable[int]
+    ) -> Iterator[tuple[NamespacePolicy, str]]:
+        """Yields the policies of the namespaces that have fewer nodes than they should, each once
+        per node, with the type that it must be of; empty: any."""
+        new = Counter(
+            (pool.namespace, pool.node_type)
+            for pool in (backlog.options[option].pool for option in opened)
         )
+        have = self._lent + new
+        for policy in backlog.policies:
+            missing = 0
+            for name, least in policy.min_of_type.items():
+                lacks = max(least - have[policy.name, name], 0)
+                missing += lacks
+                yield from [(policy, name)] * lacks
+            there = sum(count for (namespace, _), count in have.items() if namespace == policy.name)
+            yield from [(policy, "")] * (policy.min_nodes - there - missing)
 
     def _add_for_min_nodes(self, backlog: QueueBacklog, opened: list[int]) -> None:
-        for namespace in self._below_min_nodes(backlog, opened):
+        for policy, node_type in list(self._below_min_nodes(backlog, opened)):
             for option, expected in enumerate(backlog.options):
-                is_its_own = expected.pool.namespace == namespace
+                pool = expected.pool
+                is_its_own = pool.namespace == policy.name and node_type in ("", pool.node_type)
                 if is_its_own and self._left_of(backlog, option, opened) > 0:
                     opened.append(option)
                     break
@@ -273,7 +286,7 @@ class Allotment:
         self._budget = self._budget.less(expected.pool for expected in granted)
         for expected in granted:
             self._quota.grow(backlog.queue, expected.size)
-            self._lent[expected.pool.namespace] += 1
+            self._lent[expected.pool.namespace, expected.pool.node_type] += 1
         admitted = self._quota.admit(groups, self._quota.limits)
         if any(packing.left) or admitted != [count for _, count in groups]:
             groups = [(group, count) for (group, _), count in zip(groups, admitted, strict=True)]

@@ -22,6 +22,7 @@ BATCH_FLOOR = "batch_floor"
 BATCH_IDLE_FLOOR = "batch_idle_floor"
 NODE_HOURS = "node_hours_per_week"
 WAITING_JOBS = "what waiting jobs leave"
+BRIDGE = "nodes that slurm-bridge leaves pods on"
 
 
 class NodePool(NamedTuple):
@@ -102,11 +103,13 @@ class CapCount(Value):
     bound: str
     lent: int
     max: int
+    is_of_namespace: bool = False
 
 
 def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount]:
     """Counts the lent nodes, each as (node type, namespace), under every cap that is set: of all
-    nodes, of each type, of each namespace."""
+    nodes, of each type, of each namespace. One without a type is counted for another namespace
+    already, and counts under the cap of this one alone."""
     caps: list[tuple[str, str, int | None]] = [("all", _IN_ALL, config.max_converted_nodes)]
     caps += [
         (f"type {one.name}", _of_type(one.name), one.max_nodes)
@@ -118,7 +121,13 @@ def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount
     ]
     used = Counter(bound for pair in lent for bound in _bounds(*pair))
     return [
-        CapCount(cap=cap, bound=bound, lent=used[bound], max=most)
+        CapCount(
+            cap=cap,
+            bound=bound,
+            lent=used[bound],
+            max=most,
+            is_of_namespace=cap.startswith("namespace "),
+        )
         for cap, bound, most in caps
         if most is not None
     ]
@@ -140,11 +149,18 @@ def count_left(
     return ConversionBudget(left=left, barred=whys)
 
 
+def count_at_hand(config: Config, at_hand: Mapping[str, int]) -> dict[str, int]:
+    """Returns how many nodes of each type could be had, by the name of the bound."""
+    return {_at_hand(node_type): at_hand.get(node_type, 0) for node_type in config.node_types}
+
+
 _IN_ALL = "max_converted_nodes"
 
 
 def _bounds(node_type: str, namespace: str) -> tuple[str, ...]:
     """Returns the names of all bounds that there may be for such a node."""
+    if not node_type:
+        return (_of_namespace(namespace),)
     return (
         _IN_ALL,
         _of_type(node_type),

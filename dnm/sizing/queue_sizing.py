@@ -25,7 +25,8 @@ class QueueSizing(Value):
     `wanted`: nodes after which it lacks nothing; `granted`: those that it gets within the budget.
     `no_room`, `no_quota`: pods that lack it as things are, nodes on their way included.
     `opened_for_room`: how many of the wanted nodes room alone asks for. `shortage`: the limit that
-    is too low. `below_min_nodes`: namespaces that have fewer nodes than min_nodes, once per node.
+    is too low. `below_min_nodes`: namespaces that have fewer nodes than min_nodes, or what raised
+    it there, once per node.
     `relies_on_incoming`: without the nodes on their way it would lack something. `waits_since`: the
     oldest pod that lacks something was created then. `is_unbuffered`: it keeps no headroom, since
     its last warm node went unused. `fits`: per group of pending pods (by fingerprint) how many have

@@ -19,6 +19,7 @@ until exactly these pods change.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -174,14 +175,21 @@ def _classes(demand: Demand, node_supply: NodeSupply, candidates: Candidates) ->
 def _stays(
     config: Config, node_supply: NodeSupply, name: str, gone: Sequence[str], objection: str
 ) -> NodeVerdict:
-    namespace = node_supply.lent[name].namespace
-    policy = config.namespaces.get(namespace)
-    ready = sum(one.namespace == namespace for one in node_supply.incoming)
-    ready += sum(
-        entry.namespace == namespace for node, entry in node_supply.lent.items() if node not in gone
+    entry = node_supply.lent[name]
+    policy = config.namespaces.get(entry.namespace)
+    ready = Counter(
+        one.node_type for one in node_supply.incoming if one.namespace == entry.namespace
     )
-    if policy is not None and ready <= policy.min_nodes:
-        detail = f"min_nodes of {namespace} is {policy.min_nodes}"
+    ready.update(
+        one.node_type
+        for node, one in node_supply.lent.items()
+        if one.namespace == entry.namespace and node not in gone
+    )
+    if policy is not None and (
+        ready.total() <= policy.min_nodes
+        or ready[entry.node_type] <= policy.min_of_type.get(entry.node_type, 0)
+    ):
+        detail = policy.min_nodes_by or f"min_nodes of {entry.namespace} is {policy.min_nodes}"
         return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.KEPT_READY, detail=detail)
     return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.NEEDED, detail=objection)
 

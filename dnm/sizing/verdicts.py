@@ -16,6 +16,7 @@ from dnm.sizing.budget import (
     BATCH_FLOOR,
     BATCH_IDLE_FLOOR,
     BATCH_NODES,
+    BRIDGE,
     NODE_HOURS,
     WAITING_JOBS,
     ConversionBudget,
@@ -24,6 +25,7 @@ from dnm.sizing.queue_sizing import QueueSizing
 from dnm.sizing.quota import Shortage
 
 _BY_BOUND = (
+    (BRIDGE, Reason.BRIDGE_EVICTS),
     (WAITING_JOBS, Reason.BATCH_WAITS),
     (BATCH_IDLE_FLOOR, Reason.BATCH_FLOOR),
     (BATCH_FLOOR, Reason.BATCH_FLOOR),

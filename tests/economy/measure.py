@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
+from functools import partial
 from statistics import fmean
+from typing import Any
 
 import msgspec
 
-from dnm.model.config import Floor, Floors, NamespacePolicy, WhenBatchWaits
+from dnm.model.config import Floor, Floors, Forecast, NamespacePolicy, WhenBatchWaits
 from dnm.simulate.measure import Figures, play
 from dnm.simulate.values import HOUR, Workload
 from dnm.simulate.world import NobodyLends, Policy
@@ -19,10 +21,17 @@ from tests.economy.autoscalers import (
     NodePerPodPolicy,
 )
 from tests.economy.bound import oracle, volume
+from tests.economy.building import of_weeks
 from tests.economy.dnm_policy import DnmPolicy, make_config
 from tests.economy.policies import PredecessorPolicy
-from tests.economy.public_shapes import full_batch, gangs, workshop_breaks
-from tests.economy.workloads import ALL
+from tests.economy.public_shapes import (
+    full_batch,
+    gangs,
+    scarce_nodes,
+    three_queues,
+    workshop_breaks,
+)
+from tests.economy.workloads import ALL, nightly_batch, workshops
 
 POLICIES: dict[str, Callable[[Workload], Policy]] = {
     "dnm": DnmPolicy,
@@ -51,18 +60,31 @@ FOR_SLURM: dict[str, Callable[[Workload], Policy]] = {
     "half stays in Slurm": lambda one: DnmPolicy(one, floors=Floors(kept=Floor(percent=50))),
     "eight idle nodes stay": lambda one: DnmPolicy(one, floors=Floors(idle=Floor(nodes=8))),
     "six hours at most": lambda one: DnmPolicy(one, max_lend=timedelta(hours=6)),
-    "50 node-hours a week": lambda one: DnmPolicy(one, namespaces=_budgets(one, 50)),
+    "50 node-hours a week": lambda one: DnmPolicy(
+        one, namespaces=_changed(one, node_hours_per_week=50)
+    ),
 }
+# dnm with a forecast, over weeks: the first two are what it learns from.
+WITH_FORECAST: dict[str, Callable[[Workload], Policy]] = {
+    "a forecast": lambda one: DnmPolicy(one, namespaces=_changed(one, forecast=Forecast.FLOOR)),
+}
+WITH_RHYTHM: tuple[Callable[[int, float], Workload], ...] = tuple(
+    partial(of_weeks, make) for make in (workshops, nightly_batch, gangs)
+)
+
+# dnm whose nodes change their queue without a reboot, where queues share few nodes.
+WITH_MOVES: dict[str, Callable[[Workload], Policy]] = {
+    "moves in place": lambda one: DnmPolicy(one, move_in_place=True),
+}
+WITH_FEW_NODES: tuple[Callable[[int, float], Workload], ...] = (three_queues, scarce_nodes)
+
 # Where lending and jobs are most in each other's way.
 WITH_JOBS: tuple[Callable[[int, float], Workload], ...] = (full_batch, gangs, workshop_breaks)
 
 
-def _budgets(workload: Workload, hours: float) -> dict[str, NamespacePolicy]:
+def _changed(workload: Workload, **changes: Any) -> dict[str, NamespacePolicy]:
     policies = make_config(workload).namespaces
-    return {
-        name: msgspec.structs.replace(policy, node_hours_per_week=hours)
-        for name, policy in policies.items()
-    }
+    return {name: msgspec.structs.replace(policy, **changes) for name, policy in policies.items()}
 
 
 class Row(Figures):
@@ -77,7 +99,11 @@ class Row(Figures):
 
 
 def measure(workload: Workload, policy: str) -> Row:
-    return measure_policy(workload, policy, {**POLICIES, **WITHOUT, **FOR_SLURM}[policy](workload))
+    return measure_policy(
+        workload,
+        policy,
+        {**POLICIES, **WITHOUT, **FOR_SLURM, **WITH_FORECAST, **WITH_MOVES}[policy](workload),
+    )
 
 
 def measure_policy(workload: Workload, name: str, policy: Policy) -> Row:
@@ -103,18 +129,15 @@ def measure_all(
 ) -> list[Row]:
     """Every workload under every policy with every seed, on two cores."""
     cases = [
-        (ALL.index(one), seed, lasts, policy)
-        for one in workloads
-        for policy in policies
-        for seed in seeds
+        (one, seed, lasts, policy) for one in workloads for policy in policies for seed in seeds
     ]
     with ProcessPoolExecutor(2) as pool:
         return list(pool.map(_measure_case, cases, chunksize=1))
 
 
-def _measure_case(case: tuple[int, int, float, str]) -> Row:
-    number, seed, lasts, policy = case
-    return measure(ALL[number](seed, lasts), policy)
+def _measure_case(case: tuple[Callable[[int, float], Workload], int, float, str]) -> Row:
+    make, seed, lasts, policy = case
+    return measure(make(seed, lasts), policy)
 
 
 HEAD = (

@@ -149,6 +149,26 @@ def scarce_nodes(seed: int, lasts: float) -> Workload:
     )
 
 
+def three_queues(seed: int, lasts: float) -> Workload:
+    """Three queues that burst at times of their own, and eight nodes for all."""
+    source = random.Random(seed * 100 + 21)
+    queues = [f"root.anvil.{name}" for name in ("one", "two", "three")]
+    asks = []
+    for queue in queues:
+        come = source.uniform(0, 2) * HOUR
+        while come < 7 * DAY:
+            for _ in range(source.randint(10, 40)):
+                at = come + source.uniform(0, 10) * MINUTE
+                asks.append(ask(at, source.uniform(10, 40) * MINUTE, 24, 48, queue))
+            come += source.expovariate(1 / (2.5 * HOUR))
+    limits = {"root.anvil": limit(3000, 12000)} | {queue: limit(32, 64) for queue in queues}
+    permanent = (free(32, 64),) * 3
+    namespaces = {queue.rpartition(".")[2]: (queue, "a") for queue in queues}
+    return workload(
+        "three queues, eight nodes", asks, limits, permanent, namespaces, seed, lasts, cap=8
+    )
+
+
 def oscillation(seed: int, lasts: float) -> Workload:
     """Half an hour of work and 11 to 14 minutes of none, day and night."""
     source = random.Random(seed * 100 + 17)

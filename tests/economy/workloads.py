@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from dnm.simulate.values import DAY, HOUR, WEEK, Ask, Workload
 from tests.economy import public_shapes
 from tests.economy.building import MINUTE, ask, free, limit, workload
 
 
-def workshops(seed: int, lasts: float) -> Workload:
+class Workshop(NamedTuple):
+    """One of them, in seconds since the workload begins, and the pods of its people."""
+
+    begins: float
+    ends: float
+    people: int
+    asks: list[Ask]
+
+
+WORKSHOP_QUEUE = "root.anvil.workshop"
+
+
+def list_workshops(seed: int) -> Iterator[Workshop]:
     """Workshops of 40 to 90 people, two on most weekdays. Every exercise gives each of them a pod;
     between exercises there is a talk of five to nine minutes."""
     source = random.Random(seed * 100 + 0)
-    queue = "root.anvil.workshop"
-    asks = [ask(hour * HOUR, 3 * HOUR, 2, 8, queue) for hour in range(0, int(WEEK / HOUR), 2)]
     for day in range(5):
         for hour in (9, 14):
             if source.random() < 0.8:
                 people = source.randint(40, 90)
-                begins = day * DAY + hour * HOUR
+                begins = ends = day * DAY + hour * HOUR
+                asks = []
                 for _ in range(source.randint(3, 5)):
-                    ends = begins + source.choice((25, 35, 50)) * MINUTE
+                    start = begins if not asks else ends + source.uniform(5, 9) * MINUTE
+                    ends = start + source.choice((25, 35, 50)) * MINUTE
                     for _ in range(people):
-                        come = begins + abs(source.gauss(0, 3)) * MINUTE
+                        come = start + abs(source.gauss(0, 3)) * MINUTE
                         go = ends - abs(source.gauss(0, 2)) * MINUTE
-                        asks.append(ask(come, max(go - come, 5 * MINUTE), 4, 16, queue))
-                    begins = ends + source.uniform(5, 9) * MINUTE
+                        lasts = max(go - come, 5 * MINUTE)
+                        asks.append(ask(come, lasts, 4, 16, WORKSHOP_QUEUE))
+                yield Workshop(begins, ends, people, asks)
+                source.uniform(5, 9)  # the last talk
+
+
+def workshops(seed: int, lasts: float) -> Workload:
+    """Workshops, and a few pods in between."""
+    queue = WORKSHOP_QUEUE
+    asks = [ask(hour * HOUR, 3 * HOUR, 2, 8, queue) for hour in range(0, int(WEEK / HOUR), 2)]
+    asks += [one for workshop in list_workshops(seed) for one in workshop.asks]
     return workload(
         "workshop bursts",
         asks,

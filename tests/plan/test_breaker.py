@@ -22,6 +22,7 @@ from dnm.plan.breaker import (
     take_chance,
 )
 from tests.builders import NOW, QUEUE, a_config, a_lent_node
+from tests.plan.worlds import namespace_policy
 
 OTHER = "root.anvil.services.notebook"
 LONG_AGO = NOW - timedelta(hours=2)
@@ -78,6 +79,15 @@ def test_what_trips_it(record: Registry, strikes: int | None) -> None:
     assert (tripped.strikes if tripped else None) == strikes
     if tripped is not None:
         assert (tripped.tripped_at, tripped.demand, tripped.trips) == (NOW, "demand", 1)
+
+
+@pytest.mark.parametrize(("kept", "strikes"), [(0, 4), (1, 3), (2, None), (9, None)])
+def test_nodes_that_are_to_stand_ready_are_not_held_against_it(
+    kept: int, strikes: int | None
+) -> None:
+    config = a_config(namespaces=namespace_policy(CONFIG, min_nodes=kept))
+    tripped = judge_breaker(config, registry(None, *[unused()] * 4), QUEUE, "demand", NOW)
+    assert (tripped.strikes if tripped else None) == strikes
 
 
 def test_each_trip_is_counted() -> None:

@@ -102,3 +102,9 @@ def test_pods_found_to_wait_for_something_else_ask_for_nothing_in_the_same_run()
     assert [one.count for one in after.registry.stalled.values()] == [2]
     assert after.known.demand is not None and after.known.demand.groups == ()
     assert world.standing().registry.stalled == {}
+
+
+def test_beside_a_node_whose_fence_comes_off_no_other_is_asked_for() -> None:
+    world = fenced().with_pods(*pods(1))
+    world.batch["a050"] = a_batch_node("a050")
+    assert not world.plan().registry.requests

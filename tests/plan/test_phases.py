@@ -13,7 +13,8 @@ from dnm.model.config import NodeType
 from dnm.model.plan import Reason
 from dnm.model.registry import ConverterProcess, Phase
 from dnm.plan.facts import Facts
-from dnm.plan.phases import MAX_ATTEMPTS, enter_phase
+from dnm.plan.phases import MAX_ATTEMPTS
+from dnm.plan.transition import enter_phase
 from tests.builders import (
     FENCED,
     NOW,
@@ -236,6 +237,14 @@ def test_one_fact_in_one_phase(
     assert (step.entry.phase if step.entry else None) is after
     if step.entry and after is Phase.FAILED and entry.phase is not Phase.FAILED:
         assert "a001" in step.entry.error
+
+
+def test_a_converter_of_another_host_is_said_to_be_there() -> None:
+    process = ConverterProcess(pid=77, start_ticks=5, host="east")
+    entry = a_lent_node(Phase.RETURNING, converter=process)
+    for elsewhere, said in ((frozenset([process]), "work on east"), (frozenset(), "at work")):
+        seen = facts(batch=[BACK], running=frozenset([process]), elsewhere=elsewhere)
+        assert advance_node(a_config(), "a001", entry, seen).verdict.sentence.endswith(said)
 
 
 @pytest.mark.parametrize("phase", list(Phase))

@@ -440,6 +440,8 @@ def test_a_node_s_verdict(name: str) -> None:
 ELSEWHERE = {
     Reason.RETRY, Reason.CAPPED, Reason.OTHERS_FIRST, Reason.CLAIMED, Reason.KUBELET_SETTINGS,
     Reason.BATCH_FLOOR, Reason.BATCH_WAITS, Reason.FOR_JOBS, Reason.HOURS_SPENT, Reason.LEAVING,
+    Reason.BRIDGE_EVICTS, Reason.EVICTS, Reason.BY_HAND, Reason.ASKED_FOR, Reason.MOVING,
+    Reason.MOVED, Reason.STAYS,
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from dnm.model.registry import LentNode, Phase
 from dnm.plan import phases
 from dnm.plan.conversions import Converted
 from dnm.plan.facts import Facts
-from dnm.plan.phases import NodeTransition
+from dnm.plan.transition import NodeTransition
 
 
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:

@@ -15,6 +15,7 @@ from dnm.model.registry import ConverterProcess, Phase, QueueStatus, Registry, R
 from dnm.model.value import Unreadable
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Converted, plan_conversions
+from dnm.plan.event_floors import with_floors
 from dnm.plan.fences import Fenced, plan_fences
 from dnm.plan.known import Known, gather_known
 from dnm.plan.limits import PlannedLimits, plan_limits
@@ -141,7 +142,7 @@ class World:
     # --- the stages, each from the one before it ----------------------------------------------
 
     def known(self) -> Known:
-        return gather_known(self.config, self.registry, self.snapshot())
+        return with_floors(gather_known(self.config, self.registry, self.snapshot()))
 
     def advanced(self) -> Advanced:
         return advance(self.known())

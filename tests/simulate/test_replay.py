@@ -35,6 +35,8 @@ CONFIG = a_config(
     }
 )
 
+pytestmark = pytest.mark.xdist_group("replay")  # what the fixture has built is built once
+
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[HistoryLine]:

@@ -1,0 +1,163 @@
+"""Nodes that are reserved in Slurm ahead of an event. Pure.
+
+The invariant: **after a run that Slurm refuses nothing, each occurrence that begins within
+`book_days` has bookings on exactly as many nodes as it takes empty ones, from the moment its
+lending begins until it ends; whatever else carries this instance's name in Slurm is given up, and
+nothing that does not.** With nothing changed, the next run books and gives up nothing.
+
+Sized are empty nodes, for who knows what will be free then. Once lending for it has begun nothing
+more is booked: what is free is lent. When its floor is met, the rest goes back to Slurm at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import timedelta
+
+import msgspec
+
+from dnm.calendar.windows import list_windows
+from dnm.model.booking import Booking, booking_name, booking_on
+from dnm.model.calendar import Window
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.plan import BookNodes, UnbookNodes
+from dnm.model.registry import BookingTry, Registry
+from dnm.model.value import Unreadable
+from dnm.plan.brakes import is_paused
+from dnm.plan.conversions import Converted
+from dnm.plan.event_floors import nodes_had
+from dnm.plan.foreseen import known_events, lead_of, rough_need
+from dnm.plan.kept_out import kept_out, left_out_list
+
+_AGAIN = timedelta(minutes=10)  # where Slurm had too few, jobs may have ended since
+_LEAST_AHEAD = timedelta(minutes=1)  # Slurm books nothing in the past
+
+
+class Bookings(msgspec.Struct, frozen=True):
+    """What is to be done about them, what is short, and what is remembered."""
+
+    actions: tuple[BookNodes | UnbookNodes, ...] = ()
+    notes: tuple[str, ...] = ()
+    tries: Mapping[str, BookingTry] = {}
+
+
+def plan_bookings(converted: Converted) -> Bookings:
+    """Returns the steps towards the invariant. Where the batch side could not be asked, none."""
+    known = converted.known
+    config, now = known.config, known.now
+    batch = known.snapshot.batch
+    if not config.event_reservations or known.snapshot.foreseen_at is not None:
+        return Bookings()
+    if batch is None or isinstance(batch, Unreadable) or is_paused(known.registry, now):
+        return Bookings(tries=known.registry.booking_tries)
+    if not known.snapshot.books:
+        return Bookings(notes=("event_reservations: the converter does not know --book",))
+    there = _booked(converted)
+    wanted = {booking_name(one.event.name, one.begins, config.instance_id): one
+              for one in _windows(converted)}  # fmt: skip
+    actions: list[BookNodes | UnbookNodes] = []
+    notes: list[str] = []
+    tries: dict[str, BookingTry] = {}
+    for name in sorted(there.keys() - wanted.keys()):
+        actions.append(UnbookNodes(name=name, why="no event that is known asks for it"))
+    for name, window in wanted.items():
+        need, nodes = _need(converted, window), there.get(name, frozenset())
+        begins = window.begins - lead_of(config, known.registry, window.event)
+        if need is None:
+            continue
+        if now >= begins - _LEAST_AHEAD:
+            actions += _spare(converted, name, window, nodes) if now >= begins else []
+            continue
+        missing = need.count - len(nodes)
+        if missing < 0:
+            kept = fold_hostlist(sorted(nodes)[: need.count])
+            actions.append(UnbookNodes(name=name, why="it takes fewer nodes", leave_out=kept))
+        if missing <= 0:
+            continue
+        tried = known.registry.booking_tries.get(name)
+        if tried is not None:
+            notes.append(_why_short(window, need, len(nodes)))
+        asks = missing, need.count
+        if tried is None or now >= tried.at + _AGAIN or (tried.missing, tried.wanted) != asks:
+            tried = BookingTry(at=now, missing=missing, wanted=need.count)
+            more = msgspec.structs.replace(need, name=name, count=missing, begins=begins)
+            actions.append(BookNodes(booking=more))
+        tries[name] = tried
+    return Bookings(actions=tuple(actions), notes=tuple(notes), tries=tries)
+
+
+def with_tries(registry: Registry, bookings: Bookings) -> Registry:
+    """Returns the registry that remembers when was tried last."""
+    if dict(registry.booking_tries) == dict(bookings.tries):
+        return registry
+    replaced: Registry = msgspec.structs.replace(registry, booking_tries=dict(bookings.tries))
+    return replaced
+
+
+def _windows(converted: Converted) -> list[Window]:
+    known = converted.known
+    until = known.now + known.config.book_ahead
+    return list_windows(known_events(known.config, known.registry), known.now, until)
+
+
+def _why_short(window: Window, need: Booking, count: int) -> str:
+    return (
+        f"event {window.event.name}, {window.begins:%Y-%m-%d %H:%M} UTC: {count} of {need.count} "
+        f"nodes of type {need.node_type} are booked in Slurm; the others run jobs that may last "
+        "until then, or are reserved, down or kept out"
+    )
+
+
+def _booked(converted: Converted) -> dict[str, frozenset[str]]:
+    """Occurrence -> the nodes that are booked for it, by their reservations' names."""
+    found: dict[str, set[str]] = defaultdict(set)
+    batch = converted.known.snapshot.batch
+    assert batch is not None and not isinstance(batch, Unreadable)
+    instance = converted.known.config.instance_id
+    for node in batch.values():
+        for reservation in node.reservations or ():
+            # One that is down is none that will be there.
+            is_there = node.in_service is not False or node.name in converted.registry.nodes
+            if (name := booking_on(reservation, node.name, instance)) and is_there:
+                found[name].add(node.name)
+    return {name: frozenset(nodes) for name, nodes in found.items()}
+
+
+def _need(converted: Converted, window: Window) -> Booking | None:
+    """Within the caps: what may not be lent must not stand idle for it."""
+    config = converted.known.config
+    node_type, count = rough_need(config, window.event)
+    policy = config.namespaces[window.event.namespace]
+    most = (config.max_converted_nodes, policy.max_nodes, config.node_types[node_type].max_nodes)
+    count = min(count, *(one for one in most if one is not None))
+    if not count:
+        return None
+    out = kept_out(config, converted.registry, converted.known.facts.batch, converted.known.now)
+    return Booking(
+        name="",
+        node_type=node_type,
+        count=count,
+        begins=window.begins,
+        ends=window.ends,
+        leave_out=left_out_list(
+            config, node_type, {**out, **dict.fromkeys(converted.registry.nodes, "")}
+        ),
+    )
+
+
+def _spare(
+    converted: Converted,
+    name: str,
+    window: Window,
+    nodes: frozenset[str],
+) -> list[UnbookNodes]:
+    """What is booked and not lent once the event has its nodes: nobody would use it."""
+    policy = converted.known.config.namespaces[window.event.namespace]
+    had = nodes_had(converted.registry, converted.known.config.instance_id)
+    lent = {node for node in nodes if node in converted.registry.nodes}
+    is_met = all(had[policy.name, kind] >= count for kind, count in policy.min_of_type.items())
+    if not is_met or not nodes - lent or converted.registry.requests:
+        return []
+    kept = fold_hostlist(sorted(lent))
+    return [UnbookNodes(name=name, why="the event has its nodes", leave_out=kept)]

@@ -1,0 +1,78 @@
+"""Nodes that slurm-bridge has pods evicted from, and conversions that would make such. Pure.
+
+slurm-bridge puts a NoExecute taint on every Node whose name, or slurm-nodename, its Slurm knows. So
+where Slurm and Kubernetes share names, a machine that is a node of Slurm's and becomes a Node of
+Kubernetes loses all pods at once: none is converted there. What is a Node already stays one, and
+its converter sees to the taint. Both are told from the Nodes and the list that a run reads anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from dnm.model.cluster import BatchNode, Node
+from dnm.model.config import Config
+from dnm.model.registry import Registry
+from dnm.model.slinky import MANAGED_TAINT, SLURM_NAME, evicting_taint
+from dnm.plan.facts import Facts
+from dnm.sizing.budget import BRIDGE, Bound
+
+
+def managed_nodes(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> tuple[str, ...]:
+    """Returns the Nodes, by name, that carry slurm-bridge's taint and that this Slurm knows: it is
+    at work on this Slurm."""
+    return tuple(
+        sorted(
+            node.name
+            for node in nodes
+            if any(taint.key == MANAGED_TAINT for taint in node.taints)
+            and node.labels.get(SLURM_NAME, node.name) in batch
+        )
+    )
+
+
+def bare_types(
+    config: Config, registry: Registry, nodes: Mapping[str, Node], batch: Mapping[str, BatchNode]
+) -> dict[str, str]:
+    """Returns node type -> a node that could be lent of it, or gone on with, and is none of
+    Kubernetes' yet."""
+    interrupted = {name: one.node_type for name, one in registry.claimed.items() if one.can_resume}
+    lendable = {
+        name: config.type_of(name) or "" for name, row in batch.items() if row.verdict != "SKIP"
+    }
+    bare: dict[str, str] = {}
+    for name, node_type in sorted({**lendable, **interrupted}.items()):
+        if node_type and name not in nodes:
+            bare.setdefault(node_type, name)
+    return bare
+
+
+def bridge_bounds(config: Config, registry: Registry, facts: Facts) -> Iterator[Bound]:
+    """Yields the bound of each type of which nothing is lent while slurm-bridge is at work."""
+    nodes, batch = {**(facts.nodes or {}), **facts.with_batch}, facts.batch or {}
+    if not (managed := managed_nodes(nodes.values(), batch)):
+        return
+    for node_type in bare_types(config, registry, nodes, batch):
+        yield Bound(
+            name=f"{BRIDGE}, as from {managed[0]}, those of type {node_type}",
+            left=0,
+            node_types=frozenset((node_type,)),
+        )
+
+
+def why_pods_leave(node: Node) -> str:
+    """Says why pods are evicted from the Node; empty: Slinky has no part in it. The text follows
+    the node's name."""
+    taint = evicting_taint(node.taints)
+    if taint is None:
+        return ""
+    value = f"={taint.value}" if taint.value else ""
+    return f"carries the taint {taint.key}{value}:{taint.effect}, so its pods are evicted"
+
+
+def what_to_do(name: str) -> str:
+    """Returns what a person may do about a lent node that carries such a taint."""
+    return (
+        "slurm-bridge puts it on each Node that its Slurm knows by the same name (docs/slinky.md); "
+        f"the node serves again once it is off; `dnm reset {name}` gives it back to Slurm"
+    )

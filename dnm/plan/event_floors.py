@@ -1,0 +1,188 @@
+"""How many nodes events need, by the packing and the quota that pending pods go through. Pure.
+
+The pods of an event are sized as if all of them were pending now: beside what others use, onto what
+is free of the nodes that are not lent, and then onto new ones. What is lent to its namespace is
+left out, and so are that namespace's pods that came after lending for the event began: they are the
+event's. Pods that were there before are others. Events at the same time are for different pods, so
+they are sized together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from dnm.calendar.needs import request_of
+from dnm.demand.demand import DemandFacts, gather_demand
+from dnm.model.calendar import Window
+from dnm.model.cluster import Pod, PodList, PodShape, QueueLimits, Toleration, YunikornView
+from dnm.model.config import Config
+from dnm.model.registry import Phase, Registry
+from dnm.plan.floors import NodeFloor, raise_floors
+from dnm.plan.forecast import forecast_floors
+from dnm.plan.foreseen import foreseen_at, lead_of, words_for
+from dnm.plan.known import Known
+from dnm.plan.queue_wants import queue_wants, serving_sizes
+from dnm.plan.supply import node_supply
+from dnm.queues.edit import foresee_edit
+from dnm.sizing.sizing import size_queues
+
+_LONG_AGO = "2000-01-01T00:00:00Z"  # no pod of an event is too young to count
+_OURS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)  # a fence can be lifted
+
+
+def with_floors(known: Known) -> Known:
+    """Returns what is known, with the configuration as it is in force now."""
+    at = known.snapshot.foreseen_at or known.now
+    forecasts = forecast_floors(known.config, known.registry, at)
+    floors = (*floors_in_force(known), *forecasts)
+    if not floors:
+        return known
+    return msgspec.structs.replace(known, config=raise_floors(known.config, floors))
+
+
+def floors_in_force(known: Known) -> Iterator[NodeFloor]:
+    """Yields what each namespace is to have for what is foreseen."""
+    config, registry = known.config, known.registry
+    at = known.snapshot.foreseen_at or known.now
+    foreseen = foreseen_at(config, registry, at)
+    if not foreseen.keep:
+        return
+    lend = nodes_needed(known, foreseen.lend)
+    keep = lend if foreseen.keep == foreseen.lend else nodes_needed(known, foreseen.keep)
+    have = nodes_had(registry, config.instance_id)
+    for name in sorted({one.event.namespace for one in foreseen.keep}):
+        of_type = {
+            node_type: max(lend[name, node_type], min(keep[name, node_type], have[name, node_type]))
+            for node_type in config.namespaces[name].node_types
+        }
+        of_type = {node_type: count for node_type, count in of_type.items() if count}
+        why = words_for(one for one in foreseen.keep if one.event.namespace == name)
+        yield NodeFloor(namespace=name, nodes=sum(of_type.values()), why=why, of_type=of_type)
+
+
+def nodes_had(registry: Registry, instance: str) -> Counter[tuple[str, str]]:
+    """Returns what each namespace has of a type, or will have."""
+    ours = registry.nodes_of(instance, *_OURS).values()
+    had = Counter((one.heads_for, one.node_type) for one in ours)
+    for request in registry.requests:
+        if not request.is_given_up:
+            had[request.namespace, request.node_type] += request.count
+    return had
+
+
+def nodes_needed(known: Known, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
+    """Returns how many nodes of each namespace and type the events need together."""
+    config = known.config
+    needed: Counter[tuple[str, str]] = Counter()
+    for one in windows:
+        if one.event.nodes:
+            policy = config.namespaces[one.event.namespace]
+            needed[policy.name, policy.node_types[0]] += one.event.nodes
+    if any(one.event.pods for one in windows):
+        needed += _needed_by_pods(known, windows)
+    return needed
+
+
+def _needed_by_pods(known: Known, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
+    snapshot, config = known.snapshot, known.config
+    if known.document is None or known.facts.nodes is None:
+        return Counter()
+    if not isinstance(snapshot.pods, PodList):
+        return Counter()
+    names = {one.event.namespace for one in windows}
+    limits = _limits_without(known, names)
+    lent_to = {n for n, entry in known.registry.nodes.items() if entry.namespace in names}
+    others = _others(known, windows, snapshot.pods.pods, lent_to)
+    yunikorn = snapshot.yunikorn if isinstance(snapshot.yunikorn, YunikornView) else None
+    demand = gather_demand(
+        (*others, *_pods_of(config, windows)),
+        config,
+        limits,
+        DemandFacts(now=known.now, yunikorn=yunikorn, claims=snapshot.claims, stalled={}),
+    )
+    supply = node_supply(known, known.registry)
+    supply = msgspec.structs.replace(
+        supply,
+        nodes=tuple(node for node in supply.nodes if node.name not in lent_to),
+        lent={name: entry for name, entry in supply.lent.items() if name not in lent_to},
+        incoming=tuple(one for one in supply.incoming if one.namespace not in names),
+        unbuffered=frozenset(config.queues),
+    )
+    sizing = size_queues(_without_floors(config), demand, limits, supply)
+    needed: Counter[tuple[str, str]] = Counter()
+    for pool, count in sizing.wanted().items():
+        if pool.namespace in names:
+            needed[pool.namespace, pool.node_type] += count
+    return needed
+
+
+def _others(
+    known: Known, windows: Sequence[Window], pods: Iterable[Pod], lent: Container[str]
+) -> Iterator[Pod]:
+    """Pods that need room beside the events'; those on nodes that are left out are pending."""
+    config = known.config
+    since: dict[str, str] = {}
+    for one in windows:
+        begins = f"{one.begins - lead_of(config, known.registry, one.event):%Y-%m-%dT%H:%M:%SZ}"
+        known_since = since.get(one.event.namespace, begins)
+        since[one.event.namespace] = min(known_since, begins)
+    for pod in pods:
+        if pod.namespace not in since:
+            yield pod
+        elif pod.node and pod.created < since[pod.namespace] and pod.counts_as_work:
+            yield _anywhere(config, pod) if pod.node in lent else pod
+
+
+def _anywhere(config: Config, pod: Pod) -> Pod:
+    shape = PodShape(
+        request=pod.shape.request,
+        request_before_1_9=pod.shape.request_before_1_9,
+        tolerations=_tolerations(config, pod.namespace),
+    )
+    return msgspec.structs.replace(pod, node="", running=False, shape=shape)
+
+
+def _tolerations(config: Config, namespace: str) -> tuple[Toleration, ...]:
+    """Of what nodes carry that are lent to the namespace."""
+    taints = (
+        taint
+        for name in config.namespaces[namespace].node_types
+        for taint in config.node_types[name].taints_for(namespace)
+    )
+    return tuple(Toleration(key=t.key, value=t.value, effect=t.effect) for t in taints)
+
+
+def _without_floors(config: Config) -> Config:
+    namespaces = {
+        name: msgspec.structs.replace(policy, min_nodes=0, min_of_type={})
+        for name, policy in config.namespaces.items()
+    }
+    return msgspec.structs.replace(config, namespaces=namespaces)
+
+
+def _limits_without(known: Known, namespaces: set[str]) -> Mapping[str, QueueLimits]:
+    """The limits as they would be if nothing were lent to these namespaces, whatever the document
+    counts now: one that was just re-applied counts nothing that is lent."""
+    assert known.document is not None
+    others = {n: one for n, one in known.registry.nodes.items() if one.namespace not in namespaces}
+    serving = serving_sizes(known.config, msgspec.structs.replace(known.registry, nodes=others))
+    edit = foresee_edit(known.document, queue_wants(known.config, known.registry, serving)).edit
+    return known.limits if edit.refusal else edit.limits
+
+
+def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
+    """All pods of the events, pending; they tolerate what nodes of their types carry."""
+    for window in windows:
+        event, policy = window.event, config.namespaces[window.event.namespace]
+        shape = PodShape(
+            request=request_of(config, event), tolerations=_tolerations(config, policy.name)
+        )
+        for number in range(event.pods):
+            name = f"{event.name}-{number}"
+            yield Pod(
+                namespace=policy.name, name=name, uid=name, shape=shape, created=_LONG_AGO,
+                app_id=event.name, queue=policy.queue, is_yunikorn=True,
+            )  # fmt: skip

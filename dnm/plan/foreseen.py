@@ -1,0 +1,173 @@
+"""What is known of need that has not come yet: the windows of events, and when each begins to
+matter here. Pure.
+
+An event matters from its start less the time that lending takes. Nodes that are there stay from
+earlier on: from its start less the time that going and coming takes. It ends when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+
+from dnm.calendar.kept import list_events, list_troubles
+from dnm.calendar.needs import request_of, why_of_no_use
+from dnm.calendar.windows import MOST_WINDOWS, list_windows, without_doubles
+from dnm.model.calendar import CalendarEvent, Window
+from dnm.model.config import Config
+from dnm.model.registry import Registry
+from dnm.model.value import Value
+from dnm.plan.floors import NodeFloor, raise_floors
+from dnm.plan.forecast import forecast_floors, next_look
+from dnm.plan.lend_times import lend_time, longest_lend_time, return_time
+
+_AHEAD = timedelta(days=8)  # as far as anything may matter before it begins, and a week
+
+
+MOST_PODS = 100_000  # of all events at one time: each is packed as a pending pod is
+
+
+class Foreseen(Value):
+    """Windows for which nodes are lent now, and those for which nodes stay that are there.
+    `left_out`: those that would be too many pods with the ones that begin before them."""
+
+    lend: tuple[Window, ...] = ()
+    keep: tuple[Window, ...] = ()
+    left_out: tuple[Window, ...] = ()
+
+
+def known_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]:
+    """Returns the events of all places that can bring a node here; where two have one name and
+    namespace, what is in force of both is one."""
+    found = list_events(config, registry)
+    return tuple(event for event in found if not why_of_no_use(config, event))
+
+
+def foreseen_at(config: Config, registry: Registry, at: datetime) -> Foreseen:
+    """Returns the windows that matter at a moment."""
+    windows = list_windows(known_events(config, registry), at, at + _AHEAD)
+    lend = _in_force(windows, at, lambda one: lead_of(config, registry, one.event))
+    keep = _in_force(windows, at, lambda one: _stay_by_now(config, registry, one))
+    lend, too_many = _within_pods(lend)
+    keep, too_many_kept = _within_pods(keep)
+    return Foreseen(lend=lend, keep=keep, left_out=(*too_many, *too_many_kept))
+
+
+def _within_pods(
+    windows: Iterable[Window],
+) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
+    """Those that are looked at, the first to begin first, and those that are not."""
+    taken: list[Window] = []
+    left_out: list[Window] = []
+    pods = 0
+    for one in windows:
+        fits = pods + one.event.pods <= MOST_PODS
+        pods += one.event.pods if fits else 0
+        (taken if fits else left_out).append(one)
+    return tuple(taken), tuple(left_out)
+
+
+def why_incomplete(config: Config, registry: Registry, at: datetime) -> Iterator[str]:
+    """Yields a sentence for each event or calendar that can't be read, and for each bound that
+    leaves out a part of what is known."""
+    yield from list_troubles(config, registry)
+    events = known_events(config, registry)
+    if len(list_windows(events, at, at + _AHEAD)) == MOST_WINDOWS:
+        yield (
+            f"events have {MOST_WINDOWS:,} windows or more in {_AHEAD.days} days: what begins "
+            "after these is left out until then; end some of the series"
+        )
+    for name in sorted({one.event.name for one in foreseen_at(config, registry, at).left_out}):
+        yield (
+            f"event {name} is left out: with the events that begin before it there would be more "
+            f"than {MOST_PODS:,} pods; write fewer, or nodes"
+        )
+
+
+def _in_force(
+    windows: Iterable[Window], at: datetime, early: Callable[[Window], timedelta]
+) -> tuple[Window, ...]:
+    return tuple(without_doubles(one for one in windows if one.begins - early(one) <= at))
+
+
+def _stay_by_now(config: Config, registry: Registry, window: Window) -> timedelta:
+    """How long before its start nodes stay for an event. What is learned may shrink while nodes are
+    lent for it: those that were asked for when lending for it may have begun stay all the same."""
+    longest = _lead(config, window.event, longest_lend_time(config))
+    name = window.event.namespace
+    asked = [one.asked_at for one in registry.nodes.values() if one.namespace == name]
+    asked += [one.asked_at for one in registry.requests if one.namespace == name]
+    is_begun = any(moment and moment >= window.begins - longest for moment in asked)
+    stay = stay_of(config, registry, window.event)
+    return max(stay, longest) if is_begun else stay
+
+
+def lead_of(config: Config, registry: Registry, event: CalendarEvent) -> timedelta:
+    """Returns how long before its start lending for an event begins: as long as it takes, with the
+    runs that are needed to ask for so many nodes."""
+    types = config.namespaces[event.namespace].node_types
+    return _lead(config, event, max(lend_time(config, registry, name) for name in types))
+
+
+def _lead(config: Config, event: CalendarEvent, longest: timedelta) -> timedelta:
+    runs = -(-rough_nodes(config, event) // max(config.max_conversions_per_run, 1))
+    between = max(config.check_interval, config.global_cooldown)
+    return longest + config.check_interval + (runs - 1) * between
+
+
+def stay_of(config: Config, registry: Registry, event: CalendarEvent) -> timedelta:
+    """Returns how long before its start no node is given back that it needs."""
+    types = config.namespaces[event.namespace].node_types
+    away = max(return_time(config, registry, name) for name in types)
+    return lead_of(config, registry, event) + away
+
+
+def rough_nodes(config: Config, event: CalendarEvent) -> int:
+    """Returns how many empty nodes of the first type that takes its pods an event fills."""
+    return rough_need(config, event)[1]
+
+
+def rough_need(config: Config, event: CalendarEvent) -> tuple[str, int]:
+    """Returns that type too."""
+    types = config.namespaces[event.namespace].node_types
+    if event.nodes:
+        return types[0], event.nodes
+    request = request_of(config, event)
+    for name in types:
+        size = config.node_types[name].size
+        on_one = min(size.get(key, 0) // amount for key, amount in request.items()
+                     if amount and key != "pods")  # fmt: skip
+        if on_one:
+            return name, -(-event.pods // on_one)
+    return types[0], 1
+
+
+def next_change(config: Config, registry: Registry, now: datetime) -> datetime | None:
+    """Returns when what is foreseen changes next; None: not within days."""
+    moments = list(filter(None, [next_look(config, now)]))
+    for one in list_windows(known_events(config, registry), now, now + _AHEAD):
+        lead = lead_of(config, registry, one.event)
+        stay = stay_of(config, registry, one.event)
+        moments += [one.begins - stay, one.begins - lead, one.ends]
+    return min((moment for moment in moments if moment > now), default=None)
+
+
+def with_wants(config: Config, registry: Registry, at: datetime) -> Config:
+    """Returns the configuration by which is decided what has to be read: something is wanted for
+    each namespace that has an event, or a forecast in force."""
+    namespaces = {one.event.namespace for one in foreseen_at(config, registry, at).lend}
+    namespaces |= {one.namespace for one in forecast_floors(config, registry, at)}
+    return raise_floors(
+        config, (NodeFloor(namespace=name, nodes=1, why="") for name in sorted(namespaces))
+    )
+
+
+def words_for(windows: Iterable[Window]) -> str:
+    """Names the events, as verdicts say why nodes are wanted."""
+    named = sorted({(one.event.name, one.begins, one.ends) for one in windows})
+    return ", ".join(f"event {name}, {_span(begins, ends)}" for name, begins, ends in named)
+
+
+def _span(begins: datetime, ends: datetime) -> str:
+    last = "%H:%M" if begins.date() == ends.date() else "%Y-%m-%d %H:%M"
+    return f"{begins:%Y-%m-%d %H:%M} to {ends:{last}} UTC"

@@ -1,0 +1,169 @@
+"""Phase `moving`: a lent node changes its queue without a reboot. What each fact means in it. Pure.
+
+    serving → moving: fenced, the old queue shrunk, empty; then labels and taints exchanged in one
+    change of the Node → serving the new queue, opened
+
+Invariants: the node counts for no queue's limit while it moves. It carries one namespace's labels
+and taints or the other's, never some of both. It is opened for the new namespace only once it has
+been seen, fenced and dressed for it, without pods: no pod that came for the old namespace is on it
+then. How far it is stands on the Node, so that a run that was killed at any point has nothing to
+remember. Whatever comes in between, and a deadline in the end, bring it back to its old queue; only
+where that fails too is a person asked.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dnm.model.cluster import Node
+from dnm.model.config import Config
+from dnm.model.plan import Reason, Verdict
+from dnm.model.registry import LentNode, Move, Phase
+from dnm.plan.backoff import backoff_delay
+from dnm.plan.dress import DressChange, change_dress
+from dnm.plan.facts import Facts
+from dnm.plan.node_size import measure_node
+from dnm.plan.transition import (
+    UNSEEN_PODS,
+    NodeTransition,
+    becomes,
+    changed,
+    enter_phase,
+    fails,
+    left_kubernetes,
+    show_time,
+)
+
+_POD = "a pod landed on it"
+
+
+def advance_moving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+    """What this run's facts make of a node that changes its queue."""
+    assert facts.nodes is not None
+    node = facts.nodes.get(name)
+    if node is None:
+        return left_kubernetes(name, entry, facts)
+    if node.unreadable:
+        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, node.unreadable)
+    if entry.move is None:  # as no dnm writes it
+        return _stays(name, entry, facts, "nothing says where it was to go")
+    move, change = move_of(config, entry)
+    if move.goes_back:
+        return _back(config, node, entry, change, facts)
+    if change.is_done(node):
+        return _dressed(config, node, entry, facts)
+    return _undressed(config, node, entry, facts)
+
+
+def move_of(config: Config, entry: LentNode) -> tuple[Move, DressChange]:
+    """Returns where a node moves, and what of its Node is exchanged for that."""
+    assert entry.move is not None
+    return entry.move, change_dress(config, entry.node_type, entry.namespace, entry.move.to)
+
+
+def is_another_s(config: Config, entry: LentNode, node: Node) -> bool:
+    """Whether a node carries what is another namespace's: its move has failed half way, or it has
+    moved and its Node was registered anew since, with what its kubelet has for the old one."""
+    if entry.moved_at is not None and node.labels.get(entry.namespace) != "true":
+        return True
+    return entry.move is not None and move_of(config, entry)[1].is_begun(node)
+
+
+def stay(entry: LentNode, facts: Facts, **changes: object) -> LentNode:
+    """Returns the entry of a node that serves the queue on that it was to leave: idle for as long
+    as it has been."""
+    return enter_phase(entry, Phase.SERVING, facts.now, **{"move": None, **changes})
+
+
+def stay_for_now(config: Config, entry: LentNode, facts: Facts, **changes: object) -> LentNode:
+    """Returns the same for one that does not move again at once, and each time later: demand that
+    comes and goes keeps no idle node from going back."""
+    attempts = entry.attempts + 1
+    again = facts.now + backoff_delay(config, attempts)
+    return stay(entry, facts, attempts=attempts, retry_after=again, **changes)
+
+
+def _stays(name: str, entry: LentNode, facts: Facts, why: str, **changes: object) -> NodeTransition:
+    return becomes(name, stay(entry, facts, **changes), Verdict.KEEP, Reason.STAYS, why)
+
+
+def _undressed(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
+    """It is its old namespace's still, and serves that on whenever anything speaks for it."""
+    assert entry.move is not None
+    name, pods = node.name, facts.work_on(node.name)
+    if pods:
+        return _stays(name, entry, facts, _POD, was_used=True, idle_since=None)
+    if entry.leaves:
+        return _stays(name, entry, facts, "it leaves")
+    if node.is_cordoned != node.carries_fence:
+        why = f"kubectl uncordon {name}" if node.is_cordoned else "its fence was lifted by hand"
+        return _stays(name, entry, facts, why)
+    if entry.move.to not in config.namespaces:
+        return _stays(name, entry, facts, f"{entry.move.to} is not monitored any more")
+    deadline = entry.since + config.join_timeout
+    if facts.now > deadline:
+        error = f"{name} could not be given to {entry.move.to} until {show_time(deadline)}"
+        later = stay_for_now(config, entry, facts, error=error)
+        why = f"{error}; tried again later"
+        return becomes(name, later, Verdict.KEEP, Reason.STAYS, why)
+    if pods is None:
+        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, UNSEEN_PODS)
+    after = becomes(name, entry, Verdict.MOVE, Reason.MOVING, moving_detail(entry))
+    is_ready = node.is_fenced and node.is_ready and not node.is_deleting
+    return msgspec.structs.replace(after, wants_dress=is_ready)
+
+
+def moving_detail(entry: LentNode) -> str:
+    """Returns from whom to whom."""
+    assert entry.move is not None
+    if entry.move.goes_back:
+        return f"back to {entry.namespace}, which it was to leave for {entry.move.to}"
+    return f"from {entry.namespace} to {entry.move.to}"
+
+
+def _dressed(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
+    """It is the new namespace's by all that its Node carries."""
+    assert entry.move is not None
+    name, pods = node.name, facts.work_on(node.name)
+    policy = config.namespaces.get(entry.move.to)
+    if policy is None or (pods and node.is_cordoned):
+        why = _POD if policy else f"{entry.move.to} is not monitored any more"
+        return _turns_back(node, entry, facts, why)
+    if pods is None and node.is_cordoned:
+        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, UNSEEN_PODS)
+    size = measure_node(config, entry.node_type, node)
+    serves = enter_phase(
+        entry, Phase.SERVING, facts.now, namespace=policy.name, queue=policy.queue,
+        counted=size.counted if size else entry.counted, idle_since=None, was_used=bool(pods),
+        move=None, moved_at=facts.now, order="",
+        stays_until=entry.stays_until if entry.is_kept_at(facts.now) else None,
+    )  # fmt: skip
+    after = becomes(name, serves, Verdict.KEEP, Reason.MOVED, moving_detail(entry))
+    return msgspec.structs.replace(after, remark=size.remark if size else "")
+
+
+def _turns_back(node: Node, entry: LentNode, facts: Facts, why: str) -> NodeTransition:
+    assert entry.move is not None
+    back = changed(entry, since=facts.now, move=msgspec.structs.replace(entry.move, goes_back=True))
+    after = becomes(node.name, back, Verdict.MOVE, Reason.MOVING, f"{moving_detail(back)}: {why}")
+    return msgspec.structs.replace(after, wants_dress=True)
+
+
+def _back(
+    config: Config, node: Node, entry: LentNode, change: DressChange, facts: Facts
+) -> NodeTransition:
+    """It becomes its old namespace's again, with the pods that are on it."""
+    assert entry.move is not None
+    name = node.name
+    if not change.is_begun(node):
+        used = {"was_used": True, "idle_since": None} if facts.work_on(name) else {}
+        return _stays(name, entry, facts, f"it is {entry.namespace}'s again", **used)
+    if facts.now > entry.since + config.join_timeout:
+        error = (
+            f"{name} could not be given back to {entry.namespace}: exchange the labels and taints "
+            f"of {entry.move.to} on its Node by hand and uncordon it, or `dnm reset {name}` gives "
+            "it back to Slurm"
+        )
+        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
+    after = becomes(name, entry, Verdict.MOVE, Reason.MOVING, moving_detail(entry))
+    return msgspec.structs.replace(after, wants_dress=True)

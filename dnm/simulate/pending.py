@@ -1,0 +1,48 @@
+"""The pods that wait, in the order in which they came.
+
+Where one pod does not fit, none of its kind does. So the scheduler asks for the first of each kind
+only, and a year in which nobody lends, at whose end all of its pods wait, takes no longer than any.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import chain
+
+from dnm.simulate.values import PodState
+
+
+class PendingPods:
+    """Pods by kind: queue, request, and whether it never starts."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[object, ...], deque[tuple[int, PodState]]] = {}
+        self._number = 0
+
+    def append(self, pod: PodState) -> None:
+        self._number += 1
+        kind = (pod.ask.queue, pod.ask.request, pod.ask.never_starts)
+        self._kinds.setdefault(kind, deque()).append((self._number, pod))
+
+    def __iter__(self) -> Iterator[PodState]:
+        return (pod for _, pod in sorted(chain(*self._kinds.values()), key=lambda one: one[0]))
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def take(self, bind: Callable[[PodState], bool]) -> None:
+        """Binds one pod after the other; of a kind that does not fit no more is asked."""
+        heads = [(waiting[0][0], kind) for kind, waiting in self._kinds.items()]
+        heapify(heads)
+        while heads:
+            _, kind = heappop(heads)
+            waiting = self._kinds[kind]
+            if not bind(waiting[0][1]):
+                continue
+            waiting.popleft()
+            if waiting:
+                heappush(heads, (waiting[0][0], kind))
+            else:
+                del self._kinds[kind]

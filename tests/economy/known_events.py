@@ -1,0 +1,66 @@
+"""The workshops with their calendar known: what it saves, and what it costs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import timedelta
+
+from dnm.model.calendar import CalendarEvent
+from dnm.model.registry import LendTimes
+from dnm.simulate.values import MONDAY, WEEK, Workload
+from tests.economy.dnm_policy import DnmPolicy
+from tests.economy.measure import Row, measure_policy
+from tests.economy.workloads import list_workshops, workshops
+
+SEEDS = range(1, 6)
+
+
+def events_of(seed: int) -> tuple[CalendarEvent, ...]:
+    """What the organisers know of the workshops: people and hours."""
+    begins = MONDAY.replace(tzinfo=None)
+    return tuple(
+        CalendarEvent(
+            name=f"workshop-{number}",
+            namespace="workshop",
+            begins=begins + timedelta(seconds=one.begins),
+            ends=begins + timedelta(seconds=one.ends),
+            pods=one.people,
+            request={"vcore": 4000, "memory": 16 * 10**9},
+        )
+        for number, one in enumerate(list_workshops(seed))
+    )
+
+
+def measure_known(seed: int, has_jobs: bool) -> tuple[Row, Row]:
+    """Returns a week without and with the calendar, by an installation that has lent before; where
+    Slurm has no jobs, all of its nodes are idle."""
+    workload: Workload = workshops(seed, WEEK)
+    workload = workload if has_jobs else replace(workload, jobs=())
+    without = measure_policy(workload, "not known", DnmPolicy(workload))
+    known = DnmPolicy(workload, calendar_events=events_of(seed))
+    known._record(lend_times={"a": LendTimes(lends=(600,) * 10, returns=(720,) * 10)})
+    return without, measure_policy(workload, "known", known)
+
+
+def main() -> None:
+    """A line a seed, and one for all; `idle`: with a Slurm that has no jobs."""
+    rows = [measure_known(seed, has_jobs="idle" not in sys.argv) for seed in SEEDS]
+    print("| seed | minutes waited | with events | node-hours | with events |")
+    print("|---|---|---|---|---|")
+    for seed, pair in zip(SEEDS, rows, strict=True):
+        print(_line(str(seed), [pair]))
+    print(_line("all", rows))
+
+
+def _line(name: str, rows: list[tuple[Row, Row]]) -> str:
+    waited = [sum(pair[side].pods.total for pair in rows) for side in (0, 1)]
+    lent = [sum(pair[side].lent for pair in rows) for side in (0, 1)]
+    return (
+        f"| {name} | {waited[0]:,.0f} | {waited[1]:,.0f} | {lent[0]:.0f} | {lent[1]:.0f} "
+        f"({100 * (lent[1] / lent[0] - 1):+.0f} %) |"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""Bookings ahead of events, as the planner asks for them, beside a Slurm that refuses some."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dnm.model.booking import booking_name, booking_on
+from dnm.model.calendar import CalendarEvent
+from dnm.model.cluster import BatchNode
+from dnm.model.hostlist import expand_hostlist
+from dnm.model.plan import BookNodes, Plan, UnbookNodes
+from dnm.model.registry import LendTimes, Pause
+from dnm.model.value import Unreadable
+from dnm.plan.foreseen import lead_of
+from tests.builders import NOW, a_batch_node, a_request
+from tests.plan.test_event_floors import event
+from tests.plan.worlds import World
+
+DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
+LENDS = {"a": LendTimes(lends=(60,) * 40, returns=(60,) * 40)}  # a lead of two minutes
+OTHERS = ("dnm-ev-workshop-20260303T1200-000000-a059", "dnm-ev-x", "maintenance")
+
+
+class Booked(World):
+    """A world whose Slurm has ten machines, and books what it can: not the `taken`."""
+
+    def __init__(self, *events: CalendarEvent, taken: tuple[str, ...] = (), **changes: Any) -> None:
+        super().__init__()
+        self.configured(calendar_events=events, event_reservations=True, **changes)
+        self.recorded(lend_times=LENDS)
+        self.batch["a059"] = a_batch_node("a059", reservations=OTHERS)
+        self.taken = taken
+        self.at = NOW
+
+    def snapshot(self) -> Any:
+        return msgspec.structs.replace(super().snapshot(), books=True, taken_at=self.at)
+
+    def step(self) -> Plan:
+        """A run, and what Slurm makes of it."""
+        plan = self.plan()
+        self.registry = msgspec.structs.replace(plan.registry, requests=(), last_conversion=None)
+        for action in plan.actions:
+            if isinstance(action, BookNodes):
+                self._book(action)
+            elif isinstance(action, UnbookNodes):
+                self._unbook(action)
+        return plan
+
+    def _book(self, action: BookNodes) -> None:
+        one = action.booking
+        assert one.begins > self.at and one.ends > one.begins
+        left = one.count
+        for name, node in sorted(self.batch.items()):
+            if not left or name in (*self.taken, *expand_hostlist(one.leave_out)):
+                continue
+            if node.reservations:
+                continue  # as far as this test goes, all overlap
+            self.batch[name] = _with(node, (f"{one.name}-{name}",))
+            left -= 1
+
+    def _unbook(self, action: UnbookNodes) -> None:
+        kept = expand_hostlist(action.leave_out)
+        for name, node in self.batch.items():
+            ours = tuple(
+                one for one in node.reservations or ()
+                if booking_on(one, name, "prod") != action.name or name in kept
+            )  # fmt: skip
+            self.batch[name] = _with(node, ours)
+
+    def booked(self, one: CalendarEvent) -> int:
+        name = booking_name(one.name, one.begins.replace(tzinfo=NOW.tzinfo), "prod")
+        return sum(f"{name}-{node}" in (row.reservations or ()) for node, row in self.batch.items())
+
+
+def _with(node: BatchNode, reservations: tuple[str, ...]) -> BatchNode:
+    return msgspec.structs.replace(node, reservations=reservations)
+
+
+def steps(plan: Plan) -> list[str]:
+    return [type(one).__name__ for one in plan.actions if isinstance(one, BookNodes | UnbookNodes)]
+
+
+def test_a_workshop_is_booked_once_from_its_lead_to_its_end() -> None:
+    workshop = event(NOW + DAY)  # 75 pods of 4 CPUs and 16 GB: 5 empty nodes
+    asked = Booked(workshop)
+    (booking,) = [one.booking for one in asked.step().actions if isinstance(one, BookNodes)]
+    begins = NOW + DAY - lead_of(asked.config, asked.registry, workshop)
+    assert (booking.count, booking.node_type, booking.begins) == (5, "a", begins)
+    assert booking.ends == NOW + DAY + timedelta(hours=8)
+    assert asked.booked(workshop) == 5
+    for _ in range(2):
+        assert not asked.step().actions
+
+
+CHANGED: dict[str, tuple[CalendarEvent | None, int]] = {
+    "it takes more": (event(NOW + DAY, nodes=4), 4),
+    "it takes fewer": (event(NOW + DAY, nodes=2), 2),
+    "it is gone": (None, 0),
+    "it is moved": (event(NOW + 2 * DAY, nodes=3), 3),
+    "it is too far ahead": (event(NOW + 8 * DAY, nodes=3), 0),
+    "it takes more than may be lent": (event(NOW + DAY, nodes=40), 6),
+}
+
+
+@pytest.mark.parametrize(("after", "count"), CHANGED.values(), ids=CHANGED)
+def test_bookings_follow_the_calendar_and_others_are_left(
+    after: CalendarEvent | None, count: int
+) -> None:
+    before = event(NOW + DAY, nodes=3)
+    asked = Booked(before, max_converted_nodes=6)
+    asked.step()
+    asked.configured(calendar_events=() if after is None else (after,))
+    asked.step()
+    assert asked.booked(after or before) == count
+    assert asked.batch["a059"].reservations == OTHERS
+    assert not steps(asked.step())
+
+
+def test_what_runs_too_long_is_said_and_tried_again_now_and_then() -> None:
+    late = event(NOW + timedelta(hours=2), nodes=5)
+    taken = tuple(f"a{n:03}" for n in range(53, 59))
+    asked = Booked(late, taken=taken)
+    assert steps(asked.step()) == ["BookNodes"] and asked.booked(late) == 3
+    notes = asked.step().notes
+    assert notes[0].startswith("event workshop, 2026-03-02 14:00 UTC: 3 of 5 nodes of type a are")
+    assert not steps(asked.step()) and asked.step().notes == notes
+    asked.taken, asked.at = (), NOW + timedelta(minutes=10)
+    assert steps(asked.step()) == ["BookNodes"] and asked.booked(late) == 5
+    assert not steps(asked.step()) and not asked.step().notes
+
+
+def test_once_it_has_its_nodes_the_rest_goes_back_to_slurm() -> None:
+    """And nothing is booked any more once lending has begun."""
+    now = event(NOW + MINUTE, nodes=2)
+    asked = Booked(now)
+    assert not steps(asked.step())
+    name = booking_name("workshop", NOW + MINUTE, "prod")
+    for node in ("a050", "a051", "a052"):
+        asked.batch[node] = _with(asked.batch[node], (f"{name}-{node}",))
+    assert not steps(asked.step())  # it has none yet
+    for node in ("a050", "a051"):
+        asked.lent(node).node(node)
+    (gone,) = [one for one in asked.step().actions if isinstance(one, UnbookNodes)]
+    assert (gone.name, gone.leave_out) == (name, "a[050-051]") and asked.booked(now) == 2
+
+
+QUIET: dict[str, dict[str, Any]] = {
+    "paused": {"recorded": {"pause": Pause(since=NOW)}},
+    "Slurm can't be asked": {"set": {"batch": Unreadable(what="x", error="why")}},
+    "off": {"configured": {"event_reservations": False}},
+}
+
+
+@pytest.mark.parametrize("changes", QUIET.values(), ids=QUIET)
+def test_nothing_is_booked_or_given_up_while(changes: dict[str, dict[str, Any]]) -> None:
+    asked = Booked(event(NOW + DAY, nodes=2))
+    asked.step()
+    asked.configured(calendar_events=())
+    for verb, values in changes.items():
+        getattr(asked, verb)(**values)
+    assert not steps(asked.plan())
+
+
+def test_a_converter_that_can_not_book_is_said() -> None:
+    asked = Booked(event(NOW + DAY, nodes=2))
+    snapshot = msgspec.structs.replace(asked.snapshot(), books=False)
+    from dnm.plan.planner import make_plan
+
+    plan = make_plan(asked.config, asked.registry, snapshot)
+    assert "event_reservations: the converter does not know --book" in plan.notes
+    assert not steps(plan)
+
+
+EVENTS = st.lists(
+    st.builds(
+        lambda name, minutes, nodes: event(NOW + minutes * MINUTE, hours=1, name=name, nodes=nodes),
+        st.sampled_from(("one", "two")),
+        st.sampled_from((5, 60, 300, 2_000)),
+        st.integers(1, 7),
+    ),
+    max_size=3,
+    unique_by=lambda one: one.name,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(EVENTS, st.sets(st.sampled_from(range(50, 59))), st.integers(0, 90)),
+                min_size=1, max_size=5))  # fmt: skip
+def test_after_any_changes_there_is_exactly_what_the_calendar_asks_for(history: list[Any]) -> None:
+    """The invariant: as many as wanted, or all that can be had; nothing else of ours; and rest."""
+    asked = Booked()
+    for events, taken, minutes in history:
+        asked.configured(calendar_events=tuple(events))
+        asked.taken = tuple(f"a{number:03}" for number in taken)
+        asked.at += minutes * MINUTE + timedelta(minutes=11)
+        for _ in range(3):
+            asked.step()
+        ahead = [
+            one for one in events
+            if one.begins.replace(tzinfo=NOW.tzinfo) - lead_of(asked.config, asked.registry, one)
+            > asked.at + MINUTE
+        ]  # fmt: skip
+        free = [name for name, row in asked.batch.items()
+                if name not in asked.taken and not row.reservations]  # fmt: skip
+        for one in ahead:
+            count = asked.booked(one)
+            assert count == one.nodes or (count < one.nodes and not free)
+        known = {f"dnm-ev-{one.name}-{one.begins:%Y%m%dT%H%M}" for one in events}
+        for name, row in asked.batch.items():
+            for reservation in row.reservations or ():
+                if booked := booking_on(reservation, name, "prod"):
+                    assert booked.rpartition("-")[0] in known
+        assert asked.batch["a059"].reservations == OTHERS
+        assert not steps(asked.step())
+
+
+def test_a_booking_is_told_from_anything_else() -> None:
+    name = booking_name("w-1", NOW, "prod")
+    assert name.startswith("dnm-ev-w-1-20260302T1200-")
+    assert booking_on(f"{name}-a001", "a001", "prod") == name
+    for reservation, node, instance in (
+        (f"{name}-a001", "a002", "prod"),
+        (f"{name}-a001", "a001", "lab"),
+        (name, "a001", "prod"),
+        (f"x{name}-a001", "a001", "prod"),
+        ("dnm-ev-w-a001", "a001", "prod"),
+    ):
+        assert not booking_on(reservation, node, instance)
+
+
+def test_requests_under_way_keep_what_is_booked() -> None:
+    now = event(NOW + MINUTE, nodes=1)
+    asked = Booked(now).recorded(requests=(a_request(),))
+    name = booking_name("workshop", NOW + MINUTE, "prod")
+    asked.batch["a050"] = _with(asked.batch["a050"], (f"{name}-a050",))
+    assert not steps(asked.plan())

@@ -1,0 +1,165 @@
+"""Beside slurm-bridge: no machine is lent that it would taint, and no node serves that it has."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dnm.model.cluster import BatchClaim
+from dnm.model.config import Taint
+from dnm.model.plan import Reason, Verdict
+from dnm.model.registry import Leaving, Phase, Registry
+from dnm.plan.bridged import bare_types, bridge_bounds, managed_nodes
+from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_node, facts
+from tests.plan.worlds import LONG_AGO, World, serving, wanting
+
+MANAGED = Taint(key="slinky.slurm.net/managed-node", effect="NoExecute", value="slurm-bridge")
+MAPPED = {"slinky.slurm.net/slurm-nodename": "b9"}
+
+
+def bridged(name: str, **changes: Any) -> Any:
+    return a_node(name, **{"mark": None, "labels": {}, "taints": (MANAGED,), **changes})
+
+
+@pytest.mark.parametrize(
+    ("node", "found"),
+    [
+        pytest.param(bridged("b1"), ("b1",), id="of-one-name"),
+        pytest.param(bridged("b1", taints=()), (), id="not-tainted"),
+        pytest.param(bridged("k7"), (), id="of-another-Slurm"),
+        pytest.param(bridged("k7", labels=MAPPED), ("k7",), id="by-its-label"),
+        pytest.param(bridged("b1", labels={**MAPPED}), ("b1",), id="the-label-goes-first"),
+        pytest.param(
+            bridged("b1", taints=(Taint(key="x", effect="NoExecute"),)), (), id="another-taint"
+        ),
+    ],
+)
+def test_the_nodes_that_the_bridge_manages(node: Any, found: tuple[str, ...]) -> None:
+    batch = {name: a_batch_node(name) for name in ("b1", "b9")}
+    assert managed_nodes((node,), batch) == found
+
+
+def test_the_label_names_a_node_that_slurm_does_not_know() -> None:
+    other = {"slinky.slurm.net/slurm-nodename": "elsewhere"}
+    assert managed_nodes((bridged("b1", labels=other),), {"b1": a_batch_node("b1")}) == ()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "verdict", "found"),
+    [
+        pytest.param((), "OK", {"a": "a050"}, id="a-machine-that-is-no-Node"),
+        pytest.param((), "PREEMPT", {"a": "a050"}, id="with-a-job-that-may-be-preempted"),
+        pytest.param((), "SKIP", {}, id="none-can-be-lent"),
+        pytest.param(("a050",), "OK", {}, id="a-Node-already"),
+    ],
+)
+def test_the_types_that_would_lose_their_pods(
+    nodes: tuple[str, ...], verdict: str, found: dict[str, str]
+) -> None:
+    batch = {"a050": a_batch_node("a050", verdict=verdict), "x1": a_batch_node("x1")}
+    known = {name: a_node(name) for name in nodes}
+    assert bare_types(a_config(), Registry(), known, batch) == found
+
+
+def test_without_a_bridge_nothing_is_bounded() -> None:
+    known = facts(batch=[a_batch_node("a050")])
+    assert list(bridge_bounds(a_config(), Registry(), known)) == []
+
+
+def test_nothing_is_lent_that_the_bridge_would_taint() -> None:
+    world = wanting()
+    world.nodes.append(bridged("b1"))
+    world.batch = {**world.batch, "b1": a_batch_node("b1", verdict="SKIP")}
+    found = world.converted()
+    verdict = found.verdicts[QUEUE]
+    assert (found.requests, verdict.verdict, verdict.reason) == (
+        (), Verdict.WAIT, Reason.BRIDGE_EVICTS,
+    )  # fmt: skip
+    assert "b1" in verdict.detail
+
+
+def interrupted(is_bridged: bool) -> World:
+    world = wanting()
+    world.nodes += [bridged("b1")] if is_bridged else []
+    claim = BatchClaim(instance="prod", direction="k8s", namespace="dev", node_type="a")
+    world.batch = {
+        "b1": a_batch_node("b1", verdict="SKIP", tells_claim=True),
+        "a050": a_batch_node(
+            "a050", in_service=False, claim=claim, tells_claim=True, verdict="SKIP"
+        ),
+    }
+    return world
+
+
+@pytest.mark.parametrize(("is_bridged", "asked"), [(False, ["a050"]), (True, [])])
+def test_an_interrupted_lending_is_not_gone_on_with_beside_the_bridge(
+    is_bridged: bool, asked: list[str]
+) -> None:
+    assert [one.node for one in interrupted(is_bridged).converted().requests] == asked
+
+
+def test_a_node_that_leaves_goes_on_leaving_under_the_taint() -> None:
+    """Its pods are evicted, so it is empty soon: nobody has to do anything."""
+    world = serving(leaves=Leaving.OVERDUE, was_used=True)
+    world.nodes[-1] = a_node(taints=(MANAGED,), is_cordoned=True, mark=FENCED)
+    after = world.advanced()
+    assert after.registry.nodes["a001"].phase is Phase.SERVING and not after.errors
+    assert after.may_release == ("a001",)
+
+
+def test_machines_that_are_nodes_already_are_lent_beside_the_bridge() -> None:
+    world = wanting()
+    for name in world.batch:
+        world.nodes.append(bridged(name))
+    assert world.converted().requests
+
+
+def test_a_node_that_is_tainted_serves_nobody_until_the_taint_is_off() -> None:
+    world = serving(idle_since=LONG_AGO)
+    at = next(place for place, node in enumerate(world.nodes) if node.name == "a001")
+    clean = world.nodes[at]
+    world.nodes[at] = a_node(taints=(MANAGED,))
+    plan = world.plan()
+    (verdict,) = plan.nodes
+    assert (verdict.verdict, verdict.reason) == (Verdict.FAILED, Reason.EVICTS)
+    assert "slinky.slurm.net/managed-node=slurm-bridge:NoExecute" in verdict.detail
+    assert plan.registry.nodes["a001"].phase is Phase.FAILED
+    assert any("a001 carries the taint" in error for error in plan.errors)
+    world.registry = plan.registry
+    assert world.plan().registry.nodes["a001"].phase is Phase.FAILED
+    world.nodes[at] = clean
+    world.batch = {**world.batch, "a001": a_batch_node(in_service=False)}
+    assert world.plan().registry.nodes["a001"].phase is Phase.SERVING
+
+
+@pytest.mark.parametrize(("minutes", "phase"), [(1, Phase.JOINING), (60 * 24, Phase.FAILED)])
+def test_a_tainted_node_does_not_join(minutes: int, phase: Phase) -> None:
+    since = NOW - timedelta(minutes=minutes)
+    world = World().lent("a001", Phase.JOINING, since=since).node("a001", taints=(MANAGED,))
+    after = world.plan().registry.nodes["a001"]
+    assert after.phase is phase
+    assert ("carries the taint" in after.error) is (phase is Phase.FAILED)
+
+
+LABELLED = {"scheduler.slinky.slurm.net/external-node": ""}
+
+
+def test_a_node_with_the_bridge_s_label_is_slurm_s_and_no_room_for_pods() -> None:
+    """bridge-convert lends it; a label that somebody puts on a lent Node makes it no less lent."""
+    assert bridged("a050", labels=LABELLED).is_with_batch
+    assert not a_node(labels=LABELLED).is_with_batch
+    world = wanting()
+    for name in world.batch:
+        world.nodes.append(bridged(name, labels=LABELLED))
+    assert world.converted().requests
+
+
+def test_the_bridge_is_seen_at_work_by_its_own_nodes_alone() -> None:
+    """They are no Nodes for pods, and still tell that a bare machine would be tainted."""
+    world = wanting()
+    world.nodes.append(bridged("b1", labels=LABELLED))
+    world.batch = {**world.batch, "b1": a_batch_node("b1", verdict="SKIP")}
+    found = world.converted()
+    assert (found.requests, found.verdicts[QUEUE].reason) == ((), Reason.BRIDGE_EVICTS)

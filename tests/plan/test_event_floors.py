@@ -1,0 +1,305 @@
+"""Events become floors: warm in time, kept until they end, sized as pending pods are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.calendar.needs import why_of_no_use
+from dnm.model.calendar import CalendarEvent, KeptCalendar, Window
+from dnm.model.config import NodeType
+from dnm.model.plan import Reason, Verdict
+from dnm.model.registry import LendTimes, Phase
+from dnm.plan import foreseen
+from dnm.plan.event_floors import floors_in_force
+from dnm.plan.foreseen import foreseen_at, lead_of, next_change, stay_of
+from tests.builders import FENCED, NOW, QUEUE, SIZE, a_batch_node, a_request
+from tests.plan.worlds import (
+    BIG,
+    LONG_AGO,
+    SMALL,
+    World,
+    namespace_policy,
+    pods,
+    queue_map,
+)
+
+MINUTE = timedelta(minutes=1)
+
+
+def event(begins: datetime = NOW, hours: int = 8, **changes: Any) -> CalendarEvent:
+    wall = begins.replace(tzinfo=None)
+    values: dict[str, Any] = {
+        "name": "workshop", "namespace": "dev", "begins": wall,
+        "ends": wall + timedelta(hours=hours),
+    }  # fmt: skip
+    if "nodes" not in changes:
+        values |= {"pods": 75, "request": {"vcore": 4000, "memory": 16 * 10**9}}
+    return CalendarEvent(**{**values, **changes})
+
+
+def world(*events: CalendarEvent, **changes: Any) -> World:
+    """Four nodes a run, a minute apart; nothing else brings a node."""
+    return World().configured(calendar_events=events, **changes)
+
+
+def floor(asked: World) -> dict[str, int]:
+    """By type, of the one namespace."""
+    found = [dict(one.of_type) for one in floors_in_force(asked.known())]
+    return found[0] if found else {}
+
+
+def test_75_people_need_five_nodes_as_their_pods_would() -> None:
+    asked = world(event())
+    assert floor(asked) == {"a": 5}
+    verdict = asked.converted().verdicts[QUEUE]
+    assert (verdict.verdict, verdict.reason) == (Verdict.CONVERT, Reason.MIN_NODES)
+    assert verdict.detail == ("event workshop, 2026-03-02 12:00 to 20:00 UTC; wants 5 of type a")
+
+
+PERMANENT = {"vcore": 64_000, "memory": 256 * 10**9, "pods": 110}
+
+SIZES: dict[str, tuple[dict[str, Any], tuple[Any, ...], dict[str, int]]] = {
+    # 320 GB of the limit are 20 of the 75 pods, and 16 have room on the node that is there.
+    "what is free is used": ({"pods": 20}, (), {"a": 1}),
+    "all of it fits": ({"pods": 16}, (), {}),
+    "others use it": ({"pods": 16}, pods(1, namespace="two", node="k2"), {"a": 1}),
+    "its own pods are the event's": (
+        {"pods": 16},
+        pods(1, node="k2", created="2026-03-02T11:29:00Z"),
+        {},
+    ),
+    "but not those that were there before": (
+        {"pods": 16},
+        pods(1, node="k2", created="2026-03-02T11:28:59Z"),
+        {"a": 1},
+    ),
+    "nor those on a node that is lent": (
+        {"pods": 16},
+        pods(1, SMALL, node="a001", created="2026-03-02T11:28:59Z"),
+        {"a": 1},
+    ),
+    "those that wait are not counted for it": ({"pods": 16}, pods(1), {}),
+    "so many nodes": ({"nodes": 3}, (), {"a": 3}),
+}
+
+
+@pytest.mark.parametrize(("changes", "there", "expected"), SIZES.values(), ids=SIZES)
+def test_an_event_is_sized_beside_what_others_use(
+    changes: dict[str, Any], there: tuple[Any, ...], expected: Mapping[str, int]
+) -> None:
+    asked = world(event(**changes)).with_pods(*there)
+    asked.node("k2", mark=None, labels={}, allocatable=PERMANENT).lent("a001").node("a001")
+    assert floor(asked) == expected
+
+
+FAR = datetime(9999, 12, 31, 22, tzinfo=NOW.tzinfo)
+OF_NO_USE = {
+    "a zone that this host does not know": event(zone="Mars/Phobos", nodes=3),
+    "a zone that is the host's": event(zone="localtime", nodes=3),
+    "too far away": event(FAR, hours=1, zone="America/Indiana/Indianapolis", nodes=3),
+    "too long ago": event(datetime(1, 1, 1, tzinfo=NOW.tzinfo), zone="Asia/Tokyo", nodes=3),
+}
+
+
+@pytest.mark.parametrize("bad", OF_NO_USE.values(), ids=OF_NO_USE)
+def test_an_event_of_the_registry_that_never_comes_stops_nothing(bad: CalendarEvent) -> None:
+    asked = world(event(nodes=2)).recorded(events={"bad": bad})
+    asked.lent("a001", Phase.RETURNING)
+    asked.batch["a001"] = a_batch_node("a001")
+    assert floor(asked) == {"a": 2}
+    assert [one.reason for one in asked.plan().nodes] == [Reason.RETURNED]
+    assert why_of_no_use(asked.config, bad)
+
+
+def test_events_of_a_queue_add_up() -> None:
+    both = world(event(pods=32), event(pods=33, name="other"))
+    assert floor(both) == {"a": 5}  # 65 of 16 a node, and none is free
+    assert floor(world(event(nodes=2), event(nodes=1, name="other"))) == {"a": 3}
+
+
+def test_pods_of_all_events_together_are_bounded_and_what_is_left_out_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(foreseen, "MOST_PODS", 100)
+    later = event(NOW + MINUTE, pods=30, name="later")
+    asked = world(event(), later, event(NOW + 2 * MINUTE, pods=25, name="last"))
+    assert [one.event.name for one in floors_of(asked)] == ["workshop", "last"]
+    (note,) = asked.plan().notes
+    assert note.startswith("event later is left out: with the events that begin before it there")
+
+
+def floors_of(asked: World) -> tuple[Window, ...]:
+    return foreseen_at(asked.config, asked.registry, NOW).lend
+
+
+def test_windows_beyond_the_bound_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreseen, "MOST_WINDOWS", 1)
+    (note,) = world(event(nodes=1)).plan().notes
+    assert note.startswith("events have 1 windows or more in 8 days")
+
+
+def test_an_event_that_can_not_be_read_is_said_once_and_gives_back_what_is_over() -> None:
+    """Its node stays by what was read last; another one goes back."""
+    asked = world().recorded(calendars={"/nonexistent/dnm.ini": KeptCalendar(
+        events=(event(nodes=1, name="w"), event(NOW - timedelta(days=1), nodes=1, name="v")),
+        troubles=("[event:w] nodes = x: is no number",),
+    )}).configured(unread_events={"w": ("[event:w] nodes = x: is no number",)})  # fmt: skip
+    assert floor(asked) == {"a": 1}
+    asked.lent("a001", Phase.RETURNING)
+    asked.batch["a001"] = a_batch_node("a001")
+    plan = asked.plan()
+    assert [one.reason for one in plan.nodes] == [Reason.RETURNED]
+    assert plan.notes == ("/nonexistent/dnm.ini: [event:w] nodes = x: is no number",)
+    assert not plan.errors
+
+
+def test_one_event_in_two_places_counts_once() -> None:
+    asked = world(event(nodes=2), event(nodes=2, source="workshops.ics"))
+    assert floor(asked) == {"a": 2}
+
+
+def test_a_workshop_with_gpus_gets_nodes_that_have_them() -> None:
+    gpus = {**SIZE, "nvidia.com/gpu": 4}
+    asked = world(event(pods=6, request={"vcore": 4000, "memory": 16 * 10**9, "nvidia.com/gpu": 1}))
+    types = {**asked.config.node_types, "g": NodeType(name="g", size=gpus)}
+    asked.configured(
+        node_types=types, namespaces=namespace_policy(asked.config, node_types=("a", "g"))
+    )
+    asked.batch |= {name: a_batch_node(name) for name in ("g1", "g2")}
+    assert floor(asked) == {"g": 2}
+    (request,) = asked.converted().requests
+    assert (request.node_type, request.count) == ("g", 2)
+
+
+# --- when --------------------------------------------------------------------------------------
+
+LENDS = tuple(range(300, 700, 10))  # seconds; the 38th of the 40 is 670
+
+WHEN: dict[str, tuple[timedelta, tuple[int, ...], dict[str, int]]] = {
+    # Five nodes are two runs, a minute apart, and the run that asks comes a minute late.
+    "before ten lends, in time": (32 * MINUTE, LENDS[:9], {"a": 5}),
+    "before ten lends, too early": (32 * MINUTE + timedelta(seconds=1), LENDS[:9], {}),
+    "learned, in time": (timedelta(seconds=670 + 120), LENDS, {"a": 5}),
+    "learned, too early": (timedelta(seconds=670 + 121), LENDS, {}),
+    "begun": (-timedelta(hours=7), (), {"a": 5}),
+    "at its end": (-timedelta(hours=8), (), {}),
+}
+
+
+@pytest.mark.parametrize(("ahead", "lends", "expected"), WHEN.values(), ids=WHEN)
+def test_lending_begins_as_long_before_as_it_takes(
+    ahead: timedelta, lends: tuple[int, ...], expected: Mapping[str, int]
+) -> None:
+    asked = world(event(NOW + ahead)).recorded(lend_times={"a": LendTimes(lends=lends)})
+    assert floor(asked) == expected
+
+
+def test_what_an_event_needs_is_not_given_back_shortly_before() -> None:
+    """Going takes as long as the lead, as far as is known, and so does coming back."""
+    for ahead, reason in ((62 * MINUTE, Reason.KEPT_READY), (63 * MINUTE, Reason.IDLE_LONG_ENOUGH)):
+        asked = world(event(NOW + ahead, nodes=5), headroom=1.0)
+        asked.lent("a001", idle_since=LONG_AGO, was_used=True).node("a001")
+        assert [one.reason for one in asked.plan().nodes] == [reason]
+        assert not asked.converted().requests
+
+
+def test_nodes_that_were_lent_for_it_stay_when_what_was_learned_shrinks() -> None:
+    """Twenty-nine minutes ahead they were lent, by the lead of a site that had learned nothing."""
+    learned = {"a": LendTimes(lends=(60,) * 40, returns=(60,) * 40)}
+    asked = world(event(NOW + 29 * MINUTE, nodes=2), headroom=1.0).recorded(lend_times=learned)
+    asked.lent("a001", asked_at=NOW - MINUTE, idle_since=LONG_AGO, was_used=True).node("a001")
+    asked.lent("a002", asked_at=LONG_AGO, idle_since=LONG_AGO, was_used=True).node("a002")
+    plan = asked.plan()
+    assert [one.reason for one in plan.nodes] == [Reason.KEPT_READY] * 2
+    assert not asked.converted().requests  # but for more it is too early
+    asked.recorded(nodes={"a002": asked.registry.nodes["a002"]})
+    assert [one.reason for one in asked.plan().nodes] == [Reason.IDLE_LONG_ENOUGH]
+
+
+def test_a_document_that_was_re_applied_brings_no_node_more() -> None:
+    """Its limits are without what is lent already: 16 of 32 pods have room and quota beside it."""
+    asked = world(event(pods=32)).node("k2", mark=None, labels={}, allocatable=PERMANENT)
+    asked.lent("a001").node("a001")
+    as_recorded = floor(asked)
+    assert as_recorded == {"a": 1}
+    asked.set(maps=(queue_map(), None))  # back at its baseline, and without the ledger
+    assert floor(asked) == as_recorded
+    lent = {name: dict(entry.counted) for name, entry in asked.registry.nodes.items()}
+    counted = queue_map(lent)
+    plain = msgspec.structs.replace(counted, data=queue_map().data)  # with the ledger
+    asked.set(maps=(plain, None))
+    assert floor(asked) == as_recorded
+
+
+def test_a_fence_is_lifted_for_an_event_that_comes() -> None:
+    asked = world(event(NOW + 40 * MINUTE, nodes=1))
+    asked.lent("a001", Phase.RELEASING, was_used=True).node("a001", is_cordoned=True, mark=FENCED)
+    assert asked.plan().nodes[0].reason is Reason.DEMAND_RETURNED
+
+
+def test_an_event_under_way_is_rest() -> None:
+    asked = world(event(nodes=1)).lent("a001", idle_since=LONG_AGO).node("a001")
+    plan = asked.plan()
+    assert not plan.actions and plan.nodes[0].reason is Reason.KEPT_READY
+    asked = world(event(nodes=2)).recorded(requests=(a_request(count=2),))
+    assert not asked.converted().requests
+
+
+# A node that served since, before an event was over, and that nobody used.
+NOBODY_CAME = {
+    "an event that is over": (LONG_AGO, event(NOW - timedelta(hours=9)), -1),
+    "one before the node came": (LONG_AGO, event(NOW - timedelta(hours=20)), 0),
+    "another namespace's": (LONG_AGO, event(NOW - timedelta(hours=9), namespace="other"), 0),
+    "none": (LONG_AGO, None, 0),
+}
+
+
+@pytest.mark.parametrize(("since", "told", "strikes"), NOBODY_CAME.values(), ids=NOBODY_CAME)
+def test_nodes_of_an_event_to_which_nobody_came_are_held_against_no_queue(
+    since: datetime, told: CalendarEvent | None, strikes: int
+) -> None:
+    asked = world(*filter(None, [told]), headroom=1.0, reversion_idle_at_most=timedelta(0))
+    asked.lent("a001", since=since, idle_since=since).node("a001")
+    after = asked.plan()
+    assert [one.reason for one in after.nodes] == [Reason.IDLE_LONG_ENOUGH]
+    breaker = after.registry.breakers.get(QUEUE)
+    assert (breaker.strikes if breaker else 0) == strikes
+
+
+def test_caps_hold_and_demand_may_go_above() -> None:
+    capped = world(event(), namespaces=namespace_policy(World().config, max_nodes=2))
+    assert sum(one.count for one in capped.converted().requests) == 2
+    above = world(event(nodes=1)).with_pods(*pods(3, BIG))
+    assert sum(one.count for one in above.converted().requests) == 3
+
+
+def test_what_is_foreseen_changes_at_its_moments() -> None:
+    asked = world(event(NOW + timedelta(hours=5), nodes=1))
+    config, registry = asked.config, asked.registry
+    known = (config, registry, asked.config.calendar_events[0])
+    begins = NOW + timedelta(hours=5)
+    moments = (begins - stay_of(*known), begins - lead_of(*known), NOW + timedelta(hours=13))
+    at: datetime | None = NOW
+    for moment in moments:
+        assert at is not None
+        before = foreseen_at(config, registry, at)
+        at = next_change(config, registry, at)
+        assert at == moment and foreseen_at(config, registry, at) != before
+    assert at is not None and next_change(config, registry, at) is None
+
+
+def test_an_event_of_nobody_here_is_none() -> None:
+    asked = world(event(namespace="gone"))
+    assert not floor(asked) and next_change(asked.config, asked.registry, NOW) is None
+
+
+def test_for_another_moment_its_events_count() -> None:
+    asked = world(event(NOW + timedelta(days=3), nodes=2))
+    snapshot = msgspec.structs.replace(asked.snapshot(), foreseen_at=NOW + timedelta(days=3))
+    known = msgspec.structs.replace(asked.known(), snapshot=snapshot)
+    assert [one.nodes for one in floors_in_force(known)] == [2] and not floor(asked)

@@ -1,0 +1,147 @@
+"""From which nodes pods are asked to go, what stops that, and what is said of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.plan import EvictPods, Fence, Plan, Reason, ReturnNode, StartConversion, Unfence
+from dnm.model.registry import Emptying, Half, Leaving, Pause, Phase
+from tests.builders import FENCED, NOW, a_batch_node
+from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, pods
+
+MINUTE = timedelta(minutes=1)
+DUE = Emptying(since=NOW)
+
+
+def told_to_go(count: int = 1, **changes: Any) -> World:
+    """A fenced node that a person wants out, with so many pods."""
+    entry = {"was_used": True, "since": LONG_AGO, "leaves": Leaving.BY_HAND, "emptying": DUE}
+    world = World().lent("a001", **{**entry, **changes})
+    world.node("a001", is_cordoned=True, mark=FENCED)
+    return world.with_pods(*pods(count, SMALL, node="a001", running=True))
+
+
+def evictions(plan: Plan) -> list[str]:
+    return [action.node for action in plan.actions if isinstance(action, EvictPods)]
+
+
+def with_pod(**changes: Any) -> World:
+    world = told_to_go()
+    world.pods = tuple(msgspec.structs.replace(pod, **changes) for pod in world.pods)
+    return world
+
+
+def with_node(**changes: Any) -> World:
+    world = told_to_go()
+    world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], **changes)
+    return world
+
+
+def test_pods_are_asked_to_go_behind_the_fence_and_before_anything_else_is_begun() -> None:
+    world = with_node(is_cordoned=False, mark=None).with_pods(*pods(2))
+    kinds = [type(one) for one in world.plan().actions]
+    kinds = [one for one in kinds if one in (Fence, EvictPods, StartConversion, ReturnNode)]
+    assert kinds == [Fence, EvictPods, StartConversion]
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(told_to_go(emptying=None), id="its-pods-run-on"),
+        pytest.param(told_to_go(emptying=Emptying(since=NOW + MINUTE)), id="not-yet"),
+        pytest.param(told_to_go(leaves=Leaving.OVERDUE), id="no-person-said-so"),
+        pytest.param(told_to_go(0), id="empty"),
+        pytest.param(told_to_go(owner="other"), id="another-instance-s"),
+        pytest.param(with_pod(is_terminating=True), id="they-go-already"),
+        pytest.param(with_pod(is_daemonset=True), id="a-daemonset-s"),
+        pytest.param(with_pod(is_mirror=True), id="a-mirror-pod"),
+        pytest.param(with_pod(node="k1"), id="elsewhere"),
+        pytest.param(with_node(mark=None), id="an-administrator-s-cordon"),
+        pytest.param(with_node(unreadable="?"), id="a-node-that-can-t-be-read"),
+        pytest.param(told_to_go().recorded(held=("a001",)), id="held"),
+        pytest.param(told_to_go().recorded(pause=Pause(since=NOW)), id="paused"),
+        pytest.param(
+            told_to_go().recorded(pause=Pause(since=NOW, half=Half.RETURNING)), id="half-paused"
+        ),
+        pytest.param(told_to_go().set(pods=UNREAD), id="pods-that-can-t-be-read"),
+        pytest.param(told_to_go().set(nodes=UNREAD), id="nodes-that-can-t-be-read"),
+        pytest.param(told_to_go().set(maps=(None, None)), id="a-queue-that-can-t-shrink"),
+        pytest.param(
+            told_to_go().configured(allowed_queue_prefixes=("root.else",)), id="not-our-queue"
+        ),
+    ],
+)
+def test_who_is_not_asked(world: World) -> None:
+    assert evictions(world.plan()) == []
+
+
+def test_a_pause_of_lending_alone_stops_no_eviction() -> None:
+    world = told_to_go().recorded(pause=Pause(since=NOW, half=Half.LENDING))
+    assert evictions(world.plan()) == ["a001"]
+
+
+@pytest.mark.parametrize(
+    ("world", "detail"),
+    [
+        pytest.param(told_to_go(emptying=None), "a person returns it", id="its-pods-run-on"),
+        pytest.param(told_to_go(), "and its pods are asked to go", id="due"),
+        pytest.param(
+            told_to_go(emptying=Emptying(since=NOW + MINUTE)),
+            "asked to go from 2026-03-02 12:01:00 UTC on",
+            id="later",
+        ),
+        pytest.param(
+            told_to_go(emptying=Emptying(since=NOW, why="dev/p0 does not go: its budget")),
+            "asked to go: dev/p0 does not go: its budget",
+            id="refused",
+        ),
+        pytest.param(
+            told_to_go().recorded(pause=Pause(since=NOW)),
+            "not asked to go: dnm is paused",
+            id="paused",
+        ),
+        pytest.param(
+            with_node(is_ready=False),
+            "asked to go, but it is NotReady; kubectl describe node a001",
+            id="a-dead-node",
+        ),
+    ],
+)
+def test_what_is_said_of_it(world: World, detail: str) -> None:
+    (verdict,) = world.plan().nodes
+    assert verdict.reason is Reason.LEAVING and verdict.detail.endswith(detail)
+
+
+def test_an_administrator_s_cordon_is_said_as_that() -> None:
+    (verdict,) = with_node(mark=None).plan().nodes
+    assert verdict.reason is Reason.HELD_BY_ADMIN
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_a_pause_fences_nobody_anew_and_lifts_no_fence(is_fenced: bool) -> None:
+    world = told_to_go() if is_fenced else with_node(is_cordoned=False, mark=None)
+    plan = world.recorded(pause=Pause(since=NOW)).plan()
+    assert not [one for one in plan.actions if isinstance(one, Fence | Unfence | EvictPods)]
+    assert plan.nodes[0].reason is (Reason.LEAVING if is_fenced else Reason.PAUSED)
+
+
+def test_a_hold_ends_it_for_good() -> None:
+    plan = told_to_go().recorded(held=("a001",)).plan()
+    entry = plan.registry.nodes["a001"]
+    assert (entry.leaves, entry.emptying) == (None, None) and Unfence(node="a001") in plan.actions
+
+
+def test_the_converter_is_called_for_no_node_that_still_has_pods() -> None:
+    """Those that end take their time; the ordinary rule waits for it, in whatever phase."""
+    away = {"a001": a_batch_node(in_service=False)}
+    for phase in (Phase.SERVING, Phase.RELEASING, Phase.RETURNING):
+        world = told_to_go(phase=phase).set(batch=away)
+        world.pods = tuple(msgspec.structs.replace(p, is_terminating=True) for p in world.pods)
+        plan = world.plan()
+        assert not [one for one in plan.actions if isinstance(one, ReturnNode)], phase
+        assert plan.registry.nodes["a001"].phase is Phase.SERVING
+        assert plan.registry.nodes["a001"].emptying == DUE

@@ -1,0 +1,57 @@
+"""Floors: what a namespace is to have at least, whatever its pods ask for now."""
+
+from __future__ import annotations
+
+import pytest
+
+from dnm.model.plan import Reason
+from dnm.plan.floors import NodeFloor, raise_floors
+from tests.builders import QUEUE, a_config
+from tests.plan.worlds import LONG_AGO, World, namespace_policy, serving
+
+WORKSHOP = "event workshop until 17:00"
+
+FLOORS = {
+    "above min_nodes": ({"min_nodes": 1}, (3,), 3, WORKSHOP),
+    "the highest holds": ({}, (2, 4, 3), 4, WORKSHOP),
+    "below min_nodes": ({"min_nodes": 3}, (2,), 3, ""),
+    "as high as min_nodes": ({"min_nodes": 2}, (2,), 2, ""),
+    "above max_nodes": ({"max_nodes": 2}, (5,), 2, WORKSHOP),
+    "none": ({"min_nodes": 1}, (), 1, ""),
+}
+
+
+@pytest.mark.parametrize(("policy", "floors", "least", "by"), FLOORS.values(), ids=FLOORS)
+def test_the_highest_floor_is_min_nodes(
+    policy: dict[str, int], floors: tuple[int, ...], least: int, by: str
+) -> None:
+    config = a_config(namespaces=namespace_policy(a_config(), **policy))
+    raised = raise_floors(
+        config, [NodeFloor(namespace="dev", nodes=nodes, why=WORKSHOP) for nodes in floors]
+    )
+    assert (raised.namespaces["dev"].min_nodes, raised.namespaces["dev"].min_nodes_by) == (
+        least,
+        by,
+    )
+
+
+def test_a_floor_of_a_namespace_that_is_not_monitored_is_none() -> None:
+    config = a_config()
+    assert raise_floors(config, [NodeFloor(namespace="other", nodes=9, why=WORKSHOP)]) == config
+
+
+def floored(world: World, nodes: int) -> World:
+    world.config = raise_floors(
+        world.config, [NodeFloor(namespace="dev", nodes=nodes, why=WORKSHOP)]
+    )
+    return world
+
+
+def test_nodes_are_lent_for_a_floor_and_its_words_say_why() -> None:
+    verdict = floored(World(), 2).converted().verdicts[QUEUE]
+    assert verdict.reason is Reason.MIN_NODES and verdict.detail.startswith(WORKSHOP)
+
+
+def test_an_idle_node_is_kept_for_a_floor_and_its_words_say_why() -> None:
+    (verdict,) = floored(serving(idle_since=LONG_AGO), 1).plan().nodes
+    assert (verdict.reason, verdict.detail) == (Reason.KEPT_READY, WORKSHOP)

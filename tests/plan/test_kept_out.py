@@ -1,0 +1,355 @@
+"""Nodes that are kept out of lending: by which rule, how the converter is told, and what becomes of
+one that came all the same."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.cluster import BatchClaim, PodList
+from dnm.model.plan import Fence, MarkNode, Reason, Verdict
+from dnm.model.registry import Backoff, Half, Keeping, Leaving, Pause, Phase, Registry
+from dnm.plan.batch_side import needs_batch_side
+from dnm.plan.kept_out import kept_out
+from dnm.record.transitions import Cause, list_transitions
+from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_request
+from tests.plan.worlds import UNREAD, World, pods, wanting
+
+LATER = NOW + timedelta(hours=1)
+ROW = {
+    "partitions": ("batch", "gpu"),
+    "features": ("amd", "never-lend"),
+    "reservations": ("grant",),
+}
+
+
+def out(config: dict[str, Any], registry: dict[str, Any], **row: Any) -> dict[str, str]:
+    batch = {"a001": a_batch_node("a001", **{**ROW, **row}), "a002": a_batch_node("a002", **ROW)}
+    return kept_out(a_config(**config), Registry(**registry), batch, NOW)
+
+
+@pytest.mark.parametrize(
+    ("config", "registry", "row", "why"),
+    [
+        pytest.param({"exclude_nodes": frozenset({"a001"})}, {}, {}, "exclude_nodes names it",
+                     id="by-name"),
+        pytest.param({"exclude_partitions": ("gpu", "none")}, {}, {"partitions": ("gpu",)},
+                     "exclude_partitions names gpu", id="partition"),
+        pytest.param({"exclude_features": ("amd",)}, {}, {}, "exclude_features names amd",
+                     id="feature"),
+        pytest.param({"exclude_reservations": ("grant",)}, {}, {},
+                     "exclude_reservations names grant", id="reservation"),
+        pytest.param({"exclude_partitions": ("none",)}, {}, {"partitions": ()},
+                     "exclude_partitions is set, and the converter does not say what it has",
+                     id="partition-untold"),
+        pytest.param({"exclude_features": ("none",)}, {}, {"features": None},
+                     "exclude_features is set, and the converter does not say what it has",
+                     id="feature-untold"),
+        pytest.param({"exclude_reservations": ("none",)}, {}, {"reservations": None},
+                     "exclude_reservations is set, and the converter does not say what it has",
+                     id="reservation-untold"),
+        pytest.param({"exclude_features": ("none",)}, {}, {}, None, id="another-feature"),
+        pytest.param({}, {}, {"partitions": (), "features": None, "reservations": None}, None,
+                     id="untold-and-not-asked-for"),
+        pytest.param({}, {"held": ("a001",)}, {}, "somebody holds it: dnm unhold a001",
+                     id="held"),
+        pytest.param({}, {"held": ("a001",), "holds": {"a001": Keeping(since=NOW, until=LATER)}},
+                     {}, "somebody holds it until 2026-03-02 13:00 UTC: dnm unhold a001",
+                     id="held-for-a-time"),
+        pytest.param({}, {"held": ("a001",), "holds": {"a001": Keeping(since=NOW, until=NOW)}},
+                     {}, None, id="its-hold-is-over"),
+        pytest.param({}, {"excluded": {"a001": Keeping(since=NOW, who="kim", reason="theirs")}},
+                     {}, "kim excluded it (theirs): dnm unexclude a001", id="excluded"),
+        pytest.param({}, {"excluded": {"a001": Keeping(since=NOW, until=LATER)}}, {},
+                     "somebody excluded it until 2026-03-02 13:00 UTC: dnm unexclude a001",
+                     id="excluded-for-a-time"),
+        pytest.param({}, {"excluded": {"a001": Keeping(since=NOW, until=NOW)}}, {}, None,
+                     id="its-time-is-over"),
+    ],
+)  # fmt: skip
+def test_why_a_node_is_kept_out(
+    config: dict[str, Any], registry: dict[str, Any], row: dict[str, Any], why: str | None
+) -> None:
+    assert out(config, registry, **row).get("a001") == why
+
+
+def excluding(world: World, *names: str) -> World:
+    return world.configured(exclude_nodes=frozenset(names))
+
+
+class Telling(World):
+    """Its converter can be told what to leave out."""
+
+    def snapshot(self) -> Any:
+        return msgspec.structs.replace(super().snapshot(), leaves_out=True)
+
+
+def calls(world: World) -> list[tuple[int, str, str]]:
+    return [(one.count, one.node, one.leave_out) for one in world.converted().requests]
+
+
+TEN = [f"a{n:03}" for n in range(50, 60)]
+
+
+@pytest.mark.parametrize(
+    ("names", "asked"),
+    [
+        pytest.param([], [(2, "", "")], id="nothing-is-kept-out"),
+        pytest.param(["b001"], [(2, "", "")], id="of-another-type"),
+        pytest.param(["a050", "a001"], [(2, "", "a[001,050]")], id="told"),
+        pytest.param(TEN[:9], [(1, "", "a[050-058]")], id="one-is-left"),
+        pytest.param(TEN, [], id="none-is-left"),
+    ],
+)
+def test_a_converter_that_can_be_told_is_told(
+    names: list[str], asked: list[tuple[int, str, str]]
+) -> None:
+    world = Telling()
+    world.pods = wanting(2).pods
+    assert calls(excluding(world, *names)) == asked
+
+
+@pytest.mark.parametrize(
+    ("names", "asked"),
+    [
+        pytest.param(["b001"], [(2, "", "")], id="of-another-type"),
+        pytest.param(["a050"], [(1, "a051", ""), (1, "a052", "")], id="named"),
+        pytest.param(TEN[:9], [(1, "a059", "")], id="one-is-left"),
+        pytest.param(TEN, [], id="none-is-left"),
+    ],
+)
+def test_any_other_converter_has_no_choice(
+    names: list[str], asked: list[tuple[int, str, str]]
+) -> None:
+    assert calls(excluding(wanting(2), *names)) == asked
+
+
+def test_a_list_that_is_too_long_for_an_argument_is_told_by_names() -> None:
+    world = excluding(Telling(), *(f"a{2 * n:07}" for n in range(9_000)))
+    world.pods = wanting(1).pods
+    assert calls(world) == [(1, "a050", "")]
+
+
+def test_what_is_named_is_free_in_kubernetes_and_nobody_elses() -> None:
+    world = excluding(wanting(2), "a050").node("a051", mark=None)
+    world.recorded(requests=(a_request(id="r0", node="a052", known_nodes=("a051",)),))
+    assert [node for _, node, _ in calls(world)] == ["a053"]
+
+
+def test_one_that_always_fails_does_not_keep_the_others_from_being_named() -> None:
+    asked = []
+    for failures in range(11):
+        backoff = Backoff(failures=failures, until=NOW, ask_at_most=1)
+        world = excluding(wanting(2), "a050").recorded(backoffs={"a": backoff})
+        asked += [node for _, node, _ in calls(world)]
+    assert asked == [*TEN[1:], *TEN[1:3]]
+
+
+def test_a_queue_says_that_none_can_be_had() -> None:
+    verdict = excluding(wanting(1), *TEN).converted().verdicts[QUEUE]
+    assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.NO_BATCH_NODE)
+
+
+def came(**changes: Any) -> World:
+    """A node that was kept out, and that a converter has brought."""
+    request = a_request(**{"names": ("a050",), "ended": True, **changes})
+    world = World().node("a050", mark=None).recorded(requests=(request,))
+    world.batch = {**world.batch, "a050": a_batch_node("a050", in_service=False)}
+    return world
+
+
+def test_what_came_all_the_same_leaves_from_the_start() -> None:
+    """Its queue does not grow by it, and the type backs off: the next run would ask again."""
+    plan = excluding(came(leave_out="a050"), "a050").plan()
+    entry = plan.registry.nodes["a050"]
+    assert (entry.phase, entry.leaves, entry.counted) == (Phase.RELEASING, Leaving.KEPT_OUT, {})
+    (error,) = plan.errors
+    assert error.startswith("a050 came although it is kept out of lending (exclude_nodes names it)")
+    assert [type(one) for one in plan.actions] == [MarkNode, Fence]
+    backoff = plan.registry.backoffs["a"]
+    assert (backoff.failures, backoff.last_error) == (1, error)
+
+
+def test_a_type_whose_node_was_turned_away_is_not_asked_for_at_once() -> None:
+    world = excluding(came(), "a050").with_pods(*wanting(1).pods)
+    for _ in range(2):
+        converted = world.converted()
+        assert (converted.requests, converted.verdicts[QUEUE].reason) == ((), Reason.BACKOFF)
+        world.registry = converted.registry
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_blamed"),
+    [
+        pytest.param({"leave_out": "a[049-051]"}, True, id="told-not-to"),
+        pytest.param({"node": "a051"}, True, id="told-another"),
+        pytest.param({"leave_out": "a051"}, False, id="excluded-since"),
+        pytest.param({"node": "a050"}, False, id="asked-for"),
+        pytest.param({}, False, id="told-nothing"),
+    ],
+)
+def test_the_converter_is_blamed_for_what_it_was_told(
+    request_: dict[str, Any], is_blamed: bool
+) -> None:
+    (error,) = excluding(came(**request_), "a050").advanced().errors
+    assert ("does as it is told" in error) is is_blamed
+
+
+def ended_claim() -> World:
+    """Lent by a call that nobody waited for, and there by now."""
+    one = BatchClaim(instance="prod", direction="", namespace="dev", node_type="a")
+    row = a_batch_node("a050", in_service=False, claim=one, tells_claim=True, verdict="SKIP")
+    return World().node("a050", mark=None).set(batch={"a050": row})
+
+
+def marked() -> World:
+    """Lent, and its registry was lost."""
+    return World().node("a050").set(batch={"a050": a_batch_node("a050", in_service=False)})
+
+
+@pytest.mark.parametrize("world", [came, ended_claim, marked])
+def test_whoever_brought_it(world: Any) -> None:
+    assert world().advanced().registry.nodes["a050"].leaves is None
+    advanced = excluding(world(), "a050").advanced()
+    assert advanced.registry.nodes["a050"].leaves is Leaving.KEPT_OUT
+    assert advanced.errors
+
+
+def test_an_interrupted_lending_goes_back_also_where_a_pod_runs_on_it() -> None:
+    world = excluding(ended_claim(), "a050").with_pods(*pods(1, node="a050"))
+    claim = BatchClaim(instance="prod", direction="k8s", namespace="dev", node_type="a")
+    world.batch["a050"] = msgspec.structs.replace(world.batch["a050"], claim=claim)
+    advanced = world.advanced()
+    assert advanced.registry.nodes["a050"].leaves is Leaving.KEPT_OUT
+    assert "is kept out (exclude_nodes names it): it goes back" in advanced.notes[0]
+
+
+def test_one_that_came_too_late_leaves_once_it_is_ready() -> None:
+    world = World().lent("a050", Phase.FAILED, leaves=Leaving.KEPT_OUT, error="late")
+    world = excluding(world.node("a050"), "a050")
+    world.batch = {"a050": a_batch_node("a050", in_service=False)}
+    assert world.advanced().registry.nodes["a050"].phase is Phase.RELEASING
+
+
+def test_what_is_welcome_stays() -> None:
+    advanced = came().advanced()
+    assert advanced.registry.nodes["a050"].leaves is None and not advanced.errors
+
+
+def test_what_is_lent_when_it_is_excluded_serves_on() -> None:
+    world = excluding(World().lent("a001").node("a001"), "a001")
+    advanced = world.advanced()
+    assert advanced.registry.nodes["a001"].leaves is None and not advanced.errors
+
+
+def test_a_hold_sends_nothing_back() -> None:
+    advanced = came().recorded(held=("a050",)).advanced()
+    assert advanced.registry.nodes["a050"].leaves is None and not advanced.errors
+
+
+OUT = {"in_service": False}
+RULES: list[dict[str, Any]] = [
+    {"exclude_partitions": ("batch",)},
+    {"exclude_features": ("batch",)},
+    {"exclude_reservations": ("batch",)},
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: next(iter(rule)))
+@pytest.mark.parametrize(
+    "unread",
+    [
+        pytest.param(None, id="not-asked"),
+        pytest.param(UNREAD, id="unreadable"),
+        pytest.param({"a051": a_batch_node("a051")}, id="not-in-the-list"),
+        pytest.param({"a050": a_batch_node("a050", **OUT)}, id="the-list-does-not-say"),
+    ],
+)
+def test_what_can_not_be_told_is_judged_later(rule: dict[str, Any], unread: Any) -> None:
+    """What is not known sends nothing back, and makes nothing welcome for good."""
+    world = came(names=("a050",)).configured(**rule).set(batch=unread)
+    world.registry = world.advanced().registry
+    entry = world.registry.nodes["a050"]
+    assert (entry.leaves, entry.is_unjudged) == (None, True)
+    assert needs_batch_side(world.config, world.registry, world.nodes, PodList(pods=()))
+    for word, leaves in (("batch", Leaving.KEPT_OUT), ("other", None)):
+        told = dict.fromkeys(("partitions", "features", "reservations"), (word,))
+        world.batch = {"a050": a_batch_node("a050", **OUT, **told)}
+        entry = world.advanced().registry.nodes["a050"]
+        assert (entry.leaves, entry.is_unjudged) == (leaves, False)
+
+
+@pytest.mark.parametrize(
+    ("names", "batch", "leaves"),
+    [
+        pytest.param(["a001"], {}, Leaving.KEPT_OUT, id="still-kept-out"),
+        pytest.param([], {"a001": a_batch_node("a001", in_service=False)}, None, id="no-more"),
+        pytest.param([], None, Leaving.KEPT_OUT, id="not-known"),
+        pytest.param([], {"a050": a_batch_node()}, None, id="no-rule-asks-for-its-row"),
+    ],
+)
+def test_it_stays_away_for_as_long_as_it_is_kept_out(
+    names: list[str], batch: Any, leaves: Leaving | None
+) -> None:
+    world = World().lent("a001", Phase.SERVING, leaves=Leaving.KEPT_OUT, was_used=True)
+    world = excluding(world.node("a001"), *names).set(batch=batch)
+    assert world.fenced().registry.nodes["a001"].leaves is leaves
+
+
+def test_a_row_that_is_missing_lifts_no_fence() -> None:
+    world = World().lent("a001", Phase.SERVING, leaves=Leaving.KEPT_OUT, was_used=True)
+    world.node("a001").configured(exclude_partitions=("gpu",))
+    for batch, leaves in (
+        ({"a050": a_batch_node(partitions=("batch",))}, Leaving.KEPT_OUT),
+        ({"a001": a_batch_node()}, Leaving.KEPT_OUT),
+        ({"a001": a_batch_node(partitions=("gpu",))}, Leaving.KEPT_OUT),
+        ({"a001": a_batch_node(partitions=("batch",))}, None),
+    ):
+        assert world.set(batch=batch).fenced().registry.nodes["a001"].leaves is leaves
+
+
+def test_what_is_over_is_dropped_from_the_record_and_told_once() -> None:
+    """A hold of a node that is not lent stays, as long as it was meant to."""
+    over, lasting = Keeping(since=NOW, until=NOW), Keeping(since=NOW, until=LATER)
+    world = World().recorded(
+        held=("a050", "a051", "a052"),
+        holds={"a050": over, "a051": lasting},
+        excluded={"a053": over, "a054": lasting},
+    )
+    registry = world.plan().registry
+    assert registry.held == ("a051", "a052") and [*registry.holds] == ["a051"]
+    assert [*registry.excluded] == ["a054"]
+    lines = list_transitions(world.registry, registry, Cause(now=NOW, run="r", instance="prod"))
+    told = [(one.kind, one.event, one.object) for one in lines if one.event == "over"]
+    assert told == [("hold", "over", "a050"), ("exclusion", "over", "a053")]
+    assert not [one for one in list_transitions(registry, registry, Cause(
+        now=NOW, run="r", instance="prod")) if one.event == "over"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("half", "lends", "returns"),
+    [
+        pytest.param(None, False, False, id="both"),
+        pytest.param(Half.LENDING, False, True, id="lending"),
+        pytest.param(Half.RETURNING, True, False, id="returning"),
+    ],
+)
+def test_a_pause_may_stop_one_way_alone(half: Half | None, lends: bool, returns: bool) -> None:
+    pause = Pause(since=NOW, half=half, reason="the switch")
+    converted = wanting(1).recorded(pause=pause).converted()
+    assert bool(converted.requests) is lends
+    if half is Half.LENDING:
+        assert converted.verdicts[QUEUE].sentence == "dnm is paused: lending alone: the switch"
+    idle = World().lent("a001", idle_since=NOW - timedelta(hours=9), was_used=True).node("a001")
+    registry = idle.recorded(pause=pause).fenced().registry
+    assert (registry.nodes["a001"].phase is Phase.RELEASING) is returns
+    away = World().lent("a001", Phase.RELEASING, was_used=True)
+    away.node("a001", is_cordoned=True, mark=FENCED)
+    away.set(batch={"a001": a_batch_node(in_service=False)}).recorded(pause=pause)
+    assert bool(away.returned().names) is returns
+    spent = World().lent("a001", lent_since=NOW - timedelta(days=9), was_used=True).node("a001")
+    spent.configured(max_lend=timedelta(hours=1)).recorded(pause=pause)
+    assert bool(spent.fenced().registry.nodes["a001"].leaves) is returns

@@ -1,0 +1,496 @@
+"""Nodes that change their queue without a reboot: which may, what each fact means on the way, and
+that whatever comes in between brings them to one of the two queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dnm.model.cluster import BatchClaim, Node, PodList, Toleration, WaitingJobs
+from dnm.model.config import NamespacePolicy, NodeType, Taint, WhenBatchWaits
+from dnm.model.plan import (
+    DressNode,
+    Fence,
+    Plan,
+    Reason,
+    ReturnNode,
+    SetQueueLimits,
+    StartConversion,
+    Unfence,
+)
+from dnm.model.registry import (
+    Breaker,
+    Half,
+    Leaving,
+    Move,
+    Pause,
+    Phase,
+    SpentHours,
+)
+from dnm.plan.brakes import counted_as_lent
+from dnm.plan.breaker import after_transition
+from dnm.plan.dress import change_dress
+from dnm.plan.node_hours import hour_bounds, hours_left, note_hours, week_of
+from dnm.sizing.budget import count_caps
+from tests.builders import MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request
+from tests.plan.worlds import BIG, CONVERTER, LONG_AGO, SMALL, World, pods, queue_map
+
+OTHER = "root.anvil.services.notebook"
+OURS, THEIRS = (Taint(key="for", value=name, effect="NoSchedule") for name in ("dev", "notebook"))
+CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+MIXED = {"kubernetes.io/os": "linux"}
+TYPE = NodeType(
+    name="a",
+    size=SIZE,
+    labels={"site/for": "{namespace}", "site/{namespace}": "yes", "site/pool": "lent"},
+    taints=(Taint(key="for", value="{namespace}", effect="NoSchedule"),),
+)
+LABELS = {
+    name: {name: "true", "site/for": name, f"site/{name}": "yes", "site/pool": "lent"}
+    for name in ("dev", "notebook")
+}
+IDLE = NOW - timedelta(minutes=5)
+MOVE = Move(to="notebook")
+
+
+def site(**policy: Any) -> World:
+    """Two namespaces, each with a queue of its own; `policy` is of the second one."""
+    world = World()
+    more = NamespacePolicy(
+        name="notebook", queue=OTHER, node_types=policy.pop("node_types", ("a",)), **policy
+    )
+    types = {"a": TYPE, "b": NodeType(name="b", size=SIZE)}
+    return world.configured(
+        namespaces={**world.config.namespaces, "notebook": more},
+        node_types=types,
+        move_in_place=True,
+    )
+
+
+def wanted(world: World, count: int = 1) -> World:
+    """Pods of the second namespace wait that only its own nodes take."""
+    tolerates = Toleration(key="for", value="notebook")
+    shape = msgspec.structs.replace(BIG, tolerations=(tolerates,))
+    return world.with_pods(*pods(count, shape, namespace="notebook", queue=OTHER, app_id="other"))
+
+
+def wanted_back(world: World) -> World:
+    """A pod of the first namespace waits that only its own nodes take."""
+    shape = msgspec.structs.replace(BIG, tolerations=(Toleration(key="for", value="dev"),))
+    return world.with_pods(*pods(1, shape))
+
+
+def of(namespace: str, **changes: Any) -> dict[str, Any]:
+    """What a Node carries that is lent to the namespace."""
+    taint = OURS if namespace == "dev" else THEIRS
+    mark = msgspec.structs.replace(MARK, namespace=namespace, queue=OTHER)
+    mark = MARK if namespace == "dev" else mark
+    return {"labels": {**MIXED, **LABELS[namespace]}, "taints": (taint,), "mark": mark, **changes}
+
+
+def idle(**changes: Any) -> World:
+    """A node of the first namespace is without pods, and the second one wants one."""
+    return of_idle(wanted(site()), **changes)
+
+
+def of_idle(world: World, **changes: Any) -> World:
+    entry = {"idle_since": IDLE, "was_used": True, "since": LONG_AGO, **changes}
+    return world.lent("a001", **entry).node("a001", **of("dev"))
+
+
+def fenced(namespace: str, **changes: Any) -> dict[str, Any]:
+    """What a Node carries that dnm has fenced."""
+    carried = of(namespace)
+    mark = msgspec.structs.replace(carried["mark"], fenced=True)
+    taints = (*carried["taints"], CORDON)
+    return {**carried, "mark": mark, "taints": taints, "is_cordoned": True, **changes}
+
+
+def moving(world: World | None = None, node: dict[str, Any] | None = None, **entry: Any) -> World:
+    """The run after: fenced, counted by no queue, still wanted."""
+    world = wanted(site()) if world is None else world
+    changes = {"move": MOVE, "was_used": True, "since": NOW - timedelta(minutes=1), **entry}
+    world.lent("a001", Phase.MOVING, **changes)
+    if node is None or node:
+        world.node("a001", **(node or fenced("dev")))
+    batch = {"a001": a_batch_node(in_service=False), "a050": a_batch_node("a050")}
+    return world.set(batch=batch)
+
+
+def kinds(plan: Plan) -> list[type]:
+    return [type(action) for action in plan.actions if not isinstance(action, StartConversion)]
+
+
+def test_it_is_fenced_and_its_queue_shrinks_first() -> None:
+    plan = idle().plan()
+    entry = plan.registry.nodes["a001"]
+    assert (entry.phase, entry.move, entry.namespace) == (Phase.MOVING, MOVE, "dev")
+    assert kinds(plan) == [SetQueueLimits, Fence]
+    assert plan.nodes[0].reason is Reason.MOVING
+    assert not plan.registry.requests, "it is on its way to the queue that wants one"
+    assert not any(plan.status[queue].lent for queue in plan.status)
+
+
+WORLDS: dict[str, Callable[[], World]] = {
+    "the key is off": lambda: idle().configured(move_in_place=False),
+    "idle for half a minute": lambda: idle(idle_since=NOW - timedelta(seconds=30)),
+    "in use": lambda: idle().with_pods(*pods(1, SMALL, node="a001", running=True)),
+    "held": lambda: idle().recorded(held=("a001",)),
+    "a person's": lambda: idle(stays_until=NOW + timedelta(hours=1)),
+    "it leaves": lambda: idle(leaves=Leaving.BY_HAND),
+    "it failed to move": lambda: idle(retry_after=NOW + timedelta(minutes=1)),
+    "its converter is at work": lambda: _converting(idle()),
+    "a converter has it": lambda: idle().set(
+        batch={
+            "a001": a_batch_node(
+                in_service=False, claim=BatchClaim(instance="prod", direction="batch")
+            )
+        }
+    ),
+    "paused": lambda: idle().recorded(pause=Pause(since=LONG_AGO)),
+    "lending is paused": lambda: idle().recorded(pause=Pause(since=LONG_AGO, half=Half.LENDING)),
+    "its own queue wants it": lambda: wanted_back(idle()),
+    "min_nodes": lambda: _dev(idle(), min_nodes=1),
+    "nobody wants one": lambda: of_idle(site()),
+    "another type is wanted": lambda: of_idle(wanted(site(node_types=("b",)))),
+    "a cap": lambda: of_idle(wanted(site(max_nodes=0))),
+    "a budget": lambda: of_idle(wanted(site(node_hours_per_week=1))).recorded(
+        spent_hours={"notebook": SpentHours(week=week_of(NOW), seconds=3600)}
+    ),
+    "jobs wait": lambda: (
+        idle()
+        .configured(when_batch_waits=WhenBatchWaits.WAIT)
+        .set(waiting_jobs=(WaitingJobs(partition="main", node_type="a", jobs=9, nodes=9),))
+    ),
+    "a breaker": lambda: idle().recorded(
+        breakers={OTHER: Breaker(strikes=3, tripped_at=NOW, trips=3)}
+    ),
+    "another prefix": lambda: idle().configured(
+        allowed_queue_prefixes=("root.anvil.services.dev",)
+    ),
+    "it carries the other one's label already": lambda: _labelled(idle()),
+    "the pods are another's": lambda: of_idle(site()).with_pods(
+        *pods(1, namespace="lab", queue="root.lab")
+    ),
+}
+
+
+class _Converting(World):
+    """The call that brought the first namespace's nodes goes on."""
+
+    def snapshot(self) -> Any:
+        running = frozenset((CONVERTER,))
+        return msgspec.structs.replace(super().snapshot(), running_converters=running)
+
+
+def _converting(world: World) -> World:
+    world.__class__ = _Converting
+    return world.recorded(requests=(a_request(converter=CONVERTER),))
+
+
+def _labelled(world: World) -> World:
+    world.nodes[-1] = msgspec.structs.replace(
+        world.nodes[-1], labels={**world.nodes[-1].labels, "notebook": "true"}
+    )
+    return world
+
+
+def _dev(world: World, **changes: Any) -> World:
+    policy = msgspec.structs.replace(world.config.namespaces["dev"], **changes)
+    return world.configured(namespaces={**world.config.namespaces, "dev": policy})
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_it_stays_where_something_speaks_for_that(name: str) -> None:
+    plan = WORLDS[name]().plan()
+    assert plan.registry.nodes["a001"].phase is not Phase.MOVING
+    assert DressNode not in kinds(plan)
+
+
+def test_headroom_alone_takes_no_other_queue_s_node() -> None:
+    world = of_idle(site()).with_pods(
+        *pods(3, SMALL, namespace="notebook", queue=OTHER, node="k1", running=True)
+    )
+    world.configured(headroom=0.001)
+    assert world.plan().registry.nodes["a001"].phase is Phase.SERVING
+
+
+def test_a_queue_that_lacks_nodes_of_its_min_nodes_may_have_it() -> None:
+    assert of_idle(site(min_nodes=1)).plan().registry.nodes["a001"].move == MOVE
+
+
+def test_as_many_move_at_once_as_the_brakes_allow() -> None:
+    world = wanted(site(), 9)
+    for number in range(1, 6):
+        name = f"a{number:03}"
+        world.lent(name, idle_since=IDLE, was_used=True).node(name, **of("dev"))
+    moved = [
+        one.phase is Phase.MOVING
+        for one in world.configured(max_reversions_per_run=3).plan().registry.nodes.values()
+    ]
+    assert sum(moved) == 3
+
+
+def test_while_it_moves_it_counts_under_both_caps_and_once_in_all() -> None:
+    world = moving(site(max_nodes=1))
+    _dev(world, max_nodes=1)
+    lent = counted_as_lent(world.config, world.registry)
+    assert {one.cap: one.lent for one in count_caps(world.config, lent)} == {
+        "all": 1, "namespace dev": 1, "namespace notebook": 1,
+    }  # fmt: skip
+
+
+# --- on its way --------------------------------------------------------------------------------
+
+
+def test_labels_taints_and_mark_are_exchanged_in_one_change() -> None:
+    plan = moving().plan()
+    (action,) = [one for one in plan.actions if isinstance(one, DressNode)]
+    assert action == DressNode(
+        node="a001",
+        mark=of("notebook")["mark"],
+        labels={
+            "dev": None, "site/dev": None,
+            "notebook": "true", "site/notebook": "yes", "site/for": "notebook",
+        },
+        off=(OURS,),
+        on=(THEIRS,),
+    )  # fmt: skip
+    assert kinds(plan) == [DressNode]
+    assert plan.registry.nodes["a001"].phase is Phase.MOVING
+
+
+POD = pods(1, SMALL, node="a001", running=True)
+LATE = NOW - timedelta(hours=1)
+
+STAYS: dict[str, Callable[[], World]] = {
+    "a pod landed": lambda: moving().with_pods(*POD),
+    "held": lambda: moving().recorded(held=("a001",)),
+    "extended": lambda: moving(stays_until=NOW + timedelta(hours=1)),
+    "the key is off": lambda: moving().configured(move_in_place=False),
+    "the second queue is not monitored": lambda: moving(World()),
+    "nobody wants it": lambda: moving(site()),
+    "its queue wants it": lambda: wanted_back(moving()),
+    "its time is over": lambda: moving(since=LATE),
+    "its fence was lifted": lambda: moving(node=fenced("dev", is_cordoned=False)),
+    "an administrator's cordon": lambda: moving(node=of("dev", is_cordoned=True)),
+    "it leaves": lambda: moving(leaves=Leaving.BY_HAND),
+    "a converter is at work": lambda: _converting(moving()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_until_it_is_dressed_anything_brings_it_back(name: str) -> None:
+    plan = STAYS[name]().plan()
+    entry = plan.registry.nodes["a001"]
+    assert (entry.phase, entry.namespace, entry.move) == (Phase.SERVING, "dev", None)
+    assert DressNode not in kinds(plan) and ReturnNode not in kinds(plan)
+
+
+def test_dressed_it_is_not_called_back_while_its_pods_are_unknown() -> None:
+    """Nobody wants it any more: it serves the new one all the same, whose labels it carries."""
+    world = _half_blind(moving(site(), node=fenced("notebook")))
+    assert world.plan().registry.nodes["a001"].move == MOVE
+    world.__class__ = World
+    assert world.plan().registry.nodes["a001"].namespace == "notebook"
+
+
+WAITS: dict[str, Callable[[], World]] = {
+    "paused": lambda: moving().recorded(pause=Pause(since=LONG_AGO)),
+    "the document counts it": lambda: moving().set(maps=(queue_map({"a001": SIZE}), None)),
+    "pods are unknown": lambda: _half_blind(moving()),
+    "its Node can't be read": lambda: moving(
+        World(), node=fenced("dev", unreadable="a bad amount")
+    ),
+    "it is not Ready": lambda: moving(node=fenced("dev", is_ready=False)),
+    "dressed, pods are unknown": lambda: _half_blind(moving(node=fenced("notebook"))),
+}
+
+
+class _HalfBlind(World):
+    """Pods of some namespaces alone can be read."""
+
+    def snapshot(self) -> Any:
+        there = super().snapshot()
+        pods = PodList(pods=self.pods, cluster_wide=False)
+        return msgspec.structs.replace(there, pods=pods)
+
+
+def _half_blind(world: World) -> World:
+    world.__class__ = _HalfBlind
+    return world
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_it_waits_for_what_is_not_known_or_not_so_yet(name: str) -> None:
+    plan = WAITS[name]().plan()
+    assert plan.registry.nodes["a001"].phase is Phase.MOVING
+    assert not {DressNode, Unfence} & set(kinds(plan))
+
+
+def test_a_fence_that_a_killed_run_did_not_set_is_set() -> None:
+    assert kinds(moving(node=of("dev")).plan()) == [Fence]
+
+
+def test_a_move_that_failed_is_tried_again_later_each_time() -> None:
+    entry = moving(since=LATE, attempts=2).plan().registry.nodes["a001"]
+    assert entry.attempts == 3 and "could not be given to notebook" in entry.error
+    assert entry.retry_after == NOW + timedelta(minutes=8)
+
+
+def test_demand_that_comes_and_goes_keeps_no_node_from_going_back() -> None:
+    """Its idle clock runs on, and it is not taken again at once."""
+    entry = moving(site(), idle_since=IDLE, attempts=1).plan().registry.nodes["a001"]
+    assert (entry.idle_since, entry.retry_after) == (IDLE, NOW + timedelta(minutes=4))
+    landed = moving(idle_since=IDLE).with_pods(*POD).plan().registry.nodes["a001"]
+    assert (landed.idle_since, landed.was_used, landed.retry_after) == (None, True, None)
+
+
+def test_dressed_it_serves_the_new_queue_which_grows_and_then_it_is_open() -> None:
+    plan = moving(node=fenced("notebook"), order="o1").plan()
+    entry = plan.registry.nodes["a001"]
+    assert (entry.phase, entry.namespace, entry.queue) == (Phase.SERVING, "notebook", OTHER)
+    assert (entry.move, entry.moved_at, entry.was_used, entry.order) == (None, NOW, False, "")
+    assert kinds(plan) == [Unfence, SetQueueLimits]
+    assert plan.status[OTHER].lent["vcore"] == 128_000
+    assert not plan.status[entry.mark.queue.replace("notebook", "dev")].lent.get("vcore")
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(moving(node=fenced("notebook")).with_pods(*POD), id="a-pod-of-the-old-queue"),
+        pytest.param(moving(World(), node=fenced("notebook")), id="the-second-queue-is-gone"),
+    ],
+)
+def test_dressed_it_turns_back_where_it_may_not_be_opened(world: World) -> None:
+    world.configured(node_types={"a": TYPE})
+    plan = world.plan()
+    entry = plan.registry.nodes["a001"]
+    assert (entry.phase, entry.move) == (Phase.MOVING, Move(to="notebook", goes_back=True))
+    (action,) = [one for one in plan.actions if isinstance(one, DressNode)]
+    assert (action.is_back, action.mark, action.on) == (True, MARK, (OURS,))
+    assert kinds(plan) == [DressNode]
+
+
+BACK = Move(to="notebook", goes_back=True)
+
+
+@pytest.mark.parametrize(
+    ("node", "entry", "phase", "does"),
+    [
+        (fenced("notebook"), {}, Phase.MOVING, [DressNode]),
+        (fenced("dev"), {}, Phase.SERVING, [Unfence, SetQueueLimits]),
+        (fenced("notebook"), {"since": LATE}, Phase.FAILED, []),
+        (of("notebook"), {}, Phase.MOVING, [DressNode]),
+    ],
+    ids=["not-yet", "it-is", "it-can't", "opened-by-hand"],
+)  # fmt: skip
+def test_turned_back_it_becomes_its_old_queue_s_again(
+    node: dict[str, Any], entry: dict[str, Any], phase: Phase, does: list[type]
+) -> None:
+    plan = moving(node=node, move=BACK, **entry).with_pods(*POD).plan()
+    after = plan.registry.nodes["a001"]
+    assert (after.phase, after.namespace, kinds(plan)) == (phase, "dev", does)
+
+
+def test_failed_it_serves_no_queue_while_it_carries_the_other_one_s_labels() -> None:
+    world = site().lent("a001", Phase.FAILED, move=BACK).node("a001", **of("notebook"))
+    world.set(batch={"a001": a_batch_node(in_service=False)})
+    assert world.plan().registry.nodes["a001"].phase is Phase.FAILED
+    mended = site().lent("a001", Phase.FAILED, move=BACK).node("a001", **of("dev"))
+    mended.set(batch={"a001": a_batch_node(in_service=False)})
+    assert mended.plan().registry.nodes["a001"].phase is Phase.SERVING
+
+
+def test_moved_and_registered_anew_it_serves_nobody() -> None:
+    """Its kubelet has the labels of the namespace that it was lent to first."""
+    entry = {"namespace": "notebook", "queue": OTHER, "moved_at": LONG_AGO}
+    for phase in (Phase.SERVING, Phase.FAILED):
+        world = site().lent("a001", phase, **entry).node("a001", **of("dev"))
+        world.set(batch={"a001": a_batch_node(in_service=False)})
+        assert world.plan().registry.nodes["a001"].phase is Phase.FAILED
+    assert (
+        site()
+        .lent("a001", **entry)
+        .node("a001", **of("notebook"))
+        .plan()
+        .registry.nodes["a001"]
+        .phase
+        is Phase.SERVING
+    )
+
+
+def test_a_node_that_is_gone_is_no_queue_s() -> None:
+    world = moving()
+    world.nodes = world.nodes[:1]
+    assert world.plan().registry.nodes["a001"].phase is Phase.FAILED
+
+
+# --- what is booked ----------------------------------------------------------------------------
+
+
+def test_hours_are_the_namespace_s_that_it_served() -> None:
+    config = _dev(site(node_hours_per_week=10), node_hours_per_week=10).config
+    hour = timedelta(hours=1)
+    before = a_lent_node(lent_since=NOW - 3 * hour)
+    after = a_lent_node(lent_since=NOW - 3 * hour, namespace="notebook", moved_at=NOW)
+    was, now = (site().recorded(nodes={"a001": one}).registry for one in (before, after))
+    booked = note_hours(config, was, now, NOW)
+    assert hours_left(config, booked, NOW + hour) == {"dev": 7.0, "notebook": 9.0}
+    comes = msgspec.structs.replace(before, phase=Phase.MOVING, move=MOVE)
+    coming = msgspec.structs.replace(was, nodes={"a001": comes})
+    assert [one.left for one in hour_bounds(config, coming, NOW)] == [6, 9]
+
+
+def test_leaving_a_queue_by_a_move_is_no_strike_and_closes_no_breaker() -> None:
+    before = a_lent_node(Phase.MOVING, move=MOVE)
+    after = a_lent_node(namespace="notebook", queue=OTHER)
+    breakers = {before.queue: Breaker(strikes=1)}
+    assert after_transition(breakers, before, after) == breakers
+
+
+# --- the exchange itself -----------------------------------------------------------------------
+
+names = st.sampled_from(("dev", "lab", "notebook"))
+texts = st.sampled_from(("{namespace}", "x-{namespace}", "all"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(texts, texts, max_size=3),
+    st.lists(st.builds(Taint, key=texts, value=texts, effect=st.just("NoSchedule")), max_size=3),
+    names,
+    names,
+)
+def test_there_and_back_is_where_it_began(
+    labels: dict[str, str], taints: list[Taint], old: str, new: str
+) -> None:
+    taints = list({taint.key: taint for taint in taints}.values())  # a Node has one of a key
+    known = NodeType(name="a", size=SIZE, labels=labels, taints=tuple(taints))
+    config = site().configured(node_types={"a": known}).config
+    there, back = change_dress(config, "a", old, new), change_dress(config, "a", new, old)
+    begun = Node(
+        name="a001",
+        allocatable={},
+        labels={**MIXED, **known.labels_for(old), old: "true"},
+        taints=tuple(sorted((*known.taints_for(old), CORDON), key=str)),
+    )
+    gone = _worn(begun, there)
+    assert there.is_done(gone) and (old == new or not there.is_done(begun))
+    assert (_worn(gone, back) == begun and not there.is_begun(_worn(gone, back))) or old == new
+
+
+def _worn(node: Node, change: Any) -> Node:
+    labels = {**node.labels, **change.labels}
+    return msgspec.structs.replace(
+        node,
+        labels={key: text for key, text in labels.items() if text is not None},
+        taints=tuple(sorted({*node.taints, *change.on} - {*change.off}, key=str)),
+    )

@@ -1,0 +1,330 @@
+"""What persons have asked for: how many are asked for, what may be passed by force and what never,
+what stays and for how long; and nodes that came by hand."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.cluster import BatchClaim, WaitingJobs
+from dnm.model.config import Floor, Floors, WhenBatchWaits
+from dnm.model.plan import Fence, Reason, Verdict
+from dnm.model.registry import (
+    Backoff,
+    Breaker,
+    ClaimedNode,
+    Half,
+    Keeping,
+    Leaving,
+    LendOrder,
+    Pause,
+    Phase,
+)
+from dnm.plan.batch_side import needs_batch_side
+from dnm.plan.counting import count_missing
+from dnm.record.transitions import Cause, list_transitions
+from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_request
+from tests.plan.worlds import UNREAD, World, wanting
+
+LATER, EARLIER = NOW + timedelta(hours=1), NOW - timedelta(hours=1)
+
+
+def an_order(**changes: Any) -> LendOrder:
+    values: dict[str, Any] = {
+        "id": "o1", "node_type": "a", "namespace": "dev", "count": 2, "since": EARLIER,
+        "until": LATER, "who": "kim on adm1", "reason": "a course",
+    }  # fmt: skip
+    return LendOrder(**{**values, **changes})
+
+
+def ordered(world: World | None = None, **changes: Any) -> World:
+    return (world or World()).recorded(orders=(an_order(**changes),))
+
+
+def asked(world: World) -> list[tuple[int, str]]:
+    return [(one.count, one.node) for one in world.converted().requests if one.order]
+
+
+def why(world: World) -> str:
+    return world.converted().registry.orders[0].why
+
+
+def serving(world: World, *names: str, **changes: Any) -> World:
+    for name in names:
+        world.lent(name, order="o1", stays_until=LATER, was_used=True, **changes).node(name)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("world", "requests"),
+    [
+        pytest.param(ordered(), [(2, "")], id="nothing-came"),
+        pytest.param(ordered(serving(World(), "a001")), [(1, "")], id="one-serves"),
+        pytest.param(ordered(serving(World(), "a001", "a002")), [], id="both-serve"),
+        pytest.param(ordered(serving(World(), "a001", phase=Phase.FAILED)), [(2, "")],
+                     id="one-has-failed"),
+        pytest.param(
+            ordered(serving(World(), "a001", leaves=Leaving.KEPT_OUT))
+            .configured(exclude_nodes=frozenset({"a001"})),
+            [(1, "a050"), (1, "a051")],
+            id="one-leaves"),
+        pytest.param(ordered(World().recorded(requests=(a_request(order="o1"),))), [(1, "")],
+                     id="one-is-coming"),
+        pytest.param(
+            ordered(World().recorded(requests=(a_request(order="o1", is_given_up=True,
+                                                         ended=True, since=NOW),))),
+            [(2, "")], id="one-was-given-up"),
+        pytest.param(ordered(until=NOW), [], id="its-time-is-over"),
+        pytest.param(ordered(namespace="gone"), [], id="namespace-gone"),
+        pytest.param(ordered(node_type="q"), [], id="type-gone"),
+        pytest.param(ordered(nodes=("a055", "a051")), [(1, "a055"), (1, "a051")], id="named"),
+        pytest.param(ordered(nodes=("a055", "a099")), [(1, "a055")], id="one-is-not-there"),
+        pytest.param(ordered().configured(exclude_nodes=frozenset({"a050"})),
+                     [(1, "a051"), (1, "a052")], id="others-are-kept-out"),
+        pytest.param(ordered(nodes=("a050", "a051"), world=None).recorded(held=("a050",)),
+                     [(1, "a051")], id="one-is-held"),
+        pytest.param(ordered(World().recorded(claimed={"a001": ClaimedNode(
+            node_type="a", namespace="dev", can_resume=True)})), [(1, "a001"), (1, "")],
+            id="one-was-interrupted"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_asked_for(world: World, requests: list[tuple[int, str]]) -> None:
+    assert asked(world) == requests
+
+
+JOBS = (WaitingJobs(partition="batch", node_type="a", jobs=1, nodes=5),)
+TRIPPED = {QUEUE: Breaker(strikes=3, tripped_at=EARLIER, demand="x", trips=1)}
+BACKED_OFF = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
+
+
+@pytest.mark.parametrize(
+    ("world", "sentence", "is_passed"),
+    [
+        pytest.param(ordered().recorded(last_conversion=NOW), "the cooldown", True, id="cooldown"),
+        pytest.param(ordered().recorded(backoffs=BACKED_OFF), "are backing off", True,
+                     id="back-off"),
+        pytest.param(ordered().recorded(breakers=TRIPPED), "--force` passes it", True,
+                     id="breaker"),
+        pytest.param(ordered().configured(when_batch_waits=WhenBatchWaits.WAIT)
+                     .set(waiting_jobs=JOBS), "what waiting jobs leave", True, id="jobs-wait"),
+        pytest.param(ordered().recorded(pause=Pause(since=NOW)), "dnm is paused", False,
+                     id="pause"),
+        pytest.param(ordered().recorded(pause=Pause(since=NOW, half=Half.LENDING)),
+                     "lending alone", False, id="pause-of-lending"),
+        pytest.param(ordered().configured(max_converted_nodes=0), "max_converted_nodes is used up",
+                     False, id="cap"),
+        pytest.param(ordered().configured(max_conversions_per_run=0),
+                     "max_conversions_per_run is used up", False, id="per-run"),
+        pytest.param(ordered().configured(floors=Floors(kept=Floor(nodes=10))), "batch_floor",
+                     False, id="floor"),
+        pytest.param(ordered().set(batch=UNREAD), "did not answer", False, id="slurm-unread"),
+        pytest.param(ordered().set(batch=None), "has not been asked yet", False, id="not-asked"),
+        pytest.param(ordered().set(batch={}), "no batch node", False, id="none-idle"),
+        pytest.param(ordered(nodes=("a050", "a051")).recorded(excluded={
+            "a050": Keeping(since=NOW, who="lee"), "a051": Keeping(since=NOW)}),
+            "a050: kept out: lee excluded it", False, id="excluded"),
+        pytest.param(ordered(nodes=("a050",), count=1).set(batch={"a050": a_batch_node(
+            "a050", verdict="SKIP", reason="job 7 is running")}), "a050: job 7 is running", False,
+            id="a-node-with-work"),
+        pytest.param(ordered(nodes=("a099",), count=1), "a099: Slurm does not know it", False,
+                     id="not-known"),
+        pytest.param(ordered(namespace="gone"), "no namespace gone", False, id="namespace-gone"),
+    ],
+)  # fmt: skip
+def test_what_force_passes_and_what_never(world: World, sentence: str, is_passed: bool) -> None:
+    assert asked(world) == [] and sentence in why(world)
+    (order,) = world.registry.orders
+    forced = world.recorded(orders=(msgspec.structs.replace(order, is_forced=True),))
+    assert bool(asked(forced)) is is_passed
+    assert (why(forced) == "") is is_passed
+
+
+@pytest.mark.parametrize("change", [{"pods": UNREAD}, {"nodes": UNREAD}, {"maps": UNREAD}])
+def test_what_can_not_be_read_starts_nothing(change: dict[str, Any]) -> None:
+    assert asked(ordered(is_forced=True).set(**change)) == []
+
+
+def test_as_much_as_can_be_had_and_why_no_more() -> None:
+    world = ordered(count=5).configured(max_converted_nodes=3)
+    assert asked(world) == [(3, "")] and why(world) == "max_converted_nodes is used up"
+
+
+def test_pods_that_wait_find_it_on_its_way() -> None:
+    """Two nodes would hold them, and two are asked for by a person: no third one is."""
+    world = ordered(wanting(2))
+    assert [(one.count, one.order) for one in world.converted().requests] == [(2, "o1")]
+    more = ordered(wanting(3))
+    assert [(one.count, one.order) for one in more.converted().requests] == [(2, "o1"), (1, "")]
+
+
+def test_orders_and_queues_share_what_is_at_hand_and_a_run_may_start() -> None:
+    world = ordered(wanting(5)).configured(max_conversions_per_run=3)
+    assert [(one.count, one.order) for one in world.converted().requests] == [(2, "o1"), (1, "")]
+    few = ordered(wanting(5)).set(batch={n: a_batch_node(n) for n in ("a050", "a051", "a052")})
+    assert sum(one.count for one in few.converted().requests) == 3
+
+
+def test_what_comes_of_it_stays_its_time_and_is_told_with_who_and_why() -> None:
+    registry = ordered().converted().registry
+    (request,) = registry.requests
+    assert (request.order, request.stays_until) == ("o1", LATER)
+    world = World().node("a050", mark=None).recorded(
+        requests=(msgspec.structs.replace(request, names=("a050",), ended=True),)
+    )  # fmt: skip
+    entry = world.advanced().registry.nodes["a050"]
+    assert (entry.order, entry.stays_until) == ("o1", LATER)
+    lines = list_transitions(World().registry, registry,
+                             Cause(now=NOW, run="r", instance="prod"))  # fmt: skip
+    (line,) = [one for one in lines if one.event == "requested"]
+    assert (line.code, line.reason) == ("ASKED_FOR", "kim on adm1 asked for it: a course")
+    over = list_transitions(registry, World().registry, Cause(now=NOW, run="r", instance="prod"))
+    assert [(one.kind, one.object) for one in over if one.kind == "order"] == [("order", "o1")]
+
+
+IDLE = {"idle_since": NOW - timedelta(hours=9), "was_used": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "config", "phase", "leaves"),
+    [
+        pytest.param({"stays_until": LATER}, {}, Phase.SERVING, None, id="idle-and-kept"),
+        pytest.param({"stays_until": NOW}, {}, Phase.RELEASING, None, id="its-time-is-over"),
+        pytest.param(
+            {"stays_until": LATER, "lent_since": EARLIER},
+            {"max_lend": timedelta(minutes=1)},
+            Phase.SERVING,
+            None,
+            id="overdue",
+        ),
+        pytest.param(
+            {"stays_until": LATER, "leaves": Leaving.OVERDUE, "lent_since": EARLIER},
+            {"max_lend": timedelta(minutes=1)},
+            Phase.SERVING,
+            None,
+            id="extended-when-overdue",
+        ),
+        pytest.param(
+            {"leaves": Leaving.BY_HAND}, {}, Phase.RELEASING, Leaving.BY_HAND, id="returned"
+        ),
+        pytest.param(
+            {"leaves": Leaving.BY_HAND, "stays_until": LATER},
+            {},
+            Phase.RELEASING,
+            Leaving.BY_HAND,
+            id="returned-before-its-time",
+        ),
+    ],
+)
+def test_what_stays(
+    changes: dict[str, Any], config: dict[str, Any], phase: Phase, leaves: Leaving | None
+) -> None:
+    world = World().lent("a001", **{**IDLE, **changes}).node("a001").configured(**config)
+    entry = world.fenced().registry.nodes["a001"]
+    assert (entry.phase, entry.leaves) == (phase, leaves)
+
+
+def test_a_node_that_stays_says_so() -> None:
+    world = World().lent("a001", stays_until=LATER, **IDLE).node("a001")
+    verdict = world.fenced().verdicts["a001"]
+    assert (verdict.verdict, verdict.reason) == (Verdict.KEEP, Reason.ASKED_FOR)
+    assert verdict.detail == "until 2026-03-02 13:00:00 UTC"
+
+
+def test_an_extended_node_is_let_out_of_its_fence() -> None:
+    world = World().lent("a001", Phase.RELEASING, stays_until=LATER, was_used=True)
+    world.node("a001", is_cordoned=True, mark=FENCED)
+    assert world.fenced().registry.nodes["a001"].phase is Phase.SERVING
+
+
+def test_a_returned_node_is_fenced_while_its_pods_run_on() -> None:
+    world = World().lent("a001", leaves=Leaving.BY_HAND, was_used=True).node("a001")
+    world.with_pods(*(msgspec.structs.replace(pod, node="a001", running=True)
+                      for pod in wanting(1).pods))  # fmt: skip
+    plan = world.plan()
+    assert Fence(node="a001") in plan.actions
+    (verdict,) = plan.nodes
+    assert verdict.sentence.endswith("a person returns it")
+
+
+def test_what_a_person_asked_for_is_held_against_no_queue() -> None:
+    """Three stood unused; none is a strike, neither standing nor when it goes back."""
+    world = wanting(1)
+    for number in range(3):
+        world.lent(f"a00{number}", stays_until=EARLIER, since=EARLIER)
+        world.node(f"a00{number}", is_cordoned=True)
+    assert world.converted().verdicts[QUEUE].reason is not Reason.BREAKER
+    gone = World().lent("a001", Phase.RETURNING, stays_until=EARLIER)
+    gone.set(batch={"a001": a_batch_node("a001")})
+    assert gone.advanced().registry.nodes == {} and not gone.advanced().registry.breakers
+
+
+@pytest.mark.parametrize(
+    ("world", "asks"),
+    [
+        pytest.param(ordered(), True, id="missing"),
+        pytest.param(ordered(serving(World(), "a001", "a002")), False, id="complete"),
+    ],
+)
+def test_slurm_is_asked_for_what_is_missing(world: World, asks: bool) -> None:
+    nodes = list(world.nodes)
+    assert needs_batch_side(world.config, world.registry, nodes, world.snapshot().pods) is asks
+
+
+def test_a_complete_order_is_rest() -> None:
+    world = ordered(serving(World(), "a001", "a002"))
+    plan = world.plan()
+    assert plan.registry.orders == world.registry.orders and not plan.actions
+    assert count_missing(plan.registry.orders[0], plan.registry) == 0
+
+
+# --- by hand ---------------------------------------------------------------------------------
+
+OUT = {"a070": a_batch_node("a070", in_service=False)}
+THEIRS = BatchClaim(instance="other", namespace="dev")
+
+
+@pytest.mark.parametrize(
+    ("world", "found"),
+    [
+        pytest.param(World().node("a070", mark=None).set(batch=OUT), ("a070",), id="found"),
+        pytest.param(World().node("k070", mark=None).set(batch=OUT), (), id="no-type"),
+        pytest.param(World().node("a070", mark=None), (), id="unknown-to-slurm"),
+        pytest.param(
+            World().node("a070", mark=None).set(batch={"a070": a_batch_node("a070")}),
+            (),
+            id="in-service",
+        ),
+        pytest.param(
+            World()
+            .node("a070", mark=None)
+            .set(batch={"a070": a_batch_node("a070", in_service=False, claim=THEIRS)}),
+            (),
+            id="another-instance's",
+        ),
+        pytest.param(
+            World().node("a070", mark=None).set(batch=OUT).recorded(requests=(a_request(),)),
+            (),
+            id="may-be-coming",
+        ),
+        pytest.param(World().lent("a070").node("a070").set(batch=OUT), (), id="recorded"),
+        pytest.param(
+            World().node("a070", mark=None).set(batch=None).recorded(by_hand=("a070",)),
+            ("a070",),
+            id="known-and-not-asked",
+        ),
+        pytest.param(World().node("a070", mark=None).set(batch=None), (), id="not-asked"),
+        pytest.param(World().set(batch=None).recorded(by_hand=("a070",)), (), id="gone"),
+    ],
+)
+def test_nodes_that_came_by_hand(world: World, found: tuple[str, ...]) -> None:
+    advanced = world.advanced()
+    assert advanced.registry.by_hand == found
+    for name in found:
+        verdict = advanced.verdicts[name]
+        assert verdict.reason is Reason.BY_HAND and "`dnm adopt a070 --namespace dev`" in (
+            verdict.detail
+        )
+        assert name not in advanced.registry.nodes

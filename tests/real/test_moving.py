@@ -1,0 +1,48 @@
+"""A lent node changes its queue without a reboot, on the real API server and before YuniKorn."""
+
+from __future__ import annotations
+
+import json
+
+from tests.real.conftest import MakeSite
+from tests.real.rig import Rig
+from tests.real.site import pod
+
+DEV, NOTEBOOK = "root.research.services.dev", "root.research.services.notebook"
+TYPE = """
+[node_type:a]
+labels = site/for={namespace}
+taints = site/for={namespace}:NoSchedule
+"""
+
+
+def tied(name: str, queue: str, namespace: str, cpu: str) -> dict[str, object]:
+    """A pod that runs on nodes of its namespace alone."""
+    return pod(
+        name, queue, cpu, "8Gi", nodeSelector={namespace: "true", "site/for": namespace},
+        tolerations=[{"key": "site/for", "operator": "Equal", "value": namespace}],
+    )  # fmt: skip
+
+
+def test_an_idle_node_of_dev_runs_a_pod_of_notebook(rig: Rig, make_site: MakeSite) -> None:
+    site = make_site(sections=TYPE, move_in_place="true", max_converted_nodes=1)
+    (site.directory / "dress").write_text('{"site/for": "NAMESPACE"}')
+    rig.create("/api/v1/namespaces/dev/pods", tied("first", DEV, "dev", "100"))
+    site.run_until(lambda: rig.running("dev") == 1 and site.lent, "dev's pod runs on a lent node")
+    (name,) = site.lent
+    uid, limits = rig.api.get(f"/api/v1/nodes/{name}")["metadata"]["uid"], rig.queues_text()
+    rig.remove_pods("dev")
+    rig.create("/api/v1/namespaces/notebook/pods", tied("second", NOTEBOOK, "notebook", "8"))
+    site.run_until(lambda: rig.running("notebook") == 1, "notebook's pod runs on it")
+    node = rig.api.get(f"/api/v1/nodes/{name}")
+    labels, taints = node["metadata"]["labels"], node["spec"]["taints"]
+    assert node["metadata"]["uid"] == uid, "it was not registered anew"
+    assert (labels["notebook"], labels["site/for"], "dev" in labels) == ("true", "notebook", False)
+    assert [(one["key"], one["value"]) for one in taints] == [("site/for", "notebook")]
+    assert [call for call in site.calls if "--set" in call] == [
+        "--set k8s --node-type a --num-nodes 1 --namespace dev"
+    ]
+    assert rig.queues_text() != limits and rig.queue(DEV)["maxResource"]["vcore"] == 100_000
+    told = site.dnm("history", name, "-o", "json").stdout.splitlines()
+    events = [json.loads(line)["event"] for line in told]
+    assert [one for one in events if one in ("moving", "moved")] == ["moving", "moved"]

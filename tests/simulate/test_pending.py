@@ -1,0 +1,51 @@
+"""The scheduler's order: of pods that wait, the first that fits begins first."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.simulate.pending import PendingPods
+from dnm.simulate.values import Ask, PodState
+
+KINDS = (("root.a", 1, False), ("root.a", 2, False), ("root.b", 1, False), ("root.a", 1, True))
+
+
+def a_pod(number: int, kind: int) -> PodState:
+    queue, vcore, never = KINDS[kind]
+    ask = Ask(at=0.0, lasts=1.0, request=(("vcore", vcore),), queue=queue, never_starts=never)
+    return PodState(number=number, ask=ask, request=dict(ask.request))
+
+
+@given(
+    kinds=st.lists(st.integers(0, 3), max_size=12),
+    room=st.lists(st.tuples(*[st.integers(0, 4)] * 4), min_size=1, max_size=3),
+)
+def test_each_pod_is_asked_in_turn_until_one_of_its_kind_does_not_fit(
+    kinds: list[int], room: list[tuple[int, ...]]
+) -> None:
+    """As if all that wait were looked through each time."""
+    pods = [a_pod(number, kind) for number, kind in enumerate(kinds)]
+    pending, plain = PendingPods(), list(pods)
+    for pod in pods:
+        pending.append(pod)
+    for free in room:
+        left, bound = list(free), list[int]()
+
+        def bind(pod: PodState, left: list[int] = left, bound: list[int] = bound) -> bool:
+            kind = kinds[pod.number]
+            if left[kind]:
+                left[kind] -= 1
+                bound.append(pod.number)
+            return left[kind] >= 0 and pod.number in bound
+
+        pending.take(bind)
+        ours, expected = list(bound), list[int]()
+        less = list(free)
+        for pod in list(plain):
+            if less[kinds[pod.number]]:
+                less[kinds[pod.number]] -= 1
+                expected.append(pod.number)
+                plain.remove(pod)
+        assert ours == expected
+        assert list(pending) == plain and bool(pending) == bool(plain)
