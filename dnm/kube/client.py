@@ -19,17 +19,17 @@ from dnm.http.access import Access
 from dnm.kube import objects as kube_objects
 from dnm.kube import topology
 from dnm.kube.credentials import load_access
-from dnm.kube.errors import ApiRefused, ListTooLarge, LostAnswer
+from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
 from dnm.kube.lists import List
-from dnm.kube.nodes import read_node_page, read_one_node
+from dnm.kube.nodes import read_node_page, read_one_node, taint_fields
 from dnm.kube.nothing_kept import Recalls
 from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
 from dnm.kube.topology import read_zone_page
 from dnm.model.cluster import Claim, ConfigMap, Node, Pod, PodList
-from dnm.model.config import Config
+from dnm.model.config import Config, Taint
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.fault_points import fault_point
@@ -38,8 +38,8 @@ from dnm.model.value import Unreadable
 
 if TYPE_CHECKING:
     from dnm.kube.state import StateObjects
+    from dnm.model.eviction import PodOnNode
 
-_TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
 _CORE = "/api/v1"
 _EVENT_TIMEOUT = timedelta(seconds=5)
 _MANY_NODES = 100  # their pods are thousands: all in one answer, from servers that stream it
@@ -270,19 +270,27 @@ class KubeClient:
         resource_version: str | None = None,
         cordon: bool | None = None,
         annotations: Mapping[str, str | None] = {},
+        labels: Mapping[str, str | None] = {},
+        taints: Sequence[Taint] | None = None,
     ) -> None:
-        """Sets or (None) removes annotations, cordons or uncordons; the rest stays as it is.
+        """Sets or (None) removes annotations and labels, cordons or uncordons, replaces all taints;
+        the rest stays as it is.
 
         Raises KubeConflict if the Node is no longer at `resource_version`, KubeError otherwise.
         """
         metadata: dict[str, Any] = {}
         if annotations:
             metadata["annotations"] = dict(annotations)
+        if labels:
+            metadata["labels"] = dict(labels)
         if resource_version is not None:
             metadata["resourceVersion"] = resource_version
         patch: dict[str, Any] = {"metadata": metadata} if metadata else {}
         if cordon is not None:
             patch["spec"] = {"unschedulable": True if cordon else None}
+        if taints is not None:
+            spec = patch.setdefault("spec", {})
+            spec["taints"] = [taint_fields(one) for one in taints] or None
         body = msgspec.json.encode(patch)
         with (
             self.requests.changing(f"patch node {name}", "patch nodes"),
@@ -312,43 +320,18 @@ class KubeClient:
         ):
             return self.requests.delete(_node_path(name), "Node")
 
-    def evict(self, pod: Pod) -> str:
+    def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
+        """The unfinished pods on a node, as eviction sees them. Raises KubeError."""
+        from dnm.kube import eviction  # most runs evict nobody
+
+        return eviction.read_pods_to_evict(self.requests, node)
+
+    def evict(self, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
         """Asks for the eviction of a pod. Empty: it is granted or the pod is gone, and the pod may
         need its grace period still; else why a disruption budget does not allow it now."""
-        path = f"{_pods_path(pod.namespace)}/{quote(pod.name, safe='')}/eviction"
-        metadata = {"name": pod.name, "namespace": pod.namespace}
-        eviction: dict[str, Any] = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": metadata,
-        }
-        if pod.uid:
-            eviction["deleteOptions"] = {"preconditions": {"uid": pod.uid}}
-        body = msgspec.json.encode(eviction)
-        what = f"evict pod {pod.namespace}/{pod.name}"
-        try:
-            with self.requests.changing(what, "create pods/eviction"), fault_point("kube.evict"):
-                return self._ask_for_eviction(path, body)
-        except KubeConflict:
-            return ""  # another pod has the name by now: this one is gone
-        except ApiRefused as error:
-            if error.status == 404:
-                return ""
-            if error.status == 429:
-                return error.message or "a disruption budget does not allow it now"
-            raise
+        from dnm.kube import eviction
 
-    def _ask_for_eviction(self, path: str, body: bytes) -> str:
-        try:
-            answer = self.requests.session.write("POST", path, body, is_throttled=False)
-            kube_objects.check_kind(answer.body, "Status", "Eviction")
-        except LostAnswer as error:
-            # Said with 500, but the server is well and has done nothing: it never evicts this pod.
-            refusal = error.__cause__
-            if isinstance(refusal, ApiRefused) and _TWO_BUDGETS in refusal.message:
-                return "it has more than one PodDisruptionBudget: remove one of them"
-            raise
-        return ""
+        return eviction.evict(self.requests, pod, is_dry_run=is_dry_run)
 
 
 def _node_path(name: str) -> str:

@@ -95,7 +95,7 @@ class Recall:
         ):
             raise NotProved(Why.DUE, "the last full list is relist_minutes old")
         if file.head.rests:
-            raise NotProved(Why(file.head.rests), "a watch is tried again after the next full list")
+            raise _rest(file)
         return file
 
     def _lens(self, access: Access) -> tuple[str, ...]:
@@ -152,6 +152,8 @@ class Recall:
         try:
             lists = self._lists()
             if lists is not None and self.reading.reason == Why.DUE and self._file is not None:
+                if self._file.head.rests:
+                    raise _rest(self._file)
                 self._compare(access, self._file, *lists)
         except NotProved as lack:
             self._change(reason=str(lack.why), sentence=str(lack))
@@ -253,6 +255,11 @@ class Recall:
             lasts = read_version(self._nodes[1]), read_version(self._pods_version)
             store, _ = catch_up(self._config, watchers, file, lasts)
         return find_differences((store.nodes, store.pods), (nodes, pods))
+
+
+def _rest(file: StoreFile) -> NotProved:
+    sentence = "a watch is tried again after the next full list"
+    return NotProved(Why(file.head.rests), sentence)
 
 
 def _newest_node(nodes: Sequence[Node]) -> Witness:

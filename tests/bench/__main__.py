@@ -31,6 +31,7 @@ from tests.bench.report import (
     PLAN,
     REAL_SERVER,
     RUN,
+    SHARED,
     find_misses,
     find_part,
     put_part,
@@ -75,6 +76,7 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
     quiet = write_site(directory / "quiet", f"{server}/quiet", LISTING)
+    shared = write_site(directory / "shared", f"{server}/quiet", f"{LISTING}state = kubernetes\n")
     busy = write_site(directory / "busy", f"{server}/busy", LISTING)
     api = f"{server}/quiet/api/v1"
     urls = [f"{api}/nodes", f"{api}/pods?{SELECTOR}"]
@@ -85,6 +87,7 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
     commands = [
         Command(CURL, ("curl", "--silent", "--fail", *outputs, *urls), environment),
         Command(RUN, (*DNM, "run", "--config", str(quiet)), environment),
+        Command(SHARED, (*DNM, "run", "--config", str(shared)), environment),
         Command(PLAN, (*DNM, "plan", "--config", str(busy)), environment),
     ]
     if free_memory() > size.pods * PLAIN_BYTES_A_POD:

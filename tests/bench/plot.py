@@ -59,7 +59,7 @@ def draw(
     panels = [_over_size(title, results, figure) for title, figure in figures.items()]
     panels += more
     drawn = [_draw(number * _WIDTH, panel, colours) for number, panel in enumerate(panels)]
-    names = list(dict.fromkeys(name for samples in results.values() for name in samples))
+    names = [name for name in colours if any(name in one for one in results.values())]
     width, total = len(panels) * _WIDTH, _HEIGHT + 30
     return "\n".join(
         [

@@ -11,6 +11,7 @@ from tests.bench.measure import Sample
 
 CURL = "curl to nowhere"
 RUN = "dnm run"
+SHARED = "dnm run, state = kubernetes"
 PLAN = "dnm plan"
 PLAIN = "plain client"
 KUBECTL = "kubectl"
@@ -20,6 +21,7 @@ Results = Mapping[Size, Mapping[str, Sample]]
 WORDS = {
     CURL: "`curl` to nowhere, the same three reads: the floor, and the server's own speed",
     RUN: "`dnm run`, nothing to do",
+    SHARED: "the same with `state = kubernetes`: its Lease and its Secret are read too",
     PLAN: "`dnm plan`, a tenth of the pods pending",
     PLAIN: "the same reads, the official client's objects",
     KUBECTL: "`kubectl get pods -A -o json`",
@@ -42,6 +44,7 @@ TARGETS = (
     Target(f"`{RUN}` / {PLAIN}: peak memory", "peak_bytes", RUN, PLAIN, (0.7, 1 / 4, 1 / 10)),
     Target(f"`{RUN}` / `{KUBECTL}`: wall", "wall", RUN, KUBECTL, (1.0, 1 / 20, None)),
     Target(f"`{RUN}` / {CURL}: wall", "wall", RUN, CURL, (None, 20.0, 9.0)),
+    Target(f"with `state = kubernetes` / `{RUN}`: wall", "wall", SHARED, RUN, (1.3, 1.3, 1.2)),
     Target(f"`{PLAN}` / `{RUN}`: wall", "wall", PLAN, RUN, (1.3, 1.5, 2.0)),
 )
 

@@ -2,10 +2,10 @@
 
 `/quiet` and `/busy` are the two twins; behind either stand the lists of pods and nodes with limit,
 continue and the selector of unfinished pods, watches with bookmarks (at once, when there is nothing
-else to say), and the ConfigMap of the queues. `/quiet-NAME` is the same cluster with changes of its
-own: a GET of `/quiet-NAME/change?count=N` changes N of its pods, as watches tell it; lists go on
-showing them as they were. Every request is counted by path and with the bytes of its answer:
-`/requests` tells and forgets them.
+else to say), the ConfigMap of the queues, and what is put there, as a Secret or a Lease.
+`/quiet-NAME` is the same cluster with changes of its own: a GET of `/quiet-NAME/change?count=N`
+changes N of its pods, as watches tell it; lists go on showing them as they were. Every request is
+counted by path and with the bytes of its answer: `/requests` tells and forgets them.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class StaticServer:
         self._lock = threading.Lock()
         self._changes: dict[str, list[Changed]] = {}
         self._found: dict[tuple[str, str], bytes] = {}
+        self._kept: dict[str, bytes] = {}  # Secrets and Leases, by their paths
         self._served = Served()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._listener.getsockname()[1]
@@ -100,12 +101,12 @@ class StaticServer:
                     while (header := stream.readline()) not in (b"\r\n", b""):
                         if header.lower().startswith(b"content-length:"):
                             length = int(header.split(b":")[1])
-                    stream.read(length)
-                    self._answer(connection, *line.decode().split()[:2])
+                    body = stream.read(length)
+                    self._answer(connection, *line.decode().split()[:2], body)
             except (ConnectionError, ValueError):
                 return
 
-    def _answer(self, connection: socket.socket, method: str, target: str) -> None:
+    def _answer(self, connection: socket.socket, method: str, target: str, body: bytes) -> None:
         if target == "/requests":
             served = self.take_served()
             self._send(connection, json.dumps(vars(served)).encode())
@@ -128,11 +129,25 @@ class StaticServer:
         elif path == "/api/v1/nodes":
             parts = [("nodes", len(self._segments["nodes"]))]
             sent = self._send_list(connection, twin, "NodeList", parts, query)
+        elif method in ("POST", "PUT"):
+            sent = self._send(connection, self._keep(url.path, body))
+        elif url.path in self._kept:
+            sent = self._send(connection, self._kept[url.path])
         else:
             sent = self._send(connection, *self._small(path))
         with self._lock:
             self._served.requests.append(f"{method} {unquote(target)}")
             self._served.bytes_sent += sent
+
+    def _keep(self, path: str, body: bytes) -> bytes:
+        """An object that is created in its collection, or replaced: whatever its version."""
+        document = json.loads(body)
+        metadata = document["metadata"]
+        metadata["resourceVersion"] = str(int(metadata.get("resourceVersion", _BEGIN)) + 1)
+        name = f"/{metadata['name']}"
+        kept = json.dumps(document).encode()
+        self._kept[path if path.endswith(name) else path + name] = kept
+        return kept
 
     def _version(self, twin: str) -> int:
         changes = self._changes.get(twin)
@@ -231,7 +246,7 @@ class StaticServer:
         total = sum(length for _, length in parts)
         start = int(query.get("continue", "0"))
         end = min(start + (int(query.get("limit", "0")) or total), total)
-        metadata = {"resourceVersion": str(self._version(twin))}
+        metadata = {"resourceVersion": str(_BEGIN)}  # the moment that it shows
         if end < total:
             metadata |= {"continue": str(end), "remainingItemCount": str(total - end)}
         head = json.dumps({"kind": kind, "apiVersion": "v1", "metadata": metadata})[:-1]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -20,7 +21,15 @@ PAGE = 500
 SELECTOR = "fieldSelector=status.phase!=Succeeded,status.phase!=Failed"
 LISTS = ["GET /TWIN/api/v1/nodes", "GET /TWIN/api/v1/pods"]
 CONFIG_MAPS = "GET /TWIN/api/v1/namespaces/yunikorn/configmaps/yunikorn-"
-UNWANTED = ("kubernetes", "urllib3", "requests", "oauthlib", "asyncio", "multiprocessing")
+UNWANTED = (
+    "zoneinfo",
+    "kubernetes",
+    "urllib3",
+    "requests",
+    "oauthlib",
+    "asyncio",
+    "multiprocessing",
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +59,12 @@ def dnm(*arguments: str, home: Path, program: str = "") -> str:
     return done.stdout
 
 
-def at(server: StaticServer, directory: Path, twin: str) -> Path:
-    """The configuration of a site in front of one of the server's clusters."""
+def at(
+    server: StaticServer, directory: Path, twin: str, name: str = "site", more: str = ""
+) -> Path:
+    """The configuration of a site in front of a cluster of the server; `more`: further keys."""
     server.take_served()
-    return write_site(directory / "site", f"http://127.0.0.1:{server.port}/{twin}")
+    return write_site(directory / name, f"http://127.0.0.1:{server.port}/{twin}", more)
 
 
 def pages(total: int) -> int:
@@ -118,6 +129,34 @@ def test_a_second_run_reads_the_same_and_writes_nothing(
     assert server.take_served() == first
     assert all(request.startswith("GET ") for request in first.requests)
     assert contents(config.parent) == before
+
+
+def test_a_registry_in_kubernetes_costs_two_requests_more_and_no_write(
+    server: StaticServer, tmp_path: Path
+) -> None:
+    file = at(server, tmp_path, "quiet")
+    shared = at(server, tmp_path, "quiet", "shared", "state = kubernetes\n")
+    asked = {}
+    for config in (file, shared):
+        dnm("run", "--config", str(config), home=tmp_path)  # which writes that it looked
+        server.take_served()
+        dnm("run", "--config", str(config), home=tmp_path)
+        asked[config] = server.take_served().requests
+    lease = "GET /quiet/apis/coordination.k8s.io/v1/namespaces/dnm/leases/dnm-prod"
+    secret = "GET /quiet/api/v1/namespaces/dnm/secrets/dnm-prod"
+    assert asked[shared] == [lease, secret, *asked[file]]
+
+
+def test_after_a_change_only_what_changed_is_read(server: StaticServer, tmp_path: Path) -> None:
+    config = at(server, tmp_path, "quiet-3", more="relist_minutes = 60\nwatch_from_pods = 0\n")
+    for _ in range(2):
+        with urlopen(f"http://127.0.0.1:{server.port}/quiet-3/change?count=3"):
+            server.take_served()
+        dnm("run", "--config", str(config), home=tmp_path)
+    asked = server.take_served()
+    assert not [one for one in asked.requests if one.endswith("/pods") or "limit=500" in one]
+    assert len([one for one in asked.requests if "watch=" in one]) == 2
+    assert asked.bytes_sent < 200_000
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -285,6 +286,12 @@ def test_watches_that_prove_nothing_are_given_up_for_an_hour(runs: Runs) -> None
         assert runs.read_right("list", "unproved").watched == 2
     runs.sandbox.faults.clear()
     assert runs.read_right("list", "unproved").watched == 0
+    asked = Recall(runs.config, runs.now, is_due=True)  # `dnm check --deep`
+    with closing(KubeClient.connect(runs.config, asked)) as kube:
+        kube.read_nodes(), kube.read_pods(())
+        found = asked.compare(kube.requests.access)
+    assert (found.compared, found.reason) == ("", "unproved")
+    assert "after the next full list" in found.sentence
     an_hour(runs)
     runs.read_right("list", "due")
     runs.read_right("changes")

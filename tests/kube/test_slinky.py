@@ -1,0 +1,99 @@
+"""Slinky's objects as the API prints them: NodeSets, and slurm-bridge's settings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.demand.constraints import NodeTraits, why_unfit
+from dnm.kube.slinky import BridgeSettings, parse_bridge, read_node_set_page
+from dnm.model.cluster import Requirement
+from dnm.model.config import Taint
+
+
+def page(spec: dict[str, Any], **metadata: Any) -> bytes:
+    item = {"metadata": {"namespace": "slurm", "name": "batch", **metadata}, "spec": spec}
+    return json.dumps({"kind": "NodeSetList", "items": [item]}).encode()
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    return {"scalingMode": "DaemonSet", "template": {"metadata": {}, "spec": spec}}
+
+
+IN_RACK = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}
+            ]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "labels", "taints", "takes"),
+    [
+        pytest.param({}, {}, (), True, id="no-selector-takes-all"),
+        pytest.param({"nodeSelector": {"slurm": "yes"}}, {"slurm": "yes"}, (), True, id="label"),
+        pytest.param({"nodeSelector": {"slurm": "yes"}}, {"dev": "true"}, (), False, id="no-label"),
+        pytest.param({"affinity": IN_RACK}, {"rack": "r1"}, (), True, id="affinity"),
+        pytest.param({"affinity": IN_RACK}, {"rack": "r2"}, (), False, id="another-rack"),
+        pytest.param({}, {}, (Taint(key="lent", effect="NoSchedule"),), False, id="a-taint"),
+        pytest.param(
+            {"tolerations": [{"key": "lent", "operator": "Exists"}]},
+            {},
+            (Taint(key="lent", effect="NoSchedule"),),
+            True,
+            id="that-it-tolerates",
+        ),
+    ],
+)
+def test_which_nodes_a_node_set_takes(
+    spec: dict[str, Any], labels: dict[str, str], taints: tuple[Taint, ...], takes: bool
+) -> None:
+    (found,) = read_node_set_page(page(template(**spec)))
+    assert (not why_unfit(found.shape, (), NodeTraits(labels=labels, taints=taints))) is takes
+
+
+def test_the_rest_of_a_node_set() -> None:
+    (one,) = read_node_set_page(page(template()))
+    assert (one.key, one.is_daemon_set, one.is_deleting) == ("slurm/batch", True, False)
+    (other,) = read_node_set_page(page({}, deletionTimestamp="2026-11-20T12:00:00Z"))
+    assert (other.is_daemon_set, other.is_deleting) == (False, True)
+
+
+def test_what_is_no_node_set() -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        read_node_set_page(b'{"items": [{"metadata": {"name": "x"}, "spec": []}]}')
+
+
+@pytest.mark.parametrize(
+    ("text", "namespaces", "selector"),
+    [
+        ("managedNamespaces:\n  - dev\n  - test\n", ("dev", "test"), None),
+        ("schedulerName: s\nmanagedNamespaces:\n", (), None),
+        (
+            "managedNamespaceSelector:\n  matchLabels: {slurm: 'yes'}\n",
+            (),
+            (Requirement(key="slurm", operator="In", values=("yes",)),),
+        ),
+        (
+            "managedNamespaceSelector:\n  matchExpressions: [{key: k, operator: Exists}]\n",
+            (),
+            (Requirement(key="k", operator="Exists"),),
+        ),
+    ],
+)
+def test_the_bridge_s_settings(text: str, namespaces: Any, selector: Any) -> None:
+    found = parse_bridge("s/c", text)
+    assert found == BridgeSettings(key="s/c", namespaces=namespaces, selector=selector)
+
+
+@pytest.mark.parametrize("text", ["", "- a list", "managedNamespaces: 7", "{", "&a [*a]"])
+def test_settings_that_say_nothing_are_an_error(text: str) -> None:
+    with pytest.raises((ValueError, msgspec.MsgspecError)):
+        parse_bridge("s/c", text)
