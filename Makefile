@@ -5,8 +5,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# A checkout by its path: setuptools' finder costs each start of a Python half of what it takes.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 
-.PHONY: mutants report-page help demo test lint audit real test-real stories generations bench bench-real bench-economy soak storm model tools packages test-packages clean
+# Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: mutants report-page help demo test lint audit compiled real programs roots test-real stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -21,12 +26,13 @@ help:
 	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
 	@echo "make model          the protocol of several hosts, every interleaving (half a minute)"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
+	@echo "make booked         nodes of an event, booked in a real Slurm ahead of time (minutes)"
 	@echo "make storm          the installed command under 1,000 runs of blows, in real time (minutes)"
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing dnm and what its tests need into $(VENV), once: a minute or so"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(INSTALL) --editable '.[test]'
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -42,9 +48,9 @@ packages: $(STAMP)
 	$(BIN)/python -m packages.build
 
 test-packages: packages
-	@sh tests/packages.sh rpm
+	@sh tests/packages.sh rpm buildah
 	$(BIN)/python -m tests.real.package_roots build
-	$(BIN)/python -m pytest tests/real/packages.py
+	$(BIN)/python -m pytest tests/real/packages.py tests/real/image.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check dnm tests packages
@@ -56,28 +62,40 @@ audit: $(STAMP)
 	$(BIN)/bandit --quiet --recursive dnm --configfile pyproject.toml
 	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
 
+# The tests are compiled once, before four processes read them; beside what looks at the code.
+test: $(STAMP) tools
+	$(MAKE) --jobs 3 --output-sync=target lint audit compiled
 # Four processes on two cores: many tests wait for a Slurm or for a run.
-test: $(STAMP) tools lint audit
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 5 --dist loadgroup
 
+compiled: $(STAMP)
+	$(BIN)/python -m pytest --collect-only --quiet >/dev/null 2>&1 || true  # told by the next command
+
+# Debian's packages are unpacked while Go compiles.
 real: $(STAMP) tools packages
+	$(MAKE) --jobs 2 programs roots
+
+programs:
 	$(BIN)/python -m tests.real build
+	$(BIN)/python -m tests.real.judge
+
+roots:
 	$(BIN)/python -m tests.real.package_roots build
 	$(BIN)/python -m tests.real.slurm_roots build
-	$(BIN)/python -m tests.real.judge
 
 # Stories wait more than they work, so they are played side by side, each row on its own servers.
 ROW_1 := races kubelet
 ROW_2 := preemption kubelet_story scheduler_away workshop
 ROW_3 := changes slurm_story events check
-ROW_4 := in_kubernetes
+ROW_4 := in_kubernetes by_hand
+ROW_5 := shared_hosts
 files = $(patsubst %,tests/real/test_%.py,$(1))
 
 test-real: real
-	$(MAKE) --jobs 6 --keep-going --output-sync=target stories $(addprefix stories-,1 2 3 4) generations
+	$(MAKE) --jobs 7 --keep-going --output-sync=target stories $(addprefix stories-,1 2 3 4 5) generations
 
 stories:
-	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(call files,$(ROW_1) $(ROW_2) $(ROW_3) $(ROW_4)))
+	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(call files,$(ROW_1) $(ROW_2) $(ROW_3) $(ROW_4) $(ROW_5)))
 
 stories-%:
 	$(BIN)/python -m tests.real test $(call files,$(ROW_$*))
@@ -104,26 +122,30 @@ bench-economy: $(STAMP)
 
 # Not in CI: an hour at most, of every tenth mutant; MUTANTS="--every 1 sizing" tries all of a room.
 mutants: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutants]'
+	$(INSTALL) --editable '.[mutants]'
 	nice $(BIN)/python -m tests.mutants $(MUTANTS)
 
 # Not in CI: a browser of a hundred megabytes.
 report-page: $(STAMP)
 	@sh tests/packages.sh chromium npm
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	$(INSTALL) --editable '.[browser]'
 	$(BIN)/python -m tests.report_page
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.proof.soak
 
-# Half a minute and 0.7 GB; not in CI, where each core is taken.
+# `make test` plays most of it.
 model:
-	@sh tests/packages.sh spin gcc
+	@sh tests/packages.sh
 	@sh docs/model/run.sh
 
 # Not in CI: minutes. STORM="--seed 7 --runs 200" plays other blows, or fewer.
 storm: $(STAMP)
 	$(BIN)/python -m tests.proof.storm $(STORM)
+
+# Not in CI: it goes by the clock, five minutes for a try. DNM_PROOF_ROUNDS=20 plays twenty.
+booked: $(STAMP) tools
+	$(BIN)/python -m pytest -s tests/real/booked_nodes.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache

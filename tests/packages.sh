@@ -1,6 +1,6 @@
 #!/bin/sh
 # Debian's packages that the tests use: a real Slurm and munge, debootstrap for a newer one, kubectl,
-# shellcheck, and Prometheus' promtool.
+# shellcheck, Prometheus' promtool, and spin with a compiler.
 # Its arguments are further programs, each of the package of its name.
 # Installed where they are missing and this is root; otherwise the command to run is shown.
 set -eu
@@ -18,6 +18,8 @@ need curl curl
 need openssl openssl
 need ip iproute2
 need promtool prometheus
+need spin spin
+need gcc gcc
 for one in "$@"; do need "$one" "$one"; done
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from dnm.cli.check_cluster import permissions
-from dnm.config.files import read_ini
+from dnm.config.events import EVENT_KEYS
+from dnm.config.files import read_ini, read_ini_with_events
 from dnm.config.keys import (
     DEFAULT_QUEUE_MAP,
     KUBELET_KEYS,
@@ -64,10 +65,12 @@ def test_the_example_is_the_defaults(etc: Path) -> None:
 
 def test_every_key_is_in_the_example_and_nothing_else(etc: Path) -> None:
     problems: list[str] = []
-    sections = read_ini(all_on(etc), problems)
+    sections, events = read_ini_with_events(all_on(etc), problems)
     assert problems == []
     named = {"namespace:notebook", "node_type:g", "partition:gpu"}
     assert set(sections) == {"settings", "node_convert"} | named
+    assert events.keys() == {"event:stars-workshop", "event:course"}
+    assert {key for keys, _ in events.values() for key in keys} == EVENT_KEYS.keys()
     assert sections["partition:gpu"].keys() == PARTITION_KEYS.keys()
     assert sections["settings"].keys() == SETTINGS.keys()
     assert sections["namespace:notebook"].keys() == NAMESPACE_KEYS.keys()
@@ -130,7 +133,7 @@ def test_the_roles_grant_exactly_what_the_client_can_ask_for() -> None:
     files = sorted((ROOT / "dnm" / "kube").glob("*.py"))
     source = "\n".join(path.read_text() for path in files)
     asked = set(re.findall(r'"((?:get|list|watch|create|update|patch|delete) [a-z/]+)"', source))
-    not_in_roles = {"create selfsubjectaccessreviews", "get /version"}  # everybody's
+    not_in_roles = {"create selfsubjectaccessreviews", "get /version", "get /apis"}  # everybody's
     assert asked - not_in_roles == grants(*roles())
 
 
@@ -143,6 +146,7 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
         "ClusterRole dynamic-node-manager",
         "Role dynamic-node-manager",
         "ClusterRole dynamic-node-manager-converter",
+        "ClusterRole dynamic-node-manager-evict",
         "ClusterRole dynamic-node-manager-events",
     )
     in_kubernetes = msgspec.structs.replace(config, state="kubernetes")

@@ -55,11 +55,17 @@ HOUSE: dict[str, Rule] = {
         config=frozenset({"pathlib"}),
         printable=frozenset({"os", "shutil", "sys"}),  # the width of the terminal
     ),
+    "calendar": _rule("model", EVERYTHING),
     "config": _rule(
-        "model",
+        "model calendar",
         PROCESSES | NETWORK | MOMENT | SCREEN,
         load=frozenset({"sys"}),  # where its own converter is installed
         values=frozenset({"urllib"}),  # taking an address apart
+    ),
+    "ics": _rule(
+        "model calendar config",
+        EVERYTHING,
+        __main__=frozenset({"sys", "signal"}),  # its own clock
     ),
     "http": _rule("model", PROCESSES | SCREEN | TEXT),
     "kube": _rule(
@@ -86,7 +92,7 @@ HOUSE: dict[str, Rule] = {
     "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),
     "sizing": _rule("model demand kubelet", EVERYTHING),
-    "plan": _rule(f"model demand kubelet sizing {PURE_QUEUES}", EVERYTHING),
+    "plan": _rule(f"model calendar demand kubelet sizing {PURE_QUEUES}", EVERYTHING),
     "record": _rule(
         "model",
         EVERYTHING,
@@ -94,17 +100,22 @@ HOUSE: dict[str, Rule] = {
         textfile=frozenset({"os", "pathlib"}),
     ),
     "simulate": _rule(
-        "model plan queues.edit queues.source queues.tree", EVERYTHING, world=frozenset({"random"})
+        "model plan queues.document queues.edit queues.source",
+        EVERYTHING,
+        world=frozenset({"random"}),
     ),
     "run": _rule(
-        "model config kube kubelet converter queues demand sizing plan record", SCREEN | TEXT
+        "model calendar config ics.question kube kubelet converter queues demand sizing plan "
+        "record",
+        SCREEN | TEXT,
+        calendars=frozenset({"sys"}),  # the interpreter of the program that plays them
     ),
     "cli": _rule(
-        "model config kube kubelet converter queues demand sizing plan record run simulate "
-        "convert.settings demo.workshop demo.slurm_workshop sandbox.commands",
+        "model calendar config kube kubelet converter queues demand sizing plan record run "
+        "simulate convert.settings demo.workshop demo.slurm_workshop sandbox.commands",
         frozenset(),
     ),
-    "convert": _rule("model config kube kubelet slurm converter", TEXT),
+    "convert": _rule("model config kube kubelet slurm converter demand.constraints", TEXT),
     "sandbox": _rule("model converter.processes", frozenset({"kubernetes"})),
     "demo": _rule(
         "model config slurm.text sandbox convert.lab convert.lab_hooks", frozenset({"kubernetes"})
@@ -164,11 +175,13 @@ def test_only_the_client_of_the_rest_takes_the_connection_into_queues() -> None:
 
 PLANTED = [
     pytest.param("model", "from dnm.config import values", id="model-config"),
+    pytest.param("calendar", "from dnm.config import values", id="calendar-config"),
+    pytest.param("ics", "from dnm.run import planning", id="ics-run"),
     pytest.param("config", "from dnm.kube.client import KubeClient", id="config-kube"),
     pytest.param("kube", "from dnm.run import registry", id="kube-run"),
     pytest.param("http", "from dnm.kube import session", id="http-kube"),
     pytest.param("slurm", "import dnm.kube.session", id="slurm-kube"),
-    pytest.param("converter", "from dnm.slurm import client", id="converter-slurm"),
+    pytest.param("converter", "from dnm.slurm import commands", id="converter-slurm"),
     pytest.param("queues", "from dnm.kube import client", id="queues-kube"),
     pytest.param("queues", "import http.client", id="queues-network"),
     pytest.param("kubelet", "from dnm.config import values", id="kubelet-config"),
@@ -260,7 +273,7 @@ def test_no_modules_need_each_other_without_a_reason() -> None:
 
 # --- the core, and habits --------------------------------------------------------------------
 
-CORE = ("demand", "sizing", "plan", "queues")
+CORE = ("calendar", "demand", "sizing", "plan", "queues")
 FILES_OF_DNM = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli import admin
+from dnm.cli import admin, by_hand
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, ConverterProcess, LentNode, Phase, Registry
@@ -86,6 +86,6 @@ def test_the_end_of_the_last_run_stays_where_it_was(tmp_path: Path) -> None:
     config = site(tmp_path, a001=a_lent_node())
     path = config.converted_nodes_path
     os.utime(path, (1000, 1000))
-    admin.hold(config, "a001")
+    by_hand.hold(config, ["a001"])
     assert load_registry(config, NOW).held == ("a001",)
     assert path.stat().st_mtime == 1000

@@ -302,7 +302,7 @@ def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) ->
     site.command("run")
     assert site.command("hold", "a001").returncode == 0 and site.registry.held == ("a001",)
     refused = site.command("hold", "x001")
-    assert refused.returncode == 2 and refused.stderr.count("is not a lent node") == 1
+    assert refused.returncode == 2 and refused.stderr.count("no name of a node") == 1
     site.command("unhold", "a001")
     assert "may convert again" in site.command("reset", QUEUE).stdout
     assert "was not backing off" in site.command("reset", "a").stdout

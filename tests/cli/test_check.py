@@ -118,6 +118,14 @@ def _gone(path: Path) -> None:
     path.rmdir()
 
 
+def _untold_by_its_list(site: CheckedSite) -> None:
+    """The site's own script, which prints the table alone."""
+    add_settings(site, "exclude_features = never-lend\nexclude_nodes = a001\n")
+    rows = "\n".join(f"a00{n} IDLE 5s OK -" for n in (1, 2, 3))
+    table = f"NODE STATE IDLE VERDICT REASON\n{rows}\n"
+    _replace_converter(site, f"#!/bin/sh\n[ \"$2\" ] && exit 2\ncat <<'.'\n{table}.\n")
+
+
 BROKEN: list[object] = [
     pytest.param(lambda s: add_settings(s, "headrom = 1\n"), "configuration", "failed",
                  "did you mean 'headroom'?", 2, id="unknown-key"),
@@ -135,6 +143,8 @@ BROKEN: list[object] = [
                  "serves old, which is not monitored", 0, id="namespace-left"),
     pytest.param(lambda s: _lend(s, owner="before"), "registry", "warning",
                  "was lent by the instance before", 0, id="instance-renamed"),
+    pytest.param(lambda s: s.record(Registry(by_hand=("a003",))), "by hand", "warning",
+                 "a003 came to Kubernetes by hand, and is not recorded", 0, id="came-by-hand"),
     pytest.param(_old_lock, "last run", "warning", "is the timer on?", 0, id="no-run-for-long"),
     pytest.param(lambda s: s.record(Registry(last_run=RunRecord(exit_code=1, errors=("late",)))),
                  "last run", "warning", "ended with code 1: late", 0, id="last-run-failed"),
@@ -150,6 +160,20 @@ BROKEN: list[object] = [
                  "batch nodes", "failed", "exit 3 no", 1, id="list-fails"),
     pytest.param(lambda s: add_settings(s, "node_type = q\n"), "batch nodes", "warning",
                  "lists no node of the type q", 0, id="type-without-nodes"),
+    pytest.param(lambda s: add_settings(s, "exclude_nodes = a[001-002]\n"), "kept out", "ok",
+                 "2 nodes: a[001-002]", 0, id="kept-out"),
+    pytest.param(lambda s: add_settings(s, "exclude_nodes = a0001\n"), "kept out", "warning",
+                 "exclude_nodes names a0001, which the converter does not list", 0,
+                 id="kept-out-mistyped"),
+    pytest.param(lambda s: add_settings(s, "exclude_partitions = bach\n"), "kept out", "warning",
+                 "exclude_partitions names bach, which no node has", 0,
+                 id="partition-mistyped"),
+    pytest.param(_untold_by_its_list, "kept out", "warning",
+                 "the converter can't be told which to leave out: dnm names every node", 0,
+                 id="kept-out-untold"),
+    pytest.param(_untold_by_its_list, "kept out", "warning",
+                 "does not say what 3 nodes have: these are not lent", 0,
+                 id="features-untold"),
     pytest.param(lambda s: (s.directory / "sandbox/kubeconfig").unlink(), "kubeconfig", "failed",
                  "there is no such file", 1, id="no-kubeconfig"),
     pytest.param(lambda s: (s.directory / "sandbox/kubeconfig").chmod(0o644), "kubeconfig",

@@ -5,16 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
-from dnm.cli.check_cluster import permissions
+from dnm.cli.check_cluster import check_lease, permissions
 from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
+from dnm.model.lease import Lease
+from dnm.queues.lease import with_lease
 from dnm.sandbox.cluster import Sandbox
 from dnm.sandbox.store import ApiError
-from tests.builders import a_config
+from tests.builders import NOW, a_config
 from tests.cli.check_site import INI, CheckedSite, results_of
+from tests.plan.worlds import World, queue_map
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,3 +99,13 @@ def test_a_change_that_is_not_admitted_is_known_before_a_run(
     (told,) = [one for one in site.findings() if says in one.text]
     assert (told.check, told.result) == ("queue document", expected)
     assert bool(told.remedy) is (expected is CheckResult.FAILED)
+
+
+@pytest.mark.parametrize("immutable", [False, True])
+def test_another_host_is_named_also_where_the_mark_can_not_be_written(immutable: bool) -> None:
+    world = World()
+    theirs = Lease(token="t", holder="east:/var", at=NOW)
+    found = msgspec.structs.replace(with_lease(queue_map(), "prod", theirs), immutable=immutable)
+    snapshot = msgspec.structs.replace(world.snapshot(), queue_maps=(found, None))
+    (one,) = check_lease(world.config, world.registry, snapshot)
+    assert one.result is CheckResult.FAILED and "east:/var" in one.text

@@ -17,6 +17,7 @@ from dnm.cli.report import (
 )
 from dnm.model.plan import (
     Action,
+    DressNode,
     EndConverter,
     Fence,
     MarkNode,
@@ -41,6 +42,10 @@ LINES = [
     (Fence(node="a001"), "action=fence node=a001"),
     (Unfence(node="a001"), "action=unfence node=a001"),
     (ReturnNode(node="a001"), "action=return node=a001"),
+    (
+        DressNode(node="a001", mark=MARK, labels={"dev": "true"}),
+        "action=move node=a001 to=dev",
+    ),
     (
         EndConverter(key="r1", process=ConverterProcess(pid=7, start_ticks=1)),
         "action=end-converter of=r1 pid=7",
@@ -154,11 +159,11 @@ def test_a_run_counts_its_actions_errors_and_nodes(capsys: pytest.CaptureFixture
 
 def test_batch_nodes_that_can_be_lent_come_first(capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [a_batch_node("a002", False), a_batch_node("a001")]
-    print_batch_nodes(a_config(), nodes, as_json=True)
+    print_batch_nodes(a_config(), nodes, {}, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "dnm.nodes/1"
     assert [node["name"] for node in document["nodes"]] == ["a001", "a002"]
-    print_batch_nodes(a_config(), nodes, as_json=False)
+    print_batch_nodes(a_config(), nodes, {}, as_json=False)
     assert capsys.readouterr().out.index("a001") > 0
-    print_batch_nodes(a_config(), [], as_json=False)
+    print_batch_nodes(a_config(), [], {}, as_json=False)
     assert "none" in capsys.readouterr().out

@@ -31,7 +31,6 @@ def test_help_has_a_short_name(site: Site, words: tuple[str, ...]) -> None:
 
 GUESSES = {
     "stauts": "did you mean 'status'?",
-    "return": "there are run, plan",
     "runn": "there are run, plan",
     "unpause": "there are run, plan",
     "forgets": "there are run, plan",

@@ -4,7 +4,13 @@ it."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +28,8 @@ from tests.site import QUEUE, Site, a_workshop_site
 
 PAGE = "docs/simulate.md"
 BASELINE = {"vcore": 80_000, "memory": 320 * 10**9}
+
+pytestmark = pytest.mark.xdist_group("simulation")  # what the fixture has built is built once
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +163,33 @@ def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
     done = document(site, "--since", "30d")
     assert done["pods"] == 20
     assert not any("demand_days" in note for note in done["notes"])
+
+
+@pytest.mark.parametrize("to_whom", [os.kill, os.killpg], ids=["the command", "the terminal"])
+def test_ctrl_c_ends_it_with_a_sentence_and_leaves_nothing_running(
+    site: Site, tmp_path: Path, to_whom: Callable[[int, int], None]
+) -> None:
+    (many, *_), kept = json.loads(course())["pods"], {"seconds": 8_640_000}
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps({**json.loads(course()), **kept, "pods": [{**many, "count": 9999}]}))
+    command = [sys.executable, "-m", "dnm.cli", "simulate", "--workload", str(path)]
+    environ = {**os.environ, "DNM_CONFIG": str(site.path)}
+    playing = subprocess.Popen(
+        command, env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    children = Path(f"/proc/{playing.pid}/task/{playing.pid}/children")
+    end = time.monotonic() + 60
+    while not (workers := children.read_text().split()) and time.monotonic() < end:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    to_whom(playing.pid, signal.SIGINT)
+    try:
+        _, told = playing.communicate(timeout=60)
+    finally:
+        playing.kill()
+    assert (playing.returncode, told) == (130, "dnm: interrupted; a simulation changes nothing\n")
+    assert workers
+    assert not [one for one in workers if Path(f"/proc/{one}").exists()]
 
 
 def test_a_page_has_no_price(site: Site) -> None:

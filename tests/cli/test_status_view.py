@@ -13,8 +13,9 @@ import pytest
 from dnm.cli.health import judge_health
 from dnm.cli.status import status_document
 from dnm.cli.status_view import SortBy, print_status
+from dnm.converter.processes import host_name
 from dnm.model.plan import Reason
-from dnm.model.registry import Pause, Phase, QueueStatus, Registry, RunRecord
+from dnm.model.registry import ConverterProcess, Pause, Phase, QueueStatus, Registry, RunRecord
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 
 IDLE = {"idle_since": NOW - timedelta(minutes=11)}
@@ -136,6 +137,32 @@ def test_more_lent_than_the_cap_allows_is_a_warning(capsys: pytest.CaptureFixtur
     assert "warning: all: 2 nodes lent or coming, and the cap is 1" in shown(capsys, registry)
     one = shown(capsys, Registry(nodes={"a001": a_lent_node()}))
     assert "all: 1 of 1 node lent" in one and "the cap is" not in one
+
+
+def test_the_host_of_a_converter_is_named_where_it_is_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of calls that are open; here nobody can see what becomes of them."""
+
+    def on(host: str) -> ConverterProcess:
+        return ConverterProcess(pid=0, start_ticks=0, boot="its own", host=host)
+
+    registry = Registry(
+        nodes={
+            "a001": a_lent_node(Phase.RETURNING, converter=on("east")),
+            "a002": a_lent_node(Phase.RETURNING, converter=on(host_name())),
+            "a003": a_lent_node(Phase.SERVING, converter=on("north")),
+        },
+        requests=(a_request(id="r1", converter=on("west")),
+                  a_request(id="r2", converter=on("south"), ended=True)),
+    )  # fmt: skip
+    text = shown(capsys, registry)
+    assert "  a001: its converter was started on east; its output is there" in text
+    assert "  request r1: its converter was started on west; its output is there" in text
+    assert text.count("its converter was started on") == 2
+    document = status_document(a_config(), registry, NOW)
+    assert [one["converter_host"] for one in document["nodes"]] == ["east", "", ""]
+    assert [one["converter_host"] for one in document["requests"]] == ["west", ""]
 
 
 def test_a_pause_that_is_over_is_none(capsys: pytest.CaptureFixture[str]) -> None:

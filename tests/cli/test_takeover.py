@@ -141,6 +141,16 @@ def test_without_the_config_map_there_is_nothing_to_take(east: Site) -> None:
         admin.take_over(east.config, lambda text: True)
 
 
+@pytest.mark.parametrize("change", ["immutable", "gone"])
+def test_check_says_that_nothing_guards_against_a_second_host(east: Site, change: str) -> None:
+    if change == "gone":
+        east.sandbox.delete("configmaps", *MAP[1:], "yunikorn")
+    else:
+        east.sandbox.edit(*MAP, lambda item: item.update(immutable=True), "yunikorn")
+    (found,) = [f for f in find_everything(east.path, dict(os.environ)) if f.check == "instance"]
+    assert found.result is CheckResult.WARNING and "is not guarded" in found.text
+
+
 def test_check_says_that_the_mark_is_missing(east: Site) -> None:
     annotate(east.sandbox, None)
     (found,) = [f for f in find_everything(east.path, dict(os.environ)) if f.check == "instance"]

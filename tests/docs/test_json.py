@@ -36,6 +36,8 @@ for _text in re.findall(r"^```json\n(.*?)^```", PAGES[PAGE], flags=re.S | re.M):
     EXAMPLES[(_shown[0] if isinstance(_shown, list) else _shown)["schema"]] = _shown
 TABLE = {row[1].strip("`"): row for row in rows(PAGES[PAGE])}
 
+pytestmark = pytest.mark.xdist_group("json")  # what the fixture has built is built once
+
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
@@ -57,6 +59,10 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
             sandbox.tick(max(0, time.time() - sandbox.clock.now()))  # else check sees a wrong clock
             if "test-load" in command:
                 site.command("test-load", "create", "--namespace", "dev", "--replicas", "2")
+            if "event" in command:
+                span = ("--from", "2026-03-02 12:00", "--until", "13:00", "--weekly", "Mon")
+                needs = ("--pods", "75", "--cpu", "4", "--memory", "16G")
+                site.command("event", "add", "stars", "--namespace", "dev", *span, *needs)
             words = re.sub(r"queues\.yaml|course\.json", rf"{directory}/\g<0>", command.strip("`"))
             text = site.command(*words.split()[1:]).stdout.replace(f"{directory}/", "")
             found[schema] = json.loads(text)
@@ -95,6 +101,10 @@ def _is_object(value: list[Any]) -> bool:
 def _made_up(key: str, value: Any) -> Any:
     if key.endswith(("seconds", "hours")) and isinstance(value, int | float):
         return 3
+    if key == "state" and value in ("keeps", "lends", "in force"):
+        return "ahead"
+    if key == "local":
+        return "Mon 2026-03-02 12:00 UTC to 13:00"
     if key == "week":
         return "2026-W10"
     if key in ("error", "name") and isinstance(value, str):

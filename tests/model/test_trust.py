@@ -7,13 +7,16 @@ and no control character of the cluster's or of a converter's in anything that i
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+pytestmark = pytest.mark.xdist_group("trust")  # what the fixture has built is built once
 
 SECRETS = {
     "token": "tok-5f1c9e",
@@ -45,23 +48,40 @@ exec @CONVERTER@ "$@"
 ESCAPE = "\x1b[2J\x1b]0;owned\x07\r\x9b31m\u202e"  # the last turns the writing around
 
 
-@pytest.fixture
-def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+class Told(NamedTuple):
+    """What a whole lend and return has printed, and what it has left behind."""
+
+    site: Site
+    text: str
+    calls: str  # the command lines of every process meanwhile
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    directory = tmp_path_factory.mktemp("trust")
+    sandbox = Sandbox(directory / "sandbox").start()
+    site = a_site(sandbox, directory)
+    lie(sandbox)
+    yield Told(site, a_story(site), (directory / "calls").read_text())
+    sandbox.stop()
+
+
+def a_site(sandbox: Sandbox, directory: Path) -> Site:
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.add_machines(2)
     sandbox.add_pods(10, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=30)
     sandbox.access.token = SECRETS["token"]
     kubeconfig = json.loads(sandbox.kubeconfig.read_text())
     kubeconfig["users"][0]["user"]["token"] = SECRETS["token"]
-    path = tmp_path / "kubeconfig"
+    path = directory / "kubeconfig"
     path.write_text(json.dumps(kubeconfig))
     path.chmod(0o600)
-    script = tmp_path / "node-convert"
-    text = TELL_TALE.replace("@CALLS@", str(tmp_path / "calls"))
+    script = directory / "node-convert"
+    text = TELL_TALE.replace("@CALLS@", str(directory / "calls"))
     script.write_text(text.replace("@CONVERTER@", str(sandbox.node_convert_path)))
     script.chmod(0o755)
     return Site(
-        sandbox, tmp_path / "site", kubeconfig_path=path, node_convert_path=script,
+        sandbox, directory / "site", kubeconfig_path=path, node_convert_path=script,
         reversion_idle_seconds=1, pass_environment=PASSED,
     )  # fmt: skip
 
@@ -88,11 +108,10 @@ def a_story(site: Site) -> str:
     return text
 
 
-def test_no_secret_is_logged_kept_or_on_a_command_line(sandbox: Sandbox, site: Site) -> None:
-    text = a_story(site)
+def test_no_secret_is_logged_kept_or_on_a_command_line(told: Told) -> None:
+    site, text, calls = told
     assert "action=convert" in text and "action=return" in text  # it did happen
     assert "racadm -p ***" in text and "as ***" in text  # it was said, and heard without them
-    calls = (site.directory.parent / "calls").read_text()
     assert "dnm.cli run" in calls and "--num-nodes" in calls
     kept = {
         path: path.read_text(errors="replace")
@@ -115,7 +134,7 @@ def test_no_secret_is_logged_kept_or_on_a_command_line(sandbox: Sandbox, site: S
         assert not [path for path, content in kept.items() if secret in content], name
     outputs = list((site.directory / "state" / "converter").glob("*"))
     assert all(path.stat().st_mode & 0o077 == 0 for path in outputs)
-    assert not sandbox.violations
+    assert not site.sandbox.violations
 
 
 def lie(sandbox: Sandbox) -> None:
@@ -145,12 +164,11 @@ def lie(sandbox: Sandbox) -> None:
     sandbox.edit("nodes", "k1", in_node)
 
 
-def test_no_control_character_of_the_cluster_is_printed(sandbox: Sandbox, site: Site) -> None:
-    lie(sandbox)
-    text = a_story(site)
+def test_no_control_character_of_the_cluster_is_printed(told: Told) -> None:
+    site, text, _ = told
     for heard in ("zone=", "Unauthorized", "owned", "two ?2J"):
         assert heard in text, heard  # each was said, without what makes it dangerous
-    sandbox.set_queues(f"{WORKSHOP_QUEUES}  # {ESCAPE}\n")
+    site.sandbox.set_queues(f"{WORKSHOP_QUEUES}  # {ESCAPE}\n")
     text += "".join(printed(site, verb) for verb in ("run", "status", "plan", "check"))
     text += printed(site, "queues", "check")
     found = sorted({char for char in text if not char.isprintable() and char != "\n"})

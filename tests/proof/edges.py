@@ -29,10 +29,12 @@ from dnm.model.cluster import (
     PodList,
     WaitingJobs,
 )
-from dnm.model.config import Config
+from dnm.model.config import Config, Taint
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
+from dnm.model.eviction import PodOnNode
 from dnm.model.fault_points import fault_point
+from dnm.model.hostlist import expand_hostlist
 from dnm.model.reading import Reading
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
 from dnm.model.state import RunLease, StoredRegistry
@@ -54,6 +56,7 @@ LENDING = (
     "too late, unnamed", "silent", "renamed", "renamed and said", "misnamed", "chatty", "stuck",
     "dies", "hangs", "hangs half done", "unready", "rolls back",
 )  # fmt: skip
+GOES = (Phase.RELEASING, Phase.RETURNING, Phase.MOVING)
 RETURNING = ("good", "fails", "half", "lies: done", "late", "hangs")
 
 
@@ -182,6 +185,36 @@ class ModelKube:
         with self._call("kube.list_pods"):
             return tuple(pod for pod in self.world.pods.values() if pod.node == node)
 
+    def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
+        return [
+            PodOnNode(namespace=pod.namespace, name=pod.name, uid=pod.uid, stays=False,
+                      is_terminating=pod.is_terminating)
+            for pod in self.read_pods_on(node)
+        ]  # fmt: skip
+
+    def evict(self, pod: PodOnNode) -> str:
+        """Its controller makes it again, and it ends within half a minute."""
+        with self._call("kube.evict", is_write=True):
+            there = self.world.pods.get(pod.name)
+            if there is None:
+                return ""
+            self._judge_eviction(there)
+            if self.world.budget < 1:
+                return "its disruption budget does not allow it now"
+            self.world.evict(pod.name)
+            self.weather.effects.append(f"evict {pod.name}")
+            return ""
+
+    def _judge_eviction(self, pod: Pod) -> None:
+        """Only where a person has said so, and behind a fence of this instance."""
+        entry = self.host.registry().nodes.get(pod.node)
+        if entry is None or entry.emptying is None or entry.emptying.since > self.host.now():
+            self.world.broken.append(f"{pod.name} was evicted and nobody had asked for it")
+        if self.world.fences.get(pod.node) != self.instance:
+            self.world.broken.append(f"{pod.name} was evicted from {pod.node}, which has no fence")
+        if self.weather.failed & {"nodes", "pods", "all pods"}:
+            self.world.broken.append(f"{pod.name} was evicted although not all could be read")
+
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         with self._call("kube.read_config_map"):
             found = self.world.config_map
@@ -241,6 +274,8 @@ class ModelKube:
         resource_version: str | None = None,
         cordon: bool | None = None,
         annotations: Mapping[str, str | None] = {},
+        labels: Mapping[str, str | None] = {},
+        taints: Sequence[Taint] | None = None,
     ) -> None:
         world = self.world
         with self._call("kube.patch_node", is_write=True):
@@ -250,6 +285,8 @@ class ModelKube:
             if resource_version is not None and node.resource_version != resource_version:
                 raise KubeConflict("somebody wrote in between")
             self._judge_patch(node, cordon)
+            if labels:
+                self._judge_dress(node, labels, taints or ())
             changes: dict[str, Any] = {"mark": patched(node.mark, annotations)}
             if cordon is not None:
                 changes["is_cordoned"] = cordon
@@ -257,8 +294,13 @@ class ModelKube:
                     world.fences[name] = self.instance
                 else:
                     world.fences.pop(name, None)
+            if labels:
+                kept = {**node.labels, **labels}
+                changes["labels"] = {key: text for key, text in kept.items() if text is not None}
+                changes["taints"] = tuple(taints or ())
             world.change_node(name, **changes)
             word = {None: "mark", True: "fence", False: "unfence"}[cordon]
+            word = "dress" if labels else word
             self.weather.effects.append(f"{word} {name}")
             world.schedule()
 
@@ -273,9 +315,32 @@ class ModelKube:
             broken.append(f"{self.instance} made another's cordon of {node.name} its own")
         if cordon:
             entry = self.host.registry().nodes.get(node.name)
-            goes = entry and (entry.leaves or entry.phase in (Phase.RELEASING, Phase.RETURNING))
+            goes = entry and (entry.leaves or entry.phase in GOES)
             if not goes:
                 broken.append(f"{node.name} was fenced before the registry knew")
+
+    def _judge_dress(
+        self, node: Node, labels: Mapping[str, str | None], taints: Sequence[Taint]
+    ) -> None:
+        """Only a node that moves, whole, and towards another namespace only fenced, empty, and
+        counted by no queue."""
+        broken, entry = self.world.broken, self.host.registry().nodes.get(node.name)
+        if entry is None or entry.phase is not Phase.MOVING or entry.move is None:
+            broken.append(f"{node.name} was dressed before the registry knew")
+            return
+        owner, other = entry.heads_for, {entry.namespace, entry.move.to} - {entry.heads_for}
+        if labels != {owner: "true", **dict.fromkeys(other)} or len(taints) != 1:
+            broken.append(f"{node.name} was dressed by halves: {labels} {taints}")
+        if owner == entry.namespace:
+            return
+        if self.world.fences.get(node.name) != self.instance:
+            broken.append(f"{node.name} was dressed without a fence")
+        if any(pod.node == node.name for pod in self.world.pods.values()):
+            broken.append(f"{node.name} was dressed with pods on it")
+        config_map = self.world.config_map
+        ledger = config_map.annotations.get(LEDGER_ANNOTATION, "") if config_map else ""
+        if f'"{node.name}"' in ledger and not self.world.admin_wrote:
+            broken.append(f"{node.name} was dressed while a queue counts it")
 
 
 class ModelState:
@@ -438,7 +503,11 @@ class ModelConverter:
             for machine in self.world.machines.values()
             if node in ("", machine.name)
         }
-        return BatchList(nodes=nodes, waiting=self._waiting() if self.world.tells_claims else None)
+        return BatchList(
+            nodes=nodes,
+            waiting=self._waiting() if self.world.tells_claims else None,
+            leaves_out=True,
+        )
 
     def _waiting(self) -> tuple[WaitingJobs, ...]:
         """Jobs of a node each, which any type would start; and what somebody makes Slurm say."""
@@ -513,6 +582,9 @@ class ModelConverter:
                 for line in call.lines:
                     on_line(key, line)
 
+    def book(self, command: Sequence[str]) -> tuple[str, ...]:
+        raise AssertionError(command)  # nobody books here
+
     def find(self, key: str) -> ConverterProcess | None:
         with suppress(OSError), fault_point("converter.read_output"):
             found = self.outputs.get(key)
@@ -571,7 +643,13 @@ class ModelConverter:
         self.weather.effects.append(f"convert {asked} {node_type} {namespace}")
         behaviour = self.behaviour("k8s")
         wanted = {"nothing": 0, "lies: done": 0, "short": asked - 1}.get(behaviour, asked)
-        free = [m for m in self.world.machines.values() if m.node_type == node_type and is_free(m)]
+        left_out = expand_hostlist(options.get("--exclude", ""))
+        self._judge_left_out(node_type, left_out)
+        free = [
+            m
+            for m in self.world.machines.values()
+            if m.node_type == node_type and is_free(m) and m.name not in left_out
+        ]
         machines = free[:wanted]
         for machine in machines:
             self.world.take(machine)
@@ -583,6 +661,15 @@ class ModelConverter:
                 CONVERT_SECONDS, lambda: _end_lending(operation, namespace, asked, pretended)
             )
         return operation
+
+    def _judge_left_out(self, node_type: str, left_out: Sequence[str]) -> None:
+        """Of what a person keeps out, the converter must have been told."""
+        registry, now = self.host.registry(), self.host.now()
+        kept = [name for name, one in registry.holds.items() if one.is_in_force(now)]
+        kept += [name for name, one in registry.excluded.items() if one.is_in_force(now)]
+        for name in kept:
+            if self.world.machines[name].node_type == node_type and name not in left_out:
+                self.world.broken.append(f"the converter was not told to leave out {name}")
 
     def _judge_lending(self, node_type: str, namespace: str, asked: int) -> None:
         broken, registry = self.world.broken, self.host.registry()

@@ -212,6 +212,8 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
         for name, entry in registry.nodes.items():
             if entry.phase is Phase.JOINING and entry.since + longest < now:
                 problems.append(f"8: {name} has been joining since {entry.since}")
+            if entry.phase is Phase.MOVING and entry.since + longest < now:
+                problems.append(f"8: {name} has been moving since {entry.since}")
         for request in registry.requests:
             if request.since + 2 * longest < now:
                 problems.append(f"8: request {request.id} is open since {request.since}")

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 from tests.proof.edges import CALL_FAULTS, LENDING, RETURNING
+from tests.proof.persons import SAID
 from tests.proof.play import FOR_SLURM, MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
 from tests.proof.remembering import HOW
 
@@ -210,6 +211,23 @@ class Machine(RuleBasedStateMachine):
     @rule(host=few)
     def a_person_pauses(self, host: int) -> None:
         self.play.pause(host)
+
+    @rule(host=few, what=st.sampled_from(sorted(SAID)), node=st.integers(0, 11))
+    def a_person_says(self, host: int, what: str, node: int) -> None:
+        self.play.say(host, what, node)
+
+    @precondition(lambda self: self.play.world.is_tainted)
+    @rule(namespace=few, count=st.integers(1, 6))
+    def work_goes_to_another_queue(self, namespace: int, count: int) -> None:
+        """So that nodes of one are idle while the other wants some."""
+        self.play.add_pods(count, namespace, 6)
+        self.a_round()
+        self.a_round()
+        self.play.finish_pods(60)
+        self.a_round()
+        self.a_round()
+        self.play.add_pods(count, namespace + 1, 6)
+        self.a_round()
 
     @precondition(lambda self: any(host.is_paused for host in self.play.hosts))
     @rule(host=few)

@@ -22,8 +22,8 @@ from dnm.model.fault_points import struck_by
 from dnm.model.plan import Pass
 from dnm.model.quantity import format_yunikorn
 from dnm.model.registry import Pause, Phase, Registry
-from dnm.plan.phases import enter_phase
 from dnm.plan.queue_wants import queue_wants, serving_sizes
+from dnm.plan.transition import enter_phase
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
 from dnm.queues.rebase import rebase_document
@@ -36,8 +36,17 @@ from dnm.run.state import previous_path
 from dnm.run.verbs import change_in, change_registry
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
+from tests.proof.persons import SAID, silent
 from tests.proof.remembering import RememberingKube, Told
-from tests.proof.world import BROKEN_DOCUMENTS, PLACE, QUEUES, SIZES, World, read_limits
+from tests.proof.world import (
+    BROKEN_DOCUMENTS,
+    PLACE,
+    QUEUES,
+    SIZES,
+    TAINT,
+    World,
+    read_limits,
+)
 
 ROUND = 60.0  # seconds between two runs, as cron has it
 MEANWHILE = (
@@ -97,6 +106,7 @@ FOR_SLURM: dict[str, dict[str, object]] = {
     "floors": {"floors": Floors(kept=Floor(nodes=2))},
     "time": {"max_lend": timedelta(minutes=20)},
     "budget": {"node_hours_per_week": 4.0},
+    "moves": {"move_in_place": True},
 }  # fmt: skip
 
 
@@ -108,6 +118,11 @@ def for_slurm(config: Config, rule: str) -> Config:
         name: msgspec.structs.replace(policy, node_hours_per_week=hours)
         for name, policy in config.namespaces.items()
     }
+    if "move_in_place" in changes:
+        changes["node_types"] = {
+            name: msgspec.structs.replace(one, taints=(TAINT,))
+            for name, one in config.node_types.items()
+        }
     return msgspec.structs.replace(config, namespaces=namespaces, **changes)
 
 
@@ -185,6 +200,8 @@ class Play:
         rule: str = "nothing",
     ) -> None:
         self.world = World()
+        self.world.is_tainted = rule == "moves"
+        remembers = remembers and rule != "moves"  # its server tells no tolerations
         self.world.tells_claims = tells_claims
         theirs = (("dev", "lab"), ("train", "dev") if is_shared else ("train",))
         self.told = Told(self.world)
@@ -318,6 +335,7 @@ class Play:
         name = self._lent_node(number)
         if name and self.world.nodes[name].is_cordoned:
             self.world.fences.pop(name, None)
+            self.world.opened_by_hand.add(name)
             self.world.change_node(name, is_cordoned=False)
 
     def drain(self, number: int) -> None:
@@ -481,6 +499,14 @@ class Play:
             host.is_paused = True
             self._change(host, lambda r: msgspec.structs.replace(r, pause=pause))
 
+    def say(self, number: int, what: str, node: int) -> None:
+        """A person says something of a node, lent or not."""
+        host = self.hosts[number % len(self.hosts)]
+        names = sorted(self.world.machines)
+        name = names[node % len(names)]
+        with suppress(RegistryError):
+            self._change(host, lambda r: SAID[what](host.config, r, name, host.now()))
+
     def resume(self, number: int) -> None:
         host = self.hosts[number % len(self.hosts)]
         with suppress(RegistryError):
@@ -632,7 +658,7 @@ class Play:
 
 def _rested(registry: Registry) -> Registry:
     """`dnm resume`, and `dnm reset` of every queue and node type."""
-    return msgspec.structs.replace(registry, pause=None, breakers={}, backoffs={})
+    return silent(msgspec.structs.replace(registry, pause=None, breakers={}, backoffs={}))
 
 
 def _is_open(ran: Ran) -> list[str]:

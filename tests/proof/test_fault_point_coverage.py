@@ -34,6 +34,7 @@ NOT_A_RUN = {
 # Effects without a fault point, each with the reason.
 EXCUSED = {
     ("cli.output:reader_may_leave", "os.open"): "/dev/null, after the reader of stdout has gone",
+    ("cli.simulation:_play", ".terminate"): "its own processes, which only compute",
 }
 # Points that the story does not come by, by name or family, each with what walks it instead.
 WALKED_ELSEWHERE: dict[str, str] = {
@@ -49,6 +50,8 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "kube.read_lease": "state = kubernetes: test_fault_walk.py",
     "kube.write_lease": "state = kubernetes: test_fault_walk.py",
     "lease.": "state = kubernetes, where another host is at work: run/test_kube_state.py",
+    "converter.book": "where events are booked: convert/test_slurm_book.py",
+    "calendar.": "where a calendar is named: run/test_calendars.py",
     "kube.can_i": "dnm check: cli/test_check.py",
     "kube.version": "dnm check: cli/test_check.py",
     "kube.server_time": "dnm check: cli/test_check.py",
@@ -56,6 +59,15 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "kube.list_deployments": "dnm test-load: cli/test_test_load.py",
     "kube.scale_deployment": "dnm test-load: cli/test_test_load.py",
     "kube.delete_deployment": "dnm test-load: cli/test_test_load.py",
+    "kube.slinky": "dnm check: cli/test_check_slinky.py",
+    "kube.list_slurmd": "nodeset-convert: convert/test_nodeset_side.py",
+    "kube.list_node_sets": "nodeset-convert: convert/test_nodeset_side.py",
+    "kube.bridged": "bridge-convert: convert/test_bridge_side.py",
+    "kube.list_chosen": "nodeset-convert: convert/test_nodeset_side.py",
+    "kube.list_scalers": "nodeset-convert: convert/test_nodeset_side.py",
+    "kube.set_cost": "nodeset-convert: convert/test_nodeset_side.py",
+    "kube.scale_node_set": "nodeset-convert: real/test_slinky.py",
+    "kube.remove_label": "nodeset-convert: convert/test_nodeset_side.py",
     "kube.delete_node": "node-convert: convert/test_slurm.py",
     "kube.dress_node": "node-convert: convert/test_slurm.py",
     "kube.evict": "node-convert: convert/test_slurm.py",
@@ -69,12 +81,13 @@ WALKED_ELSEWHERE: dict[str, str] = {
 }
 
 # Fault points whose name is a parameter, by module: those of recorded.py are walked by the story,
-# those of slurm.py by slurm/test_client.py and slurm/test_rest.py.
-PARAMETERS = {"run.recorded", "slurm.client", "slurm.rest"}
+# those of slurm.py by slurm/test_commands.py and slurm/test_rest.py.
+PARAMETERS = {"run.recorded", "slurm.commands", "slurm.rest"}
 # Fault points that may be taken away without another effect coming to light: reads, waiting for a
 # process's last words, and what is within another fault point too (a sync, a stage's own steps).
 UNMISSED = (
     "config.read", "registry.read", "journal.read", "kube.load_access", "kube.read_state",
+    "calendar.read",
     "kube.read_lease", "lease.read_seen",
     "converter.end", "hook.end", "hook.let_go", "registry.fsync", "journal.fsync", "convert.",
     "store.read", "history.fsync", "history.rotate", "history.drop", "metrics.rename",

@@ -27,6 +27,7 @@ from tests.proof import story
 from tests.proof.harness import Checkpoint, Warm, World, note_figures
 
 WORKERS = 2
+_TRIES = 3
 # Reads that a run's decisions rest on; the later ones of a run only look again at one node.
 _OF_CHANGES = ("store.", "kube.barrier", "kube.watch", "kube.follow", "kube.read_cluster")
 _OF_STATE = ("kube.read_state", "kube.write_state", "kube.read_lease", "kube.write_lease")
@@ -65,6 +66,11 @@ class Strike(NamedTuple):
 
     def __str__(self) -> str:
         return f"run {self.minute}, fault point {self.number}: {self.point}:{self.when}:{self.what}"
+
+
+class NotStruck(AssertionError):
+    """The run never came to the fault point: how often it follows a watch depends on the server's
+    pace, and it lists where that is too slow."""
 
 
 class Book:
@@ -138,11 +144,17 @@ def walk(free: queue.Queue[World], strikes: list[Strike], runs: list[Run], book:
         is_fact = strike.point in _FACTS and run.points.index(strike.point) + 1 == strike.number
         try:
             before = world.runs
-            world.restore(run.before)
-            if strike.what == "hang":
-                hang(world, strike, book)
-            else:
-                play(world, strike, is_fact, book)
+            for again in reversed(range(_TRIES)):
+                try:
+                    world.restore(run.before)
+                    if strike.what == "hang":
+                        hang(world, strike, book)
+                    else:
+                        play(world, strike, is_fact, book)
+                    break
+                except NotStruck:
+                    if not again:
+                        raise
             book.count(runs=world.runs - before)
         except (AssertionError, DnmError) as error:
             world.warm.ask("kill_all")
@@ -161,7 +173,8 @@ def play(world: World, strike: Strike, is_fact: bool, book: Book) -> None:
     world.settle()
     book.count(strikes=1, **{strike.what: 1})
     if strike.what == "kill":
-        assert ended.was_killed, f"it was not struck: {ended}"
+        if not ended.was_killed:
+            raise NotStruck(f"it was not struck: {ended}")
     else:
         assert ended.code in (0, 1, 2), ended
     if strike.what == "fail" and is_fact:
@@ -216,9 +229,10 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
 
     Between two of them a run changes nothing (test_fault_point_coverage.py), so to be killed before
     one is to be killed after the one before it: done literally for the first of a run, and for each
-    point where it is met first. Of the runs after a kill, only what is new in them fails; what only
-    reads fails in every second run. The unseen steps of a write are struck at the first write of
-    each run, the rename at each.
+    point where it is met first; and what reads changes nothing either: a kill after it is done in
+    every fourth run. Of the runs after a kill, only what is new in them fails; what only reads
+    fails in every fourth run, and what changes before it did and after it in turns. The unseen
+    steps of a write are struck at the first write of each run, the rename at each.
     """
     strikes, met = [], set()
     for minute, run in enumerate(runs):
@@ -227,13 +241,15 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
                 continue
             is_new = point not in met
             met.add(point)
-            ways = [("after", "kill")]
+            is_read = point.startswith(READS)
+            ways = []
+            if is_new or not (is_read and minute % 4):
+                ways.append(("after", "kill"))
             if is_new or number == 1:
                 ways.append(("before", "kill"))
-            is_read = point.startswith(READS)
-            if is_new or not (run.is_recovery or (is_read and minute % 2)):
+            if is_new or not (run.is_recovery or minute % (4 if is_read else 2)):
                 ways.append(("before", "fail"))
-            if is_new or not (run.is_recovery or is_read):
+            if is_new or not (run.is_recovery or is_read or not minute % 2):
                 ways.append(("after", "fail"))
             if is_new:
                 ways.append(("before", "hang"))
@@ -290,7 +306,7 @@ def test_the_story_ends_right_with_its_registry_in_kubernetes(tmp_path: Path) ->
         strikes = [
             strike
             for strike in strikes_of(runs)
-            if (strike.minute == first[strike.point] and strike.what == "kill")
+            if (strike.minute == first[strike.point] and strike[3:] == ("after", "kill"))
             or (
                 (
                     strike.point in _OF_STATE
@@ -307,11 +323,11 @@ def test_the_story_ends_right_with_its_registry_in_kubernetes(tmp_path: Path) ->
 
 def test_runs_that_are_killed_again_and_again_end_right(world: World) -> None:
     """Each run is killed one fault point later than the one before, until one survives; then from
-    the first one again. Half a minute between them; after 250 of them nobody kills any more. The
+    the first one again. Half a minute between them; after 150 of them nobody kills any more. The
     longest back-off, after so many conversions that never began, is an hour."""
     story.build(world)
     number = kills = 0
-    for _ in range(250):
+    for _ in range(150):
         if story.is_over(world):
             break
         number += 1

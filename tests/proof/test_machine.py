@@ -15,7 +15,7 @@ import pytest
 
 from tests.proof.machine import FIGURES, Machine, OneHost, TwoHosts, play_machine
 
-HISTORIES = 60
+HISTORIES = 50
 
 
 @pytest.mark.parametrize("machine", [OneHost, TwoHosts])

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dnm.model.cluster import ConfigMap, Node, Pod, PodShape, QueueLimits
+from dnm.model.cluster import ConfigMap, Node, Pod, PodShape, QueueLimits, Toleration
+from dnm.model.config import Taint
 from dnm.model.event import KubeEvent
 from dnm.model.state import RunLease
 from dnm.queues.tree import check_text, parse_tree
@@ -29,6 +30,7 @@ SIZES = {  # allocatable of the machines, by type
     "a": {"vcore": 15_500, "memory": 60 * 10**9, "pods": 110},
     "b": {"vcore": 7_500, "memory": 30 * 10**9, "pods": 110},
 }
+TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 MANIFEST = """\
 # edited by hand
 partitions:
@@ -121,10 +123,13 @@ class World:
         self.said_to_wait = 0  # jobs that somebody makes Slurm tell of
         self.processes: dict[int, Operation] = {}  # converters that live, by process id
         self.tells_claims = True  # False: the site's own converter, which does not
+        self.is_tainted = False  # a lent node takes pods of its namespace alone
         self.patience: float | None = None  # seconds that runs wait for them; half an interval
+        self.budget = 1  # so many pods may be evicted until one has ended
         self.broken: list[str] = []
         self.ways: Counter[tuple[str, str]] = Counter()  # how runs that remember have read, and why
         self.fences: dict[str, str] = {}  # node -> who cordoned it: "admin" or an instance
+        self.opened_by_hand: set[str] = set()  # nodes on which pods may be whosever
         self.astray_is_excused: set[str] = set()  # machines that nobody could have known of
         self.admin_wrote = True  # since dnm last wrote the queue document
         self.removed_at: dict[str, int] = {}
@@ -171,6 +176,8 @@ class World:
         self.schedule()
         for machine in self.machines.values():
             self._look_for_two_owners(machine)
+        for pod in self.pods.values():
+            self._look_for_strangers(pod)
 
     # --- Kubernetes ---------------------------------------------------------------------------
 
@@ -197,7 +204,10 @@ class World:
                 self.broken.append(f"{name} was taken with pod {pod.name} on it: {why}")
 
     def add_pods(self, count: int, namespace: str, vcore: int) -> None:
-        shape = PodShape(request={"vcore": vcore * 1000, "memory": vcore * 4 * 10**9, "pods": 1})
+        shape = PodShape(
+            request={"vcore": vcore * 1000, "memory": vcore * 4 * 10**9, "pods": 1},
+            tolerations=(_tolerated(namespace),) if self.is_tainted else (),
+        )
         for _ in range(count):
             name = f"p{self.number()}"
             self.pods[name] = Pod(
@@ -205,6 +215,25 @@ class World:
                 queue=QUEUES[namespace], is_yunikorn=True,
                 created=self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
             )  # fmt: skip
+
+    def evict(self, name: str) -> None:
+        """It ends half a minute later, and its controller makes another one in its place."""
+        pod = self.pods[name]
+        if pod.is_terminating:
+            return
+        self.budget -= 1
+        self.pods[name] = msgspec.structs.replace(pod, is_terminating=True)
+        again = f"p{self.number()}"
+        self.pods[again] = msgspec.structs.replace(
+            pod, name=again, uid=again, app_id=again, node="", running=False,
+            created=self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )  # fmt: skip
+
+        def ends() -> None:
+            self.pods.pop(name, None)
+            self.budget = 1
+
+        self.later(30, ends)
 
     def used(self, pods: Iterable[Pod] | None = None) -> dict[str, dict[str, int]]:
         """Queue -> what its bound pods, and those of queues below it, have."""
@@ -245,7 +274,10 @@ class World:
                 for resource, limit in limits[queue].max.items()
                 if resource in request
             )
-            node = next((n for n, free in room.items() if has_quota and _fits(request, free)), "")
+            open_to_it = (
+                n for n in room if has_quota and owner_of(self.nodes[n]) in ("", pod.namespace)
+            )
+            node = next((n for n in open_to_it if _fits(request, room[n])), "")
             if node:
                 self.pods[pod.name] = msgspec.structs.replace(pod, node=node, running=True)
                 for resource, amount in request.items():
@@ -307,6 +339,9 @@ class World:
             return
         machine.place, machine.node_name = "kubernetes", node_name or machine.name
         self.put_node(machine.node_name, SIZES[machine.node_type], {namespace: "true"})
+        if self.is_tainted:
+            taint = msgspec.structs.replace(TAINT, value=namespace)
+            self.change_node(machine.node_name, taints=(taint,))
 
     def machine_of(self, node: str) -> Machine | None:
         found = self.machines.get(node)
@@ -317,6 +352,24 @@ class World:
         is_open = node is not None and node.is_ready and not node.is_cordoned
         if is_open and machine.in_service and not machine.is_shared_by_hand:
             self.broken.append(f"{machine.name} is offered to Slurm and to Kubernetes at once")
+
+    def _look_for_strangers(self, pod: Pod) -> None:
+        """A pod runs on no open node that is another namespace's by now; where a person opened it
+        while that was found out, it is his."""
+        node = self.nodes.get(pod.node)
+        is_open = node is not None and not node.is_cordoned and node.name not in self.opened_by_hand
+        if node is not None and is_open and owner_of(node) not in ("", pod.namespace):
+            self.broken.append(f"{pod.namespace}/{pod.name} runs on {owner_of(node)}'s {node.name}")
+
+
+def _tolerated(namespace: str) -> Toleration:
+    return Toleration(key=TAINT.key, value=namespace)
+
+
+def owner_of(node: Node) -> str:
+    """The namespace whose pods alone it takes; empty: it takes all."""
+    owners = {taint.value for taint in node.taints if taint.key == TAINT.key}
+    return owners.pop() if len(owners) == 1 else "".join(sorted(owners))
 
 
 def lineage(queue: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 `DIRECTORY/machines/NAME` says where each machine is, `batch` or `kubernetes`; `DIRECTORY/calls` has
 a line for each call. `DIRECTORY/seconds` is how long one conversion takes, `DIRECTORY/memory` what
-memory a machine has, of which its kubelet keeps some back. It does not ask whether pods run on a
+memory a machine has, of which its kubelet keeps some back; `DIRECTORY/dress` has what else a lent
+node carries, as labels and as taints, with NAMESPACE in them. It does not ask whether pods run on a
 node that it takes away, as many a site's script does not: dnm must have.
 """
 
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -123,7 +125,8 @@ def lend(machines: Machines, api: Api, options: argparse.Namespace, pause: float
         print(f"{name}: converting", file=sys.stderr, flush=True)
         time.sleep(pause)
         machines.move(name, "kubernetes")
-        join(api, name, options.namespace, memory(machines.directory.parent))
+        place = machines.directory.parent
+        join(api, name, options.namespace, memory(place), dress(place, options.namespace))
         print(name, flush=True)
     return 0 if len(free) == options.num_nodes else 1
 
@@ -133,14 +136,30 @@ def memory(place: Path) -> str:
     return path.read_text() if path.exists() else AMOUNTS["memory"]
 
 
-def join(api: Api, name: str, namespace: str, memory: str = AMOUNTS["memory"]) -> None:
+def dress(place: Path, namespace: str) -> dict[str, str]:
+    """Labels beside the namespace's own; each is a taint too."""
+    path = place / "dress"
+    text = path.read_text() if path.exists() else "{}"
+    return dict(json.loads(text.replace("NAMESPACE", namespace)))
+
+
+def join(
+    api: Api,
+    name: str,
+    namespace: str,
+    memory: str = AMOUNTS["memory"],
+    dress: Mapping[str, str] = {},
+) -> None:
     """What a kubelet does that registers; kwok's heartbeat makes the Node Ready."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", namespace: "true"}
+    labels |= dress
+    taints = [{"key": k, "value": v, "effect": "NoSchedule"} for k, v in dress.items()]
     try:
         api.post(
             "/api/v1/nodes",
             {
                 "metadata": {"name": name, "labels": {k: v for k, v in labels.items() if k}},
+                "spec": {"taints": taints},
                 "status": {"allocatable": AMOUNTS, "capacity": {**AMOUNTS, "memory": memory}},
             },
         )

@@ -34,6 +34,7 @@ PACKAGES = (
     "procps",
     "iproute2",
 )
+BASE = "trixie-slim"  # what the image is built on: Debian and nothing more
 RECIPE = 1  # a higher number makes every root anew
 ENTER = """
 mount -t tmpfs tmpfs "$2"
@@ -60,13 +61,14 @@ def build_roots() -> None:
     with FileLock(cache() / ".packages-lock"):
         for leftover in cache().glob(".packages-building-*"):
             shutil.rmtree(leftover)
-        for suite in SUITES:
+        for suite in (*SUITES, BASE):
             if not root_of(suite).exists():
                 with tempfile.TemporaryDirectory(
                     prefix=".packages-building-", dir=cache()
                 ) as directory:
                     root = Path(directory) / "root"
-                    bootstrap(suite, root, PACKAGES)
+                    packages = ("ca-certificates",) if suite == BASE else PACKAGES
+                    bootstrap(suite.partition("-")[0], root, packages)
                     shutil.rmtree(root / "var/cache/apt", ignore_errors=True)
                     root.chmod(0o755)
                     root.rename(root_of(suite))

@@ -55,6 +55,16 @@ def test_one_stay() -> None:
     assert not found.failures and not found.failed_returns
 
 
+def test_a_node_that_moves_is_one_stay_of_each_queue() -> None:
+    moved = at(3, "node", "moved", before="moving", after="serving", queue="root.two")
+    back = at(6, "node", "returned", before="returning", queue="root.two")
+    found = books(*A_STAY[:3], moved, back)
+    assert found.node_seconds() == {
+        ("2026-W10", QUEUE, "a"): 1.75 * 3600, ("2026-W10", "root.two", "a"): 3 * 3600,
+    }  # fmt: skip
+    assert found.moves == {("root.two", "a"): 1} and found.returns == {("root.two", "a"): 1}
+
+
 def test_a_stay_is_divided_at_midnight_of_monday() -> None:
     sunday = 7 * 24 - 2
     found = books(

@@ -15,6 +15,7 @@ from dnm.model.registry import (
     Backoff,
     Breaker,
     Leaving,
+    Move,
     Pause,
     Phase,
     QueueStatus,
@@ -59,6 +60,7 @@ def lines(before: Registry, after: Registry, why: Cause | None = None) -> list[s
 
 
 NODE = a_lent_node
+MOVES = a_lent_node(Phase.MOVING, move=Move(to="two"))
 EMPTY = Registry()
 
 
@@ -93,6 +95,22 @@ CASES = [
     pytest.param(
         nodes(a001=NODE(Phase.RELEASING)), nodes(a001=NODE()), said(Reason.DEMAND_RETURNED),
         ["node unfenced a001 releasing>serving DEMAND_RETURNED"], id="un-fenced",
+    ),
+    pytest.param(
+        nodes(a001=NODE()), nodes(a001=MOVES), said(Reason.MOVING),
+        ["node moving a001 serving>moving MOVING"], id="moving",
+    ),
+    pytest.param(
+        nodes(a001=MOVES), nodes(a001=NODE(namespace="two")), said(Reason.MOVED),
+        ["node moved a001 moving>serving MOVED"], id="moved",
+    ),
+    pytest.param(
+        nodes(a001=MOVES), nodes(a001=NODE()), said(Reason.STAYS),
+        ["node unfenced a001 moving>serving STAYS"], id="stays",
+    ),
+    pytest.param(
+        nodes(a001=MOVES), nodes(a001=NODE(Phase.MOVING, move=Move(to="two", goes_back=True))),
+        said(Reason.MOVING), ["node turned-back a001 moving>moving MOVING"], id="turned-back",
     ),
     pytest.param(
         nodes(a001=NODE()), nodes(a001=NODE(leaves=Leaving.OVERDUE)), said(Reason.LEAVING),
@@ -215,6 +233,15 @@ def test_the_numbers_of_the_decision_and_why_a_node_was_lent() -> None:
     came = replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)})
     lent = tell_change(asked, came, cause(2)).memory.untold[-1]
     assert (lent.reason, lent.numbers) == ("since LACKS_QUOTA", {"request": "r1"})
+
+
+def test_the_time_of_a_node_that_moves_is_each_queue_s() -> None:
+    lent = tell_change(EMPTY, nodes(a001=MOVES), cause())
+    there = NODE(queue="root.two", namespace="two", moved_at=NOW + 10 * MINUTE)
+    moved = tell_change(lent, replace(lent, nodes={"a001": there}), cause(10))
+    back = tell_change(moved, replace(moved, nodes={}), cause(15)).memory.totals
+    assert back.lent_seconds == {QUEUE: {"a": 600.0}, "root.two": {"a": 300.0}}
+    assert back.moves == {"a": 1}
 
 
 def test_what_is_counted() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from dnm.model.cluster import BatchList, BatchNode, Claim, ConfigMap, Mark, Node, Pod, PodList
+from dnm.model.config import Taint
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
+from dnm.model.eviction import PodOnNode
 from dnm.model.reading import Reading
 from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
@@ -28,6 +30,9 @@ class Kube:
         self.queues: ConfigMap | None = queue_map()
         self.refuses: set[str] = set()
         self.events: list[KubeEvent] = []
+        self.on_nodes: list[tuple[str, PodOnNode]] = []
+        self.budgets: set[str] = set()  # pods that may not go
+        self.evicted: list[str] = []
         self.conflicts = 0  # so many patches meet a newer object first
 
     def keep(self) -> Reading:
@@ -58,6 +63,17 @@ class Kube:
     def read_pods_on(self, node: str) -> tuple[Pod, ...]:
         return tuple(pod for pod in self.pods if pod.node == node)
 
+    def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
+        self._check(f"pods on {node}")
+        return [one for name, one in self.on_nodes if name == node]
+
+    def evict(self, pod: PodOnNode) -> str:
+        self._check(f"evict {pod.name}")
+        if pod.name in self.budgets:
+            return "its budget says no"
+        self.evicted.append(pod.name)
+        return ""
+
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         return self.queues if name == "yunikorn-configs" else None
 
@@ -79,6 +95,8 @@ class Kube:
         resource_version: str | None = None,
         cordon: bool | None = None,
         annotations: Mapping[str, str | None] = {},
+        labels: Mapping[str, str | None] = {},
+        taints: Sequence[Taint] | None = None,
     ) -> None:
         self._check(f"patch {name}")
         node = self.nodes[name]
@@ -87,6 +105,11 @@ class Kube:
             raise KubeConflict(f"{name} has changed")
         assert resource_version == node.resource_version
         changes: dict[str, Any] = {} if cordon is None else {"is_cordoned": cordon}
+        if labels:
+            kept = {**node.labels, **labels}
+            changes["labels"] = {key: text for key, text in kept.items() if text is not None}
+        if taints is not None:
+            changes["taints"] = tuple(taints)
         self.nodes[name] = msgspec.structs.replace(
             node, mark=_marked(node.mark, annotations), **changes
         )
@@ -120,6 +143,9 @@ class Converter:
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return frozenset()
+
+    def book(self, command: Sequence[str]) -> tuple[str, ...]:
+        raise AssertionError(command)  # nobody books here
 
     def find(self, key: str) -> ConverterProcess | None:
         return None

@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import Mark, Pod, PodShape
+from dnm.model.config import Taint
+from dnm.model.errors import LeaseLostError
 from dnm.model.plan import (
     Action,
+    DressNode,
     EndConverter,
     Fence,
     MarkNode,
@@ -20,10 +23,11 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import Ended, Phase, Registry
+from dnm.model.registry import Ended, Move, Phase, Registry
 from dnm.model.value import Unreadable
 from dnm.run.actuator import Actuator
 from dnm.run.registry import file_state
+from dnm.run.state import FileState
 from tests.builders import (
     FENCED,
     MARK,
@@ -92,6 +96,67 @@ def test_a_node_is_looked_at_just_before_it_is_touched(
     outcome = apply(home, kube, Converter(), [action], nodes={"a001": a_lent_node()})
     assert kube.nodes["a001"] == after
     assert bool(outcome.actions) is is_done and not outcome.errors
+
+
+class FollowedState(FileState):
+    """Another run takes this one's place once its first step has begun."""
+
+    kept = 0
+
+    def keep(self, anew: bool = False) -> None:
+        self.kept += 1
+        if self.kept > 1:
+            raise LeaseLostError("another one acts")
+
+
+@pytest.mark.parametrize(
+    ("action", "before"),
+    [
+        pytest.param(MarkNode(node="a001", mark=MARK), BARE, id="mark"),
+        pytest.param(Fence(node="a001"), OPEN, id="fence"),
+        pytest.param(Unfence(node="a001"), SHUT, id="unfence"),
+        pytest.param(StartConversion(request=a_request()), OPEN, id="convert"),
+    ],
+)
+def test_who_falls_asleep_within_a_step_does_not_end_it(
+    home: Path, action: Action, before: Any
+) -> None:
+    config, kube, converter = a_config(home), Kube([before]), Converter()
+    state = FollowedState(config.converted_nodes_path)
+    registry = Registry(nodes={"a001": a_lent_node()}, requests=(a_request(),))
+    actuator = Actuator(config, (kube, converter), state, lambda: False, lambda: NOW)
+    outcome = actuator.apply_plan(Plan(registry=registry, actions=(action,)))
+    assert "another one acts" in outcome.errors[0]
+    assert kube.nodes["a001"] == before and not converter.calls
+
+
+TAINT = Taint(key="for", value="two", effect="NoSchedule")
+DRESS = DressNode(node="a001", mark=MARK, labels={"dev": None, "two": "true"}, on=(TAINT,))
+BACK = msgspec.structs.replace(DRESS, is_back=True)
+
+
+@pytest.mark.parametrize(
+    ("action", "node", "on_it", "batch", "is_done"),
+    [
+        pytest.param(DRESS, SHUT, (), AWAY, True, id="fenced-and-empty"),
+        pytest.param(DRESS, SHUT, (POD,), AWAY, False, id="a-pod-landed"),
+        pytest.param(BACK, SHUT, (POD,), AWAY, True, id="back-with-its-pods"),
+        pytest.param(DRESS, OPEN, (), AWAY, False, id="its-fence-is-off"),
+        pytest.param(BACK, OPEN, (), AWAY, True, id="back-without-a-fence"),
+        pytest.param(DRESS, SHUT, (), a_batch_node(), False, id="Slurm-has-it"),
+        pytest.param(DRESS, SHUT, (), a_batch_node(in_service=None), False, id="nobody-knows"),
+        pytest.param(BACK, a_node(mark=STRANGER), (), AWAY, False, id="another's"),
+    ],
+)
+def test_a_node_becomes_another_namespace_s_where_that_is_sure(
+    home: Path, action: DressNode, node: Any, on_it: Any, batch: Any, is_done: bool
+) -> None:
+    kube = Kube([node], on_it)
+    entry = a_lent_node(Phase.MOVING, move=Move(to="two"))
+    outcome = apply(home, kube, Converter([batch]), [action], nodes={"a001": entry})
+    after = kube.nodes["a001"]
+    assert (after != node) is bool(outcome.actions) is is_done
+    assert ((after.labels.get("two"), after.taints) == ("true", (TAINT,))) is is_done
 
 
 def test_a_node_that_another_has_marked_is_not_counted_and_not_forgotten(home: Path) -> None:

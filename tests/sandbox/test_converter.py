@@ -413,3 +413,26 @@ def test_what_administrators_do_by_hand_is_no_violation(sandbox: Sandbox) -> Non
     assert nodes(sandbox) == ["a002"]
     assert sandbox.batch.state_of(sandbox.batch.machines["a001"]) == "IDLE+DRAIN"
     assert sandbox.violations == []
+
+
+# --- nodes that are kept out ---------------------------------------------------------------------
+
+
+def test_what_is_excluded_is_not_taken(sandbox: Sandbox) -> None:
+    sandbox.add_machine_type()
+    sandbox.add_machines(3)
+    assert run(sandbox, *LEND, "2", "--exclude", "a[001-002]")[:2] == (1, "a003\n")
+    assert run(sandbox, *LEND, "2", "--exclude", "a[")[0] == 1
+    assert run(sandbox, "--set", "batch", "--node-name", "a003", "--exclude", "a001")[0] == 2
+    listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
+    assert listed is not None and listed.leaves_out
+    assert listed.nodes["a001"].features == ()
+
+
+def test_a_converter_that_does_not_know_the_option_refuses_it(sandbox: Sandbox) -> None:
+    sandbox.add_machine_type()
+    sandbox.add_machines(3)
+    sandbox.conversion.leaves_out = False
+    assert run(sandbox, *LEND, "2", "--exclude", "a001")[:2] == (1, "")
+    listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
+    assert listed is not None and not listed.leaves_out

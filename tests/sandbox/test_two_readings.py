@@ -28,6 +28,7 @@ from tests.sandbox.readings import (
     pods,
 )
 
+pytestmark = pytest.mark.xdist_group("two readings")  # what `_pool` has made is made once
 TRIES = settings(
     max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

@@ -1,0 +1,201 @@
+"""`dnm check` beside Slinky: each thing that would undo lending, and what may not be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dnm.cli.check_slinky import judge_lent, judge_names, judge_node_sets
+from dnm.cli.findings import CheckResult, Finding
+from dnm.kube.slinky import NodeSet, read_node_set_page
+from dnm.model.config import Taint
+from dnm.model.registry import Registry
+from dnm.sandbox.cluster import Sandbox
+from dnm.sandbox.faults import Fault
+from tests.builders import a_batch_node, a_config, a_lent_node, a_node
+from tests.cli.check_site import CheckedSite
+from tests.kube.test_slinky import page, template
+
+ROOT = Path(__file__).parents[2]
+OK, WARNING, FAILED, SKIPPED = (
+    CheckResult.OK, CheckResult.WARNING, CheckResult.FAILED, CheckResult.SKIPPED,
+)  # fmt: skip
+MANAGED = Taint(key="slinky.slurm.net/managed-node", effect="NoExecute", value="slurm-bridge")
+LENT = Registry(nodes={"a001": a_lent_node()})
+GROUP = {"kind": "APIGroup", "versions": [{"version": "v1beta1"}]}
+
+
+def node_set(mode: str = "DaemonSet", **spec: Any) -> NodeSet:
+    return read_node_set_page(page({**template(**spec), "scalingMode": mode}))[0]
+
+
+def shown(findings: Any) -> list[tuple[CheckResult, str]]:
+    return [(one.result, one.text) for one in findings]
+
+
+@pytest.mark.parametrize(
+    ("found", "result", "says"),
+    [
+        pytest.param(node_set(), FAILED, "starts a slurmd on a001, nodes of type a", id="all"),
+        pytest.param(
+            node_set(nodeSelector={"dev": "true"}), FAILED, "a001, nodes of type a lent to dev: a",
+            id="of-the-namespace",
+        ),
+        pytest.param(
+            node_set(nodeSelector={"slurm": "yes"}), OK, "none of 1 NodeSet takes a lent node",
+            id="another-label",
+        ),
+        pytest.param(node_set("StatefulSet"), WARNING, "may start a slurmd on a001", id="sts"),
+    ],
+)  # fmt: skip
+def test_a_node_set_that_would_take_a_lent_node(
+    found: NodeSet, result: CheckResult, says: str
+) -> None:
+    ((shown_result, text),) = shown(judge_node_sets(a_config(), LENT, (a_node(),), (found,)))
+    assert shown_result is result
+    assert says in text
+
+
+def test_a_node_set_that_is_being_deleted_takes_none() -> None:
+    going = read_node_set_page(page(template(), deletionTimestamp="2026-11-20T12:00:00Z"))[0]
+    ((result, _),) = shown(judge_node_sets(a_config(), LENT, (a_node(),), (going,)))
+    assert result is OK
+
+
+def test_a_lent_node_that_is_tainted() -> None:
+    nodes = (a_node(taints=(MANAGED,)), a_node("b1", taints=(MANAGED,)))
+    ((result, text),) = shown(judge_lent(LENT, nodes))
+    assert result is FAILED
+    assert text.startswith("a001 is lent and carries the taint slinky.slurm.net/managed-node=slurm")
+
+
+@pytest.mark.parametrize(
+    ("names", "result", "says"),
+    [
+        pytest.param(None, SKIPPED, "Slurm's list is", id="not-asked"),
+        pytest.param(("a050",), OK, "on no Node that this Slurm knows", id="another-Slurm"),
+        pytest.param(("a050", "b1"), FAILED, "would taint a050 as soon as it is lent", id="shared"),
+    ],
+)
+def test_names_that_slurm_and_kubernetes_share(
+    names: tuple[str, ...] | None, result: CheckResult, says: str
+) -> None:
+    batch = None if names is None else {name: a_batch_node(name) for name in names}
+    nodes = (a_node("b1", mark=None, taints=(MANAGED,)),)
+    ((shown_result, text),) = shown(judge_names(a_config(), Registry(), nodes, batch))
+    assert shown_result is result
+    assert says in text
+
+
+@pytest.fixture
+def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
+    return CheckedSite(tmp_path, sandbox)
+
+
+def serve(site: CheckedSite, path: str, document: Any) -> None:
+    """As an API server with Slinky answers it."""
+    text = document if isinstance(document, str) else json.dumps(document)
+    site.sandbox.faults.add(Fault(kind="garbage", path=path, body=text))
+
+
+def slinky_of(site: CheckedSite) -> list[Finding]:
+    return [finding for finding in site.findings() if finding.check == "Slinky"]
+
+
+def node_sets(*specs: Any) -> dict[str, Any]:
+    items = [item for spec in specs for item in json.loads(page(spec))["items"]]
+    return {"kind": "NodeSetList", "apiVersion": "slinky.slurm.net/v1beta1",
+            "metadata": {"resourceVersion": "1"}, "items": items}  # fmt: skip
+
+
+def test_a_site_without_slinky(site: CheckedSite) -> None:
+    (one,) = slinky_of(site)
+    assert (one.result, one.text) == (
+        OK, "no sign of it: no API group slinky.slurm.net, no managed Node",
+    )  # fmt: skip
+
+
+def test_what_may_not_be_read_is_not_taken_for_none(site: CheckedSite) -> None:
+    forbidden = Fault(kind="status", path="deployments$|nodesets$", code=403, message="no right")
+    site.sandbox.faults.add(forbidden)
+    (one,) = slinky_of(site)
+    assert one.result is OK and "whether slurm-bridge is installed can't be told" in one.text
+    serve(site, "^/apis/slinky.slurm.net$", GROUP)
+    found = slinky_of(site)
+    assert [one.result for one in found] == [WARNING, WARNING]
+    assert found[0].text.startswith("whether a NodeSet takes lent nodes")
+    assert found[1].text.startswith("which namespaces slurm-bridge manages")
+    assert {one.remedy for one in found} == {"grant it as etc/rbac-slinky.yaml does"}
+
+
+def test_a_node_set_is_found_by_its_selector(site: CheckedSite) -> None:
+    serve(site, "^/apis/slinky.slurm.net$", GROUP)
+    serve(site, "nodesets$", node_sets(template(nodeSelector={"slurm": "yes"})))
+    assert [one.result for one in slinky_of(site)] == [OK]
+    site.sandbox.faults.clear()
+    serve(site, "^/apis/slinky.slurm.net$", GROUP)
+    serve(site, "nodesets$", node_sets(template()))
+    (one,) = slinky_of(site)
+    assert one.result is FAILED and "the NodeSet slurm/batch starts a slurmd on" in one.text
+
+
+def test_an_operator_of_another_time(site: CheckedSite) -> None:
+    serve(site, "^/apis/slinky.slurm.net$", {**GROUP, "versions": [{"version": "v1alpha1"}]})
+    (one,) = slinky_of(site)
+    assert one.result is WARNING and "served as v1alpha1, which dnm does not know" in one.text
+
+
+BRIDGE = {
+    "kind": "DeploymentList", "apiVersion": "apps/v1", "metadata": {"resourceVersion": "1"},
+    "items": [{"metadata": {"name": "slurm-bridge-controllers", "namespace": "slinky"},
+               "spec": {"replicas": 1}, "status": {}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "result", "says"),
+    [
+        ("managedNamespaces: [dev]", FAILED, "manages the monitored namespace dev (slinky/slurm-"),
+        ("managedNamespaces: [other]", OK, "manages no monitored namespace (slinky/slurm-bridge"),
+        (
+            "managedNamespaceSelector: {matchExpressions: [{key: slurm, operator: DoesNotExist}]}",
+            FAILED, "manages the monitored namespace dev",
+        ),
+        (
+            "managedNamespaceSelector: {matchLabels: {slurm: 'yes'}}",
+            OK, "manages no monitored namespace",
+        ),
+        ("7", WARNING, "can't read the ConfigMap slinky/slurm-bridge-config"),
+    ],
+)  # fmt: skip
+def test_a_namespace_that_the_bridge_manages(
+    site: CheckedSite, settings: str, result: CheckResult, says: str
+) -> None:
+    serve(site, "^/apis/apps/v1/deployments$", BRIDGE)
+    serve(site, "slurm-bridge-config$", {"kind": "ConfigMap", "data": {"config.yaml": settings}})
+    (one,) = slinky_of(site)
+    assert one.result is result and says in one.text
+
+
+def test_the_bridge_s_role_is_enough(site: CheckedSite) -> None:
+    paths = (ROOT / "etc" / "rbac.yaml", ROOT / "etc" / "rbac-slinky.yaml")
+    documents = [one for path in paths for one in yaml.safe_load_all(path.read_text())]
+    site.sandbox.access.restrict_to_manifests(documents)
+    (one,) = slinky_of(site)
+    assert (one.result, one.text) == (
+        OK, "no sign of it: no API group slinky.slurm.net, no managed Node",
+    )  # fmt: skip
+
+
+def test_slurm_is_asked_for_its_names_where_the_bridge_is_at_work(site: CheckedSite) -> None:
+    taint = {"key": MANAGED.key, "effect": "NoExecute"}
+    site.sandbox.add_node("x1")
+    node = site.sandbox.store.get("nodes", "", "x1")
+    assert node is not None
+    node["spec"]["taints"] = [taint]
+    (one,) = slinky_of(site)
+    assert one.result is OK and "on no Node that this Slurm knows by name" in one.text

@@ -1,0 +1,172 @@
+"""`dnm event`: added, listed, shown, removed and told; refused with a sentence."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.cli import events
+from dnm.cli.events import EventError, event_rows
+from dnm.config.events import moment_at, read_event
+from dnm.model.calendar import CalendarEvent
+from dnm.model.config import Config
+from dnm.model.registry import Registry
+from dnm.plan.foreseen import known_events
+from dnm.run.registry import load_registry
+from dnm.run.verbs import wall_clock
+from tests.builders import NOW, a_config
+
+TOMORROW = f"{wall_clock() + timedelta(days=2):%Y-%m-%d} 09:00"
+ENTRIES = {"namespace": "dev", "from": TOMORROW, "until": "17:00", "nodes": "2"}
+
+
+def in_configuration(config: Config) -> Config:
+    problems: list[str] = []
+    event = read_event("course", "event:course", ENTRIES, "UTC", problems)
+    assert event is not None
+    return msgspec.structs.replace(config, calendar_events=(event,))
+
+
+def test_an_event_is_added_is_in_force_and_is_removed_and_all_is_told(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    said = events.add(config, "stars", ENTRIES, "they asked")
+    assert said == f"event stars is added: 2 nodes for dev, {TOMORROW} to {TOMORROW[:10]} 17:00 UTC"
+    registry = load_registry(config, NOW)
+    (event,) = known_events(config, registry)
+    assert (event.name, event.nodes) == ("stars", 2)
+    assert events.remove(config, "stars", "they stay at home") == "event stars is removed"
+    assert not load_registry(config, NOW).events
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    told = [(line["event"], line["object"], line["reason"]) for line in lines]
+    assert told == [
+        ("event add", "stars", "they asked"), ("event remove", "stars", "they stay at home"),
+    ]  # fmt: skip
+    assert all(line["who"] and line["host"] for line in lines)
+    assert lines[0]["numbers"]["needs"] == "2 nodes"
+
+
+REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
+    "wrong in two ways": ("X", {"nodes": "two"}, "nodes = two: is not a whole number"),
+    "no namespace of ours": ("stars", {"namespace": "test"}, "write one of dev"),
+    "over": ("stars", {"from": "2020-01-01 09:00"}, "it is over"),
+    "in the configuration": ("course", {}, "already; name this one otherwise"),
+    "added already": ("old", {}, "`dnm event remove old` takes it away"),
+}
+
+
+@pytest.mark.parametrize(("name", "changes", "expected"), REFUSED.values(), ids=REFUSED)
+def test_what_can_not_be_added_is_said(
+    tmp_path: Path, name: str, changes: dict[str, str], expected: str
+) -> None:
+    config = in_configuration(a_config(tmp_path))
+    events.add(config, "old", ENTRIES, "")
+    before = load_registry(config, NOW)
+    with pytest.raises(EventError) as error:
+        events.add(config, name, {**ENTRIES, **changes}, "")
+    assert expected in str(error.value) and error.value.exit_code == 2
+    assert load_registry(config, NOW) == before
+
+
+def test_no_more_are_kept_than_anybody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_EVENTS", 1)
+    config = a_config(tmp_path)
+    events.add(config, "one", ENTRIES, "")
+    with pytest.raises(EventError, match="remove some that are over"):
+        events.add(config, "two", ENTRIES, "")
+
+
+def test_only_what_was_added_can_be_removed(tmp_path: Path) -> None:
+    config = in_configuration(a_config(tmp_path))
+    with pytest.raises(EventError, match="take it out there"):
+        events.remove(config, "course", "")
+    with pytest.raises(EventError, match="no event 'stars' was added; those that were: none"):
+        events.remove(config, "stars", "")
+
+
+# --- what there is -----------------------------------------------------------------------------
+
+
+def an_event(name: str, begins: datetime, **changes: Any) -> CalendarEvent:
+    wall = begins.replace(tzinfo=None)
+    values: dict[str, Any] = {"nodes": 2, **changes}
+    return CalendarEvent(
+        name=name, namespace="dev", begins=wall, ends=wall + timedelta(hours=1), **values
+    )
+
+
+AT = {
+    "ahead": timedelta(minutes=62),  # a lead of half an hour, as long again, and a run
+    "keeps": timedelta(minutes=61),
+    "lends": timedelta(minutes=31),
+    "in force": timedelta(0),
+    "over": -timedelta(hours=1),
+}
+
+
+@pytest.mark.parametrize(("state", "ahead"), AT.items(), ids=AT)
+def test_an_event_has_a_state(state: str, ahead: timedelta) -> None:
+    config = a_config(calendar_events=(an_event("w", NOW + ahead),))
+    (row,) = event_rows(config, Registry(), NOW)
+    assert row["state"] == state and bool(row["windows"]) == (state != "over")
+
+
+def test_an_event_of_no_use_says_why_and_the_next_comes_first() -> None:
+    soon = an_event("soon", NOW + timedelta(days=1))
+    config = a_config(calendar_events=(soon, an_event("over", NOW - timedelta(days=1))))
+    wrong = msgspec.structs.replace(an_event("wrong", NOW), namespace="gone")
+    nowhere = msgspec.structs.replace(an_event("nowhere", NOW), zone="Mars/Phobos")
+    rows = event_rows(config, Registry(events={"wrong": wrong, "nowhere": nowhere}), NOW)
+    assert [(row["name"], row["state"]) for row in rows] == [
+        ("wrong", "of no use"), ("soon", "ahead"), ("nowhere", "of no use"), ("over", "over"),
+    ]  # fmt: skip
+    assert "not a monitored namespace" in rows[0]["problem"]
+    assert rows[2]["problem"].startswith("zone = Mars/Phobos: is no time zone")
+    ini = "/nonexistent/dnm.ini"
+    assert [row["source"] for row in rows] == ["record", ini, "record", ini]
+
+
+def test_a_window_is_shown_in_its_zone_and_in_utc() -> None:
+    night = an_event("night", datetime(2026, 10, 24, 23), zone="Europe/Berlin")
+    night = msgspec.structs.replace(night, ends=datetime(2026, 10, 25, 4))
+    config = a_config(calendar_events=(night,))
+    (row,) = event_rows(config, Registry(), NOW)
+    (window,) = row["windows"]
+    assert window["local"] == "Sat 2026-10-24 23:00 CEST to Sun 04:00"
+    assert (window["begins"].hour, window["ends"].hour) == (21, 3)
+    assert window["begins"] - window["lends_from"] == timedelta(minutes=31)
+
+
+def test_lists_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = in_configuration(a_config(tmp_path))
+    events.print_events(config, as_json=False)
+    events.show_event(config, "course", as_json=False)
+    events.show_event(config, "course", as_json=True)
+    text = capsys.readouterr().out
+    assert "2 nodes" in text and "LENDS FROM" in text and '"schema": "dnm.events/1"' in text
+    with pytest.raises(EventError, match="there is no event 'x'; known are course"):
+        events.show_event(config, "x", as_json=False)
+
+
+MOMENTS = {
+    "2026-12-01 08:45": "2026-12-01 07:45",
+    "2026-12-01T08:45": "2026-12-01 07:45",
+    "2026-12-01T08:45:00-05:00": "2026-12-01 13:45",
+    "2026-12-01T08:45Z": "2026-12-01 08:45",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MOMENTS.items())
+def test_a_moment_is_one_of_the_zone_or_of_its_offset(text: str, expected: str) -> None:
+    assert f"{moment_at(text, 'Europe/Berlin'):%Y-%m-%d %H:%M}" == expected
+
+
+def test_a_moment_must_be_one() -> None:
+    with pytest.raises(ValueError, match="is no time; write"):
+        moment_at("tomorrow", "UTC")
+    with pytest.raises(ValueError, match="a year from 1970 to 2999"):
+        moment_at("9999-12-31T23:00-12:00", "UTC")

@@ -1,0 +1,221 @@
+"""return --evict: who is named before, what is refused with a sentence, what a budget does."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dnm.cli.admin import pause
+from dnm.cli.adopt import adopt
+from dnm.cli.give_back import Evict, give_back, make_sure
+from dnm.cli.lend import RefusedError, Wanted, lend
+from dnm.cli.status import status_document
+from dnm.cli.status_view import by_hand_lines
+from dnm.model.errors import KubeError
+from dnm.model.registry import Leaving, Phase
+from dnm.sandbox.cluster import Sandbox
+from tests.cli.test_permissions import RBAC
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+NOW_ON = timedelta(0)
+SURE = Evict(NOW_ON, lambda text: True)
+
+
+def pod_of(name: str, owner: str = "", **labels: str) -> dict[str, object]:
+    """`owner`: of a kind that the sandbox has not, so that it collects nothing."""
+    metadata: dict[str, object] = {"name": name, "namespace": "dev", "labels": labels}
+    if name == "logs":
+        metadata["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    if owner:
+        one = {"apiVersion": "v1", "kind": owner, "name": "o", "uid": "u", "controller": True}
+        metadata["ownerReferences"] = [one]
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": {"nodeName": "a001", "terminationGracePeriodSeconds": 20,
+                 "containers": [{"name": "c", "image": "none"}]},
+        "status": {"phase": "Running"},
+    }  # fmt: skip
+
+
+def budget(least: int) -> dict[str, object]:
+    return {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "dev"},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": "web"}}},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    """a001 is lent, with a pod alone, one under a budget, and its kubelet's own."""
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_namespace("dev")
+    sandbox.add_machines(2)
+    sandbox.batch.claim(sandbox.batch.machines["a001"], "by-hand", "root converts it")
+    sandbox.batch.machines["a001"].place = "kubernetes"
+    sandbox.add_node("a001", labels={"dev": "true"})
+    made = Site(sandbox, tmp_path / "site")
+    made.run()
+    adopt(made.config, {}, "a001", "dev")
+    made.run()
+    made.run()
+    assert made.registry.nodes["a001"].phase is Phase.SERVING
+    for manifest in (pod_of("alone"), pod_of("web", "Job", app="web"),
+                     pod_of("logs")):  # fmt: skip
+        sandbox.create(manifest)
+    sandbox.create(budget(1))
+    sandbox.tick(5)  # they run
+    return made
+
+
+def catch_up(sandbox: Sandbox) -> None:
+    """Its clock stands still between ticks, and a verb goes by the host's."""
+    sandbox.clock.set(max(sandbox.clock.now(), time.time() + 1))
+
+
+def names(sandbox: Sandbox) -> list[str]:
+    """Of the pods that are not on their way."""
+    found = sandbox.store.objects("pods", "dev")
+    return sorted(
+        pod["metadata"]["name"] for pod in found if not pod["metadata"].get("deletionTimestamp")
+    )
+
+
+def test_a_budget_holds_a_pod_until_it_allows_it(sandbox: Sandbox, site: Site) -> None:
+    asked: list[str] = []
+    evict = Evict(NOW_ON, lambda text: not asked.append(text))  # type: ignore[func-returns-value]
+    said = give_back(site.config, ["a001"], "a fan", evict)
+    assert asked[0].splitlines() == [
+        "a001: 2 pods and what starts there until it is fenced: asked to go by the next run",
+        "  dev/alone: it has no controller that would bring it back",
+        "  dev/web: not now: Cannot evict pod as it would violate the pod's disruption budget: the "
+        "disruption budget web does not allow one more",
+    ]
+    assert said[0].startswith("a001 is fenced by the next run, and goes back once its pods have go")
+    assert names(sandbox) == ["alone", "logs", "web"]  # to ask changes nothing
+    catch_up(sandbox)
+    result = site.run()
+    assert result.exit_code == 0 and result.outcome is not None, result.plan.errors
+    assert f"action=evict node=a001 pods=1 queue={QUEUE}" in result.outcome.actions
+    assert names(sandbox) == ["logs", "web"]
+    for _ in range(3):
+        sandbox.tick(60)
+        result = site.run()
+    (line,) = by_hand_lines(status_document(site.config, site.registry, site.now()), site.now())
+    assert line.startswith("a001 is returned by a person: 1 pod asked to go so far; dev/web does")
+    (verdict,) = result.plan.nodes
+    assert "dev/web does not go: Cannot evict pod" in verdict.sentence and result.exit_code == 0
+    assert site.registry.nodes["a001"].phase is Phase.SERVING and names(sandbox) == ["logs", "web"]
+    sandbox.delete("poddisruptionbudgets", "web", "dev")
+    for _ in range(6):
+        site.run()
+        sandbox.tick(60)
+    assert site.lent() == [] and not sandbox.violations
+    assert sandbox.batch.machines["a001"].place == "batch"
+
+
+def test_pods_have_their_grace_before(sandbox: Sandbox, site: Site) -> None:
+    """With the roles of dnm and of eviction; the converter has its own account."""
+    sandbox.access.restrict_to_manifests(roles("converter"))
+    give_back(site.config, ["a001"], "", Evict(timedelta(minutes=10), lambda text: True))
+    catch_up(sandbox)
+    for _ in range(3):
+        site.run()
+        sandbox.tick(60)
+    assert names(sandbox) == ["alone", "logs", "web"]
+    assert sandbox.get("nodes", "a001")["spec"]["unschedulable"]  # type: ignore[index]
+    sandbox.tick(600)
+    site.run()
+    assert names(sandbox) == ["logs", "web"]
+
+
+def test_a_pause_is_said(site: Site) -> None:
+    pause(site.config, None, "")
+    assert give_back(site.config, ["a001"])[-1] == (
+        "dnm is paused, and gives nothing back before `dnm resume`"
+    )
+    said = lend(site.config, Wanted(namespace="dev", count=1))
+    assert "dnm is paused, and asks for it after `dnm resume`; `dnm return" in said
+
+
+def test_the_last_word_holds(site: Site) -> None:
+    give_back(site.config, ["a001"], "", SURE)
+    give_back(site.config, ["a001"])
+    entry = site.registry.nodes["a001"]
+    assert entry.leaves is Leaving.BY_HAND and entry.emptying is None
+
+
+def test_who_says_no_changes_nothing(site: Site) -> None:
+    asked: list[str] = []
+    said = give_back(
+        site.config, ["a001"], "", Evict(NOW_ON, lambda text: bool(asked.append(text)))
+    )
+    assert said == ["nothing was changed"] and site.registry.nodes["a001"].leaves is None
+    assert "  dev/web: not now" in asked[0]
+
+
+def test_without_a_terminal_yes_is_needed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
+    with pytest.raises(RefusedError, match=r"dev/alone.*\n.*\n--evict asks before, .* add --yes"):
+        give_back(site.config, ["a001"], "", Evict(NOW_ON, make_sure(False)))
+    assert site.registry.nodes["a001"].leaves is None
+    give_back(site.config, ["a001"], "", Evict(NOW_ON, make_sure(True)))
+    assert site.registry.nodes["a001"].emptying is not None
+
+
+def test_an_administrator_s_cordon_is_refused(sandbox: Sandbox, site: Site) -> None:
+    with sandbox.store.lock:
+        sandbox.store.edit("nodes", "", "a001", lambda one: one["spec"].update(unschedulable=True))
+    with pytest.raises(RefusedError, match="a001 is cordoned by an administrator, so dnm does not"):
+        give_back(site.config, ["a001"], "", SURE)
+
+
+def test_a_node_of_slurmd_is_named_and_stays(
+    sandbox: Sandbox, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sandbox.create(pod_of("slurmd", "NodeSet"))
+    give_back(site.config, ["a001"], "", Evict(NOW_ON, make_sure(True)))
+    assert capsys.readouterr().out.splitlines()[3] == "  dev/slurmd: of a NodeSet, is never evicted"
+
+
+def roles(*without: str) -> list[dict[str, Any]]:
+    """Of etc/rbac.yaml, but for these."""
+    return [
+        one
+        for one in yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
+        if one["kind"] in ("Role", "ClusterRole")
+        and not one["metadata"]["name"].endswith(tuple(without))
+    ]
+
+
+def test_without_the_right_it_is_refused_at_once(sandbox: Sandbox, site: Site) -> None:
+    sandbox.access.restrict_to_manifests(roles("converter", "evict"))
+    with pytest.raises(KubeError, match="the permission to create pods/eviction"):
+        give_back(site.config, ["a001"], "", SURE)
+    assert site.registry.nodes["a001"].leaves is None
+
+
+def test_a_node_that_has_changed_while_a_person_was_asked_is_left_alone(site: Site) -> None:
+    def meanwhile(text: str) -> bool:
+        from dnm.cli.by_hand import hold
+
+        hold(site.config, ["a001"])
+        return True
+
+    said = give_back(site.config, ["a001"], "", Evict(NOW_ON, meanwhile))
+    assert said[-1].startswith("a001 has changed meanwhile")
+    assert site.registry.nodes["a001"].leaves is None
+
+
+def test_it_is_told_with_who_why_and_from_when(site: Site) -> None:
+    give_back(site.config, ["a001"], "a fan", Evict(timedelta(hours=1), lambda text: True))
+    emptying = site.registry.nodes["a001"].emptying
+    assert emptying is not None and emptying.since > datetime.now(UTC) + timedelta(minutes=50)
+    line = site.registry.memory.untold[-1]
+    assert (line.event, line.object, line.reason) == ("return", "a001", "a fan") and line.who
+    assert line.numbers == {"evict_from": emptying.since.isoformat(timespec="seconds")}

@@ -1,0 +1,247 @@
+"""lend, extend, return and adopt: what is recorded, what is refused with a sentence, who it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.cli.adopt import adopt
+from dnm.cli.give_back import give_back
+from dnm.cli.lend import USUAL, RefusedError, Wanted, extend, lend
+from dnm.kube.nodes import mark_annotations
+from dnm.model.cluster import Mark
+from dnm.model.config import Config, NamespacePolicy
+from dnm.model.registry import Keeping, Leaving, LendOrder, Phase, Registry
+from dnm.run.registry import load_registry, save_registry
+from dnm.sandbox.cluster import Sandbox
+from dnm.sandbox.manifests import node_manifest
+from tests.builders import NOW, QUEUE, a_config, a_lent_node
+from tests.site import WORKSHOP_QUEUES, Site
+
+LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=9)
+ORDER = LendOrder(
+    id="o1", node_type="a", namespace="dev", count=2, since=NOW, until=LATER, nodes=()
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    policy = NamespacePolicy(name="dev", queue=QUEUE, node_types=("a",), max_nodes=3)
+    config = a_config(tmp_path, namespaces={"dev": policy}, exclude_nodes=frozenset({"a009"}))
+    nodes = {
+        "a001": a_lent_node(order="o1", stays_until=LATER),
+        "a002": a_lent_node(Phase.FAILED, error="it burns"),
+        "a003": a_lent_node(Phase.RETURNING),
+        "a004": a_lent_node(owner="other"),
+        "a005": a_lent_node(),
+        "a006": a_lent_node(leaves=Leaving.BY_HAND),
+    }
+    kept = Keeping(since=NOW, until=LATER)
+    save_registry(config, Registry(nodes=nodes, held=("a005",), orders=(ORDER,),
+                                   excluded={"a008": kept}))  # fmt: skip
+    return config
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    """Nobody's pods wait for anything."""
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_namespace("dev")
+    sandbox.add_machines(4)
+    return Site(sandbox, tmp_path / "site")
+
+
+def registry_of(config: Config) -> Registry:
+    return load_registry(config, NOW)
+
+
+def test_an_order_is_written_down_with_who_and_why(config: Config) -> None:
+    said = lend(config, Wanted(namespace="dev", count=2, until=LATER, reason="a course"))
+    order = registry_of(config).orders[-1]
+    assert (order.count, order.node_type, order.until, order.reason) == (2, "a", LATER, "a course")
+    assert " on " in order.who and not order.is_forced and order.nodes == ()
+    assert said.startswith(f"2 nodes of type a for dev until {LATER:%Y-%m-%d %H:%M} UTC")
+    assert f"`dnm return {order.id}`" in said
+    lend(config, Wanted(namespace="dev", nodes=("a050", "a051"), is_forced=True))
+    order = registry_of(config).orders[-1]
+    assert order.nodes == ("a050", "a051") and order.count == 2 and order.is_forced
+    assert order.until - order.since == USUAL
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        pytest.param(
+            {"namespace": "gone", "count": 1},
+            "namespace 'gone' is not monitored; there",
+            id="namespace",
+        ),
+        pytest.param({}, "say how many nodes, or which", id="nothing"),
+        pytest.param(
+            {"count": 2, "nodes": ("a050",)}, "2 nodes are asked for, and 1 named", id="unequal"
+        ),
+        pytest.param(
+            {"count": 1, "node_type": "q"}, "nodes of type q are not lent to dev", id="type"
+        ),
+        pytest.param(
+            {"nodes": ("x1",)}, "nodes of no known type are not lent to dev", id="no-type"
+        ),
+        pytest.param({"nodes": ("a050", "x1")}, "are not lent to dev", id="two-types"),
+        pytest.param(
+            {"nodes": ("a001",)}, "a001 is lent to dev already: `dnm extend a001`", id="lent"
+        ),
+        pytest.param(
+            {"nodes": ("a009",)},
+            "a009 is kept out of lending: exclude_nodes names it",
+            id="kept-out",
+        ),
+        pytest.param(
+            {"nodes": ("a008",), "is_forced": True},
+            "a008 is kept out of lending",
+            id="excluded-and-forced",
+        ),
+        pytest.param(
+            {"count": 4, "is_forced": True},
+            "4 nodes can never be had: max_nodes of namespace dev is 3",
+            id="cap",
+        ),
+        pytest.param({"count": 31}, "can never be had: max_converted_nodes is 30", id="cap-of-all"),
+    ],
+)
+def test_what_no_run_could_ever_do_is_refused(
+    config: Config, wanted: dict[str, Any], why: str
+) -> None:
+    before = registry_of(config)
+    with pytest.raises(RefusedError) as refused:
+        lend(config, Wanted(**{"namespace": "dev", **wanted}))
+    assert why in str(refused.value) and registry_of(config) == before
+
+
+def test_extended(config: Config) -> None:
+    until = LATER + timedelta(hours=1)
+    assert extend(config, ["a001", "a005"], until)[0].startswith("a001 stays until ")
+    nodes = registry_of(config).nodes
+    assert nodes["a001"].stays_until == nodes["a005"].stays_until == until
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        pytest.param(
+            ["a001", "a099"], "'a099' is not a node that this dnm has lent", id="not-lent"
+        ),
+        pytest.param(["a004"], "'a004' is not a node that this dnm has lent", id="another's"),
+        pytest.param(["a002"], "a002 is on its way back (failed)", id="failed"),
+        pytest.param(["a003"], "a003 is on its way back (returning)", id="returning"),
+        pytest.param(["a006"], "a006 is on its way back (serving)", id="returned"),
+    ],
+)
+def test_not_extended(config: Config, names: list[str], why: str) -> None:
+    before = registry_of(config)
+    with pytest.raises(RefusedError) as refused:
+        extend(config, names, LATER)
+    assert why in str(refused.value) and registry_of(config) == before
+
+
+def test_a_returned_node_leaves_and_its_order_shrinks(config: Config) -> None:
+    (said,) = give_back(config, ["a001"], "a017 is loud")
+    assert said.startswith("a001 is fenced by the next run, and goes back once its pods have ended")
+    registry = registry_of(config)
+    entry = registry.nodes["a001"]
+    assert (entry.leaves, entry.stays_until, entry.order) == (Leaving.BY_HAND, None, "")
+    assert [order.count for order in registry.orders] == [1]
+
+
+def test_an_order_is_returned_with_all_that_came_of_it(config: Config) -> None:
+    said = give_back(config, ["o1"])
+    assert said[0] == "nothing more comes of o1" and said[1].startswith("a001 is fenced")
+    registry = registry_of(config)
+    assert registry.orders == () and registry.nodes["a001"].leaves is Leaving.BY_HAND
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        pytest.param(
+            ["a001", "a099"], "'a099' is not a node that this dnm has lent", id="not-lent"
+        ),
+        pytest.param(["a002"], "`dnm reset a002` gives it back; it burns", id="failed"),
+        pytest.param(["a003"], "a003 is on its way back already", id="returning"),
+        pytest.param(["a004"], "'a004' is not a node that this dnm has lent", id="another's"),
+        pytest.param(["a005"], "a005 is held: `dnm unhold a005` first", id="held"),
+    ],
+)
+def test_not_returned(config: Config, names: list[str], why: str) -> None:
+    before = registry_of(config)
+    with pytest.raises(RefusedError) as refused:
+        give_back(config, names)
+    assert why in str(refused.value) and registry_of(config) == before
+
+
+def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
+    """Over HTTP, with the installed command: two nodes for an afternoon, one of them longer, one
+    out at once; then one that an administrator has converted."""
+    said = site.command("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
+                        "--now")  # fmt: skip
+    assert said.returncode == 0 and "action=convert" in said.stdout, said.stderr
+    sandbox.tick(1)
+    site.command("run")
+    site.command("run")
+    status = site.command("status", COLUMNS="80").stdout
+    assert "2 nodes there, 0 missing" in " ".join(status.split()), status
+    document = json.loads(site.command("status", "-o", "json").stdout)
+    assert [one["missing"] for one in document["orders"]] == [0]
+    assert all(one["stays_until"] for one in document["nodes"])
+    lent = sorted(site.registry.nodes)
+    assert len(lent) == 2 and all(n.phase is Phase.SERVING for n in site.registry.nodes.values())
+    assert site.command("extend", lent[0], "--for", "3h").returncode == 0
+    assert site.command("return", lent[1], "--now", "--reason", "loud").returncode == 0
+    assert sandbox.get("nodes", lent[1])["spec"]["unschedulable"] is True  # type: ignore[index]
+    for _ in range(4):
+        sandbox.tick(60)
+        site.command("run")
+    assert sorted(site.registry.nodes) == lent[:1]
+    # An administrator converts one: it is seen, and taken in by adopt alone.
+    other = sorted(set(sandbox.batch.machines) - set(lent))[0]
+    sandbox.batch.claim(sandbox.batch.machines[other], "by-hand", "root converts it")
+    sandbox.batch.machines[other].place = "kubernetes"
+    sandbox.add_node(other, labels={"dev": "true"})
+    site.command("lend", "1", "--namespace", "dev", "--node", other)  # so that Slurm is asked
+    plan = site.command("plan").stdout
+    assert f"{other}: wait: came to Kubernetes by hand, and is not recorded" in plan, plan
+    refused = site.command("adopt", other, "--namespace", "gone")
+    assert refused.returncode == 2 and "'gone' is not monitored" in refused.stderr
+    assert site.command("adopt", other, "--namespace", "dev").returncode == 0
+    site.command("run")
+    assert site.registry.nodes[other].phase is Phase.SERVING
+    verbs = site.command("history", "--kind", "verb").stdout
+    for word in ("lend", "extend", "return", "adopt", "course", "loud"):
+        assert word in verbs
+
+
+def _marked(sandbox: Sandbox) -> None:
+    manifest = node_manifest("a001", {"cpu": "8"})
+    mark = Mark(instance="other", node_type="a", namespace="dev", queue=QUEUE)
+    manifest["metadata"]["annotations"] = mark_annotations(mark)
+    sandbox.create(manifest)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "why"),
+    [
+        pytest.param(lambda s: None, "Kubernetes has no Node a001", id="no-node"),
+        pytest.param(lambda s: s.add_node("a001"), "Slurm has a001 in service (IDLE)",
+                     id="in-service"),
+        pytest.param(lambda s: _marked(s), "carries the mark of instance other", id="marked"),
+    ],
+)  # fmt: skip
+def test_not_adopted(sandbox: Sandbox, site: Site, arrange: Any, why: str) -> None:
+    arrange(sandbox)
+    with pytest.raises(RefusedError) as refused:
+        adopt(site.config, dict(os.environ), "a001", "dev")
+    assert why in str(refused.value)
