@@ -41,11 +41,16 @@ MANUAL = """\
 .BR node-convert (8),
 .I /usr/share/dnm/docs
 """
+CONVERTERS = (
+    (("node-convert",), "move nodes between Slurm and Kubernetes"),
+    (("nodeset-convert",), "move nodes whose slurmd runs in a pod"),
+    (("bridge-convert",), "move nodes that slurm-bridge has put into Slurm"),
+)
 SHELLS = ("bash", "zsh", "fish")
 # What a site copies, and what it reads: as in the repository.
 SHARED = (
     "README.md", "CHANGELOG.md", "docs", "deploy", "etc/README.md", "etc/rbac.yaml",
-    "etc/kustomization.yaml", "etc/hooks", "etc/grafana", "etc/prometheus",
+    "etc/rbac-slinky.yaml", "etc/kustomization.yaml", "etc/hooks", "etc/grafana", "etc/prometheus",
 )  # fmt: skip
 
 
@@ -171,8 +176,7 @@ def stage_manuals(stage: Path, version: str) -> None:
     programs = Path(sys.executable).parent
     environment = {"COLUMNS": "80", "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": str(build_time())}
     (stage / "man").mkdir()
-    converter = (("node-convert",), "move nodes between Slurm and Kubernetes")
-    for words, summary in [*verbs(), converter]:
+    for words, summary in [*verbs(), *CONVERTERS]:
         page = stage / "man" / f"{'-'.join(words)}.8"
         page.write_text(MANUAL.format(name=page.stem, summary=summary))
         text = run(

@@ -1,4 +1,4 @@
-"""The verbs of a person: pause, hold, reset, forget. Each changes the registry under the lock, for
+"""The verbs of a person: pause, reset, forget. Each changes the registry under the lock, for
 which it waits, and says what it did; the next run acts on it."""
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dnm.model.errors import DnmError, ExitCode, LeaseError
 from dnm.model.history import Deed
 from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import Pause, Phase, Registry
+from dnm.model.registry import Half, Pause, Phase, Registry
 from dnm.model.value import Resources
 from dnm.plan.breaker import close_breaker
 from dnm.plan.known import gather_known
-from dnm.plan.phases import enter_phase
 from dnm.plan.queue_wants import queue_wants, serving_sizes
+from dnm.plan.transition import enter_phase
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
 from dnm.queues.lease import acts_elsewhere
@@ -47,7 +47,9 @@ def _say_wait() -> None:
     print("a run is at work: waits for it to end, Ctrl-C gives up", file=sys.stderr, flush=True)
 
 
-def _change(config: Config, change: Callable[[Registry], Registry], deed: Deed) -> bool:
+def change_told(config: Config, change: Callable[[Registry], Registry], deed: Deed) -> bool:
+    """Changes the registry under the lock, for which it waits, and tells who did; says whether
+    anything changed."""
     changed = change_registry(config, change, _say_wait, deed)
     if changed:
         log_deed(deed, config.instance_id)
@@ -60,15 +62,21 @@ class NotKnownError(DnmError):
     exit_code = ExitCode.NEEDS_PERSON
 
 
-def pause(config: Config, length: timedelta | None, reason: str) -> str:
-    """Stops conversions and reversions until `resume`, or for a time."""
+def pause(config: Config, length: timedelta | None, reason: str, half: Half | None = None) -> str:
+    """Stops conversions and reversions, or one of them, until `resume`, or for a time."""
     now = datetime.now(UTC)
     until = now + length if length else None
-    deed = a_deed("pause", reason=reason, until=until.isoformat() if until else "")
+    deed = a_deed(
+        "pause",
+        reason=reason,
+        until=until.isoformat() if until else "",
+        half=half.value if half else "",
+    )
     who = f"{deed.who} on {deed.host}"
-    paused = Pause(since=now, until=until, reason=deed.reason, who=who)
-    _change(config, lambda registry: _with(registry, pause=paused), deed)
-    text = f"paused {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
+    paused = Pause(since=now, until=until, reason=deed.reason, who=who, half=half)
+    change_told(config, lambda registry: _with(registry, pause=paused), deed)
+    what = f"{half.value} is paused" if half else "paused"
+    text = f"{what} {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
     others = acts_elsewhere(load_registry(config, now), now)
     if others is None:
         return text
@@ -81,29 +89,8 @@ def pause(config: Config, length: timedelta | None, reason: str) -> str:
 def resume(config: Config, reason: str = "") -> str:
     """Takes the pause off."""
     deed = a_deed("resume", reason=reason)
-    changed = _change(config, lambda registry: _with(registry, pause=None), deed)
+    changed = change_told(config, lambda registry: _with(registry, pause=None), deed)
     return "conversions and reversions go on" if changed else "dnm was not paused"
-
-
-def hold(config: Config, node: str, reason: str = "") -> str:
-    """Keeps a lent node from going back, however idle it is."""
-
-    def change(registry: Registry) -> Registry:
-        _known(registry, node)
-        return _with(registry, held=tuple(sorted({*registry.held, node})))
-
-    changed = _change(config, change, a_deed("hold", node, reason))
-    return f"{node} is held until `dnm unhold {node}`" if changed else f"{node} was held already"
-
-
-def unhold(config: Config, node: str, reason: str = "") -> str:
-    """Lets a held node go back when it is idle."""
-
-    def change(registry: Registry) -> Registry:
-        return _with(registry, held=tuple(name for name in registry.held if name != node))
-
-    changed = _change(config, change, a_deed("unhold", node, reason))
-    return f"{node} is not held any more" if changed else f"{node} was not held"
 
 
 def reset(config: Config, name: str, reason: str = "") -> str:
@@ -134,7 +121,7 @@ def reset(config: Config, name: str, reason: str = "") -> str:
         )
 
     meant = name.lower() if name.lower() in config.queues else name
-    _change(config, change, a_deed("reset", meant, reason))
+    change_told(config, change, a_deed("reset", meant, reason))
     return answer
 
 
@@ -169,7 +156,7 @@ def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") 
             return "nothing was changed"
         lease = new_lease(config, judged.now)
         deed = a_deed("takeover", config.instance_id, reason, taken_from=who)
-        _change(config, lambda one: _with(one, leases=(lease,), others_lease=None), deed)
+        change_told(config, lambda one: _with(one, leases=(lease,), others_lease=None), deed)
         put_lease(config, kube, lease)
     return f"from now on {lease.holder} acts as instance {config.instance_id}"
 
@@ -214,7 +201,7 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: st
         "Is it back in Slurm?"
     ):
         return f"{node} stays as it is"
-    _change(config, change, a_deed("forget", node, reason))
+    change_told(config, change, a_deed("forget", node, reason))
     return f"{node} is forgotten; the next run takes its part out of the queue"
 
 

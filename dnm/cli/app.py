@@ -15,6 +15,8 @@ from typing import Annotated
 import typer
 
 from dnm.cli import completion
+from dnm.cli.by_hand_app import add_verbs
+from dnm.cli.event_app import event_app
 from dnm.cli.load_app import load_app
 from dnm.cli.node_types_app import node_types_app
 from dnm.cli.options import (
@@ -50,6 +52,7 @@ app.add_typer(node_types_app, name="node-types")
 app.add_typer(load_app, name="test-load")
 app.add_typer(sandbox_app, name="sandbox")
 app.add_typer(state_app, name="state")
+app.add_typer(event_app, name="event")
 
 NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
 _YEAR = timedelta(days=366)
@@ -109,14 +112,28 @@ def run(
 
 
 @app.command()
-def plan(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
+def plan(
+    config_path: ConfigOption = None,
+    output: OutputOption = Output.text,
+    at: Annotated[
+        str, typer.Option("--at", help="With the events of then, e.g. '2026-12-01 08:45'.")
+    ] = "",
+) -> None:
     """Show what a run would do and why; writes nothing."""
     config = load_named_config(config_path)
     from dnm.cli.output import print_json, reader_may_leave
     from dnm.cli.report import plan_document, print_plan
     from dnm.run.planning import plan_pass
 
-    result = plan_pass(config, os.environ)
+    moment = None
+    if at:
+        from dnm.config.events import moment_at
+
+        try:
+            moment = moment_at(at, config.events_zone)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--at") from error
+    result = plan_pass(config, os.environ, foreseen_at=moment)
     with reader_may_leave():
         if output is Output.json:
             print_json(plan_document(result.plan))
@@ -203,6 +220,8 @@ def nodes(
     from dnm.converter.node_list import list_batch_nodes
     from dnm.model.errors import ConverterError
     from dnm.model.value import Unreadable
+    from dnm.plan.kept_out import kept_out
+    from dnm.run.registry import load_registry
 
     listed = list_batch_nodes(config, given_to_converter(config, os.environ))
     if isinstance(listed, Unreadable):
@@ -212,7 +231,9 @@ def nodes(
         for node in listed.nodes.values()
         if not node_type or config.type_of(node.name) == node_type
     ]
-    print_batch_nodes(config, shown, output is Output.json)
+    now = datetime.now(UTC)
+    out = kept_out(config, load_registry(config, now), listed.nodes, now)
+    print_batch_nodes(config, shown, out, output is Output.json)
 
 
 @app.command()
@@ -222,14 +243,22 @@ def pause(
         str, typer.Option("--for", help="90m, 2h, 1d, or minutes; else until resumed.")
     ] = "",
     reason: Annotated[str, typer.Option(help="Shown by status; kept in the history.")] = "",
+    lending: Annotated[
+        bool, typer.Option("--lending", help="Lend nothing; go on giving back.")
+    ] = False,
+    returning: Annotated[
+        bool, typer.Option("--returning", help="Give nothing back; go on lending.")
+    ] = False,
 ) -> None:
-    """Stop conversions and reversions for a while."""
+    """Stop conversions and reversions for a while, or one of them."""
     from dnm.cli import admin
+    from dnm.model.registry import Half
 
     span = parse_span(length, "m") if length else None
     if length and (span is None or not timedelta(0) < span <= _YEAR):
         raise typer.BadParameter("write 90m, 2h or 1d, a year at most", param_hint="--for")
-    print(admin.pause(load_named_config(config_path), span, reason))
+    half = None if lending is returning else Half.LENDING if lending else Half.RETURNING
+    print(admin.pause(load_named_config(config_path), span, reason, half))
 
 
 @app.command()
@@ -240,20 +269,7 @@ def resume(config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
     print(admin.resume(load_named_config(config_path), reason))
 
 
-@app.command()
-def hold(node: NodeArgument, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
-    """Keep a lent node, however idle it is."""
-    from dnm.cli import admin
-
-    print(admin.hold(load_named_config(config_path), node, reason))
-
-
-@app.command()
-def unhold(node: NodeArgument, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
-    """Let a held node go back again."""
-    from dnm.cli import admin
-
-    print(admin.unhold(load_named_config(config_path), node, reason))
+add_verbs(app)
 
 
 @app.command()
@@ -366,11 +382,11 @@ def simulate(
     output: OutputOption = Output.text,
 ) -> None:
     """Play the record, or a workload, under this configuration and another one."""
-    from dnm.cli.output import reader_may_leave
+    from dnm.cli.output import interrupt_is_told, reader_may_leave
     from dnm.cli.simulation import Question, simulate_question
 
     question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
-    with reader_may_leave():
+    with reader_may_leave(), interrupt_is_told("a simulation changes nothing"):
         simulate_question(question, output is Output.json)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 
 from dnm.cli.check_claims import check_claims
+from dnm.cli.check_kept_out import check_kept_out
 from dnm.cli.findings import (
     CheckResult,
     Finding,
@@ -38,6 +39,8 @@ from dnm.model.registry import Phase, Registry
 from dnm.model.trust import find_distrust
 from dnm.model.value import Unreadable
 from dnm.plan.brakes import backoffs_in_force
+from dnm.plan.foreseen import known_events, why_incomplete
+from dnm.run.calendars import read_calendars
 from dnm.run.recorded import read_last_run, warn_of_last_run
 from dnm.run.registry import load_registry, place_of
 
@@ -46,7 +49,7 @@ _SYSLOG = Path("/dev/log")
 
 
 # Exit code 2 if one fails.
-_FOR_A_PERSON = ("configuration", "state directory", "registry", "instance")
+_FOR_A_PERSON = ("configuration", "events", "state directory", "registry", "instance")
 
 
 def run_checks(
@@ -88,10 +91,12 @@ def find_everything(
     try:
         registry = load_registry(config, now)
         yield from check_registry(config, registry)
+        yield from check_by_hand(config, registry)
         yield from check_brakes(registry, now)
         yield from check_last_run(config, registry, now)
     except DnmError as error:
         yield from all_wrong("registry", error)
+    yield from check_events(config, read_calendars(config, registry, now), now)
     yield from guarded("syslog", lambda: check_syslog(config))
     yield from guarded("converter", lambda: check_converter(config, environ))
     yield from guarded("batch nodes", lambda: check_batch_nodes(config, registry, environ))
@@ -176,6 +181,25 @@ def check_registry(config: Config, registry: Registry) -> Iterator[Finding]:
                 f"{name} serves {entry.namespace}, which is not monitored",
                 "it is given back when it is idle; monitor the namespace to keep it",
             )
+
+
+def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
+    """What of the calendar can't be read; what was read of it last is in force meanwhile."""
+    troubles = list(why_incomplete(config, registry, now))
+    yield from (wrong("events", text) for text in troubles)
+    if not troubles and (known := len(known_events(config, registry))):
+        yield fine("events", f"{count_of(known, 'event')} can be read")
+
+
+def check_by_hand(config: Config, registry: Registry) -> Iterator[Finding]:
+    """Nodes that an administrator has converted, as the last run that asked Slurm saw them."""
+    for name in registry.by_hand:
+        yield doubtful(
+            "by hand",
+            f"{name} came to Kubernetes by hand, and is not recorded: it counts for no queue",
+            f"'dnm adopt {name} --namespace NAMESPACE' takes it in, "
+            f"'{config.node_convert_path} --set batch --node-name {name}' gives it back",
+        )
 
 
 def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
@@ -274,6 +298,7 @@ def check_batch_nodes(
         yield _judge_supply(
             name, [node for node in listed.nodes.values() if config.type_of(node.name) == name]
         )
+    yield from check_kept_out(config, registry, listed, datetime.now(UTC))
     yield from check_claims(config, registry, listed.nodes)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,19 +17,23 @@ import msgspec
 
 from dnm.cli.check_pods import check_nodes, check_pods
 from dnm.cli.check_queues import check_queue_document, check_queues, check_scheduler
+from dnm.cli.check_slinky import check_slinky
 from dnm.cli.findings import CheckResult, Finding, doubtful, fine, guarded, skipped, wrong
+from dnm.converter.contract import given_to_converter
 from dnm.converter.node_convert import NodeConvert
+from dnm.converter.node_list import list_batch_nodes
 from dnm.kube.client import KubeClient
 from dnm.kube.credentials import find_kubeconfig
 from dnm.kube.questions import can_i, read_server_time, read_version
-from dnm.model.cluster import ConfigMap
+from dnm.model.cluster import BatchNode, ConfigMap, Node
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, KubeConflict, KubeError
 from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
 from dnm.model.registry import Registry
+from dnm.model.slinky import MANAGED_TAINT
 from dnm.model.trust import find_distrust
-from dnm.model.value import Value
+from dnm.model.value import Unreadable, Value
 from dnm.plan.acting import judge_actor
 from dnm.plan.kubelets import differing_kubelets
 from dnm.queues.document import QueueDocument
@@ -103,7 +107,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
                    without="pending pods with claims count for nothing"),
         Permission(verb="delete", resource="nodes", is_needed=False, without=only_converter),
         Permission(verb="create", resource="pods/eviction", is_needed=False,
-                   without=only_converter),
+                   without=f"`dnm return --evict` is refused, and {only_converter}"),
         *(_for_state(config) if config.state == "kubernetes" else ()),
         *((Permission(verb="create", resource="events", namespace="default", is_needed=False,
                       group="events.k8s.io", without="kubectl does not show what becomes of nodes"),
@@ -141,6 +145,11 @@ def check_cluster(
         if document and document[0].source.config_map is not None:
             config_map = document[0].source.config_map
             yield from guarded("queue document", lambda: check_admission(kube, config_map))
+        if isinstance(nodes := snapshot.nodes, tuple):
+            rows = _batch_rows(config, environ, snapshot, nodes)
+            yield from guarded(
+                "Slinky", lambda: check_slinky(config, registry, kube.requests, nodes, rows)
+            )
     yield from check_lease(config, registry, snapshot)
     if document:
         yield from check_queues(config, document[0])
@@ -154,13 +163,31 @@ def check_cluster(
             yield doubtful(f"node {name}", sentence)
 
 
+def _batch_rows(
+    config: Config, environ: Mapping[str, str], snapshot: Snapshot, nodes: Iterable[Node]
+) -> Mapping[str, BatchNode] | None:
+    """Slurm's nodes, asked for anew only where slurm-bridge is at work; None: they can't be had."""
+    rows = snapshot.batch
+    if rows is None and any(one.key == MANAGED_TAINT for node in nodes for one in node.taints):
+        listed = list_batch_nodes(config, given_to_converter(config, environ))
+        rows = listed if isinstance(listed, Unreadable) else listed.nodes
+    return None if isinstance(rows, Unreadable) else rows
+
+
 def check_lease(config: Config, registry: Registry, snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether another registry acts for the same instance, so that no cap would hold."""
-    judged = judge_actor(config, registry, snapshot)
-    if judged is None:
+    """Whether another registry acts for the same instance, so that no cap would hold, and whether
+    it would be found out."""
+    judged, maps = judge_actor(config, registry, snapshot), snapshot.queue_maps
+    if isinstance(maps, Unreadable):
         yield skipped("instance", "who else acts for it is told by the queue document's ConfigMap")
-    elif judged.refusal:
+    elif judged is not None and judged.refusal:
         yield wrong("instance", judged.refusal)
+    elif judged is None or maps[0] is None or maps[0].immutable:
+        yield doubtful(
+            "instance",
+            f"whether another dnm acts as {config.instance_id} is not guarded: who acts is written "
+            "into the queue document's ConfigMap, which is missing or immutable; nothing is lent",
+        )
     elif judged.note:
         yield doubtful("instance", judged.note)
     else:

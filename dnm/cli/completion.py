@@ -44,6 +44,15 @@ def _queues(config: Config) -> list[str]:
     return [policy.queue for policy in config.namespaces.values()]
 
 
+def _events(config: Config) -> list[str]:
+    from datetime import UTC, datetime
+
+    from dnm.calendar.kept import list_events
+    from dnm.run.registry import load_registry
+
+    return [one.name for one in list_events(config, load_registry(config, datetime.now(UTC)))]
+
+
 def _loads(config: Config) -> list[str]:
     from dnm.cli.test_load import name_loads
 
@@ -54,5 +63,6 @@ nodes = _completes(_nodes)
 queues = _completes(_queues)
 namespaces = _completes(lambda config: config.namespaces)
 loads = _completes(_loads)
+events = _completes(_events)
 resettable = _completes(lambda c: [*_nodes(c), *_queues(c), *c.node_types])
 explainable = _completes(lambda c: [*_nodes(c), *_queues(c), *(f"{n}/" for n in c.namespaces)])

@@ -36,8 +36,12 @@ _WHAT_CHANGES_IT = {
     Reason.NO_BATCH_NODE: "a batch node that falls idle; `dnm nodes` says why none can be lent",
     Reason.BATCH_FLOOR: "a node that goes back or falls idle, or a lower floor",
     Reason.BATCH_WAITS: "those jobs starting, a priority above 0, or when_batch_waits = lend",
+    Reason.BRIDGE_EVICTS: "slurm-bridge kept off these names (docs/slinky.md)",
     Reason.HOURS_SPENT: "Monday, 00:00 UTC, or a higher node_hours_per_week",
-    Reason.LEAVING: "`dnm hold NODE`; a node that leaves is never emptied by force",
+    Reason.LEAVING: (
+        "`dnm hold NODE` keeps it; `dnm return NODE --evict` asks its pods to go; it is never "
+        "emptied by force"
+    ),
     Reason.COOLDOWN: "time: global_cooldown_seconds after the last conversion",
     Reason.BACKOFF: "time, or `dnm reset TYPE` once the reason is mended",
     Reason.BREAKER: "other pods, or `dnm reset QUEUE` once the reason is mended",
@@ -54,7 +58,9 @@ _WHAT_CHANGES_IT = {
     Reason.UNBUFFERED: "pods that wait for a node, or `dnm reset QUEUE`",
     Reason.IN_USE: "its pods ending",
     Reason.NEEDED: "pending pods that end, or that get room elsewhere",
+    Reason.MOVING: "`dnm hold NODE`, until its labels are exchanged",
     Reason.BUDGET: "the next run: max_reversions_per_run",
+    Reason.EVICTS: "the taint coming off, or `dnm reset NODE`",
     Reason.LATE: "a look at the node, then `dnm reset NODE`",
     Reason.GAVE_UP: "a person: what the error says, then `dnm reset NODE` or `dnm forget NODE`",
 }

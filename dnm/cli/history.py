@@ -20,7 +20,19 @@ from dnm.model.printable import count_of, duration, printable, terminal_width, w
 from dnm.model.spans import parse_span
 from dnm.record.history_file import History
 
-KINDS = ("node", "request", "queue", "limit", "breaker", "backoff", "pause", "verb")
+KINDS = (
+    "node",
+    "request",
+    "queue",
+    "limit",
+    "breaker",
+    "backoff",
+    "pause",
+    "hold",
+    "exclusion",
+    "order",
+    "verb",
+)
 _LONGEST = timedelta(days=36_500)  # back
 _COLUMNS = tuple(HistoryLine.__struct_fields__)
 
@@ -168,6 +180,8 @@ def _numbers(line: HistoryLine) -> Iterator[str]:
         yield f"{numbers['count']} asked for"
     if "missing" in numbers:
         yield f"{numbers['missing']} did not come"
+    if "asked" in numbers:
+        yield f"{count_of(numbers['asked'], 'pod')} asked to go"
     if "counted" in numbers:
         yield f"counts {amounts(numbers['counted'])}"
     if "request" in numbers:

@@ -48,6 +48,16 @@ def reader_may_leave() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextmanager
+def interrupt_is_told(rest: str) -> Iterator[None]:
+    """A Ctrl-C inside ends the command with 130 and a sentence, whose end is `rest`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"dnm: interrupted; {rest}", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
 def waiting_lines(rows: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
     """Yields a line for each partition and type in which jobs wait for nodes."""
     for row in rows:

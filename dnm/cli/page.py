@@ -10,10 +10,10 @@ from html import escape
 _STYLE = """
 :root{color-scheme:light dark;--back:#fff;--text:#1b1b1f;--dim:#5a5a66;--line:#c9c9d4;
 --c1:#0b62c4;--c2:#b04a00;--c3:#0a7a3d;--joining:#b07800;--serving:#0a7a3d;--releasing:#0b62c4;
---returning:#7a3fb0;--failed:#c01c28}
+--moving:#0b7a8a;--returning:#7a3fb0;--failed:#c01c28}
 @media(prefers-color-scheme:dark){:root{--back:#16161a;--text:#e8e8ee;--dim:#a9a9b8;--line:#44444f;
 --c1:#6cb0ff;--c2:#ffa768;--c3:#5fd38d;--joining:#e0b040;--serving:#5fd38d;--releasing:#6cb0ff;
---returning:#c79bf2;--failed:#ff8087}}
+--moving:#5fc8d3;--returning:#c79bf2;--failed:#ff8087}}
 body{margin:0 auto;max-width:75rem;padding:1rem;background:var(--back);color:var(--text);
 font:1rem/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;margin:2rem 0 .5rem}h3{font-size:1rem}

@@ -7,7 +7,7 @@ Every JSON document carries `schema`, name and version; docs/json.md describes e
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,10 @@ from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.plan import (
     Action,
+    BookNodes,
+    DressNode,
     EndConverter,
+    EvictPods,
     Fence,
     MarkNode,
     NodeVerdict,
@@ -29,9 +32,11 @@ from dnm.model.plan import (
     ReturnNode,
     SetQueueLimits,
     StartConversion,
+    UnbookNodes,
     Unfence,
 )
 from dnm.model.printable import count_of, printable
+from dnm.plan.counting import count_missing
 
 
 def describe_action(action: Action) -> dict[str, Any]:
@@ -63,8 +68,16 @@ def _line(action: Action) -> str:
             return f"action=fence node={node}"
         case Unfence(node=node):
             return f"action=unfence node={node}"
+        case DressNode(node=node, mark=mark):
+            return f"action=move node={node} to={mark.namespace}"
+        case EvictPods(node=node):
+            return f"action=evict node={node}"
         case ReturnNode(node=node):
             return f"action=return node={node}"
+        case BookNodes(booking=one):
+            return f"action=book booking={one.name} type={one.node_type} count={one.count}"
+        case UnbookNodes(name=name, why=why):
+            return f"action=unbook booking={name} reason={why!r}"
         case StartConversion(request=request):
             return (
                 f"action=convert type={request.node_type} count={request.count} "
@@ -88,21 +101,32 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "notes": list(plan.notes),
         "errors": list(plan.errors),
         "diff": plan.diff,
+        "orders": [msgspec.to_builtins(order) for order in plan.registry.orders],
         "pause": msgspec.to_builtins(plan.pause),
         "waiting_jobs": waiting_rows(plan.waiting_jobs),
+        "forecasts": [
+            {**msgspec.to_builtins(one), "sentence": one.sentence} for one in plan.foresights
+        ],
     }
 
 
 def print_plan(plan: Plan) -> None:
     """Prints what a run would do and why, a line each; then the queue file as a diff."""
     if pause := plan.pause:
-        print_line(f"dnm is {pause_line(msgspec.structs.asdict(pause))}")
+        whose = "" if pause.half else "dnm is "
+        print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause))}")
     for queue in plan.queues:
         print_line(f"queue {queue.queue}: {queue.verdict.value}: {queue.sentence}")
     for node in plan.nodes:
         print_line(f"node {node.node}: {node.verdict.value}: {node.sentence}")
+    for order in plan.registry.orders:
+        missing = count_missing(order, plan.registry)
+        waits = f"; waits: {order.why}" if missing and order.why else ""
+        print_line(f"order {order.id}: {missing} of {order.count} missing{waits}")
     for line in waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC)):
         print_line(line)
+    for one in plan.foresights:
+        print_line(one.sentence)
     for note in plan.notes:
         print_line(f"note: {note}")
     for error in plan.errors:
@@ -160,16 +184,29 @@ def print_run(result: Pass) -> None:
         print(", ".join(parts))
 
 
-def print_batch_nodes(config: Config, listed: Iterable[BatchNode], as_json: bool) -> None:
-    """Prints what `dnm nodes` found, those that may be lent first; as JSON schema dnm.nodes/1."""
-    nodes = sorted(listed, key=lambda node: (node.verdict, node.name))
+def print_batch_nodes(
+    config: Config, listed: Iterable[BatchNode], kept_out: Mapping[str, str], as_json: bool
+) -> None:
+    """Prints what `dnm nodes` found, those that may be lent first; as JSON schema dnm.nodes/1.
+    `kept_out`: node -> why it may not be lent, whatever its converter says."""
+    nodes = [_as_kept_out(node, kept_out.get(node.name)) for node in listed]
+    nodes.sort(key=lambda node: (node.verdict, node.name))
     if as_json:
         documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in nodes]
         for document in documents:
             if not document.pop("tells_claim"):
                 del document["claim"]
+            document["kept_out"] = kept_out.get(str(document["name"]), "")
         print_json({"schema": "dnm.nodes/1", "nodes": documents})
         return
     header = ["node", "type", "state", "verdict", "reason"]
     rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]
     print_table("Batch nodes", header, rows, "none")
+
+
+def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:
+    """With dnm's own word first: the node is not to be had for it."""
+    if why is None:
+        return node
+    besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""
+    return msgspec.structs.replace(node, verdict="SKIP", reason=f"kept out: {why}{besides}")

@@ -17,7 +17,7 @@ from dnm.model.config import Config
 from dnm.model.printable import count_of, printable
 from dnm.record.accounts import Accounts, Point, Stay
 
-PHASES = ("joining", "serving", "releasing", "returning", "failed")
+PHASES = ("joining", "serving", "releasing", "moving", "returning", "failed")
 MOST_NODES = 150  # of the timeline
 _WIDTH, _NAMES, _ROW = 1000.0, 120.0, 16.0  # of the timeline, in its own units
 _LEAST = 0.7  # what is narrower is not seen

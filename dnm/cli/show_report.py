@@ -6,10 +6,13 @@ import csv
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from dnm.cli.history import QuestionError, lines_since, parse_moment
 from dnm.cli.lending_report import csv_rows, print_report, report_document
-from dnm.cli.output import print_json
+from dnm.cli.output import print_json, print_line
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.printable import count_of
@@ -46,13 +49,15 @@ def show_report(
             ) from error
         print(f"{html}: {count_of(len(accounts.stays), 'stay')} of lent nodes")
     elif output == "json":
-        print_json(report_document(accounts, price))
+        print_json({**report_document(accounts, price), "forecasts": _forecasts(config, now)})
     elif output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(["table", "queue", "of", "measure", "value"])
         writer.writerows(csv_rows(report_document(accounts, price)))
     else:
         print_report(config, report_document(accounts, price))
+        for one in _forecasts(config, now):
+            print_line(one["sentence"])
     return ExitCode.OK
 
 
@@ -62,3 +67,13 @@ def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:
     for line in lines_since(config, since, KINDS):
         keeper.add(line)
     return keeper.close(load_registry(config, now), now)
+
+
+def _forecasts(config: Config, now: datetime) -> list[dict[str, Any]]:
+    """What is foreseen for the namespaces that have a forecast, and how good that was."""
+    if not config.has_forecasts:
+        return []
+    from dnm.plan.forecast import foresee  # which no other report needs
+
+    found = foresee(config, load_registry(config, now), now)
+    return [{**msgspec.to_builtins(one), "sentence": one.sentence} for one in found]

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,11 +97,18 @@ def _play(
     """Each in a process of its own: a year takes a minute or two of one core."""
     played = partial(play_under, workload)
     with ProcessPoolExecutor(min(len(configs), os.cpu_count() or 1), initializer=_ready) as pool:
-        return dict(zip(configs, pool.map(played, configs.values()), strict=True))
+        try:
+            return dict(zip(configs, pool.map(played, configs.values()), strict=True))
+        except KeyboardInterrupt:
+            for child in active_children():
+                child.terminate()
+            raise
 
 
 def _ready() -> None:
-    """What is there stays there: only what a plan makes is looked through for garbage."""
+    """What is there stays there: only what a plan makes is looked through for garbage. A Ctrl-C is
+    for the command, which ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 

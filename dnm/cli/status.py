@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from dnm.cli.output import waiting_rows
+from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.printable import count_of
-from dnm.model.registry import LentNode, Registry
+from dnm.model.registry import ConverterProcess, LentNode, Phase, Registry
 from dnm.plan.brakes import backoffs_in_force, cooldown_end, counted_as_lent, is_paused
+from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.node_hours import hours_left
 from dnm.run.recorded import idle_time, read_last_run, time_to_return, warn_of_last_run
 from dnm.sizing.budget import count_caps
@@ -41,6 +43,7 @@ def status_document(
                 "since": request.since,
                 "is_given_up": request.is_given_up,
                 "error": request.error,
+                "converter_host": _converter_host(None if request.ended else request.converter),
             }
             for request in registry.requests
         ],
@@ -53,6 +56,16 @@ def status_document(
                 "reason": registry.last_run.nodes.get(name, one.why),
             }
             for name, one in sorted(registry.claimed.items())
+        ],
+        "by_hand": list(registry.by_hand),
+        "orders": [
+            {
+                **msgspec.structs.asdict(order),
+                "missing": count_missing(order, registry),
+                "serving": nodes_of_order(order, registry),
+            }
+            for order in registry.orders
+            if now < order.until
         ],
         "queues": [
             {"queue": queue, **msgspec.to_builtins(status)}
@@ -98,9 +111,20 @@ def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> d
         "goes_back_in_seconds": _seconds(_time_to_return(config, registry, name, now)),
         "counted": entry.counted,
         "held": name in registry.held,
+        "stays_until": entry.stays_until if entry.is_kept_at(now) else None,
+        "leaves": entry.leaves.value if entry.leaves else "",
+        "emptying": msgspec.structs.asdict(entry.emptying) if entry.emptying else None,
         "error": entry.error,
         "reason": registry.last_run.nodes.get(name, ""),
+        "converter_host": _converter_host(
+            entry.converter if entry.phase is Phase.RETURNING else None
+        ),
     }
+
+
+def _converter_host(process: ConverterProcess | None) -> str:
+    """Which other host has started the converter of a call that is open: there its output is."""
+    return process.host if process is not None and is_elsewhere(process) else ""
 
 
 def _time_to_return(
@@ -108,7 +132,9 @@ def _time_to_return(
 ) -> timedelta | None:
     """None also of a node that is kept for another reason than its idle time."""
     said = registry.last_run.nodes.get(name, "")
-    if name in registry.held or said.startswith(tuple(reason.value for reason in _KEPT)):
+    if name in registry.held or registry.nodes[name].is_kept_at(now):
+        return None
+    if said.startswith(tuple(reason.value for reason in _KEPT)):
         return None
     return time_to_return(config, registry, registry.nodes[name], now)
 
@@ -137,7 +163,16 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             for queue, b in registry.breakers.items()
         },
         "pause": pause_document(registry, now),
-        "held": list(registry.held),
+        "held": [
+            name
+            for name in registry.held
+            if name not in registry.holds or registry.holds[name].is_in_force(now)
+        ],
+        "excluded": {
+            name: msgspec.structs.asdict(one)
+            for name, one in sorted(registry.excluded.items())
+            if one.is_in_force(now)
+        },
         "deficits": {
             name: {"node_hours": round(one.seconds_at(now) / 3600, 1), "since": one.since}
             for name, one in registry.deficits.items()

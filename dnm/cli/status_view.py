@@ -9,6 +9,7 @@ from typing import Any
 
 from dnm.cli.output import order_resources, print_line, shown_amount, waiting_lines
 from dnm.model.printable import bold, columns, count_of, duration, terminal_width
+from dnm.model.registry import Leaving
 
 Row = dict[str, str]
 
@@ -45,8 +46,12 @@ def print_status(
 ) -> None:
     """Prints the document of `status_document`; `is_wide`: all columns, however long the lines."""
     _print_nodes(document, now, is_wide, sort_by)
-    for name, error in _troubles(document):
-        print_line(f"{name}: {error}", "  ")
+    for name, trouble in (*_troubles(document), *_elsewhere(document)):
+        print_line(f"{name}: {trouble}", "  ")
+    if said := list(by_hand_lines(document, now)):
+        print(bold("By hand"))
+        for line in said:
+            print_line(line, "  ")
     print(bold("Queues"))
     for queue in document["queues"]:
         _print_queue(queue)
@@ -92,7 +97,7 @@ def node_rows(
     for node in sorted(document["nodes"], key=_SORT_KEYS[sort_by]):
         yield {
             **_place(node),
-            "node": node["node"] + (" (held)" if node["held"] else ""),
+            "node": node["node"] + _kept(node),
             "phase": node["phase"],
             "for": duration(now - node["since"]),
             "idle for": _span(node["idle_seconds"]),
@@ -109,6 +114,43 @@ def node_rows(
     for one in document["claimed"]:
         since = duration(now - one["since"]) if one["since"] else "?"
         yield {**_place(one), "node": one["node"], "phase": "claimed", "for": since}
+
+
+def _kept(node: Mapping[str, Any]) -> str:
+    if node["held"] or node["leaves"]:
+        return " (held)" if node["held"] else " (leaves)"
+    return f" (until {node['stays_until']:%d %b %H:%M})" if node["stays_until"] else ""
+
+
+def _emptied(emptying: Mapping[str, Any] | None, now: datetime) -> str:
+    if emptying is None:
+        return "it goes back once its pods have ended"
+    if now < emptying["since"]:
+        return f"its pods are asked to go from {emptying['since']:%Y-%m-%d %H:%M:%S} UTC on"
+    said = f"; {emptying['why']}" if emptying["why"] else ""
+    return f"{count_of(emptying['asked'], 'pod')} asked to go so far{said}"
+
+
+def by_hand_lines(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    """Yields what persons have asked for, and nodes that came without dnm."""
+    for node in document["nodes"]:
+        if node["leaves"] == Leaving.BY_HAND.value:
+            yield f"{node['node']} is returned by a person: {_emptied(node['emptying'], now)}"
+    for order in document["orders"]:
+        what = ", ".join(order["nodes"]) or f"type {order['node_type']}"
+        there = count_of(len(order["serving"]), "node")
+        waits = f"; waits: {order['why']}" if order["missing"] and order["why"] else ""
+        reason = f" ({order['reason']})" if order["reason"] else ""
+        yield (
+            f"{order['id']}: {order['count']} of {what} for {order['namespace']} until "
+            f"{order['until']:%Y-%m-%d %H:%M} UTC, by {order['who']}{reason}: {there} there, "
+            f"{order['missing']} missing{waits}"
+        )
+    for name in document["by_hand"]:
+        yield (
+            f"{name} came to Kubernetes by hand, and is not recorded: "
+            f"`dnm adopt {name} --namespace NAMESPACE` takes it in"
+        )
 
 
 def _place(one: Mapping[str, Any]) -> Row:
@@ -130,6 +172,17 @@ def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
     claimed = [(one["node"], one["reason"]) for one in document["claimed"]]
     return nodes + requests + claimed
+
+
+def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Where the converters are that other hosts have started, and what they print."""
+    nodes = [(node["node"], node["converter_host"]) for node in document["nodes"]]
+    requests = [(f"request {r['id']}", r["converter_host"]) for r in document["requests"]]
+    return [
+        (name, f"its converter was started on {host}; its output is there")
+        for name, host in nodes + requests
+        if host
+    ]
 
 
 # --- queues ----------------------------------------------------------------------------------
@@ -220,6 +273,8 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime) -> Iterator[str]:
         yield pause_line(brakes["pause"])
     if brakes["held"]:
         yield "held: " + ", ".join(brakes["held"])
+    if brakes["excluded"]:
+        yield "excluded: " + ", ".join(map(_excluded, brakes["excluded"].items()))
 
 
 def pause_line(pause: Mapping[str, Any]) -> str:
@@ -227,7 +282,8 @@ def pause_line(pause: Mapping[str, Any]) -> str:
     until = f"{pause['until']:%Y-%m-%d %H:%M:%S} UTC" if pause["until"] else "`dnm resume`"
     by = f" by {pause['who']}" if pause["who"] else ""
     reason = f": {pause['reason']}" if pause["reason"] else ""
-    return f"paused{by} since {pause['since']:%Y-%m-%d %H:%M:%S} UTC until {until}{reason}"
+    what = f"{half.value} is paused" if (half := pause["half"]) else "paused"
+    return f"{what}{by} since {pause['since']:%Y-%m-%d %H:%M:%S} UTC until {until}{reason}"
 
 
 def run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
@@ -241,3 +297,9 @@ def run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
         lines.append(f"last action {duration(now - run['acted_at'])} ago:")
         lines += [f"  {action}" for action in run["actions"]]
     return lines
+
+
+def _excluded(one: tuple[str, Mapping[str, Any]]) -> str:
+    name, keeping = one
+    until = f" until {keeping['until']:%Y-%m-%d %H:%M} UTC" if keeping["until"] else ""
+    return f"{name}{until}" + (f" ({keeping['reason']})" if keeping["reason"] else "")

@@ -13,8 +13,8 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import IO
@@ -46,21 +46,28 @@ def read_regular(path: Path, largest: int) -> bytes:
 
 
 def run_bounded(
-    command: Sequence[str], environment: Mapping[str, str], seconds: float, largest: int
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    largest: int,
+    given: bytes = b"",
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs a command in a session of its own, without input, and returns what it printed.
+    """Runs a command in a session of its own, with this input, and returns what it printed.
 
     One that takes longer than `seconds` or prints more than `largest` bytes is killed with its
     children. Raises TimeoutExpired and OSError, EFBIG for what is too much.
     """
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(environment),
-        start_new_session=True,
-    ) as child:
+    with (
+        _as_input(given) as stdin,
+        subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+        ) as child,
+    ):
         deadline = time.monotonic() + seconds
         try:
             assert child.stdout is not None and child.stderr is not None
@@ -73,6 +80,18 @@ def run_bounded(
                 os.killpg(child.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(command, child.returncode, *printed)
+
+
+@contextmanager
+def _as_input(content: bytes) -> Iterator[int | IO[bytes]]:
+    """A file without a name: who reads it slowly holds nobody up."""
+    if not content:
+        yield subprocess.DEVNULL
+        return
+    with open(os.memfd_create("input"), "r+b") as file:
+        file.write(content)
+        file.seek(0)
+        yield file
 
 
 def _read_all(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from dnm.model.config import Taint
+from dnm.model.slinky import EXTERNAL_NODE
 from dnm.model.slurm_state import parse_state
 from dnm.model.value import Resources, Unreadable, Value
 
@@ -119,6 +120,10 @@ class Mark(Value):
     fenced: bool = False  # dnm has cordoned it; a person may have lifted that since
 
 
+BATCH_TAINT = "dynamic-node-manager/batch"
+"""With NoSchedule, on a Node of a machine that Slurm has: only what slurmd needs tolerates it."""
+
+
 class Node(Value):
     """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them.
 
@@ -139,6 +144,16 @@ class Node(Value):
     capacity: Resources = {}  # only read where a node type says what its kubelets keep back
     zone_memory: tuple[int, ...] = ()  # free bytes of each NUMA node, where its exporter is read
     unreadable: str = ""
+
+    @property
+    def is_with_batch(self) -> bool:
+        """Whether it is the Node of a machine that Slurm has, and so none for pods: its converter
+        moves machines that are always Nodes. slurm-bridge's own are told by their label; one that
+        is put on a lent Node makes it no less lent."""
+        is_bridged = EXTERNAL_NODE in self.labels and self.mark is None
+        return is_bridged or any(
+            one.key == BATCH_TAINT and one.effect == "NoSchedule" for one in self.taints
+        )
 
     def is_marked_by(self, instance: str) -> bool:
         """Whether its annotations name this instance of dnm; its own kubelet can write them too."""
@@ -248,6 +263,8 @@ class BatchNode(Value):
     claim: BatchClaim | None = None
     tells_claim: bool = False
     partitions: tuple[str, ...] = ()  # none: it is in none, or the converter does not say
+    features: tuple[str, ...] | None = None  # None: the converter does not say
+    reservations: tuple[str, ...] | None = None  # that name it, now or later; None: as above
 
     @property
     def is_idle(self) -> bool:
@@ -284,6 +301,8 @@ class BatchList(Value):
 
     nodes: Mapping[str, BatchNode]
     waiting: tuple[WaitingJobs, ...] | Unreadable | None = None
+    books: bool = False  # it says that it can reserve nodes ahead of time
+    leaves_out: bool = False  # it says that it can be told which nodes not to choose
 
 
 class YunikornView(Value):

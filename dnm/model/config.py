@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from enum import StrEnum
 from math import ceil
 from pathlib import Path
 
 import msgspec
 
+from dnm.model.calendar import CalendarEvent
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.value import Resources, Value
 
@@ -44,6 +45,14 @@ class Floors(Value):
 
     kept: Floor | None = None
     idle: Floor | None = None
+
+
+class Forecast(StrEnum):
+    """What is made of what a namespace needed at this hour in earlier weeks."""
+
+    OFF = "off"
+    SHOW = "show"
+    FLOOR = "floor"
 
 
 class WhenBatchWaits(StrEnum):
@@ -94,7 +103,10 @@ class NamespacePolicy(Value):
     node_types: tuple[str, ...]
     max_nodes: int | None = None
     min_nodes: int = 0
+    min_of_type: Mapping[str, int] = {}  # of these, so many of a type; for now, never a key
+    min_nodes_by: str = ""  # what raised it for now, as people are told; empty: the key itself
     node_hours_per_week: float | None = None  # None: no budget
+    forecast: Forecast = Forecast.OFF
     priority: int = 0  # above 0: it comes before jobs that wait
     reversion_idle: timedelta = timedelta(seconds=600)
 
@@ -105,13 +117,27 @@ class Config(Value):
     path: Path
     namespaces: Mapping[str, NamespacePolicy]
     node_types: Mapping[str, NodeType]
+    exclude_nodes: frozenset[str] = frozenset()  # never lent: these, and what these hold
+    exclude_partitions: tuple[str, ...] = ()
+    exclude_features: tuple[str, ...] = ()
+    exclude_reservations: tuple[str, ...] = ()
     kubeconfig_path: Path | None = None
+    calendar_events: tuple[CalendarEvent, ...] = ()  # [event:NAME]
+    unread_events: Mapping[str, tuple[str, ...]] = {}  # those that can't be read: name -> why
+    events_dir: Path | None = None  # files *.ini with such sections
+    calendar: Path | None = None  # an iCalendar file
+    event_reservations: bool = False  # nodes are reserved in Slurm ahead of events
+    book_ahead: timedelta = timedelta(days=7)
+    events_zone: str = "UTC"  # of events that name none
+    lead: timedelta = timedelta(minutes=30)  # before an event, until it is known how long it takes
     check_interval: timedelta = timedelta(seconds=60)
     floors: Floors = Floors()  # of each node type that has none of its own
     partition_floors: Mapping[str, Floors] = {}
     when_batch_waits: WhenBatchWaits = WhenBatchWaits.LEND
     batch_reclaim: timedelta = timedelta(minutes=30)  # zero: nodes that pods use are never fenced
     max_lend: timedelta = timedelta()  # zero: for as long as they are used
+    forecast_share: float = 0.5  # of a cap: no more nodes are lent by a forecast
+    forecast_except: frozenset[date] = frozenset()  # days without one, in UTC
     reversion_idle_at_most: timedelta = timedelta(seconds=2700)  # as far as it may be learned
     max_converted_nodes: int = 30
     max_conversions_per_run: int = 4
@@ -129,6 +155,7 @@ class Config(Value):
     watch_from_pods: int = 5_000  # in a smaller cluster a list costs less than a wait
     breaker_strikes: int = 3
     adjust_guaranteed: bool = True
+    move_in_place: bool = False  # nodes change their queue without a reboot
     allow_preempt: bool = False
     log_console: bool = False
     yunikorn_cm_namespace: str = "yunikorn"
@@ -194,6 +221,11 @@ class Config(Value):
         """Whether something depends on how long a node is lent."""
         budgets = (one.node_hours_per_week for one in self.namespaces.values())
         return bool(self.max_lend) or any(one is not None for one in budgets)
+
+    @property
+    def has_forecasts(self) -> bool:
+        """Whether it is kept what any namespace needs."""
+        return any(one.forecast is not Forecast.OFF for one in self.namespaces.values())
 
     @property
     def has_kubelets(self) -> bool:

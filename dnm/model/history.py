@@ -29,7 +29,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
     time: datetime
     run: str
     instance: str
-    kind: str  # node | request | queue | limit | breaker | backoff | pause | verb; or demand
+    kind: str  # as docs/record.md lists them; or demand
     event: str
     object: str
     before: str = ""
@@ -107,11 +107,13 @@ BOUNDS = (60, 120, 300, 600, 900, 1800, 3600, 7200)
 
 
 class Totals(Value):
-    """Counted since the registry began: by node type and result; node-seconds of nodes that have
-    gone back, by queue and type; how long conversions took, by type."""
+    """Counted since the registry began: by node type and result; moves by type; node-seconds of
+    nodes that have gone back or to another queue, by queue and type; how long conversions took, by
+    type."""
 
     conversions: dict[str, dict[str, int]] = {}
     reversions: dict[str, dict[str, int]] = {}
+    moves: dict[str, int] = {}
     lent_seconds: dict[str, dict[str, float]] = {}
     conversion_seconds: dict[str, Durations] = {}
 

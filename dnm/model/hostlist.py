@@ -1,4 +1,4 @@
-"""Slurm's hostlist expressions -> names, strictly: `a[001-003,007],rack[1-2]n[01-02]`.
+"""Slurm's hostlist expressions -> names and back, strictly: `a[001-003,007],rack[1-2]n[01-02]`.
 
 Anything that is not understood whole is an error, never a shorter list: a node that falls out of a
 list would be taken for free. Pure.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from dnm.model.errors import SlurmError
 
 _MOST_NAMES = 200_000
 _NOTHING = frozenset(("", "(null)", "N/A", "None", "None assigned"))
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
+_NUMBERED = re.compile(r"([A-Za-z0-9_.-]*?)([0-9]{1,9})")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
@@ -40,6 +43,43 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
             raise _refusal(text, f"it names more than {_MOST_NAMES} nodes")
         names.extend(map("".join, itertools.product(*choices)))
     return tuple(names)
+
+
+def fold_hostlist(names: Iterable[str]) -> str:
+    """A short text that stands for just these names: `a[001-004,007],login`."""
+    plain, numbers = [], defaultdict(list)
+    for name in sorted(set(names)):
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
+            plain.append(name)
+        else:
+            numbers[match[1], len(match[2])].append(int(match[2]))
+    folded = [
+        _folded(prefix, width, _runs(sorted(found)))
+        for (prefix, width), found in sorted(numbers.items())
+    ]
+    return ",".join([*folded, *plain])
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Numbers that follow each other, as first and last."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], number
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _folded(prefix: str, width: int, runs: Sequence[tuple[int, int]]) -> str:
+    if len(runs) == 1 and runs[0][0] == runs[0][1]:
+        return f"{prefix}{runs[0][0]:0{width}d}"
+    parts = [
+        f"{first:0{width}d}" if first == last else f"{first:0{width}d}-{last:0{width}d}"
+        for first, last in runs
+    ]
+    return f"{prefix}[{','.join(parts)}]"
 
 
 def _split(text: str) -> list[str]:

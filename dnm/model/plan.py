@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
+from dnm.model.booking import Booking
 from dnm.model.cluster import (
     BatchNode,
     Claim,
@@ -17,9 +18,11 @@ from dnm.model.cluster import (
     WaitingJobs,
     YunikornView,
 )
+from dnm.model.config import Taint
 from dnm.model.event import WaitingPods
 from dnm.model.history import Decision, HistoryLine, PodKind
 from dnm.model.lease import Place
+from dnm.model.printable import count_of
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import (
     ConversionRequest,
@@ -48,6 +51,9 @@ class Snapshot(Value):
     converters_elsewhere: frozenset[ConverterProcess] = frozenset()
     unread_zones: Unreadable | None = None  # why nobody knows what is free on NUMA nodes
     place: Place = Place()  # of this dnm
+    books: bool = False  # the converter can reserve nodes ahead of an event
+    leaves_out: bool = False  # the converter can be told which nodes not to choose
+    foreseen_at: datetime | None = None  # the moment whose events count; None: that of the look
     ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone
 
 
@@ -58,6 +64,7 @@ class Verdict(Enum):
     WAIT = "wait"
     CONVERT = "convert"
     REVERT = "revert"
+    MOVE = "move"
     FAILED = "failed"
 
 
@@ -79,6 +86,7 @@ class Reason(Enum):
     NO_BATCH_NODE = "no batch node can be lent now"
     BATCH_FLOOR = "as few nodes are left to Slurm as batch_floor or batch_idle_floor allows"
     BATCH_WAITS = "jobs wait in Slurm that nodes of its types would start"
+    BRIDGE_EVICTS = "slurm-bridge would have the pods evicted from nodes of its types"
     HOURS_SPENT = "the node-hours of its namespace's week are used up"
     KUBELET_SETTINGS = "kubelets of its node types would not start with their settings"
     BATCH_NOT_ASKED = "which batch nodes can be lent has not been asked yet"
@@ -91,6 +99,7 @@ class Reason(Enum):
     OTHERS_FIRST = "other queues come first for the nodes that can be lent"
     # nodes
     CLAIMED = "is claimed in Slurm and not lent"
+    BY_HAND = "came to Kubernetes by hand, and is not recorded"
     JOINING = "waits for the Node to be Ready"
     JOINED = "has joined and serves its queue from now on"
     IN_USE = "pods are running on it"
@@ -98,6 +107,7 @@ class Reason(Enum):
     UNUSED = "was kept for headroom alone, went unused and goes back"
     NEEDED = "is idle but its queue would need it again"
     KEPT_READY = "is kept ready by min_nodes"
+    ASKED_FOR = "was asked for by a person, and stays until its time is over"
     HELD = "is held by `dnm hold`"
     HELD_BY_ADMIN = "is cordoned by an administrator"
     LEAVING = "is fenced, and goes back once its pods have ended"
@@ -107,8 +117,12 @@ class Reason(Enum):
     FENCED = "is fenced and looked at once more before it goes back"
     DEMAND_RETURNED = "is wanted again and serves on"
     RETURNING = "is on its way back to Slurm"
+    MOVING = "changes its queue without a reboot"
+    MOVED = "has changed its queue and serves the new one from now on"
+    STAYS = "does not change its queue after all and serves on"
     RETURNED = "is back in Slurm and gone from Kubernetes"
     GONE = "has left Kubernetes without dnm"
+    EVICTS = "has its pods evicted by Slinky's taint, and serves nobody"
     LATE = "did not join in time"
     RETRY = "will be tried again"
     GAVE_UP = "needs a person"
@@ -157,6 +171,24 @@ class Unfence(Value, tag=True):
     node: str
 
 
+class EvictPods(Value, tag=True):
+    """Ask the pods of a fenced node to go, by the Eviction API; a person has said so."""
+
+    node: str
+
+
+class DressNode(Value, tag=True):
+    """Exchange labels, taints and mark of a fenced Node for those of another namespace, in one
+    change; looked at once more just before. `labels`: None goes. `is_back`: for its old one."""
+
+    node: str
+    mark: Mark
+    labels: Mapping[str, str | None]
+    off: tuple[Taint, ...] = ()
+    on: tuple[Taint, ...] = ()
+    is_back: bool = False
+
+
 class SetQueueLimits(Value, tag=True):
     """Make every limit its baseline plus what serves now. `edit` does that to the document that was
     read; to any other it has to be planned anew, for the same `wants`."""
@@ -177,6 +209,20 @@ class ReturnNode(Value, tag=True):
     node: str
 
 
+class BookNodes(Value, tag=True):
+    """Have nodes reserved in Slurm ahead of an event."""
+
+    booking: Booking
+
+
+class UnbookNodes(Value, tag=True):
+    """Give up the reservations of that name, but for those of a host list."""
+
+    name: str
+    why: str
+    leave_out: str = ""
+
+
 class EndConverter(Value, tag=True):
     """End a converter that hangs and whose run is gone; `key` is its request or node."""
 
@@ -185,8 +231,45 @@ class EndConverter(Value, tag=True):
 
 
 Action: TypeAlias = (
-    EndConverter | MarkNode | Fence | Unfence | SetQueueLimits | StartConversion | ReturnNode
+    EndConverter
+    | MarkNode
+    | Fence
+    | Unfence
+    | EvictPods
+    | DressNode
+    | SetQueueLimits
+    | StartConversion
+    | ReturnNode
+    | BookNodes
+    | UnbookNodes
 )
+
+
+class Foresight(Value):
+    """What a namespace will need by what it needed at this hour in earlier weeks. `is_known`: there
+    are enough of them. `pays`: the last two weeks speak for it, with what it would have saved and
+    cost; `is_in_force`: nodes are lent for it."""
+
+    namespace: str
+    nodes: int
+    is_known: bool
+    is_in_force: bool
+    pays: bool
+    pod_minutes_saved: int
+    node_hours_idle: float
+
+    @property
+    def sentence(self) -> str:
+        if not self.is_known:
+            return f"forecast of {self.namespace}: too few weeks are known"
+        said = f"forecast of {self.namespace}: {count_of(self.nodes, 'node')} at this hour"
+        score = (
+            f"in two weeks {self.pod_minutes_saved:,} pod-minutes saved for "
+            f"{self.node_hours_idle:,.0f} node-hours idle"
+        )
+        if not self.pays:
+            return f"{said}, but it does not pay and is off until it does: {score}"
+        return f"{said}, {'lent' if self.is_in_force else 'shown only'}: {score}"
 
 
 class Plan(Value):
@@ -212,6 +295,7 @@ class Plan(Value):
     uids: Mapping[str, str] = {}  # of the Nodes that are recorded
     kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, where it is recorded
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last asked; None: nobody says
+    foresights: tuple[Foresight, ...] = ()  # of namespaces with a forecast
 
 
 class Outcome(Value):

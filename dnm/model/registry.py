@@ -7,6 +7,7 @@ from enum import Enum
 
 import msgspec
 
+from dnm.model.calendar import CalendarEvent, KeptCalendar
 from dnm.model.cluster import Mark, WaitingJobs
 from dnm.model.history import Memory
 from dnm.model.lease import Lease
@@ -20,6 +21,7 @@ class Phase(Enum):
     SERVING = "serving"
     RELEASING = "releasing"
     RETURNING = "returning"
+    MOVING = "moving"
     FAILED = "failed"
 
 
@@ -29,6 +31,16 @@ class Leaving(Enum):
     FOR_JOBS = "for-jobs"
     OVERDUE = "overdue"
     SPENT = "spent"
+    KEPT_OUT = "kept-out"
+    BY_HAND = "by-hand"
+
+
+class Emptying(Value):
+    """The pods of a node that a person returns are asked to go, from then on."""
+
+    since: datetime
+    asked: int = 0  # pods so far
+    why: str = ""  # what the last run was told of those that did not go
 
 
 class ConverterProcess(Value):
@@ -39,6 +51,14 @@ class ConverterProcess(Value):
     start_ticks: int
     boot: str = ""  # empty: not known
     host: str = ""  # its name; empty: this one
+
+
+class Move(Value):
+    """A lent node changes its queue: to the namespace it is to serve, or back after all. Until it
+    serves that one, its entry names the namespace that it comes from."""
+
+    to: str
+    goes_back: bool = False
 
 
 class LentNode(Value):
@@ -59,12 +79,30 @@ class LentNode(Value):
     error: str = ""
     converter: ConverterProcess | None = None
     leaves: Leaving | None = None  # None: its queue keeps it for as long as it wants it
+    emptying: Emptying | None = None  # None: its pods run on, whether it leaves or not
     lent_since: datetime | None = None  # kept where something depends on it
+    asked_at: datetime | None = None  # when its request was written; None: not known
+    is_unjudged: bool = False  # it came, and nothing could tell yet whether it is kept out
+    order: str = ""  # the person's that it was lent for
+    stays_until: datetime | None = None  # by a person's word, idle or not; None: nobody said so
+    move: Move | None = None  # in phase `moving`, and after one that has failed
+    moved_at: datetime | None = None  # since when it serves this namespace; None: since it is lent
+
+    def is_kept_at(self, now: datetime) -> bool:
+        """Whether a person has lent it, or extended it, for a time that is not over."""
+        told_to_go = self.leaves in (Leaving.BY_HAND, Leaving.KEPT_OUT)
+        return self.stays_until is not None and now < self.stays_until and not told_to_go
 
     @property
     def lent_from(self) -> datetime:
         """Since when it is lent, as far as that is known."""
         return self.lent_since or self.since
+
+    @property
+    def heads_for(self) -> str:
+        """The namespace that it serves, or is to serve next."""
+        move = self.move if self.phase is Phase.MOVING else None
+        return self.namespace if move is None or move.goes_back else move.to
 
     @property
     def mark(self) -> Mark:
@@ -93,9 +131,13 @@ class ConversionRequest(Value):
     known_out: tuple[str, ...] = ()  # of this type, that Slurm did not have in service before
     names: tuple[str, ...] = ()  # named by the converter
     ended: bool = False  # the converter is known to have ended; `since` is that moment then
+    asked_at: datetime | None = None  # when it was written; None: not known
     is_given_up: bool = False  # failed, named none: nobody waits for it, late nodes are adopted
     converter: ConverterProcess | None = None
     error: str = ""
+    leave_out: str = ""  # a host list: nodes that the converter may not choose
+    order: str = ""  # the person's that it is for
+    stays_until: datetime | None = None  # what comes of it stays so long, idle or not
 
 
 class ClaimedNode(Value):
@@ -143,6 +185,22 @@ class IdleGaps(Value):
     open: tuple[datetime, ...] = ()
 
 
+class LendTimes(Value):
+    """How long nodes of a type took, in seconds, the latest last: `lends` from being asked for to
+    serving, `returns` from the converter's call to being back."""
+
+    lends: tuple[int, ...] = ()
+    returns: tuple[int, ...] = ()
+
+
+class BookingTry(Value):
+    """When `missing` nodes were last to be booked of the `wanted` of one occurrence of an event."""
+
+    at: datetime
+    missing: int
+    wanted: int
+
+
 class Deficit(Value):
     """What the batch side has had less than its share of nodes of a type while jobs waited.
 
@@ -163,6 +221,21 @@ class Deficit(Value):
         return max(0.0, self.seconds + rate * (now - self.at).total_seconds())
 
 
+class NeedPoint(Value, array_like=True):
+    """From a quarter of an hour on (their number since a Monday in 1970) so many nodes were needed,
+    each of which takes so many pods."""
+
+    quarter: int
+    nodes: int
+    pods: int
+
+
+class Needs(Value):
+    """What a namespace needed, where that changed, the latest last."""
+
+    points: tuple[NeedPoint, ...] = ()
+
+
 class SpentHours(Value):
     """What nodes that have gone back have used of a namespace's budget, in the week that began
     then."""
@@ -171,11 +244,55 @@ class SpentHours(Value):
     seconds: float
 
 
+class Half(Enum):
+    """One of the two ways in which nodes go."""
+
+    LENDING = "lending"
+    RETURNING = "returning"
+
+
 class Pause(Value):
     since: datetime
     until: datetime | None = None
     reason: str = ""
     who: str = ""  # gave the verb, on which host
+    half: Half | None = None  # what alone is paused; None: both
+
+    def stops(self, half: Half | None, now: datetime) -> bool:
+        """Whether it holds now, for one way or for any."""
+        is_meant = half is None or self.half in (None, half)
+        return is_meant and (self.until is None or now < self.until)
+
+
+class Keeping(Value):
+    """A node that a person keeps where it is, or out of lending."""
+
+    since: datetime
+    until: datetime | None = None
+    reason: str = ""
+    who: str = ""  # gave the verb, on which host
+
+    def is_in_force(self, now: datetime) -> bool:
+        return self.until is None or now < self.until
+
+
+class LendOrder(Value):
+    """What a person has asked for: nodes of a type for a namespace, for a time.
+
+    `nodes`: these, and no others. `why`: what it waits for, as the last run found it.
+    """
+
+    id: str
+    node_type: str
+    namespace: str
+    count: int
+    since: datetime
+    until: datetime
+    nodes: tuple[str, ...] = ()
+    who: str = ""  # gave the verb, on which host
+    reason: str = ""
+    is_forced: bool = False
+    why: str = ""
 
 
 class QueueStatus(Value):
@@ -227,10 +344,19 @@ class Registry(Value):
     # Queue path -> since when it has no warm node, because the last one went unused.
     unbuffered: dict[str, datetime] = {}
     idle_gaps: dict[str, IdleGaps] = {}  # by queue path
+    lend_times: dict[str, LendTimes] = {}  # by node type
+    events: dict[str, CalendarEvent] = {}  # by name: those of `dnm event add`
+    calendars: dict[str, KeptCalendar] = {}  # by path: the configuration is one
+    booking_tries: dict[str, BookingTry] = {}  # by the booking's name
     deficits: dict[str, Deficit] = {}  # by node type
     spent_hours: dict[str, SpentHours] = {}  # by namespace
+    needs: dict[str, Needs] = {}  # by namespace, of those with a forecast
     pause: Pause | None = None
-    held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps
+    held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps: lent ones stay, others are not taken
+    holds: dict[str, Keeping] = {}  # what is known of those: until when, by whom
+    by_hand: tuple[str, ...] = ()  # Nodes that an administrator has converted, and nobody recorded
+    orders: tuple[LendOrder, ...] = ()  # whose time is not over
+    excluded: dict[str, Keeping] = {}  # that `dnm exclude` keeps out of lending, by node
     last_run: RunRecord = RunRecord()
     memory: Memory = Memory()
     leases: tuple[Lease, ...] = ()  # by which it may act; one is being written

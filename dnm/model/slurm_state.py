@@ -23,6 +23,9 @@ FLAGS = (
         )
     )
 )  # fmt: skip
+ABSENT = "ABSENT"
+"""A machine of which Slurm has no record now, since whoever registers it has taken that away: only
+bridge-convert's list says so, never Slurm."""
 _SUFFIXES = {  # of 20.11, which has no flag of its own for them in scontrol
     "*": "NOT_RESPONDING",
     "~": "POWERED_DOWN",
@@ -91,6 +94,8 @@ def in_service_of(state: NodeState) -> bool | None:
     A draining node with a job is in service; a drained, failed or down one is not. A node that does
     not answer is neither until Slurm has made up its mind.
     """
+    if state.base == ABSENT:
+        return False
     if not state.is_understood or state.base in ("UNKNOWN", "FUTURE", "ERROR"):
         return None
     if state.base == "DOWN":

@@ -5,7 +5,7 @@ Read once in a run; `edit.py` makes the next one of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.collection import without_collection
@@ -59,11 +59,23 @@ class QueueDocument(Value):
         return section is not None and any(node in nodes for nodes in section.queues.values())
 
 
+Judged = tuple[DocumentTree, tuple[RuleViolation, ...]]
+"""A text's tree, and what YuniKorn refuses of it."""
+Judge = Callable[[str], Judged]
+
+
+def judge_text(text: str) -> Judged:
+    """Parses and judges a text. Raises QueueError, with lines, for what YuniKorn itself could not
+    read."""
+    tree = parse_tree(text)
+    return tree, check_rules(tree)
+
+
 @without_collection()
-def read_document(source: SourceDocument) -> QueueDocument:
+def read_document(source: SourceDocument, judge: Judge = judge_text) -> QueueDocument:
     """Parses and judges the document. Raises QueueError, with lines, for what YuniKorn itself could
-    not read."""
-    tree = parse_tree(source.text)
+    not read. `judge`: who plays many runs has seen most texts before."""
+    tree, violations = judge(source.text)
     ledger, problem = Ledger(), ""
     try:
         ledger = decode_ledger(source.ledger_text)
@@ -73,7 +85,7 @@ def read_document(source: SourceDocument) -> QueueDocument:
         source=source,
         tree=tree,
         ledger=ledger,
-        violations=check_rules(tree),
+        violations=violations,
         ledger_problem=problem,
     )
 

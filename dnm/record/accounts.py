@@ -69,6 +69,7 @@ class Accounts(Value):
     failures: Mapping[tuple[str, str], int]
     returns: Mapping[tuple[str, str], int]
     failed_returns: Mapping[tuple[str, str], int]
+    moves: Mapping[tuple[str, str], int]  # by the new queue
     to_serving: Mapping[str, tuple[float, ...]]  # node type -> seconds from request to serving
     idle_seconds: Mapping[str, float]  # queue -> before nodes went back
     refused: Mapping[tuple[str, str], tuple[int, float]]  # queue, reason -> times, seconds
@@ -158,12 +159,15 @@ class Bookkeeper:
             failures=self._counts["failures"],
             returns=self._counts["returns"],
             failed_returns=self._counts["failed_returns"],
+            moves=self._counts["moves"],
         )
 
     # --- nodes ------------------------------------------------------------------------------------
 
     def _add_node(self, line: HistoryLine) -> None:
         name, kind = line.object, (line.queue, line.node_type)
+        if line.event == "moved":
+            self._close_moved(line)
         if line.event in ("lent", "adopted"):
             self._open[name] = _OpenStay(line.node_type, line.queue, line.time)
             if "request" in line.numbers:
@@ -181,18 +185,31 @@ class Bookkeeper:
             self._stays.append(self._open.pop(name).close(name, line.time))
             self._came_of.pop(name, None)
 
+    def _close_moved(self, line: HistoryLine) -> None:
+        """One stay ends with a change of queue, and another begins."""
+        name, old = line.object, self._open.pop(line.object, None)
+        if old is None:
+            begin, queue = self.since, str(line.numbers.get("from", line.queue))
+            old = _OpenStay(line.node_type, queue, begin)
+            old.phases.append((line.before or "serving", begin))
+        self._stays.append(old.close(name, line.time))
+        self._open[name] = _OpenStay(line.node_type, line.queue, line.time)
+
     def _count_node(self, line: HistoryLine, kind: tuple[str, str]) -> None:
         match line.event, line.before:
             case "joined", _:
                 self._count("conversions", kind)
                 self._note_serving(line)
+            case "moved", _:
+                self._count("moves", kind)
+                self._note_served(line)
             case "failed" | "forgotten", "joining":
                 self._count("failures", kind)
             case "returned", _:
                 self._count("returns", kind)
             case ("return-failed", _) | ("failed", "returning"):
                 self._count("failed_returns", kind)
-            case "fenced", _:
+            case "fenced" | "moving", _:
                 self._idle[line.queue] += int(line.numbers.get("idle_seconds", 0))
 
     def _note_serving(self, line: HistoryLine) -> None:
@@ -200,6 +217,9 @@ class Bookkeeper:
         if asked is not None:
             took = (line.time - asked).total_seconds()
             self._to_serving.setdefault(line.node_type, []).append(took)
+        self._note_served(line)
+
+    def _note_served(self, line: HistoryLine) -> None:
         wait = self._waits.get(line.queue)
         if wait is not None and wait.served is None:
             wait.served = line.time

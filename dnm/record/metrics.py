@@ -17,6 +17,7 @@ from dnm.model.reading import Reading
 from dnm.model.registry import Phase, QueueStatus, Registry
 from dnm.model.value import Resources, Value
 from dnm.record.exposition import Family, MetricType, Sample, histogram_samples
+from dnm.record.totals import serves_since
 from dnm.record.transitions import is_in_force
 
 GAUGE, COUNTER, HISTOGRAM = MetricType.GAUGE, MetricType.COUNTER, MetricType.HISTOGRAM
@@ -139,6 +140,7 @@ def _deadlines(facts: Facts) -> Samples:
         "requested": config.convert_timeout + config.join_timeout,
         "joining": config.join_timeout,
         "releasing": config.join_timeout,
+        "moving": 2 * config.join_timeout,
         "returning": config.convert_timeout + config.join_timeout,
     }
     for phase, span in deadline.items():
@@ -173,6 +175,12 @@ def _with_zeros(facts: Facts, counts: Mapping[str, dict[str, int]]) -> dict[str,
     return {**{name: {} for name in facts.config.node_types}, **counts}
 
 
+def _moves(facts: Facts) -> Samples:
+    moves = facts.registry.memory.totals.moves
+    for node_type in sorted({*facts.config.node_types, *moves}):
+        yield Sample(value=moves.get(node_type, 0), labels={"type": node_type})
+
+
 def _lent_seconds(facts: Facts) -> Samples:
     """Of nodes that have gone back, and of those that are lent, until now."""
     memory: Memory = facts.registry.memory
@@ -184,7 +192,8 @@ def _lent_seconds(facts: Facts) -> Samples:
     for name, entry in facts.registry.nodes.items():
         lent = memory.lent.get(name)
         key = (entry.queue, entry.node_type)
-        spent = max((facts.now - lent.since).total_seconds(), 0.0) if lent else 0.0
+        since = serves_since(lent, entry) if lent else facts.now
+        spent = max((facts.now - since).total_seconds(), 0.0)
         seconds[key] = seconds.get(key, 0.0) + spent
     for (queue, node_type), spent in sorted(seconds.items()):
         yield Sample(value=spent, labels={"queue": queue, "type": node_type})
@@ -271,6 +280,7 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
     ("dnm_reversions_total", COUNTER, "Returns of nodes, by how they went.",
      lambda facts: _results(_with_zeros(facts, facts.registry.memory.totals.reversions),
                             ("returned", "failed"))),
+    ("dnm_moves_total", COUNTER, "Nodes that changed their queue without a reboot.", _moves),
     ("dnm_conversion_duration_seconds", HISTOGRAM, "From asking for a node to its serving.",
      _durations),
     ("dnm_node_seconds_lent_total", COUNTER, "Time for which nodes were lent.", _lent_seconds),

@@ -8,8 +8,8 @@ from datetime import datetime
 import msgspec
 
 from dnm.model.history import BOUNDS, Asked, Durations, HistoryLine, Lent, Memory, Totals
-from dnm.model.registry import Registry
-from dnm.record.transitions import is_in_force, request_of
+from dnm.model.registry import LentNode, Registry
+from dnm.record.transitions import is_in_force, request_of, why_requested
 
 _CONVERSIONS = {("node", "joined"): "joined", ("node", "failed"): "failed"}
 
@@ -22,13 +22,9 @@ def remember(
     requests = {request.id for request in after.requests}
     asked = {id_: one for id_, one in memory.asked.items() if id_ in requests}
     for request in after.requests:
-        status = after.last_run.queues.get(request.queue)
         if request.id not in asked:
-            asked[request.id] = Asked(
-                since=now,
-                code=status.code if status else "",
-                reason=status.reason if status else "",
-            )
+            reason, code = why_requested(after, request)
+            asked[request.id] = Asked(since=now, code=code, reason=reason)
     lent = {name: one for name, one in memory.lent.items() if name in after.nodes}
     for name, entry in after.nodes.items():
         if name not in lent:
@@ -53,6 +49,11 @@ def remember(
     )
 
 
+def serves_since(lent: Lent, entry: LentNode) -> datetime:
+    """Returns since when a lent node is its queue's."""
+    return max(lent.since, entry.moved_at or lent.since)
+
+
 def _count(
     memory: Memory, before: Registry, after: Registry, lines: Iterable[HistoryLine], now: datetime
 ) -> Totals:
@@ -62,8 +63,9 @@ def _count(
         totals = _counted(totals, memory, line)
     seconds = totals.lent_seconds
     for name, entry in before.nodes.items():
-        if name not in after.nodes and name in memory.lent:
-            span = max((now - memory.lent[name].since).total_seconds(), 0.0)
+        is_same = name in after.nodes and after.nodes[name].queue == entry.queue
+        if not is_same and name in memory.lent:
+            span = max((now - serves_since(memory.lent[name], entry)).total_seconds(), 0.0)
             of_queue = seconds.get(entry.queue, {})
             so_far = of_queue.get(entry.node_type, 0.0)
             seconds = {**seconds, entry.queue: {**of_queue, entry.node_type: so_far + span}}
@@ -85,6 +87,8 @@ def _counted(totals: Totals, memory: Memory, line: HistoryLine) -> Totals:
             return _conversion(totals, node_type, "failed", 1)
         case ("request", "given-up" | "failed", _):
             return _conversion(totals, node_type, "failed", int(line.numbers.get("missing", 1)))
+        case ("node", "moved", _):
+            return msgspec.structs.replace(totals, moves=_one_more(totals.moves, node_type))
         case ("node", "returned", _):
             return _reversion(totals, node_type, "returned")
         case ("node", "return-failed", _) | ("node", "failed", "returning"):
@@ -100,6 +104,10 @@ def _conversion(totals: Totals, node_type: str, result: str, count: int) -> Tota
 def _reversion(totals: Totals, node_type: str, result: str) -> Totals:
     reversions = _added(totals.reversions, node_type, result, 1)
     return msgspec.structs.replace(totals, reversions=reversions)
+
+
+def _one_more(counts: Mapping[str, int], node_type: str) -> dict[str, int]:
+    return {**counts, node_type: counts.get(node_type, 0) + 1}
 
 
 def _added(

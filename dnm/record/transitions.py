@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from dnm.model.calendar import KeptCalendar
 from dnm.model.history import SCHEMA, Decision, HistoryLine
 from dnm.model.plan import NodeVerdict, Reason
 from dnm.model.registry import ConversionRequest, LentNode, Pause, Phase, Registry
@@ -61,6 +62,7 @@ def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[Hi
         *_queues(before, after, cause),
         *_brakes(before, after, cause),
         *_found(before, after, cause),
+        *_calendars(before, after, cause),
     ]
 
 
@@ -72,10 +74,9 @@ def _requests(before: Registry, after: Registry, cause: Cause) -> Iterator[Histo
     new = {request.id: request for request in after.requests}
     for request in after.requests:
         if request.id not in old:
-            status = after.last_run.queues.get(request.queue)
+            reason, code = why_requested(after, request)
             yield _of_request(
-                cause, "requested", request, reason=status.reason if status else "",
-                code=status.code if status else "",
+                cause, "requested", request, reason=reason, code=code,
                 numbers={"count": request.count, **cause.numbers(request.queue)},
             )  # fmt: skip
         elif request.error and not old[request.id].error:
@@ -89,6 +90,16 @@ def _requests(before: Registry, after: Registry, cause: Cause) -> Iterator[Histo
             yield _of_request(
                 cause, "given-up", request, reason=reason, numbers={"missing": missing}
             )
+
+
+def why_requested(after: Registry, request: ConversionRequest) -> tuple[str, str]:
+    """Sentence and code: a person's order, or what its queue lacks."""
+    order = next((one for one in after.orders if one.id == request.order), None)
+    if order is not None:
+        said = f": {order.reason}" if order.reason else ""
+        return f"{order.who} asked for it{said}", Reason.ASKED_FOR.name
+    status = after.last_run.queues.get(request.queue)
+    return (status.reason, status.code) if status else ("", "")
 
 
 def _of_request(
@@ -182,17 +193,25 @@ def _departure(after: Registry, name: str, entry: LentNode, cause: Cause) -> His
 def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[HistoryLine]:
     if old.phase is not new.phase:
         fields: dict[str, object] = {"before": old.phase.value, "after": new.phase.value}
+        event = "moved" if old.namespace != new.namespace else _event(old.phase, new.phase)
         if new.phase is Phase.FAILED:
             fields["reason"] = new.error
         yield _of_node(
-            cause, _event(old.phase, new.phase), name, new, **fields,
+            cause, event, name, new, **fields,
             numbers=_numbers(old, new, cause),
         )  # fmt: skip
+    elif new.move != old.move:
+        yield _of_node(cause, "turned-back", name, new, before=old.phase.value,
+                       after=new.phase.value, numbers=_numbers(old, new, cause))  # fmt: skip
     elif new.leaves is not old.leaves:
         yield _of_node(
             cause, "emptying" if new.leaves else "kept", name, new, before=old.phase.value,
             after=new.phase.value, numbers={"why": new.leaves.value} if new.leaves else {},
         )  # fmt: skip
+    elif new.emptying is not None and new.emptying != old.emptying and old.emptying is not None:
+        numbers = {"asked": new.emptying.asked - old.emptying.asked}
+        yield _of_node(cause, "evicting", name, new, before=old.phase.value, numbers=numbers,
+                       after=new.phase.value, reason=new.emptying.why)  # fmt: skip
     elif new.error and new.error != old.error:
         event = "return-failed" if new.phase is Phase.RETURNING else "failed-again"
         yield _of_node(cause, event, name, new, before=old.phase.value, after=new.phase.value,
@@ -201,11 +220,12 @@ def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[H
 
 def _event(old: Phase, new: Phase) -> str:
     if new is Phase.SERVING:
-        return "unfenced" if old is Phase.RELEASING else "joined"
+        return "unfenced" if old in (Phase.RELEASING, Phase.MOVING) else "joined"
     return {
         Phase.JOINING: "joining",
         Phase.RELEASING: "fenced",
         Phase.RETURNING: "returning",
+        Phase.MOVING: "moving",
         Phase.FAILED: "failed",
     }[new]
 
@@ -213,10 +233,13 @@ def _event(old: Phase, new: Phase) -> str:
 def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:
     if new.phase is Phase.SERVING and old.phase is Phase.JOINING:
         return {"counted": dict(new.counted)}
-    if new.phase is Phase.RELEASING:
+    if old.namespace != new.namespace:
+        return {"counted": dict(new.counted), "from": old.queue}
+    if new.phase in (Phase.RELEASING, Phase.MOVING):
+        goes = {"to": new.move.to} if new.move is not None else {}
         idle = old.idle_since
         seconds = {"idle_seconds": round((cause.now - idle).total_seconds())} if idle else {}
-        return {**seconds, **cause.numbers(new.queue)}
+        return {**seconds, **goes, **cause.numbers(new.queue)}
     if new.phase is Phase.SERVING:
         return cause.numbers(new.queue)
     return {}
@@ -259,6 +282,15 @@ def _brakes(before: Registry, after: Registry, cause: Cause) -> Iterator[History
         elif failed is not None and fails is None:
             yield cause.line("backoff", "over", name, node_type=name)
     yield from _pauses(before, after, cause)
+    for name in sorted({*before.held} - {*after.held}):
+        yield cause.line("hold", "over", name)
+    kept = {order.id for order in after.orders}
+    for order in before.orders:
+        if order.id not in kept:
+            yield cause.line("order", "over", order.id, namespace=order.namespace,
+                             node_type=order.node_type)  # fmt: skip
+    for name in sorted(before.excluded.keys() - after.excluded.keys()):
+        yield cause.line("exclusion", "over", name)
 
 
 def is_in_force(pause: Pause | None, now: datetime) -> bool:
@@ -283,3 +315,15 @@ def _found(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryL
             continue
         event = "re-applied" if rest.startswith("back at its baseline") else "found-changed"
         yield cause.line("limit", event, queue, queue=queue, reason=rest)
+
+
+def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
+    """One that has come to be unreadable, as a whole or in part, or is read again."""
+    for path in sorted(before.calendars.keys() | after.calendars.keys()):
+        old = before.calendars.get(path, KeptCalendar()).troubles
+        new = after.calendars.get(path, KeptCalendar()).troubles
+        for text in new:
+            if text not in old:
+                yield cause.line("calendar", "unreadable", path, reason=text)
+        if old and not new:
+            yield cause.line("calendar", "readable", path)

@@ -11,19 +11,28 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dnm.converter.contract import convert_command, resume_command, return_command
+from dnm.converter.contract import (
+    book_command,
+    convert_command,
+    resume_command,
+    return_command,
+    unbook_command,
+)
 from dnm.converter.processes import this_host
 from dnm.kube.nodes import FENCED, mark_annotations
 from dnm.model.cluster import BatchList, ConfigMap, Mark, Node, Pod
-from dnm.model.config import Config
+from dnm.model.config import Config, Taint
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
 from dnm.model.plan import (
     Action,
+    BookNodes,
+    DressNode,
     EndConverter,
+    EvictPods,
     Fence,
     MarkNode,
     Outcome,
@@ -31,6 +40,7 @@ from dnm.model.plan import (
     ReturnNode,
     SetQueueLimits,
     StartConversion,
+    UnbookNodes,
     Unfence,
 )
 from dnm.model.queue_edit import QueueWants
@@ -46,6 +56,9 @@ from dnm.record.transitions import Cause
 from dnm.run.registry import save_registry
 from dnm.run.state import State
 
+if TYPE_CHECKING:
+    from dnm.model.eviction import PodOnNode
+
 log = logging.getLogger("dnm")
 
 _TRIES = 3
@@ -58,6 +71,8 @@ class KubeWriter(Protocol):
 
     def read_node(self, name: str) -> Node | None: ...
     def read_pods_on(self, node: str) -> tuple[Pod, ...]: ...
+    def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]: ...
+    def evict(self, pod: PodOnNode) -> str: ...
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
     def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
     def patch_node(
@@ -67,6 +82,8 @@ class KubeWriter(Protocol):
         resource_version: str | None = None,
         cordon: bool | None = None,
         annotations: Mapping[str, str | None] = ...,
+        labels: Mapping[str, str | None] = ...,
+        taints: Sequence[Taint] | None = ...,
     ) -> None: ...
 
 
@@ -77,6 +94,7 @@ class ConverterCaller(Protocol):
 
     def list_nodes(self, node: str = "") -> BatchList | Unreadable: ...
     def start(self, key: str, command: Sequence[str], until: float | None) -> ConverterProcess: ...
+    def book(self, command: Sequence[str]) -> tuple[str, ...]: ...
     def end(self, process: ConverterProcess) -> bool: ...
     def read_end(self, key: str) -> Ended: ...
     def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None: ...
@@ -200,10 +218,24 @@ class Actuator:
                 self._fence(name)
             case Unfence(node=name):
                 self._unfence(name)
+            case EvictPods(node=name):
+                self._evict(name)
+            case DressNode():
+                self._dress(action)
             case StartConversion(request=request):
                 self._start_conversion(request)
             case ReturnNode(node=name):
                 self._start_return(name)
+            case BookNodes(booking=booking):
+                names = self.converter.book(book_command(self.config, booking))
+                if names:
+                    nodes = ",".join(names)
+                    self._done(f"action=book booking={booking.name} nodes={nodes}")
+            case UnbookNodes(name=name, why=why, leave_out=leave_out):
+                names = self.converter.book(unbook_command(self.config, name, leave_out))
+                if names:
+                    nodes = ",".join(names)
+                    self._done(f"action=unbook booking={name} nodes={nodes} reason={why!r}")
 
     def _set_queue_limits(self, action: SetQueueLimits) -> None:
         from dnm.queues.writer import apply_queue_edit  # most runs edit nothing
@@ -279,6 +311,57 @@ class Actuator:
         if self._patch(name, lambda node: node.carries_fence, cordon=False, annotations=ours):
             self._done(f"action=unfence node={name}", name)
 
+    def _evict(self, name: str) -> None:
+        """Only behind its own fence: what is evicted must not come back to the same node."""
+        from dnm.run.evicting import ask_pods  # most runs evict nobody
+
+        entry, node = self.registry.nodes[name], self.kube.read_node(name)
+        if node is None or not node.is_fenced or entry.emptying is None:
+            log.info("action=evict node=%s skipped='it is not fenced'", name)
+            return
+        found = ask_pods(self.kube, name, self._may_go_on)
+        asked = entry.emptying.asked + found.asked
+        emptying = _replace(entry.emptying, asked=asked, why=found.why)
+        self._save(_with_node(self.registry, name, _replace(entry, emptying=emptying)))
+        if found.asked:
+            self._done(f"action=evict node={name} pods={found.asked} queue={entry.queue}", name)
+        elif found.why and not found.errors:
+            log.info("action=evict node=%s pods=0 why=%r", name, found.why)
+        if found.errors:
+            raise KubeError("; ".join(dict.fromkeys(found.errors)))
+
+    def _may_go_on(self) -> bool:
+        self.state.keep()
+        return not self.should_stop()
+
+    def _dress(self, action: DressNode) -> None:
+        """Only one that is still fenced, and empty, becomes another namespace's; back to its own it
+        may come with pods."""
+        name = action.node
+        obstacle = "" if action.is_back else self._why_not_move(name)
+        if not obstacle:
+            is_free = self._patch(
+                name,
+                lambda node: (node.is_fenced or action.is_back) and not self._is_others(node),
+                annotations=mark_annotations(action.mark),
+                dress=action,
+            )
+            obstacle = "" if is_free else "it is not fenced any more"
+        if obstacle:
+            log.info("action=move node=%s skipped=%r", name, obstacle)
+            return
+        self._done(f"action=move node={name} to={action.mark.namespace}", name)
+
+    def _is_others(self, node: Node) -> bool:
+        return node.mark is not None and node.mark.instance not in ("", self.config.instance_id)
+
+    def _why_not_move(self, name: str) -> str:
+        """The last look before it becomes another namespace's, its pods last: empty if it may."""
+        if obstacle := self._why_not_called(name):
+            return obstacle
+        is_used = any(pod.counts_as_work for pod in self.kube.read_pods_on(name))
+        return "a pod landed on it" if is_used else ""
+
     def _patch(
         self,
         name: str,
@@ -286,6 +369,7 @@ class Actuator:
         *,
         cordon: bool | None = None,
         annotations: Mapping[str, str | None],
+        dress: DressNode | None = None,
     ) -> bool:
         """Patches the Node as it is now, under its resourceVersion; False if it is not wanted."""
         for attempt in range(_TRIES):
@@ -294,12 +378,15 @@ class Actuator:
                 raise KubeError(f"Node {name} is gone from Kubernetes")
             if not is_wanted(node):
                 return False
+            self.state.keep()  # as in _still_ours
             try:
                 self.kube.patch_node(
                     name,
                     resource_version=node.resource_version,
                     cordon=cordon,
                     annotations=annotations,
+                    labels=dress.labels if dress else {},
+                    taints=_taints(node, dress) if dress and (dress.on or dress.off) else None,
                 )
                 return True
             except KubeConflict:
@@ -310,12 +397,17 @@ class Actuator:
     # --- the converter ------------------------------------------------------------------------
 
     def _start_conversion(self, request: ConversionRequest) -> None:
+        self.state.keep(anew=True)
         self.tried.add(request.id)
         if request.node:
             command = resume_command(self.config, request.node, request.namespace)
         else:
             command = convert_command(
-                self.config, request.node_type, request.count, request.namespace
+                self.config,
+                request.node_type,
+                request.count,
+                request.namespace,
+                request.leave_out,
             )
         try:
             process = self.converter.start(request.id, command, self.state.until)
@@ -353,11 +445,16 @@ class Actuator:
     def _why_not_return(self, name: str) -> str:
         """The last look before the converter: empty if it may be called."""
         node = self.kube.read_node(name)
-        if node is not None:
+        if node is not None and not node.is_with_batch:
             if not node.is_fenced:
                 return "it is not fenced any more"
             if any(pod.counts_as_work for pod in self.kube.read_pods_on(name)):
                 return "a pod landed on it"
+        return self._why_not_called(name)
+
+    def _why_not_called(self, name: str) -> str:
+        """What the batch side says of it: empty if the node is out of its service and nobody is at
+        work on it."""
         listed = self.converter.list_nodes(name)
         if isinstance(listed, Unreadable):
             raise ConverterError(f"{listed.error}; {name} is left as it is")
@@ -439,6 +536,13 @@ def _replace(value: V, **changes: object) -> V:
     return msgspec.structs.replace(value, **changes)
 
 
+def _taints(node: Node, dress: DressNode) -> list[Taint]:
+    """All that it is to carry: a Node has one taint of a key and an effect."""
+    changed = {(taint.key, taint.effect) for taint in (*dress.off, *dress.on)}
+    kept = [taint for taint in node.taints if (taint.key, taint.effect) not in changed]
+    return [*kept, *dress.on]
+
+
 def _word(action: Action) -> str:
     return type(action).__name__
 
@@ -451,5 +555,9 @@ def _target(action: Action) -> str:
             return f"of={key}"
         case SetQueueLimits(wants=wants):
             return f"queues={len(wants.nodes)}"
+        case BookNodes(booking=booking):
+            return f"booking={booking.name}"
+        case UnbookNodes(name=name):
+            return f"booking={name}"
         case _:
             return f"node={action.node}"

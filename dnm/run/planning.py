@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from dnm.calendar.kept import with_calendars
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.processes import is_known
 from dnm.kube.client import KubeClient
@@ -22,6 +23,7 @@ from dnm.model.plan import Outcome, Pass, Plan, Snapshot
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.conversions import Converted
+from dnm.plan.foreseen import with_wants
 from dnm.plan.planner import decide, make_plan
 from dnm.record.tell import tell_plan
 from dnm.record.transitions import Cause
@@ -70,18 +72,20 @@ def make_pass_plan(
     clock: Callable[[], datetime],
     connect: Callable[[Config, Mapping[str, str]], E],
     state: State | None = None,
+    foreseen_at: datetime | None = None,
 ) -> tuple[Plan, E | None]:
     """Everything up to the plan, whose registry tells what it changes; writes nothing anywhere. No
-    edges: the cluster is out of reach. `state`: where the registry is, if that is open."""
-    registry, facts, edges = _look(config, environ, clock, connect, state)
-    return _telling(config, registry, make_plan(config, registry, facts), facts), edges
+    edges: the cluster is out of reach. `state`: where the registry is, if that is open.
+    `foreseen_at`: the moment whose events count, in place of now."""
+    before, registry, facts, edges = _look(config, environ, clock, connect, state, foreseen_at)
+    return _telling(config, before, make_plan(config, registry, facts), facts), edges
 
 
 @without_collection()
 def decide_now(config: Config, environ: Mapping[str, str]) -> Converted:
     """For `dnm explain`: what a run would decide now, with all that it decides it from."""
     with at_place(config, environ, connect) as (state, edges):
-        registry, facts, _ = _look(config, environ, wall_clock, edges, state)
+        _, registry, facts, _ = _look(config, environ, wall_clock, edges, state)
     return decide(config, registry, facts)
 
 
@@ -91,18 +95,32 @@ def _look(
     clock: Callable[[], datetime],
     connect: Callable[[Config, Mapping[str, str]], E],
     state: State | None,
-) -> tuple[Registry, Snapshot, E | None]:
+    foreseen_at: datetime | None = None,
+) -> tuple[Registry, Registry, Snapshot, E | None]:
+    """The registry as it is recorded, the same with what was found of converters and calendars,
+    and what is there."""
     taken_at = clock()
-    registry = load_registry(config, taken_at, state)
+    recorded = load_registry(config, taken_at, state)
+    registry = _with_calendars(config, recorded, foreseen_at or taken_at)
     edges: E | None = None
     try:
         edges = connect(config, environ)
         registry = _find_converters(registry, edges[1])
-        facts = take_snapshot(config, registry, edges[0], edges[1], taken_at)
+        wants = with_wants(config, registry, foreseen_at or taken_at)
+        facts = take_snapshot(wants, registry, edges[0], edges[1], taken_at)
     except KubeError as error:
         why = Unreadable(what="the Kubernetes API", error=str(error))
         facts = nothing_readable(why, taken_at)
-    return registry, facts, edges
+    facts = msgspec.structs.replace(facts, foreseen_at=foreseen_at)
+    return recorded, registry, facts, edges
+
+
+def _with_calendars(config: Config, registry: Registry, at: datetime) -> Registry:
+    if config.events_dir is None and config.calendar is None:
+        return with_calendars(config, registry, {})
+    from dnm.run.calendars import read_calendars  # few sites have one
+
+    return read_calendars(config, registry, at)
 
 
 def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) -> Plan:
@@ -139,11 +157,14 @@ def _find_converters(registry: Registry, converter: ConverterReader) -> Registry
 
 
 def plan_pass(
-    config: Config, environ: Mapping[str, str], clock: Callable[[], datetime] = wall_clock
+    config: Config,
+    environ: Mapping[str, str],
+    clock: Callable[[], datetime] = wall_clock,
+    foreseen_at: datetime | None = None,
 ) -> Pass:
-    """`dnm plan` and `dnm run --dry-run`."""
+    """`dnm plan` and `dnm run --dry-run`; `foreseen_at`: with the events of another moment."""
     with at_place(config, environ, connect) as (state, edges):
-        plan, _ = make_pass_plan(config, environ, clock, edges, state)
+        plan, _ = make_pass_plan(config, environ, clock, edges, state, foreseen_at)
     return Pass(plan=plan, exit_code=exit_code_of(plan))
 
 

@@ -86,7 +86,7 @@ def _locked_pass(
 ) -> tuple[Pass, RunTimes]:
     ended_before = read_last_run(config).ended
     mark_begin(config)
-    state.check()
+    state.stand_by(should_stop)
     moments = [clock()]
     plan, edges = make_pass_plan(config, environ, clock, connect, state)
     moments.append(clock())
@@ -127,7 +127,7 @@ def _with_lease(config: Config, state: State, plan: Plan, kube: KubeEdge, clock:
     save = partial(save_registry, config, state=state)
     try:
         state.begin()
-        held = take_lease(config, kube, before, save, clock())
+        held = take_lease(config, kube, before, save, clock(), state.follows)
     except (LeaseError, KubeError) as error:
         refused = refuse_plan(plan, load_registry(config, clock(), state), str(error))
         return msgspec.structs.replace(refused, needs_person=isinstance(error, LeaseError))

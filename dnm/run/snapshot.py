@@ -84,6 +84,8 @@ def take_snapshot(
         queue_maps=queue_maps,
         batch=listed.nodes if isinstance(listed, BatchList) else listed,
         waiting_jobs=listed.waiting if isinstance(listed, BatchList) else None,
+        books=isinstance(listed, BatchList) and listed.books,
+        leaves_out=isinstance(listed, BatchList) and listed.leaves_out,
         claims=_read_claims(kube, pods),
         yunikorn=_read_yunikorn(config),
         running_converters=running,

@@ -8,7 +8,7 @@ from dnm.sandbox import events, kinds, node_restriction
 from dnm.sandbox.access import AccessRules, Attempt
 from dnm.sandbox.admission import Admission
 from dnm.sandbox.deletion import Deletion
-from dnm.sandbox.http_values import Answer, Request, json_answer
+from dnm.sandbox.http_values import Answer, Request, is_asked_for, json_answer
 from dnm.sandbox.kinds import Kind
 from dnm.sandbox.lists import Lists, document
 from dnm.sandbox.patches import apply_patch
@@ -216,7 +216,7 @@ def attempt_of(request: Request, target: Target) -> Attempt:
     """The verb that RBAC knows a request by."""
     if request.method in ("GET", "HEAD"):
         verb = "get" if target.name else "list"
-        if request.query.get("watch") in ("true", "1"):
+        if is_asked_for(request.query, "watch"):
             verb = "watch"
     else:
         verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(

@@ -15,6 +15,8 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from dnm.converter.processes import is_alive, process_of
+from dnm.model.errors import SlurmError
+from dnm.model.hostlist import expand_hostlist
 from dnm.model.registry import ConverterProcess
 from dnm.sandbox.batch import Batch, Journal, Machine
 from dnm.sandbox.clock import Clock
@@ -24,6 +26,7 @@ from dnm.sandbox.timing import Timing
 from dnm.sandbox.violations import Violations, working_pods
 
 _USAGE = """usage: node-convert --set k8s --node-type T --num-nodes N [--namespace NS]
+                    [--exclude NODES]
        node-convert --set k8s --node-name NODE [--namespace NS]
        node-convert --set batch --node-name NODE
        node-convert --list [--node-type T | --node-name NODE] [--output json]
@@ -119,6 +122,8 @@ class Conversion:
         self.ask_nothing = False
         self.all_or_nothing = False
         self.tells_claims = True
+        self.leaves_out = True  # knows --exclude, and says so
+        self.ignores_exclude = False
         self._asking: ConverterProcess | None = None
         self._operations: dict[int, Operation] = {}
         self._last = 0
@@ -255,7 +260,17 @@ class Conversion:
             return ([machine], 1, "") if is_good else ([], 1, f"{machine.name}: {reason}")
         if options.node_type not in self.batch.types:
             return [], options.num_nodes, f"no nodes of type {options.node_type}"
-        found = self.batch.candidates(options.node_type, options.allow_preempt)
+        if options.exclude and not self.leaves_out:
+            return [], options.num_nodes, "unrecognized arguments: --exclude"
+        try:
+            left_out = expand_hostlist(options.exclude)
+        except SlurmError as error:
+            return [], options.num_nodes, str(error)
+        found = [
+            machine
+            for machine in self.batch.candidates(options.node_type, options.allow_preempt)
+            if machine.name not in left_out or self.ignores_exclude
+        ]
         if not found or (self.all_or_nothing and len(found) < options.num_nodes):
             return (
                 [],
@@ -376,11 +391,13 @@ class Conversion:
                 "node": machine.name, "state": self.batch.state_of(machine),
                 "idle_seconds": self.batch.idle_seconds(machine), "verdict": verdict,
                 "reason": reason, "in_service": self.batch.is_in_service(machine),
-                "partitions": ["batch"],
+                "partitions": machine.partitions, "features": machine.features,
+                "reservations": machine.booked,
                 **({"claim": self._claim(machine)} if self.tells_claims else {}),
             })  # fmt: skip
         document = {
             "schema": "node-convert.list/1", "nodes": nodes,
+            **({"options": ["--exclude"]} if self.leaves_out else {}),
             "waiting_jobs": self._waiting_jobs({machine.type for machine in machines}),
         }  # fmt: skip
         return msgspec.json.encode(document).decode() + "\n"
@@ -426,6 +443,7 @@ def _options(arguments: Sequence[str]) -> Any:
     parser.add_argument("--node-name")
     parser.add_argument("--num-nodes", type=int, default=1)
     parser.add_argument("--namespace", default="")
+    parser.add_argument("--exclude", default="")
     parser.add_argument("--allow-preempt", action="store_true")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args(list(arguments))
@@ -435,6 +453,8 @@ def _options(arguments: Sequence[str]) -> Any:
         raise _Usage("node-convert: --set k8s needs --node-type or --node-name")
     if options.set == "batch" and not options.node_name:
         raise _Usage("node-convert: --set batch needs --node-name")
+    if options.exclude and not (options.set == "k8s" and options.node_type):
+        raise _Usage("node-convert: --exclude goes with --set k8s --node-type")
     if options.num_nodes < 1:
         raise _Usage("node-convert: --num-nodes must be at least 1")
     return options

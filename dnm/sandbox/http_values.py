@@ -10,6 +10,12 @@ import msgspec
 from dnm.sandbox.store import ApiError
 
 
+def is_asked_for(query: Mapping[str, str], name: str) -> bool:
+    """Whether a query says yes, as an API server reads it: to all but "false" and "0" in any case
+    (apimachinery, Convert_Slice_string_To_bool)."""
+    return query.get(name, "false").lower() not in ("false", "0")
+
+
 class Request(msgspec.Struct, kw_only=True):
     """What a client asks."""
 

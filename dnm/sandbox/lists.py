@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from dnm.sandbox import events
-from dnm.sandbox.http_values import Answer
+from dnm.sandbox.http_values import Answer, is_asked_for
 from dnm.sandbox.kinds import Kind
 from dnm.sandbox.selectors import Test, field_test, label_test
 from dnm.sandbox.store import ApiError, Entry, Event, Object, Store
@@ -117,7 +117,7 @@ class Lists:
         query: Mapping[str, str],
     ) -> Iterator[bytes]:
         deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
-        wants_bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
+        wants_bookmarks = is_asked_for(query, "allowWatchBookmarks")
         told = version  # an API server sends no bookmark of a version that it has told
         while True:
             if backlog:

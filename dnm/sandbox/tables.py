@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from dnm.sandbox.http_values import Answer, Request, json_answer
+from dnm.sandbox.http_values import Answer, Request, is_asked_for, json_answer
 from dnm.sandbox.kinds import Kind
 from dnm.sandbox.store import Entry, Object, Store
 
@@ -16,7 +16,7 @@ _Row = Callable[[Object], list[Any]]
 def wants_table(request: Request) -> bool:
     """kubectl names it first among what it accepts; a watch is answered with plain objects."""
     accept = request.headers.get("accept", "")
-    return "as=Table" in accept and request.query.get("watch") not in ("true", "1")
+    return "as=Table" in accept and not is_asked_for(request.query, "watch")
 
 
 def table_answer(store: Store, kind: Kind, entries: Sequence[Entry]) -> Answer:
