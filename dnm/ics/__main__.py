@@ -1,5 +1,5 @@
-"""`python -m dnm.ics QUESTION < workshops.ics`: prints a `CalendarReading`, or a sentence on stderr
-and exit code 1; 3 where the libraries are missing."""
+"""`python -m dnm.ics`: a `Question` in the first line of its input, then the calendar. Prints a
+`CalendarReading`, or a sentence on stderr and exit code 1; 3 where the libraries are missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def main() -> int:
         hard = resource.getrlimit(what)[1]
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (least, hard))
-    question = msgspec.json.decode(sys.argv[1], type=Question)
+    question = msgspec.json.decode(sys.stdin.buffer.readline(), type=Question)
     try:
         from dnm.ics.occurrences import read_calendar
     except ImportError as error:

@@ -45,7 +45,7 @@ def entries_of(description: str) -> dict[str, str]:
 def name_of(summary: str, uid: str) -> str:
     """Returns a name for the events of a series that stays for as long as both do."""
     words = "-".join(_WORD.findall(summary.lower()))[:40].strip("-")
-    mark = hashlib.sha256(uid.encode("utf-8", "replace")).hexdigest()[:6]
+    mark = hashlib.sha256(uid.encode("utf-8", "replace")).hexdigest()[:10]
     return f"{words}-{mark}" if words else f"event-{mark}"
 
 

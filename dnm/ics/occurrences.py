@@ -114,6 +114,7 @@ def _events_of_series(
     for member in members:
         _check_zones(member)
         _check_end(member)
+        _check_rules(member)
     alone = icalendar.Calendar()
     if "X-WR-TIMEZONE" in calendar:
         alone["X-WR-TIMEZONE"] = calendar["X-WR-TIMEZONE"]
@@ -149,6 +150,14 @@ def _check_end(entry: Any) -> None:
     is_alike = getattr(begins, "tzinfo", None) is None or ends.tzinfo is not None
     if is_alike and ends < begins:
         raise ValueError("ends before it begins")
+
+
+def _check_rules(entry: Any) -> None:
+    """The library plays one without FREQ as if there were none."""
+    rules = entry.get("RRULE", [])
+    for rule in rules if isinstance(rules, list) else [rules]:
+        if "FREQ" not in rule:
+            raise ValueError("RRULE has no FREQ; write e.g. RRULE:FREQ=WEEKLY")
 
 
 def _events_of(

@@ -71,7 +71,9 @@ def why_incomplete(config: Config, registry: Registry, at: datetime) -> Iterator
     """Yields a sentence for each event or calendar that can't be read, and for each bound that
     leaves out a part of what is known."""
     yield from list_troubles(config, registry)
+    yield from _why_useless(config, registry)
     events = known_events(config, registry)
+    yield from _doubles(config, registry)
     if len(list_windows(events, at, at + _AHEAD)) == MOST_WINDOWS:
         yield (
             f"events have {MOST_WINDOWS:,} windows or more in {_AHEAD.days} days: what begins "
@@ -82,6 +84,32 @@ def why_incomplete(config: Config, registry: Registry, at: datetime) -> Iterator
             f"event {name} is left out: with the events that begin before it there would be more "
             f"than {MOST_PODS:,} pods; write fewer, or nodes"
         )
+
+
+def _why_useless(config: Config, registry: Registry) -> Iterator[str]:
+    """Of those that stand elsewhere than in the configuration, whose own are told as unread."""
+    for event in list_events(config, registry):
+        is_told = not event.source and event.name in config.unread_events
+        if not is_told and (why := why_of_no_use(config, event)):
+            yield f"{_place_of(config, registry, event)}: [event:{event.name}] {why}"
+
+
+def _doubles(config: Config, registry: Registry) -> Iterator[str]:
+    places: dict[tuple[str, str], str] = {}
+    for event in known_events(config, registry):
+        place = _place_of(config, registry, event)
+        other = places.setdefault((event.namespace, event.name), place)
+        if other != place:
+            yield (
+                f"{place}: [event:{event.name}] stands in {other} too, and of both one counts at a "
+                "time; rename one"
+            )
+
+
+def _place_of(config: Config, registry: Registry, event: CalendarEvent) -> str:
+    if registry.events.get(event.name) == event:
+        return "dnm event"
+    return event.source or str(config.path)
 
 
 def _in_force(

@@ -187,11 +187,12 @@ class _NoLibraries(_Failed):
 
 def _play(content: bytes, question: Question) -> CalendarReading:
     """Asks the program. Raises _Failed with the end of a sentence."""
-    command = [sys.executable, "-I", "-m", "dnm.ics", msgspec.json.encode(question).decode()]
+    command = [sys.executable, "-I", "-m", "dnm.ics"]
+    asked = msgspec.json.encode(question) + b"\n" + content
     environment = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     try:
         with fault_point("calendar.play"):
-            answer = run_bounded(command, environment, MOST_SECONDS, _MOST_ANSWER, content)
+            answer = run_bounded(command, environment, MOST_SECONDS, _MOST_ANSWER, asked)
     except TimeoutExpired:
         raise _Failed(
             f"takes more than {MOST_SECONDS:g} seconds to play; look at its rules"

@@ -150,7 +150,7 @@ def test_what_it_needs_stands_in_its_description() -> None:
     (event,) = read(at("20260601T090000Z", "20260601T170000Z", more=prose)).events
     wanted = {"vcore": 4000, "memory": 16 * 2**30, "nvidia.com/gpu": 1}
     assert (event.pods, event.request) == (75, wanted)
-    assert event.name == "stars-dev-5feceb" and event.source == "w.ics"
+    assert event.name == "stars-dev-5feceb66ff" and event.source == "w.ics"
 
 
 def test_equal_entries_are_different_pods() -> None:
@@ -177,6 +177,7 @@ UNREAD: dict[str, tuple[str, str]] = {
     ),
     "a rule that never comes": (
         at(*DAY, more="RRULE:FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30"), "can't be played"),
+    "a rule without FREQ": (at(*DAY, more="RRULE:COUNT=3"), "RRULE has no FREQ"),
     "no rule": (at(*DAY, more="RRULE:FREQ=NEVER"), "can't be played"),
 }  # fmt: skip
 
@@ -185,7 +186,7 @@ UNREAD: dict[str, tuple[str, str]] = {
 def test_one_that_can_not_be_read_is_told_and_the_others_are_read(
     entry: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dnm.ics.__main__.SECONDS_OF_ONE", 0.3)
+    monkeypatch.setattr("dnm.ics.__main__.SECONDS_OF_ONE", 1.5)
     found = read(entry, GOOD)
     assert [f"{one.begins:%m-%d}" for one in found.events] == ["07-01"]
     ((told,),) = found.unread.values()

@@ -108,12 +108,30 @@ OF_NO_USE = {
 
 @pytest.mark.parametrize("bad", OF_NO_USE.values(), ids=OF_NO_USE)
 def test_an_event_of_the_registry_that_never_comes_stops_nothing(bad: CalendarEvent) -> None:
+    bad = msgspec.structs.replace(bad, name="bad")
     asked = world(event(nodes=2)).recorded(events={"bad": bad})
     asked.lent("a001", Phase.RETURNING)
     asked.batch["a001"] = a_batch_node("a001")
     assert floor(asked) == {"a": 2}
     assert [one.reason for one in asked.plan().nodes] == [Reason.RETURNED]
-    assert why_of_no_use(asked.config, bad)
+    why = why_of_no_use(asked.config, bad)
+    assert why and f"dnm event: [event:bad] {why}" in asked.plan().notes
+
+
+PLACES: dict[str, tuple[str, str, bool]] = {
+    "two files": ("a.ini", "b.ini", True),
+    "a file and the configuration": ("", "b.ini", True),
+    "one file": ("b.ini", "b.ini", False),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "is_told"), PLACES.values(), ids=PLACES)
+def test_one_name_in_two_places_is_told(first: str, second: str, is_told: bool) -> None:
+    kept = KeptCalendar(events=(event(nodes=3, source=second),))
+    asked = world(event(nodes=2, source=first)).recorded(calendars={second: kept})
+    told = [note for note in asked.plan().notes if "rename one" in note]
+    assert len(told) == is_told and all(note.startswith("b.ini: [event:workshop]") for note in told)
+    assert floor(asked) == {"a": 2}
 
 
 def test_events_of_a_queue_add_up() -> None:
