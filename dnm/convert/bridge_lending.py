@@ -62,16 +62,24 @@ def cordon(conversion: NodeConversion) -> str:
 
 def may_leave(conversion: NodeConversion) -> None:
     """Slurm itself says: drained by us, nothing on it. Its record may have been made anew."""
-    if read_bridged(conversion).is_labelled:
+    if not _is_off_by_us(read_bridged(conversion)):
         is_movable(conversion)
         check_claim(conversion, is_reserved=False)
+
+
+def _is_off_by_us(at: BridgedNode) -> bool:
+    """Raises NotClaimed where somebody else has taken the label off: they want the machine out of
+    Slurm, and not for us."""
+    if not at.is_labelled and at.taken is None:
+        raise NotClaimed(f"somebody has taken the label {EXTERNAL_NODE} off its Node")
+    return not at.is_labelled
 
 
 def leave(conversion: NodeConversion) -> str:
     """Takes off the label that keeps it in Slurm, with all looked at once more just before; what is
     taken off stands on the Node from then on. The fence comes in the same change: slurm-bridge
     takes its own taint off soon."""
-    if not read_bridged(conversion).is_labelled:
+    if _is_off_by_us(read_bridged(conversion)):
         return "the label is off already"
     release(conversion)
     at = read_bridged(conversion)

@@ -498,6 +498,15 @@ def test_the_label_stays_where_the_claim_does_not_hold(
     assert LABEL in made.one.labels
 
 
+def test_a_label_that_somebody_else_took_off_is_not_our_step(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    conversion = under_way(made)
+    made.one.labels.pop(LABEL)
+    for stage in (may_leave, leave):
+        with pytest.raises(NotClaimed, match="somebody has taken the label"):
+            stage(conversion)
+
+
 @pytest.mark.parametrize("spoil", [lift, start_job, uncordon])
 def test_between_two_reads(tmp_path: Path, spoil: Callable[[BridgedMachine], None]) -> None:
     """With the reservation gone, whatever happens just then: before the last look at the jobs, or
