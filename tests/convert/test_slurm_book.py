@@ -3,6 +3,8 @@ given up by name; what others have reserved is left."""
 
 from __future__ import annotations
 
+import itertools
+import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,12 +26,12 @@ def site(tmp_path: Path) -> Iterator[SlurmSite]:
         yield site
 
 
-def book(site: SlurmSite, begins: datetime, count: int, instance: str = "test") -> list[str]:
-    name = booking_name("w", begins, instance)
+def book(site: SlurmSite, begins: datetime, count: int, **environment: str) -> list[str]:
+    name = booking_name("w", begins, "test")
     times = [f"{one:%Y-%m-%dT%H:%M:%SZ}" for one in (begins, begins + timedelta(hours=1))]
     answer = site.run(
         "--book", name, "--node-type", "a", "--num-nodes", str(count), "--from", times[0],
-        "--until", times[1], "--exclude", LEAVE,
+        "--until", times[1], "--exclude", LEAVE, **environment,
     )  # fmt: skip
     return [*answer.stdout.split(), f"exit {answer.returncode}", *answer.stderr.split()[:9]]
 
@@ -88,6 +90,27 @@ def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: S
     assert f"{name}-a001" in reservations(site)  # its event is not over
     assert site.run("--unbook", name).stdout.split() == ["a001"]
     site.assert_in_service("a001")
+
+
+def test_killed_at_each_change_nothing_is_booked_twice_or_left(site: SlurmSite) -> None:
+    """A run of dnm goes on with it so: it books what the list lacks, and gives all of it up."""
+    begins = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
+    name = booking_name("w", begins, "test")
+    counts = []
+    for number, when in itertools.product((1, 2), ("before", "after")):
+        fault = f"{when}:kill:{number}"
+        killed = book(site, begins, 2, DNM_FAULT=f"slurm.create_reservation:{fault}")
+        assert f"exit {-signal.SIGKILL}" in killed
+        counts.append(len(reservations(site)))
+        if missing := 2 - counts[-1]:
+            assert book(site, begins, missing)[-1] == "exit 0"
+        assert sorted(reservations(site)) == [f"{name}-a001", f"{name}-a002"]
+        given_up = site.run("--unbook", name, DNM_FAULT=f"slurm.delete_reservation:{fault}")
+        assert given_up.returncode == -signal.SIGKILL
+        counts.append(len(reservations(site)))
+        assert site.run("--unbook", name).returncode == 0
+        assert not reservations(site)
+    assert counts == [0, 2, 1, 1, 1, 1, 2, 0]
 
 
 def test_what_is_no_booking_is_refused(site: SlurmSite) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from dnm.slurm.commands import SlurmRefused
 from dnm.slurm.rest import SlurmRestClient
 from tests.real.slurm_roots import REST_SUITES, programs_of
 from tests.rest_samples import assert_same, by_rest, by_text, compare_all_states, lines_of
-from tests.slurm_lab import SlurmSite, end_with_us
+from tests.slurm_lab import SlurmSite, end_with_us, finished
 from tests.slurm_states import states_lab
 from tests.slurmrestd import allow_tokens, slurmrestd, write_token
 
@@ -220,15 +222,19 @@ def test_a_node_with_a_job_is_not_claimed(rest_lab: RestLab) -> None:
     assert not lab.client.read_reservations()
 
 
+def rest_site(rest: RestLab, sandbox: Sandbox, directory: Path) -> SlurmSite:
+    return SlurmSite(
+        rest.lab, sandbox, directory / "site", slurm_access="rest", slurmrestd_url=rest.url,
+        slurmrestd_token_file=rest.token,
+    )  # fmt: skip
+
+
 def test_a_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_path: Path) -> None:
     """Where the version can't, before anything is touched."""
     lab = rest_lab.lab
     sandbox = Sandbox(tmp_path / "sandbox", manual=False).start()
     try:
-        site = SlurmSite(
-            lab, sandbox, tmp_path / "site", slurm_access="rest", slurmrestd_url=rest_lab.url,
-            slurmrestd_token_file=rest_lab.token,
-        )  # fmt: skip
+        site = rest_site(rest_lab, sandbox, tmp_path)
         # Whoever called a command of Slurm for it would fail.
         for name in ("scontrol", "squeue", "scancel"):
             (tmp_path / name).write_text("#!/bin/sh\nexit 99\n")
@@ -248,3 +254,64 @@ def test_a_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_p
         site.assert_in_service("a003")
     finally:
         sandbox.stop()
+
+
+def requests_of(site: SlurmSite, arguments: list[str], log: Path) -> list[str]:
+    """Every request to Slurm that a conversion makes, as `DNM_FAULT` names it after its answer."""
+    log.touch()
+    done = site.run(*arguments, DNM_FAULT_LOG=str(log))
+    assert done.returncode == 0, done.stderr
+    seen = Counter[str]()
+    found = []
+    for point in log.read_text().split():
+        seen[point] += 1
+        if point.startswith("slurm."):
+            found.append(f"{point}:after:kill:{seen[point]}")
+    return found
+
+
+def test_killed_at_each_request_it_ends_right_when_repeated(
+    rest_lab: RestLab, tmp_path: Path
+) -> None:
+    """Four nodes at a time, a kill each; then the same again, until each request was the last."""
+    lab = rest_lab.lab
+    if lab.version < (25, 5):
+        return
+    sandbox = Sandbox(tmp_path / "sandbox", manual=False).start()
+    try:
+        site = rest_site(rest_lab, sandbox, tmp_path)
+
+        def order(direction: str, node: str) -> list[str]:
+            return ["--set", direction, "--node-name", node, "--namespace", "dev"]
+
+        left = {one: requests_of(site, order(one, "a001"), tmp_path / one)
+                for one in ("k8s", "batch")}  # fmt: skip
+        numbers = {direction: len(points) for direction, points in left.items()}
+        while any(left.values()):
+            for direction, points in left.items():
+                struck = dict(zip(NODES, points, strict=False))
+                del points[: len(NODES)]
+                play(site, {n: order(direction, n) for n in NODES}, struck)
+                if direction == "k8s":
+                    site.assert_lent(*NODES)
+                    rest_lab.compare()
+                else:
+                    site.assert_in_service(*NODES)
+        assert not lab.client.read_reservations() and not sandbox.violations
+        print(f"killed after {numbers} requests of slurmrestd {rest_lab.client.offer.version}")
+        assert min(numbers.values()) >= 5
+    finally:
+        sandbox.stop()
+
+
+def play(site: SlurmSite, orders: dict[str, list[str]], struck: dict[str, str]) -> None:
+    """Each order with its kill, if it has one, then whole."""
+    killed = {node: site.start(*orders[node], DNM_FAULT=fault) for node, fault in struck.items()}
+    for node, process in killed.items():
+        answer = finished(process)
+        # What it waits for may have come sooner, with fewer requests.
+        assert answer.returncode in (0, -signal.SIGKILL), (node, struck[node], answer.stderr)
+    repeated = {node: site.start(*arguments) for node, arguments in orders.items()}
+    for node, process in repeated.items():
+        answer = finished(process)
+        assert answer.returncode == 0, (node, struck.get(node), answer.stderr)

@@ -26,7 +26,7 @@ from tests.real.site import Site
 ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "12"))
 IS_WHOLE = ROUNDS >= 200
 NAMES = ("east", "west", "north")
-CLOCKS = {"west": 600}  # seconds
+CLOCKS = {"west": 600, "north": -600}  # seconds
 # A call that may have been started, and was not, is made again after these.
 SOON = {
     "check_interval_seconds": 1, "join_timeout_seconds": 20, "convert_timeout_seconds": 20,
@@ -45,8 +45,8 @@ def nothing_kept(rig: Rig) -> Iterator[None]:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite, count: int) -> None:
-    """Round after round; the clock of one is ten minutes ahead. Nodes are lent and returned as one
-    host does it: one call for both, one for each that goes back."""
+    """Round after round; clocks are ten minutes ahead and behind. Nodes are lent and returned as
+    one host does it: one call for both, one for each that goes back."""
     began = time.monotonic()
     sites = make_hosts(
         make_site, NAMES[:count], CLOCKS, max_converted_nodes=2, breaker_strikes=1000
