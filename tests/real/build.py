@@ -69,15 +69,13 @@ def build(names: Sequence[str] = ()) -> None:
         total = sum(len(wanted) for _, wanted in missing)
         if not total:
             return
-        began, done = time.monotonic(), 0
+        began = time.monotonic()
         environment = go_environment()
         for module, wanted in missing:
             with tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as directory:
                 tell(f"module {module.name}: downloading its sources")
                 write_module(module, Path(directory), environment)
-                for one in wanted:
-                    done += 1
-                    build_program(module, one, Path(directory), environment, f"{done}/{total}")
+                build_programs(module, wanted, Path(directory), environment)
         tell(f"{total} programs built in {time.monotonic() - began:.0f} s, in {cache()}")
 
 
@@ -210,23 +208,36 @@ def patched_source(
     return target
 
 
-def build_program(
-    module: Module, one: Program, directory: Path, environment: Mapping[str, str], count: str
+def build_programs(
+    module: Module, wanted: Sequence[Program], directory: Path, environment: Mapping[str, str]
 ) -> None:
-    """Builds one and puts it into its place, whole."""
-    flags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in one.stamps)])
-    command = ["go", "build", "-v", "-ldflags", flags, "-o", str(directory / one.file), one.package]
+    """Builds all of a module in one go and puts each into its place, whole: what they share is
+    compiled once, and nobody waits while one is linked. A stamp of what a program lacks is nothing
+    to it."""
+    stamps = dict.fromkeys(stamp for one in wanted for stamp in one.stamps)
+    flags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in stamps)])
+    made = directory / "made"
+    command = ["go", "build", "-v", "-ldflags", flags, "-o", f"{made}/"]
+    names = ", ".join(f"{one.name} {one.version}" for one in wanted)
     began = time.monotonic()
-    tell(f"{count} {one.name} {one.version}")
+    tell(f"module {module.name}: {names}")
     process = subprocess.Popen(
-        command, cwd=directory, env={**environment, **module.environment}, text=True,
+        [*command, *(one.package for one in wanted)], cwd=directory, text=True,
+        env={**environment, **module.environment},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    said = list(told_as_it_comes(process, f"{count} {one.name}", began))
+    said = list(told_as_it_comes(process, f"module {module.name}", began))
     if process.wait():
-        raise BuildError(f"{one.name} {one.version}:\n" + "\n".join(said[-30:]))
-    os.replace(directory / one.file, cache() / one.file)
-    tell(f"{count} {one.name} {one.version}: {time.monotonic() - began:.0f} s")
+        raise BuildError(f"{names}:\n" + "\n".join(said[-30:]))
+    for one in wanted:
+        os.replace(made / command_name(one.package), cache() / one.file)
+    tell(f"module {module.name}: {time.monotonic() - began:.0f} s")
+
+
+def command_name(package: str) -> str:
+    """As go calls what it builds of a package: its last word that is no version."""
+    *_, before, last = package.split("/")
+    return before if re.fullmatch(r"v\d+", last) else last
 
 
 def told_as_it_comes(process: subprocess.Popen[str], name: str, began: float) -> Iterator[str]:
