@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -210,8 +211,17 @@ def second_server(rig: Rig) -> Iterator[Server]:
 
     server = Server("kube-apiserver-2", command, log, is_ready, first.environment)
     server.start()
-    time.sleep(5)  # its caches fill
+    kubectl = ["kubectl", f"--kubeconfig={KUBECONFIG}", f"--server=https://127.0.0.1:{SECOND}"]
+
+    def may(*words: str) -> bool:
+        asked = subprocess.run([*kubectl, *words], env=rig.environment, capture_output=True)
+        return asked.returncode == 0
+
     try:
+        rig.wait_for(lambda: may("get", "--raw", "/readyz"), "the second server is ready")
+        # Until it has read the roles it forbids everything.
+        rig.wait_for(lambda: may("auth", "can-i", "watch", "pods", "-A"), "it knows the roles")
+        rig.wait_for(lambda: may("get", "namespace", "kube-system"), "it knows the roles")
         yield server
     finally:
         server.stop()
