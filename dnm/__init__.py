@@ -1,0 +1,1 @@
+"""dnm, the Dynamic Node Manager: docs/architecture.md is the map of its packages."""

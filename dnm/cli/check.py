@@ -104,7 +104,7 @@ def find_everything(
 
     yield from guarded("Kubernetes", lambda: check_cluster(config, registry, environ))
     if is_deep:
-        from dnm.cli.check_kept import check_kept
+        from dnm.cli.check_store import check_kept
 
         yield from guarded("what is kept", lambda: check_kept(config, now))
 

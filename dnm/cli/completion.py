@@ -47,7 +47,7 @@ def _queues(config: Config) -> list[str]:
 def _events(config: Config) -> list[str]:
     from datetime import UTC, datetime
 
-    from dnm.calendar.kept import list_events
+    from dnm.calendar.in_force import list_events
     from dnm.run.registry import load_registry
 
     return [one.name for one in list_events(config, load_registry(config, datetime.now(UTC)))]

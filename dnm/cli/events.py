@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.calendar.kept import list_events
+from dnm.calendar.in_force import list_events
 from dnm.calendar.needs import why_of_no_use
 from dnm.calendar.windows import list_windows, zone_named
 from dnm.cli.logs import log_deed

@@ -1,4 +1,5 @@
-"""Taking a node from Slurm, and giving it back: the only module that drains, resumes and reserves.
+"""Taking a node from Slurm by a reservation and a drain, and giving it back. Nothing else drains or
+resumes; bookings of events (`event_bookings`) and turns (`turn`) are reservations too.
 
 A reservation of one node without flags is an atomic test-and-set: Slurm refuses it where a job
 runs, where another reservation overlaps, and where the name is taken. Then comes the drain, with
@@ -12,8 +13,8 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from dnm.convert.beside import plain_state, why_not_ours
 from dnm.convert.conversion import NodeConversion, NotClaimed
+from dnm.convert.machines import plain_state, why_not_ours
 from dnm.convert.marks import (
     drain_reason,
     is_own_reason,

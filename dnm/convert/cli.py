@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from dnm.config import values
-from dnm.convert.beside import Machines
 from dnm.convert.claimed import describe_claims, hold_unreadable, read_claims
 from dnm.convert.failures import hold_failed
 from dnm.convert.listing import (
@@ -28,6 +27,7 @@ from dnm.convert.listing import (
     read_facts,
     reservations_of,
 )
+from dnm.convert.machines import Machines
 from dnm.convert.pressure import list_waiting_jobs
 from dnm.convert.select import Judged, SlurmFacts, judge_nodes
 from dnm.convert.settings import Settings, load_settings
@@ -184,11 +184,11 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.list:
         return show_list(options, settings)
     if options.book or options.unbook:
-        from dnm.convert.book import book, unbook
+        from dnm.convert.event_bookings import book, unbook
 
         return book(options, settings) if options.book else unbook(options, settings)
     # It brings Kubernetes with it, which --list must not pay for.
-    from dnm.convert.call import ConvertCall
+    from dnm.convert.convert_nodes import ConvertCall
     from dnm.convert.programs import program_of
 
     return ConvertCall(options, settings, program_of(settings.machines)).run()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dnm.convert.beside import Machines
 from dnm.convert.cli import main as run_program
+from dnm.convert.machines import Machines
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dnm.convert import to_batch, to_k8s
-from dnm.convert.beside import Machines
+from dnm.convert.machines import Machines
 from dnm.convert.program import Program
 from dnm.convert.select import Judged, SlurmFacts, judge_nodes
 from dnm.convert.settings import Settings

@@ -16,7 +16,7 @@ from enum import Enum
 
 import msgspec
 
-from dnm.convert.beside import Machines, maintained_nodes, plain_state, why_not_ours
+from dnm.convert.machines import Machines, maintained_nodes, plain_state, why_not_ours
 from dnm.model.booking import booking_on
 from dnm.model.cluster import BatchNode
 from dnm.model.printable import count_of

@@ -32,7 +32,7 @@ from dnm.config.sections import (
     parse_section,
     resolve_paths,
 )
-from dnm.convert.beside import Machines
+from dnm.convert.machines import Machines
 from dnm.convert.select import Rules
 from dnm.model.bounded import read_regular
 from dnm.model.config import PASSED_BY_DEFAULT, NodeType, Taint

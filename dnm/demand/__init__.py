@@ -1,4 +1,5 @@
 """What pods ask for, as YuniKorn counts it: one pod's request, queues, groups of equal pending
 pods, gangs, and which nodes a pod may be on. Pure.
-sizing, plan and those above may import it; it imports only model.
+sizing, plan, run and cli may import it, kube its `pod_request`, convert its `constraints`; it
+imports only model.
 """

@@ -22,8 +22,8 @@ from dnm.kube.credentials import load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
 from dnm.kube.lists import List
+from dnm.kube.no_store import Recalls
 from dnm.kube.nodes import read_node_page, read_one_node, taint_fields
-from dnm.kube.nothing_kept import Recalls
 from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer

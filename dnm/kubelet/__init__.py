@@ -1,5 +1,3 @@
-"""The rules of kubelets: settings of a node type, judged, translated and held against a Node.
-
-Pure: texts and values in, values out. It imports nothing of dnm but `model`; see
-docs/architecture.md.
+"""The rules of kubelets: settings of a node type, judged, translated and held against a Node. Pure.
+sizing, plan, run, cli and convert may import it; it imports only model.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
-from dnm.calendar.kept import list_events, list_troubles
+from dnm.calendar.in_force import list_events, list_troubles
 from dnm.calendar.needs import request_of, why_of_no_use
 from dnm.calendar.windows import MOST_WINDOWS, list_windows, without_doubles
 from dnm.model.calendar import CalendarEvent, Window

@@ -22,9 +22,9 @@ from dnm.model.registry import LentNode, Move, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.brakes import conversion_budget, is_paused, move_budget, paused_detail
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
-from dnm.plan.dress import change_dress
 from dnm.plan.known import Known
 from dnm.plan.moving import move_of, moving_detail, stay, stay_for_now
+from dnm.plan.namespace_labels import change_dress
 from dnm.plan.queue_wants import floors, queue_wants, serving_sizes
 from dnm.plan.standing_limits import StandingLimits
 from dnm.plan.supply import node_supply

@@ -2,8 +2,8 @@
 the iCalendar file, which a program of its own plays (`dnm/ics/`) when the file or the day is new.
 
 Nobody is waited for beyond a bound, and nothing that is wrong with a calendar is an error of a run:
-what it said last stays in force (`dnm/calendar/kept.py`). Files are judged as the configuration is:
-whoever can write a calendar decides what is lent.
+what it said last stays in force (`dnm/calendar/in_force.py`). Files are judged as the configuration
+is: whoever can write a calendar decides what is lent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from subprocess import TimeoutExpired
 
 import msgspec
 
-from dnm.calendar.kept import keep_calendar, with_calendars
+from dnm.calendar.in_force import keep_calendar, with_calendars
 from dnm.config.events import read_events
 from dnm.config.files import MOST_EVENTS, parse_events_alone, read_events_text
 from dnm.ics.question import AHEAD, LARGEST, MOST_SECONDS, Question

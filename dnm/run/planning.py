@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import msgspec
 
-from dnm.calendar.kept import with_calendars
+from dnm.calendar.in_force import with_calendars
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.processes import is_known
 from dnm.kube.client import KubeClient
-from dnm.kube.nothing_kept import open_recall
+from dnm.kube.no_store import open_recall
 from dnm.model.collection import without_collection
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError

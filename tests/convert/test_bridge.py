@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from dnm.convert import to_k8s
-from dnm.convert.beside import Machines
 from dnm.convert.bridge import BridgedNode, Taken, why_not_back, why_not_moved
 from dnm.convert.bridge_lending import cordon, describe_lending, leave, may_leave
 from dnm.convert.bridge_list import judge_bridged
@@ -22,11 +21,12 @@ from dnm.convert.bridge_return import describe_return
 from dnm.convert.claimed import read_claims
 from dnm.convert.conversion import NodeConversion, NotClaimed, Sides, StopRequest
 from dnm.convert.journal import Book, Direction, Journal, JournalStore
+from dnm.convert.machines import Machines
 from dnm.convert.nodeset import FENCE
+from dnm.convert.pool import Candidate, ConversionPool
 from dnm.convert.results import NodeResult
 from dnm.convert.select import Rules, SlurmFacts, judge_nodes
 from dnm.convert.settings import Settings
-from dnm.convert.work import Candidate, ConversionPool
 from dnm.model.cluster import Mark, Node
 from dnm.model.errors import KubeError
 from dnm.model.slurm_state import ABSENT, NodeState, in_service_of

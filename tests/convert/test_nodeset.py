@@ -13,18 +13,18 @@ import msgspec
 import pytest
 
 from dnm.convert import to_k8s
-from dnm.convert.beside import Machines
 from dnm.convert.conversion import NodeConversion, NotClaimed, Sides, StopRequest, run_stages
 from dnm.convert.journal import Book, Direction, Journal, JournalStore
+from dnm.convert.machines import Machines
 from dnm.convert.nodeset import FENCE, OnNode, why_busy, why_not_moved
 from dnm.convert.nodeset_lending import LENDING, describe_lending, leave, may_leave
 from dnm.convert.nodeset_list import judge_places
 from dnm.convert.nodeset_program import NODESET_CONVERT, check_settings
 from dnm.convert.nodeset_return import describe_return
+from dnm.convert.pool import Candidate, ConversionPool
 from dnm.convert.results import NodeResult
 from dnm.convert.select import ListVerdict, Rules, SlurmFacts, judge_nodes
 from dnm.convert.settings import Settings
-from dnm.convert.work import Candidate, ConversionPool
 from dnm.model.cluster import Mark, Node
 from dnm.model.errors import ConfigError
 from tests.convert.nodeset_world import BOOTED, LABEL, Killed, KubeSide, SlurmSide, World, patience

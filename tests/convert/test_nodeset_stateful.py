@@ -14,7 +14,7 @@ from dnm.convert.conversion import Sides, StopRequest
 from dnm.convert.nodeset import LOWEST_COST, NodeSet, SlurmdPod, why_not_next, why_other_goes
 from dnm.convert.nodeset_program import NODESET_CONVERT
 from dnm.convert.nodeset_replicas import SCALED
-from dnm.convert.work import ConversionPool
+from dnm.convert.pool import ConversionPool
 from dnm.model.errors import KubeError
 from tests.convert.nodeset_world import Killed, SlurmSide
 from tests.convert.stateful_world import KubeSide, StatefulWorld

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from dnm.kube.client import KubeClient
-from dnm.kube.distrust import distrust_path
 from dnm.kube.recall import Recall
+from dnm.kube.unreliable_watch import distrust_path
 from dnm.model.cluster import Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.reading import Reading

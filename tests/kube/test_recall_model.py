@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from dnm.http.access import Access
-from dnm.kube.distrust import distrust_path
 from dnm.kube.nodes import read_node_page
 from dnm.kube.pods import PodReducer
 from dnm.kube.recall import Recall
+from dnm.kube.unreliable_watch import distrust_path
 from dnm.model.config import Config
 from dnm.model.reading import Reading
 from tests.builders import a_config

@@ -35,7 +35,7 @@ from dnm.model.registry import (
 )
 from dnm.plan.brakes import counted_as_lent
 from dnm.plan.breaker import after_transition
-from dnm.plan.dress import change_dress
+from dnm.plan.namespace_labels import change_dress
 from dnm.plan.node_hours import hour_bounds, hours_left, note_hours, week_of
 from dnm.sizing.budget import count_caps
 from tests.builders import MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request

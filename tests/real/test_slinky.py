@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from dnm.convert.beside import Machines
 from dnm.convert.conversion import Sides, StopRequest
 from dnm.convert.journal import JournalStore
 from dnm.convert.kube_side import KubeConnection
+from dnm.convert.machines import Machines
+from dnm.convert.pool import Candidate, ConversionPool
 from dnm.convert.programs import program_of
 from dnm.convert.results import NodeResult
 from dnm.convert.settings import Settings
-from dnm.convert.work import Candidate, ConversionPool
 from tests.convert import bridge_world, nodeset_world
 from tests.convert.nodeset_world import LABEL
 from tests.real.account import KUBECONFIG

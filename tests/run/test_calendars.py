@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.calendar.kept import list_troubles
+from dnm.calendar.in_force import list_troubles
 from dnm.model.config import Config
 from dnm.model.registry import Registry
 from dnm.plan.foreseen import known_events

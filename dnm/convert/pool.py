@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from dnm.convert import to_batch
-from dnm.convert.beside import Machines
 from dnm.convert.claim import RESERVING
 from dnm.convert.claimed import what_to_do
 from dnm.convert.conversion import (
@@ -30,6 +29,7 @@ from dnm.convert.conversion import (
 )
 from dnm.convert.failures import NO_FAILURE, carry_over, count_failure
 from dnm.convert.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
+from dnm.convert.machines import Machines
 from dnm.convert.preempt import JOBS
 from dnm.convert.program import Program
 from dnm.convert.results import NodeResult, stages_of

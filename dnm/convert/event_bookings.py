@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from dnm.convert.beside import plain_state, why_not_ours
 from dnm.convert.listing import is_of_type, read_facts
+from dnm.convert.machines import plain_state, why_not_ours
 from dnm.convert.select import SlurmFacts, is_own_reservation
 from dnm.convert.settings import Settings
 from dnm.convert.slurm_side import connect_slurm

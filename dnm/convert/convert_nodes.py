@@ -23,6 +23,7 @@ from dnm.convert.kube_side import KubeConnection
 from dnm.convert.kubelet_file import check_kubelets
 from dnm.convert.listing import is_of_type, read_facts
 from dnm.convert.marks import is_own_reason, other_instance, reason_of_drain
+from dnm.convert.pool import Candidate, ConversionPool
 from dnm.convert.program import Program
 from dnm.convert.results import SCHEMA, NodeResult
 from dnm.convert.select import (
@@ -34,7 +35,6 @@ from dnm.convert.select import (
 )
 from dnm.convert.settings import Settings
 from dnm.convert.slurm_side import connect_slurm
-from dnm.convert.work import Candidate, ConversionPool
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
 from dnm.model.slurm_state import ABSENT

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dnm.calendar.kept import keep_calendar, list_events, list_troubles, with_calendars
+from dnm.calendar.in_force import keep_calendar, list_events, list_troubles, with_calendars
 from dnm.model.calendar import CalendarEvent, CalendarReading, KeptCalendar
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable

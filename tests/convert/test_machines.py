@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dnm.convert.beside import Machines, why_slinkys
 from dnm.convert.claim import drain
 from dnm.convert.conversion import NotClaimed
+from dnm.convert.machines import Machines, why_slinkys
 from dnm.convert.preempt import claim_from_jobs
 from dnm.convert.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.model.config import Taint
