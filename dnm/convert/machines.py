@@ -12,7 +12,7 @@ from enum import Enum
 
 import msgspec
 
-from dnm.model.slinky import BRIDGE_REASON, MAINTENANCE, pod_of, writer_of
+from dnm.model.slinky import BRIDGE_REASON, MAINTENANCE, OPERATOR_REASON, pod_of, writer_of
 from dnm.slurm.text import Reservation, SlurmNode
 
 
@@ -52,6 +52,8 @@ def why_not_ours(
         if not _is_of_kind(machines, node):
             return "its slurmd runs in no pod of slurm-operator's"
         node = msgspec.structs.replace(node, comment="")
+        if "DRAIN" not in node.state.flags and node.reason.startswith(OPERATOR_REASON):
+            node = msgspec.structs.replace(node, reason="")  # of an undrain
     elif machines is Machines.BRIDGED:
         if not _is_of_kind(machines, node):
             return "slurm-bridge has not put it into Slurm (no state flag EXTERNAL)"

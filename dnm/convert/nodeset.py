@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dnm.demand.constraints import tolerates
 from dnm.model.cluster import BATCH_TAINT, Node, Toleration
 from dnm.model.config import Taint
+from dnm.model.slinky import OPERATOR_REASON
 from dnm.model.value import Value
 
 FENCE = Taint(key=BATCH_TAINT, effect="NoSchedule")
@@ -167,6 +168,13 @@ def why_busy(pod: SlurmdPod) -> str:
     if "Idle" not in pod.states or pod.states & _BUSY:
         return f"slurm-operator says of pod {pod.key}: {', '.join(sorted(pod.states))}"
     return ""
+
+
+def is_down_by_its_pod(reason: str) -> bool:
+    """Returns whether a node is down because its pod has ended, by the Reason: of the pod's preStop
+    (slurm-operator 1.1.0 without the prefix, later ones with it), of an undrain after that, or of
+    Slurm, where there was no preStop."""
+    return reason.startswith((OPERATOR_REASON, "Pod is terminating", "Not responding"))
 
 
 def why_not_back(name: str, pods: Sequence[SlurmdPod]) -> str:

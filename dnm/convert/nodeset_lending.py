@@ -54,6 +54,8 @@ def leave(conversion: NodeConversion) -> str:
     StatefulSet mode a replica, and then the label."""
     if not is_label_on(conversion, read_own_node(conversion)):
         return "the label is off already"
+    if not conversion.journal.facts.get(SCALED):  # then its pod goes already, or has gone
+        _wait_until_reserved(conversion)
     if node_set := stateful_set(conversion):
         return shrink(conversion, node_set)
     pods = conversion.kube.node_sets.read_pods(conversion.node)
@@ -63,6 +65,19 @@ def leave(conversion: NodeConversion) -> str:
     key, value = label_of(conversion.settings)
     conversion.kube.node_sets.remove_label(conversion.node, key, value)
     return f"label {key} taken off"
+
+
+def _wait_until_reserved(conversion: NodeConversion) -> None:
+    """slurmd's pod has its own node deleted when it ends (slurm-operator 1.1), and Slurm refuses
+    that while the node shows that it is reserved, some seconds after it is. Else the reservation
+    would go with the node."""
+
+    def look() -> str:
+        check_claim(conversion)
+        flags = conversion.slurm.read_node(conversion.node).state.flags
+        return "" if "RESERVED" in flags else "Slurm does not show yet that it is reserved"
+
+    conversion.wait_until(look, conversion.settings.slurm_patience_seconds, SlurmError)
 
 
 def is_lent_by_us(conversion: NodeConversion) -> None:

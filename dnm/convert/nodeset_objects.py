@@ -14,6 +14,7 @@ MANAGER = "dynamic-node-manager"  # as managedFields name us
 _AUTOSCALERS = "kube-controller-manager"
 _CONDEMNED = "nodeset.slinky.slurm.net/pod-cordon"
 _HOSTNAME = "nodeset.slinky.slurm.net/pod-hostname"
+_MODE = "nodeset.slinky.slurm.net/scaling-mode"
 _STATE = "SlurmNodeState"
 
 
@@ -50,6 +51,7 @@ class _Condition(msgspec.Struct):
 
 class _PodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
+    host_network: bool = False
     node_selector: dict[str, str] | None = None
     tolerations: msgspec.Raw = msgspec.Raw()
 
@@ -113,7 +115,7 @@ def _make_pod(pod: _Pod) -> SlurmdPod:
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         node=pod.spec.node_name,
-        hostname=(pod.metadata.labels or {}).get(_HOSTNAME, ""),
+        hostname=_slurm_name(pod),
         node_set=owners[0] if owners else "",
         is_ready=pod.status.phase == "Running" and "Ready" in conditions,
         is_terminating=pod.metadata.deletion_timestamp is not None,
@@ -121,6 +123,16 @@ def _make_pod(pod: _Pod) -> SlurmdPod:
         cost=_cost((pod.metadata.annotations or {}).get(COST, "")),
         is_condemned=(pod.metadata.annotations or {}).get(_CONDEMNED, "") == "true",
     )
+
+
+def _slurm_name(pod: _Pod) -> str:
+    """What Slurm calls it, as the operator itself tells (GetSlurmNodeName, 1.1 to 1.2). The label
+    is written before the pod has a Node: in StatefulSet mode with hostNetwork it has the pod's own
+    name, which Slurm does not know."""
+    labels = pod.metadata.labels or {}
+    if labels.get(_MODE) == "StatefulSet" and pod.spec.host_network:
+        return pod.spec.node_name
+    return labels.get(_HOSTNAME, "")
 
 
 def _cost(text: str) -> int:

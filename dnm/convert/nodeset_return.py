@@ -5,7 +5,7 @@ from __future__ import annotations
 from dnm.convert.claim import clear_marks, lift_drain, own_reservations, release, tell_other_drain
 from dnm.convert.conversion import NodeConversion, Stage
 from dnm.convert.marks import refuse_other_instance
-from dnm.convert.nodeset import FENCE, why_not_back
+from dnm.convert.nodeset import FENCE, is_down_by_its_pod, why_not_back
 from dnm.convert.nodeset_label import is_label_on, label_of
 from dnm.convert.nodeset_replicas import grow_in_turn, stateful_set
 from dnm.convert.select import service_of
@@ -91,7 +91,9 @@ def back(conversion: NodeConversion) -> str:
 
 
 def slurmd(conversion: NodeConversion) -> str:
-    """A pod is Ready on the Node, and the operator and Slurm both have it idle."""
+    """A pod is Ready on the Node, and the operator and Slurm both have it idle. The pod before had
+    Slurm take it for down, and the operator lifts that only where the new one is called otherwise:
+    in StatefulSet mode we do."""
 
     node_set = stateful_set(conversion)
 
@@ -102,8 +104,12 @@ def slurmd(conversion: NodeConversion) -> str:
         if why := why_not_back(conversion.node, pods):
             return why
         node = conversion.slurm.read_node(conversion.node)
+        is_back = "NOT_RESPONDING" not in node.state.flags
+        if is_back and node.state.base == "DOWN" and is_down_by_its_pod(node.reason):
+            conversion.slurm.resume(conversion.node, {})
+            return "Slurm is told that its slurmd is back"
         is_usable = node.state.base in ("IDLE", "MIXED", "ALLOCATED")
-        if not is_usable or "NOT_RESPONDING" in node.state.flags:
+        if not (is_usable and is_back):
             return f"Slurm has it {node.state.text} {node.reason}".rstrip()
         return ""
 

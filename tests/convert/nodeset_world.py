@@ -68,6 +68,10 @@ class World:
         self.jobs = 0
         self.job_chance = 0.0
         self.fails_open = False  # a pod that is to go is deleted without a look at Slurm
+        self.deletes_nodes = True  # a pod's end deletes its node, unless that is seen reserved
+        self.deleted: list[str] = []
+        self.delay = 3  # calls until Slurm shows that a node is reserved
+        self.made: dict[str, int] = {}  # reservation -> the call of it
         self.lifts_drains = False  # a pod's record changes now and then, and its drain is gone
         self.mode, self.is_settled = True, True
         self.selector = dict([LABEL])
@@ -114,11 +118,7 @@ class World:
                 uid = f"u{self.random.randrange(10**9)}"
                 one.pod = {"uid": uid, "age": 0, "going": False}
         elif pod["going"]:
-            one.pod = None  # preStop sets the node down, and Slurm kills what runs there
-            self.lost += one.jobs
-            one.jobs.clear()
-            one.base, one.flags = "DOWN", {"NOT_RESPONDING"}
-            one.reason = "slurm-operator: Pod is terminating"
+            self._end_pod(one)
         elif pod["age"] == 0:
             pod["age"] = 1  # slurmd registers, and the operator writes the new record
             one.base, one.flags, one.reason = "IDLE", set(), ""
@@ -140,6 +140,23 @@ class World:
         elif self.lifts_drains and self.random.random() < 0.03:
             one.flags.discard("DRAIN")
             one.base, one.reason = "IDLE", ""
+
+    def _end_pod(self, one: Machine) -> None:
+        """preStop sets the node down, and Slurm kills what runs there; that of slurm-operator 1.1
+        then has the node deleted, which Slurm refuses while it shows that it is reserved."""
+        one.pod = None
+        self.lost += one.jobs
+        one.jobs.clear()
+        one.base, one.flags = "DOWN", {"NOT_RESPONDING", *(one.flags & {"DRAIN"})}
+        one.reason = "slurm-operator: Pod is terminating"
+        if self.deletes_nodes and not self.is_seen_reserved(one):
+            self.deleted.append(one.name)
+
+    def is_seen_reserved(self, one: Machine) -> bool:
+        return any(
+            node == one.name and self.calls >= self.made.get(name, 0) + self.delay
+            for name, (node, _) in self.reservations.items()
+        )
 
     def _takes_jobs(self, one: Machine) -> bool:
         is_reserved = any(node == one.name for node, _ in self.reservations.values())
@@ -163,7 +180,7 @@ class SlurmSide:
         self.world = world
 
     def _node(self, one: Machine) -> SlurmNode:
-        is_reserved = any(node == one.name for node, _ in self.world.reservations.values())
+        is_reserved = self.world.is_seen_reserved(one)
         base = "ALLOCATED" if one.jobs else one.base
         flags = {"DYNAMIC_NORM", *one.flags} | ({"RESERVED"} if is_reserved else set())
         return SlurmNode(
@@ -229,6 +246,7 @@ class SlurmSide:
             if one.jobs and not ignore_jobs:
                 raise SlurmRefused("create", "Requested nodes are busy")
             self.world.reservations[name] = (node, ignore_jobs)
+            self.world.made[name] = self.world.calls
 
         self.world.call("reserve", create)
 

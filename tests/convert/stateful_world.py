@@ -91,20 +91,20 @@ class StatefulWorld(World):
         one.pod["condemned"] = False
         if one.reason.startswith(OPERATOR) and not one.pod["going"]:
             one.flags.discard("DRAIN")
-            one.reason = ""
+            one.reason = f"{OPERATOR} Pod was uncordoned" if one.base == "DOWN" else ""
 
     def _live(self, one: Machine) -> None:
         pod = one.pod
         if pod and pod["going"]:
-            one.pod = None  # preStop sets the node down, and Slurm kills what runs there
-            self.lost += one.jobs
-            one.jobs.clear()
-            one.base, one.flags = "DOWN", {"NOT_RESPONDING"}
-            one.reason = f"{OPERATOR} Pod is terminating"
+            self._end_pod(one)
         elif pod and pod["age"] == 0:
             pod["age"] = 1
-            one.base, one.flags, one.reason = "IDLE", set(), ""
-            one.comment = f'{{"namespace":"slurm","podName":"b-{pod["uid"]}","node":"{one.name}"}}'
+            one.flags.discard("NOT_RESPONDING")
+            name = f"b-{pod['ordinal']}"
+            comment = f'{{"namespace":"slurm","podName":"{name}","node":"{one.name}"}}'
+            if one.comment != comment:  # else the node stays as the pod's end has left it
+                one.base, one.flags, one.reason = "IDLE", set(), ""
+            one.comment = comment
 
 
 class KubeSide(nodeset_world.KubeSide):

@@ -122,6 +122,15 @@ def test_a_lent_node_that_is_lent_again_stays_lent(tmp_path: Path) -> None:
     assert_batch(made.world)
 
 
+def test_its_pod_goes_only_when_slurm_shows_that_it_is_reserved(tmp_path: Path) -> None:
+    """Before, the pod's end deletes the node, and the reservation with it (slurm-operator 1.1)."""
+    made = program(tmp_path)
+    made.world.delay = 40
+    assert made.lend().result == "ok"
+    assert_lent(made.world)
+    assert not made.world.deleted
+
+
 def test_what_is_back_is_left_alone(tmp_path: Path) -> None:
     made = program(tmp_path)
     found = made.bring_back()
@@ -151,7 +160,7 @@ def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, seed: int) -> None:
         world.step()
     assert rounds == 50 and world.ended >= 50
     assert not world.lost, f"{len(world.lost)} of {world.jobs} jobs"
-    assert not world.shared
+    assert not world.shared and not world.deleted
     assert_batch(world)
 
 
@@ -467,6 +476,7 @@ def test_the_list_tells_why(tmp_path: Path) -> None:
     for _ in range(3):
         world.step()
     world.machines["a002"].comment = ""
+    world.machines[NODE].reason = "slurm-operator: Pod was uncordoned"  # Slurm may leave it there
     slurm, kube = SlurmSide(world), KubeSide(world)
     facts = SlurmFacts(
         nodes=slurm.read_nodes(), jobs=(), reservations=(), read_at=datetime.now(UTC)

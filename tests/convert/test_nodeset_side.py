@@ -68,6 +68,23 @@ def test_a_pod_that_comes_or_goes(changes: dict[str, Any], ready: bool, going: b
     assert (pod.is_ready, pod.is_terminating) == (ready, going)
 
 
+@pytest.mark.parametrize(
+    ("mode", "spec", "hostname"),
+    [
+        pytest.param("StatefulSet", {"nodeName": "a007", "hostNetwork": True}, "a007",
+                     id="its Node's"),
+        pytest.param("StatefulSet", {"nodeName": "a007"}, "b-0", id="its own"),
+        pytest.param("DaemonSet", {"nodeName": "a007.example.org", "hostNetwork": True}, "b-0",
+                     id="as the label says"),
+    ],
+)  # fmt: skip
+def test_what_slurm_calls_a_pod(mode: str, spec: dict[str, Any], hostname: str) -> None:
+    labels = {"nodeset.slinky.slurm.net/scaling-mode": mode,
+              "nodeset.slinky.slurm.net/pod-hostname": "b-0"}  # fmt: skip
+    (pod,) = read_pod_page(pods(a_pod(metadata={"labels": labels}, spec=spec)))
+    assert pod.hostname == hostname
+
+
 def test_a_pod_that_has_ended_is_none() -> None:
     assert read_pod_page(pods(a_pod(status={"phase": "Failed"}))) == []
 

@@ -254,3 +254,30 @@ def test_who_goes_next(name: str) -> None:
     other = {"going", "drained"}
     assert bool(why_other_goes(fellows, OURS, 1)) is (name in other)
     assert "has ended another pod" in why_other_goes((OURS,), OURS, 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_resumed"),
+    [
+        pytest.param("Pod is terminating", True, id="1.1.0"),
+        pytest.param("slurm-operator: Pod is terminating", True, id="later"),
+        pytest.param("slurm-operator: Pod (slurm/b-0) was uncordoned", True, id="undrained"),
+        pytest.param("Not responding", True, id="without-its-pre-stop"),
+        pytest.param("fan 2", False, id="an-administrators"),
+    ],
+)
+def test_a_node_that_its_pods_end_has_left_down(
+    tmp_path: Path, reason: str, is_resumed: bool
+) -> None:
+    """The pod that comes back is called as before, and the operator leaves its node as it is."""
+    patience = timedelta(seconds=60 if is_resumed else 0.2)
+    made = program(tmp_path, machines=1, boot_timeout_seconds=patience)
+    assert made.lend().result == "ok"
+    made.world.machines[NODE].reason = reason
+    found = made.bring_back()
+    if is_resumed:
+        assert found.result == "ok", found.error
+        assert_whole(made.world)
+    else:
+        assert found.result == "failed" and "DOWN" in found.error and reason in found.error
+        assert made.world.machines[NODE].base == "DOWN"

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tests.convert.bridge_world import LABEL as EXTERNAL
 from tests.convert.bridge_world import PARTITIONS, BridgedMachine
-from tests.convert.nodeset_world import LABEL
+from tests.convert.nodeset_world import LABEL, Machine
 from tests.real.http_api import ApiError, Json
+from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
 
 GROUP = "slinky.slurm.net"
@@ -25,6 +27,18 @@ FENCE = {"key": "dynamic-node-manager/batch", "effect": "NoSchedule"}
 MANAGED = {"key": f"{GROUP}/managed-node", "value": "slurm-bridge", "effect": "NoExecute"}
 COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
 CORDON = "nodeset.slinky.slurm.net/pod-cordon"
+BINDINGS = """
+kubectl apply -f etc/rbac-slinky.yaml
+kubectl create rolebinding dynamic-node-manager-nodeset-scale --namespace slurm \
+  --clusterrole dynamic-node-manager-nodeset-scale --serviceaccount yunikorn:dynamic-node-manager
+kubectl create clusterrolebinding dynamic-node-manager-autoscalers \
+  --clusterrole dynamic-node-manager-autoscalers --serviceaccount yunikorn:dynamic-node-manager
+"""
+NO_BINDINGS = """
+kubectl delete clusterrolebinding dynamic-node-manager-autoscalers
+kubectl delete rolebinding -n slurm dynamic-node-manager-nodeset-scale
+kubectl delete -f etc/rbac-slinky.yaml
+"""
 ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 CRD: Json = {
     "metadata": {"name": f"nodesets.{GROUP}"},
@@ -59,6 +73,16 @@ CRD: Json = {
 }  # fmt: skip
 
 
+@contextmanager
+def roles(rig: Rig) -> Iterator[None]:
+    """What etc/ has for dnm's account beside Slinky; the namespace is there."""
+    rig.shell(f"cd {REPOSITORY}\n" + BINDINGS)
+    try:
+        yield
+    finally:
+        rig.shell(f"cd {REPOSITORY}\n" + NO_BINDINGS)
+
+
 class SlurmState:
     """What the `SlurmSide`s of tests/convert ask: one change at a time."""
 
@@ -66,6 +90,8 @@ class SlurmState:
         self.machines = {name: BridgedMachine(name) for name in names}
         self.reservations: dict[str, tuple[str, bool]] = {}
         self.partitions = ["b", "c"]
+        self.made: dict[str, int] = {}
+        self.calls = 0
         self.lock = threading.RLock()
         self.lost: list[str] = []
 
@@ -78,6 +104,9 @@ class SlurmState:
 
     def is_reserved(self, name: str) -> bool:
         return any(node == name for node, _ in self.reservations.values())
+
+    def is_seen_reserved(self, one: Machine) -> bool:
+        return self.is_reserved(one.name)
 
 
 class Controller:
@@ -179,8 +208,12 @@ class Operator(Controller):
     def _create(self, node_set: Json, node: str, name: str) -> None:
         owner = {"apiVersion": f"{GROUP}/v1beta1", "kind": "NodeSet", "name": "b",
                  "uid": node_set["metadata"]["uid"], "controller": True}  # fmt: skip
+        mode = node_set["spec"]["scalingMode"]
         labels = {"app.kubernetes.io/name": "slurmd", "app.kubernetes.io/component": "worker",
-                  "nodeset.slinky.slurm.net/pod-hostname": node}  # fmt: skip
+                  "nodeset.slinky.slurm.net/scaling-mode": mode,
+                  # The real one writes it before a pod of a StatefulSet has a Node.
+                  "nodeset.slinky.slurm.net/pod-hostname": node if mode == "DaemonSet" else name,
+                  }  # fmt: skip
         container = {"name": "slurmd", "image": "slurmd"}
         tolerations = [{"key": FENCE["key"], "operator": "Exists"}]
         metadata = {"name": name, "labels": labels, "ownerReferences": [owner]}
