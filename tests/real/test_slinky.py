@@ -22,19 +22,21 @@ from tests.convert import bridge_world, nodeset_world
 from tests.convert.nodeset_world import LABEL
 from tests.real.account import KUBECONFIG
 from tests.real.http_api import Json
-from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
-from tests.real.slinky import CRD, EXTERNAL, FENCE, MANAGED, SETS, Bridge, Operator, SlurmState
+from tests.real.slinky import (
+    CRD,
+    EXTERNAL,
+    FENCE,
+    MANAGED,
+    SETS,
+    Bridge,
+    Operator,
+    SlurmState,
+    roles,
+)
 
 NAMES = ["a001", "a002"]
 SCALER = "/apis/autoscaling/v2/namespaces/slurm/horizontalpodautoscalers"
-BINDINGS = """
-kubectl apply -f etc/rbac-slinky.yaml
-kubectl create rolebinding dynamic-node-manager-nodeset-scale --namespace slurm \
-  --clusterrole dynamic-node-manager-nodeset-scale --serviceaccount yunikorn:dynamic-node-manager
-kubectl create clusterrolebinding dynamic-node-manager-autoscalers \
-  --clusterrole dynamic-node-manager-autoscalers --serviceaccount yunikorn:dynamic-node-manager
-"""
 
 
 class Converter:
@@ -73,18 +75,13 @@ def slinky(rig: Rig) -> Iterator[Rig]:
     rig.create("/api/v1/namespaces", {"metadata": {"name": "slurm"}})
     rig.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
     rig.wait_for(lambda: rig.api.answers(SETS), "NodeSets are served")
-    rig.shell(f"cd {REPOSITORY}\n" + BINDINGS)
-    try:
-        yield rig
-    finally:
-        rig.api.delete(f"{SETS}/b")
-        rig.api.delete(f"{SCALER}/busy")
-        rig.remove_pods("slurm")
-        rig.shell(
-            "kubectl delete clusterrolebinding dynamic-node-manager-autoscalers\n"
-            "kubectl delete rolebinding -n slurm dynamic-node-manager-nodeset-scale\n"
-            f"kubectl delete -f {REPOSITORY}/etc/rbac-slinky.yaml"
-        )  # fmt: skip
+    with roles(rig):
+        try:
+            yield rig
+        finally:
+            rig.api.delete(f"{SETS}/b")
+            rig.api.delete(f"{SCALER}/busy")
+            rig.remove_pods("slurm")
 
 
 def node_of(rig: Rig, name: str) -> Json:

