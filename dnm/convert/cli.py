@@ -26,6 +26,7 @@ from dnm.convert.listing import (
     list_as_text,
     read_facts,
     reservations_of,
+    with_reasons,
 )
 from dnm.convert.machines import Machines
 from dnm.convert.pressure import list_waiting_jobs
@@ -211,6 +212,7 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
     claims = claimed.claims
     judged = hold_unreadable(judged, claims or {})
     judged = hold_failed(judged, claimed.journals, settings.min_idle_seconds, facts.read_at)
+    judged = with_reasons(judged, claims or {}, settings)
     of = ""
     if options.node_name:
         of = f" named '{options.node_name}'"

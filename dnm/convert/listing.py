@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from dnm.convert.marks import slurm_reason_of
 from dnm.convert.select import (
     Judged,
     ListVerdict,
@@ -53,6 +54,24 @@ def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, list[str]]:
     return found
 
 
+def with_reasons(
+    judged: Sequence[Judged], claims: Mapping[str, BatchClaim], settings: Settings
+) -> tuple[Judged, ...]:
+    """Returns the verdicts with Slurm's Reason of each; of a claimed node that somebody else has
+    drained, the verdict's own reason says so too."""
+    return tuple(_with_reason(one, claims.get(one.node.name), settings) for one in judged)
+
+
+def _with_reason(one: Judged, claim: BatchClaim | None, settings: Settings) -> Judged:
+    is_claimed = claim is not None and claim.instance == settings.instance
+    said = slurm_reason_of(settings, one.node, is_claimed)
+    one = msgspec.structs.replace(one, slurm_reason=said)
+    drain = one.batch_node.others_drain
+    if claim is None or drain is None:
+        return one
+    return msgspec.structs.replace(one, reason=f"{one.reason}; drained by another: {drain.line}")
+
+
 def list_as_json(
     judged: Sequence[Judged],
     claims: Mapping[str, BatchClaim] | None = None,
@@ -74,6 +93,7 @@ def list_as_json(
             "partitions": one.node.partitions,
             "features": one.node.features,
             "reservations": reserved.get(one.node.name, ()),
+            "slurm_reason": one.slurm_reason,
             **({} if claims is None else {"claim": claims.get(one.node.name)}),
         }
         for one in judged

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dnm.convert.settings import Settings
+from dnm.model.cluster import SlurmReason
 from dnm.model.errors import ConverterError
 from dnm.slurm.text import SlurmNode
 
@@ -40,12 +41,26 @@ def refuse_other_instance(settings: Settings, node: SlurmNode) -> None:
 
 def instances_on(node: SlurmNode) -> list[str]:
     """Returns the instances whose marks stand on the node, that of its drain first."""
-    found = []
-    for text in (reason_of_drain(node), node.comment, node.extra or ""):
-        begin, _, rest = text.partition(":")
-        if begin == "dnm" and rest:
-            found.append((rest.split() or ["?"])[0])
-    return found
+    texts = reason_of_drain(node), node.comment, node.extra or ""
+    return [instance for text in texts if (instance := _instance_in(text))]
+
+
+def _instance_in(text: str) -> str:
+    begin, _, rest = text.partition(":")
+    return (rest.split() or ["?"])[0] if begin == "dnm" and rest else ""
+
+
+def slurm_reason_of(settings: Settings, node: SlurmNode, is_claimed: bool) -> SlurmReason | None:
+    """Returns why a node is drained, down or failed, and whose word that is; None: it is none of
+    these, or nobody says why. `is_claimed`: for this instance, so that what the site's script
+    before wrote is its word."""
+    is_out = node.state.base == "DOWN" or node.state.flags & {"DRAIN", "FAIL"}
+    if not (node.reason and is_out):
+        return None
+    instance = _instance_in(node.reason)
+    if not instance and is_claimed and is_predecessors_reason(settings, node.reason):
+        instance = settings.instance
+    return SlurmReason(text=node.reason, by=node.reason_by, since=node.reason_at, instance=instance)
 
 
 def operation_of(reason: str) -> str:

@@ -18,7 +18,7 @@ import msgspec
 
 from dnm.convert.machines import Machines, maintained_nodes, plain_state, why_not_ours
 from dnm.model.booking import booking_on
-from dnm.model.cluster import BatchNode
+from dnm.model.cluster import BatchNode, SlurmReason
 from dnm.model.printable import count_of
 from dnm.model.slurm_state import in_service_of
 from dnm.model.value import Value
@@ -68,6 +68,7 @@ class Judged(Value, frozen=True):
     idle: timedelta | None
     in_service: bool | None
     jobs: tuple[SlurmJob, ...] = ()
+    slurm_reason: SlurmReason | None = None  # filled for the list
 
     @property
     def batch_node(self) -> BatchNode:
@@ -77,6 +78,7 @@ class Judged(Value, frozen=True):
             verdict=self.verdict.value,
             reason=self.reason,
             in_service=self.in_service,
+            slurm_reason=self.slurm_reason,
         )
 
 

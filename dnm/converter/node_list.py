@@ -12,7 +12,7 @@ import msgspec
 from dnm.converter.contract import BOOK, LEAVE_OUT, NODE_NAME, Given, list_command
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.bounded import TimeoutExpired, run_bounded
-from dnm.model.cluster import BatchClaim, BatchList, BatchNode, WaitingJobs
+from dnm.model.cluster import BatchClaim, BatchList, BatchNode, SlurmReason, WaitingJobs
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, SlurmError
 from dnm.model.fault_points import fault_point
@@ -27,6 +27,7 @@ _LONGEST_LINE = 4096
 _AT_ONCE = 64 * 1024
 _MOST_WORDS = 1_000  # partitions, features, or reservations, of one node
 _MOST_ROWS = 1_000  # of waiting jobs
+_LONGEST_REASON = 256  # of characters, as slurm-operator writes them
 
 
 class _ListedClaim(msgspec.Struct):
@@ -40,6 +41,13 @@ class _ListedClaim(msgspec.Struct):
     error: str = ""
 
 
+class _ListedReason(msgspec.Struct):
+    text: str
+    by: str = ""
+    since: datetime | None = None
+    instance: str = ""
+
+
 class _ListedNode(msgspec.Struct):
     node: str
     state: str
@@ -51,6 +59,7 @@ class _ListedNode(msgspec.Struct):
     partitions: Any = None
     features: Any = None
     reservations: Any = None
+    slurm_reason: Any = None
 
 
 class ListedJobs(msgspec.Struct):
@@ -115,14 +124,22 @@ def _without_secrets(listed: BatchList, secrets: Secrets, what: str) -> BatchLis
             reason=secrets.hide(node.reason),
             claim=node.claim
             and msgspec.structs.replace(node.claim, error=secrets.hide(node.claim.error)),
+            slurm_reason=node.slurm_reason and _without_secret(node.slurm_reason, secrets),
         )
         for name, node in listed.nodes.items()
     }
     return msgspec.structs.replace(listed, nodes=nodes)
 
 
+def _without_secret(said: SlurmReason, secrets: Secrets) -> SlurmReason:
+    return msgspec.structs.replace(said, text=secrets.hide(said.text), by=secrets.hide(said.by))
+
+
 def _names_of(node: BatchNode) -> tuple[str, ...]:
+    names: tuple[str, ...]
     names = node.name, *node.partitions, *(node.features or ()), *(node.reservations or ())
+    if node.slurm_reason is not None:
+        names = *names, node.slurm_reason.instance
     if (claim := node.claim) is None:
         return names
     return *names, claim.instance, claim.namespace, claim.node_type, claim.request
@@ -159,6 +176,7 @@ def parse_list(content: bytes) -> BatchList | None:
             partitions=_words(node.partitions) or (),
             features=_words(node.features),
             reservations=_words(node.reservations),
+            slurm_reason=_slurm_reason(node.slurm_reason),
         )
         for node in listed.nodes
         if NODE_NAME.fullmatch(node.node)
@@ -195,6 +213,23 @@ def waiting_jobs(listed: list[ListedJobs] | None) -> tuple[WaitingJobs, ...] | N
         )
         for one in listed[:_MOST_ROWS]
         if one.jobs
+    )
+
+
+def _slurm_reason(listed: Any) -> SlurmReason | None:
+    """As what others said: bounded and printable; of another form it says nothing."""
+    try:
+        said = msgspec.convert(listed, _ListedReason | None)
+    except msgspec.ValidationError:
+        return None
+    if said is None or not said.text:
+        return None
+    since = said.since
+    return SlurmReason(
+        text=printable(said.text, _LONGEST_REASON),
+        by=printable(said.by, 80),
+        since=since.astimezone(UTC) if since is not None and since.tzinfo else None,
+        instance=printable(said.instance, 80),
     )
 
 

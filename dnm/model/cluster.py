@@ -124,6 +124,14 @@ BATCH_TAINT = "dynamic-node-manager/batch"
 """With NoSchedule, on a Node of a machine that Slurm has: only what slurmd needs tolerates it."""
 
 
+class ShownState(Value):
+    """What a Node shows of its state in Slurm: `states` are the conditions, without their prefix
+    and sorted, `text` is the annotation beside them, with Reason and time."""
+
+    states: tuple[str, ...] = ()
+    text: str = ""
+
+
 class Node(Value):
     """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them.
 
@@ -144,6 +152,7 @@ class Node(Value):
     capacity: Resources = {}  # only read where a node type says what its kubelets keep back
     zone_memory: tuple[int, ...] = ()  # free bytes of each NUMA node, where its exporter is read
     unreadable: str = ""
+    shown: ShownState | None = None  # None: dnm shows nothing on it
 
     @property
     def is_with_batch(self) -> bool:
@@ -251,9 +260,26 @@ class BatchClaim(Value):
         return bool(self.direction) and not self.is_at_work
 
 
+class SlurmReason(Value):
+    """Why a node is drained, down or failed, as Slurm's Reason says it: who wrote that, and when.
+    `instance`: the dnm whose mark it is; empty: an administrator's, a health check's, Slurm's."""
+
+    text: str
+    by: str = ""
+    since: datetime | None = None
+    instance: str = ""
+
+    @property
+    def line(self) -> str:
+        """As scontrol prints it, in UTC."""
+        when = f"@{self.since:%Y-%m-%dT%H:%M:%SZ}" if self.since else ""
+        return f"{self.text} [{self.by}{when}]" if self.by else self.text
+
+
 class BatchNode(Value):
     """A node as the batch side has it (`node-convert --list`). `in_service`: None is unknown.
-    `tells_claim` False: the converter does not say what it has claimed."""
+    `tells_claim` False: the converter does not say what it has claimed. `slurm_reason` None: there
+    is none, or the converter does not say."""
 
     name: str
     state: str  # Slurm's words, e.g. IDLE+DRAIN
@@ -265,6 +291,7 @@ class BatchNode(Value):
     partitions: tuple[str, ...] = ()  # none: it is in none, or the converter does not say
     features: tuple[str, ...] | None = None  # None: the converter does not say
     reservations: tuple[str, ...] | None = None  # that name it, now or later; None: as above
+    slurm_reason: SlurmReason | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -277,6 +304,13 @@ class BatchNode(Value):
         """Whether it answers, idle, and takes no jobs: somebody has drained it."""
         state = parse_state(self.state)
         return state.base == "IDLE" and state.flags & {"DRAIN", "NOT_RESPONDING"} == {"DRAIN"}
+
+    @property
+    def others_drain(self) -> SlurmReason | None:
+        """The drain of somebody who is no dnm, which no return lifts; None: none is told."""
+        is_drained = "DRAIN" in parse_state(self.state).flags
+        said = self.slurm_reason
+        return said if is_drained and said is not None and not said.instance else None
 
     @property
     def is_reserved(self) -> bool:

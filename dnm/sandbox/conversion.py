@@ -18,7 +18,7 @@ from dnm.converter.processes import is_alive, process_of
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.registry import ConverterProcess
-from dnm.sandbox.batch import Batch, Journal, Machine
+from dnm.sandbox.batch import OWN_DRAIN, Batch, Journal, Machine
 from dnm.sandbox.clock import Clock
 from dnm.sandbox.joining import Joining
 from dnm.sandbox.store import Store
@@ -392,7 +392,7 @@ class Conversion:
                 "idle_seconds": self.batch.idle_seconds(machine), "verdict": verdict,
                 "reason": reason, "in_service": self.batch.is_in_service(machine),
                 "partitions": machine.partitions, "features": machine.features,
-                "reservations": machine.booked,
+                "reservations": machine.booked, "slurm_reason": _slurm_reason(machine),
                 **({"claim": self._claim(machine)} if self.tells_claims else {}),
             })  # fmt: skip
         document = {
@@ -469,3 +469,14 @@ def _names(operation: Operation, names: Sequence[str]) -> str:
         for name in operation.machines
     ]  # fmt: skip
     return msgspec.json.encode({"schema": "node-convert.result/1", "nodes": done}).decode() + "\n"
+
+
+def _slurm_reason(machine: Machine) -> dict[str, Any] | None:
+    """Slurm has one Reason: an administrator's stands where the converter's stood."""
+    drains = sorted(machine.drains.items(), key=lambda one: one[0] == OWN_DRAIN)
+    for owner, text in drains:
+        is_own = owner == OWN_DRAIN
+        instance = machine.journal.instance if is_own and machine.journal else ""
+        return {"text": text, "by": "root" if is_own else owner, "since": None,
+                "instance": instance}  # fmt: skip
+    return None

@@ -52,6 +52,8 @@ class _Node(msgspec.Struct):
     features: list[str] | str | None = None
     state_flags: list[str] = []
     reason: str | None = None
+    reason_set_by_user: str | None = None
+    reason_changed_at: _Number = None
     comment: str | None = None
     extra: str | None = None
     version: str | None = None
@@ -209,6 +211,8 @@ def _make_node(node: _Node) -> SlurmNode:
         slurmd_started=_time(node.slurmd_start_time),
         last_busy=_time(node.last_busy),
         reason=node.reason or "",
+        reason_by=(node.reason_set_by_user or "") if node.reason else "",
+        reason_at=_time(node.reason_changed_at) if node.reason else None,
         comment=node.comment or "",
         extra=node.extra or None,
         version=node.version or node.slurmd_version or "",

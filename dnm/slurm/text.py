@@ -11,7 +11,9 @@ says `State=IDLE` changes nothing. What is not understood is a SlurmError, never
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
@@ -20,7 +22,7 @@ from dnm.model.value import Value
 
 _NO_TIME = frozenset(("None", "Unknown", "N/A", "(null)", "NONE", "0", ""))
 # `[user@time]`; a Reason may have other brackets with an @.
-_REASON_END = re.compile(r" \[[^\s\[\]]+@([0-9]+|[0-9-]{10}T[0-9:]{8}|Unknown)\]")
+_REASON_END = re.compile(r" \[([^\s\[\]]+)@([0-9]+|[0-9-]{10}T[0-9:]{8}|Unknown)\]")
 
 JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y|%V|%r"
 """For `squeue -o`: no field of it but the last is free text that could be filled with bars. The
@@ -41,6 +43,8 @@ class SlurmNode(Value, frozen=True, gc=False):
     last_busy: datetime | None = None
     tells_last_busy: bool = True  # False: a Slurm before 21.08, which has no LastBusyTime
     reason: str = ""
+    reason_by: str = ""  # who has set it
+    reason_at: datetime | None = None
     comment: str = ""
     extra: str | None = None  # None: empty, or a Slurm before 21.08
     version: str = ""  # of slurmd
@@ -135,7 +139,7 @@ def _parse_node(line: str) -> SlurmNode:
     early, late = line[:state_at], line[state_at:free_at]
     try:
         cpus = int(_first(early, "CPUAlloc"))
-        reason, comment, extra = _free_text(line[free_at:])
+        said, comment, extra = _free_text(line[free_at:])
         return SlurmNode(
             name=name,
             state=parse_state(_first(late, "State"), cpus),
@@ -147,7 +151,9 @@ def _parse_node(line: str) -> SlurmNode:
             slurmd_started=parse_time(_first(late, "SlurmdStartTime", "None")),
             last_busy=parse_time(_first(late, "LastBusyTime", "None")),
             tells_last_busy=" LastBusyTime=" in late,
-            reason=reason,
+            reason=said.text,
+            reason_by=said.by,
+            reason_at=said.at,
             comment=comment,
             extra=extra,
             version=_first(early, "Version", ""),
@@ -180,17 +186,33 @@ def _value_at(text: str, key: str, at: int, default: str | None) -> str:
     return text[begin:] if end < 0 else text[begin:end]
 
 
-def _free_text(tail: str) -> tuple[str, str, str | None]:
-    """Reason without `[user@time]`, Comment and Extra, which come in this order."""
-    reason = ""
+class _Said(NamedTuple):
+    """A Reason, without its `[user@time]`."""
+
+    text: str = ""
+    by: str = ""
+    at: datetime | None = None
+
+
+def _free_text(tail: str) -> tuple[_Said, str, str | None]:
+    """Reason, Comment and Extra, which come in this order."""
+    said = _Said()
     if tail.startswith(" Reason="):
         body = tail[len(" Reason=") :]
         end = _REASON_END.search(body)
-        reason, tail = (body[: end.start()], body[end.end() :]) if end else (body, "")
+        said, tail = (_said(body, end), body[end.end() :]) if end else (_Said(body), "")
     tail = tail.rpartition(" ReservationName=")[0] or tail
     before, has_extra, extra = tail.partition(" Extra=")
     comment = before.partition(" Comment=")[2].strip()
-    return reason, "" if comment == "(null)" else comment, extra.strip() if has_extra else None
+    return said, "" if comment == "(null)" else comment, extra.strip() if has_extra else None
+
+
+def _said(body: str, end: re.Match[str]) -> _Said:
+    """A time that is none loses no node: it could be a Reason's own words."""
+    at = None
+    with suppress(SlurmError):
+        at = parse_time(end[2])
+    return _Said(body[: end.start()], end[1], at)
 
 
 def parse_jobs(text: str) -> tuple[SlurmJob, ...]:

@@ -6,14 +6,16 @@ import json
 import os
 import time
 import tracemalloc
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dnm.converter.node_list import list_batch_nodes, parse_list
-from dnm.model.cluster import BatchList, BatchNode
+from dnm.model.cluster import BatchList, BatchNode, SlurmReason
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.converter.programs import an_environment, script
@@ -100,6 +102,34 @@ def test_words_of_any_form_lose_no_list(key: str, said: object, known: int | Non
         assert known == (None if words is None else len(words))
 
 
+REASON = {"text": "bad\ndisk", "by": "root", "since": "2026-03-02T12:00:00+01:00"}
+READ = SlurmReason(text="bad?disk", by="root", since=datetime(2026, 3, 2, 11, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        pytest.param(REASON, READ, id="a-person's"),
+        pytest.param(
+            {**REASON, "instance": "prod"}, replace(READ, instance="prod"), id="an-instance's"
+        ),
+        pytest.param({"text": "x" * 300}, SlurmReason(text="x" * 255 + "…"), id="long"),
+        pytest.param(
+            {**REASON, "since": "2026-03-02T12:00:00"}, replace(READ, since=None), id="no-zone"
+        ),
+        pytest.param(None, None, id="none"),
+        pytest.param({"text": ""}, None, id="empty"),
+        pytest.param("bad disk", None, id="a-text"),
+        pytest.param({"by": "root"}, None, id="no-text"),
+        pytest.param({**REASON, "since": 5.5}, None, id="a-number"),
+    ],
+)
+def test_slurm_s_reason_is_read_or_says_nothing(said: object, known: SlurmReason | None) -> None:
+    row = {"node": "a001", "state": "IDLE+DRAIN", "verdict": "SKIP", "slurm_reason": said}
+    listed = parse_list(json.dumps({"nodes": [row]}).encode())
+    assert listed is not None and listed.nodes["a001"].slurm_reason == known
+
+
 def test_a_long_name_of_a_partition_is_read_whole() -> None:
     row = {"node": "a001", "state": "IDLE", "verdict": "OK", "partitions": ["p" * 120]}
     listed = parse_list(json.dumps({"nodes": [row]}).encode())
@@ -151,7 +181,9 @@ def test_secrets_in_a_list_are_blacked_out_and_never_taken_for_a_node(tmp_path: 
 
 def test_secrets_in_a_claim_are_blacked_out_and_its_names_are_not_changed(tmp_path: Path) -> None:
     claim = {"instance": "prod", "namespace": "dev", "error": "its journal holds hunter2"}
-    nodes = [{"node": "a001", "state": "IDLE", "verdict": "SKIP", "claim": claim}]
+    said = {"text": "hunter2 broke", "by": "hunter2", "instance": "validation"}
+    row = {"node": "a001", "state": "IDLE", "verdict": "SKIP", "claim": claim}
+    nodes = [{**row, "slurm_reason": said}]
     (tmp_path / "list").write_text(json.dumps({"nodes": nodes}))
     config = a_config(node_convert_path=script(tmp_path, f"cat {tmp_path}/list"))
     listed = list_batch_nodes(config, an_environment("hunter2"))
@@ -159,8 +191,11 @@ def test_secrets_in_a_claim_are_blacked_out_and_its_names_are_not_changed(tmp_pa
     claim = listed.nodes["a001"].claim
     assert claim is not None and claim.error == "its journal holds ***"
     assert (claim.instance, claim.namespace) == ("prod", "dev")
-    named = list_batch_nodes(config, an_environment("prod"))
-    assert isinstance(named, Unreadable) and "holds a secret" in named.error
+    reason = SlurmReason(text="*** broke", by="***", instance="validation")
+    assert listed.nodes["a001"].slurm_reason == reason
+    for secret in ("prod", "validation"):
+        named = list_batch_nodes(config, an_environment(secret))
+        assert isinstance(named, Unreadable) and "holds a secret" in named.error
 
 
 @pytest.mark.parametrize("body", ["exit 3", "echo hello", "echo '[]'", "echo '{\"nodes\": 3}'"])

@@ -96,6 +96,22 @@ def test_free_text_is_cut_out_by_its_place(
     assert node.slurmd_started == datetime.fromtimestamp(1795100000, UTC)
 
 
+@pytest.mark.parametrize(
+    ("tail", "by", "at"),
+    [
+        ("", "", None),
+        ("Reason=fan [root@1795176826]", "root", AN_HOUR_AGO),
+        ("Reason=fan [ops@2026-11-20T12:13:46] Comment=c", "ops", AN_HOUR_AGO),
+        ("Reason=fan [slurm@Unknown]", "slurm", None),
+        ("Reason=fan [x@2026-99-99T12:13:46]", "x", None),
+        ("Reason=fan", "", None),
+    ],
+)
+def test_a_reason_says_who_and_when(tail: str, by: str, at: datetime | None) -> None:
+    (node,) = parse_nodes(NODE.replace("OS=Linux State=DOWN AllocMem=99", "OS=Linux") + tail)
+    assert (node.reason_by, node.reason_at) == (by, at)
+
+
 def test_the_os_can_not_imitate_what_is_allocated() -> None:
     (node,) = parse_nodes(NODE.replace("State=DOWN ", ""))
     assert node.memory_allocated == 7
