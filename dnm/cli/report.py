@@ -31,6 +31,7 @@ from dnm.model.plan import (
     QueueVerdict,
     ReturnNode,
     SetQueueLimits,
+    ShowState,
     StartConversion,
     UnbookNodes,
     Unfence,
@@ -74,6 +75,8 @@ def _line(action: Action) -> str:
             return f"action=evict node={node}"
         case ReturnNode(node=node):
             return f"action=return node={node}"
+        case ShowState(node=node, wanted=shown):
+            return f"action=show-state node={node} slurm={repr(shown.text) if shown else 'none'}"
         case BookNodes(booking=one):
             return f"action=book booking={one.name} type={one.node_type} count={one.count}"
         case UnbookNodes(name=name, why=why):

@@ -94,6 +94,7 @@ SETTINGS: Keys = {
     "move_in_place": ("move_in_place", values.boolean),
     "yunikorn_url": ("yunikorn_url", values.url),
     "events": ("events", values.boolean),
+    "node_conditions": ("node_conditions", values.boolean),
     "metrics_file": ("metrics_file", path_text),
     "status_page": ("status_page", path_text),
     "history_days": ("history_keep", values.days(0, 36_500)),

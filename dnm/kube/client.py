@@ -8,7 +8,7 @@ says that its outcome is not known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -39,6 +39,7 @@ from dnm.model.value import Unreadable
 if TYPE_CHECKING:
     from dnm.kube.state import StateObjects
     from dnm.model.eviction import PodOnNode
+    from dnm.model.plan import ShowState
 
 _CORE = "/api/v1"
 _EVENT_TIMEOUT = timedelta(seconds=5)
@@ -298,6 +299,12 @@ class KubeClient:
         ):
             answer = self.requests.session.write("PATCH", _node_path(name), body, MERGE_PATCH)
             kube_objects.check_kind(answer.body, "Node")
+
+    def show_state(self, show: ShowState, now: datetime) -> bool:
+        """Shows a node's state in Slurm on its Node; False: it is gone. Raises KubeError."""
+        from dnm.kube import shown_state  # only with node_conditions, on a transition
+
+        return shown_state.show_state(self.requests, show, now)
 
     def state_objects(self, namespace: str, name: str) -> StateObjects:
         """The edge to the registry of an instance, where it is kept in Kubernetes."""

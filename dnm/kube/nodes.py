@@ -12,12 +12,14 @@ from typing import Literal
 import msgspec
 
 from dnm.kube.errors import clean
-from dnm.model.cluster import Mark, Node
+from dnm.model.cluster import Mark, Node, ShownState
 from dnm.model.config import Taint
 from dnm.model.quantity import QuantityError, kube_resources
+from dnm.model.slurm_state import CONDITION
 
 MARK_PREFIX = "dynamic-node-manager/"
 FENCED = f"{MARK_PREFIX}fenced"
+SHOWN = f"{MARK_PREFIX}slurm"  # the state in Slurm, in words: beside conditions that are dnm's
 
 
 class _Annotations(
@@ -29,6 +31,7 @@ class _Annotations(
         "namespace": f"{MARK_PREFIX}namespace",
         "queue": f"{MARK_PREFIX}queue",
         "fenced": FENCED,
+        "slurm": SHOWN,
     },
 ):
     instance: str | None = None
@@ -36,6 +39,7 @@ class _Annotations(
     namespace: str | None = None
     queue: str | None = None
     fenced: str | None = None
+    slurm: str | None = None
 
 
 class _NodeMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -106,6 +110,7 @@ class _WholeNode(_Node, frozen=True, kw_only=True):
 
 _decode_capacity = msgspec.json.Decoder(dict[str, str] | None).decode
 _NO_AMOUNTS = _NodeStatus()
+_NO_MARK = _Annotations()
 _decode_raw_page = msgspec.json.Decoder(_RawPage).decode
 _decode_item = msgspec.json.Decoder(_Node).decode
 _decode_name = msgspec.json.Decoder(_Named).decode
@@ -207,12 +212,26 @@ def _reduce(node: _Node) -> Node:
         is_cordoned=bool(spec.unschedulable),
         is_deleting=metadata.deletion_timestamp is not None,
         mark=_mark(metadata.annotations),
+        shown=_shown(metadata.annotations, status),
     )
 
 
+def _shown(annotations: _Annotations | None, status: _NodeStatus) -> ShownState | None:
+    """Conditions of these names without the annotation are not dnm's; most Nodes have neither."""
+    if annotations is None or annotations.slurm is None:
+        return None
+    types = (condition.type for condition in status.conditions or ())
+    begin = len(CONDITION)
+    states = sorted({one[begin:] for one in types if one.startswith(CONDITION)})
+    return ShownState(states=tuple(states), text=annotations.slurm)
+
+
 def _mark(annotations: _Annotations | None) -> Mark | None:
-    """Any of dnm's annotations makes a mark, so that no marked node goes uncounted."""
-    if annotations is None or annotations == _Annotations():
+    """Any of the annotations that say whose a node is makes a mark, so that no marked node goes
+    uncounted."""
+    if annotations is None or annotations == _NO_MARK:
+        return None
+    if annotations.slurm is not None and annotations == _Annotations(slurm=annotations.slurm):
         return None
     return Mark(
         instance=annotations.instance or "",

@@ -15,6 +15,7 @@ from dnm.model.cluster import (
     Mark,
     Node,
     PodList,
+    ShownState,
     WaitingJobs,
     YunikornView,
 )
@@ -209,6 +210,18 @@ class ReturnNode(Value, tag=True):
     node: str
 
 
+class ShowState(Value, tag=True):
+    """Show a node's state in Slurm on its Node, by conditions with a message and an annotation;
+    nothing wanted: take them off. `drain_reason`: of the condition Drain, whose that is.
+    `standing`: the conditions that are there, whose time stays."""
+
+    node: str
+    wanted: ShownState | None
+    message: str = ""
+    drain_reason: str = ""  # DrainedByDnm | DrainedByAnother; empty: nobody says whose
+    standing: tuple[str, ...] = ()
+
+
 class BookNodes(Value, tag=True):
     """Have nodes reserved in Slurm ahead of an event."""
 
@@ -240,6 +253,7 @@ Action: TypeAlias = (
     | SetQueueLimits
     | StartConversion
     | ReturnNode
+    | ShowState
     | BookNodes
     | UnbookNodes
 )

@@ -2,7 +2,8 @@
 
 Converters that hang are ended, marks and lifted fences, then the queue edit, then new fences, then
 evictions behind them, then nodes that change their queue, then conversions, then returns. So
-capacity grows before promises, and promises shrink before capacity.
+capacity grows before promises, and promises shrink before capacity. What only shows something comes
+last.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dnm.plan.conversions import Converted
 from dnm.plan.ended_calls import calls_until
 from dnm.plan.evictions import list_evictions
 from dnm.plan.moves import dress_action
+from dnm.plan.shown_states import list_shown
 
 _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
 _GOES = (Phase.RELEASING, Phase.MOVING)
@@ -64,6 +66,7 @@ def list_actions(converted: Converted) -> list[Action]:
     actions += [dress_action(known, name, registry.nodes[name]) for name in limits.fenced.dress]
     actions += [StartConversion(request=request) for request in converted.requests]
     actions += [ReturnNode(node=name) for name in returned.names]
+    actions += list_shown(known.config, registry, known.facts)
     return actions
 
 

@@ -23,6 +23,7 @@ from dnm.plan.kubelets import differing_kubelets
 from dnm.plan.node_hours import note_hours
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import Arrivals, advance_requests
+from dnm.plan.shown_states import others_drains
 from dnm.plan.transition import NodeTransition
 from dnm.plan.turned_away import turn_away
 
@@ -53,7 +54,7 @@ def advance(known: Known) -> Advanced:
     turned = turn_away(config, registry, {**in_use, **adopted.nodes}, facts)
     before = _dated(config, turned.nodes)
     after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
-    after = _hold_against_types(known, after)
+    after = _with_drains(known, _hold_against_types(known, after))
     breakers: Mapping[str, Breaker] = known.registry.breakers
     for name, one in after.items():
         breakers = after_transition(breakers, before[name], one.entry)
@@ -132,6 +133,22 @@ def _hold_against_types(
             entry=msgspec.structs.replace(entry, error=sentence),
             verdict=msgspec.structs.replace(one.verdict, detail=detail),
             remark="; ".join(filter(None, (one.remark, sentence))),
+        )
+    return said
+
+
+def _with_drains(known: Known, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
+    """Somebody else's drain in Slurm changes no decision on a lent node, and is no dnm's to lift:
+    the verdict says so as long as it stands."""
+    entries = {name: one.entry for name, one in after.items() if one.entry is not None}
+    said = dict(after)
+    for name, sentence in others_drains(known.config, entries, known.facts.batch):
+        one = after[name]
+        detail = "; ".join(filter(None, (one.verdict.detail, sentence)))
+        said[name] = msgspec.structs.replace(
+            one,
+            verdict=msgspec.structs.replace(one.verdict, detail=detail),
+            remark="; ".join(filter(None, (one.remark, f"{name} is {sentence}"))),
         )
     return said
 

@@ -39,6 +39,7 @@ from dnm.model.plan import (
     Plan,
     ReturnNode,
     SetQueueLimits,
+    ShowState,
     StartConversion,
     UnbookNodes,
     Unfence,
@@ -85,6 +86,7 @@ class KubeWriter(Protocol):
         labels: Mapping[str, str | None] = ...,
         taints: Sequence[Taint] | None = ...,
     ) -> None: ...
+    def show_state(self, show: ShowState, now: datetime) -> bool: ...
 
 
 class ConverterCaller(Protocol):
@@ -226,6 +228,8 @@ class Actuator:
                 self._start_conversion(request)
             case ReturnNode(node=name):
                 self._start_return(name)
+            case ShowState():
+                self._show(action)
             case BookNodes(booking=booking):
                 names = self.converter.book(book_command(self.config, booking))
                 if names:
@@ -351,6 +355,14 @@ class Actuator:
             log.info("action=move node=%s skipped=%r", name, obstacle)
             return
         self._done(f"action=move node={name} to={action.mark.namespace}", name)
+
+    def _show(self, action: ShowState) -> None:
+        """Nothing rests on it: one that has just left Kubernetes has nothing to show."""
+        if self.kube.show_state(action, self.clock()):
+            shown = repr(action.wanted.text) if action.wanted else "none"
+            self._done(f"action=show-state node={action.node} slurm={shown}")
+        else:
+            log.info("action=show-state node=%s skipped='it is gone'", action.node)
 
     def _is_others(self, node: Node) -> bool:
         return node.mark is not None and node.mark.instance not in ("", self.config.instance_id)

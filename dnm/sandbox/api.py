@@ -142,7 +142,10 @@ class Api:
         if target.subresource == "status":
             sent = changed["metadata"].get("resourceVersion")
             status = changed.get("status") or {}
+            metadata = changed["metadata"]
             changed = {**entry.copy(), "status": status}
+            if kind.plural == "nodes":  # whose annotations the server takes with it (strategy.go)
+                changed["metadata"] = {**changed["metadata"], **_carried(metadata)}
             changed["metadata"]["resourceVersion"] = sent
         elif kind.has_status:
             changed.pop("status", None)
@@ -252,6 +255,11 @@ def _content_type(request: Request) -> str:
 
 def _is_dry_run(request: Request) -> bool:
     return request.query.get("dryRun") == "All"
+
+
+def _carried(metadata: Object) -> Object:
+    """What an update of a Node's status may change besides."""
+    return {key: metadata.get(key) or {} for key in ("labels", "annotations")}
 
 
 def _scale_of(data: Object) -> Object:

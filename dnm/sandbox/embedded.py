@@ -244,10 +244,7 @@ class EmbeddedCluster:
         self.edit("nodes", node, change)
 
     def set_ready(self, node: str, ready: bool) -> None:
-        def change(item: Object) -> None:
-            item["status"]["conditions"] = manifests.ready_conditions(ready)
-
-        self.edit("nodes", node, change)
+        self.edit("nodes", node, lambda item: manifests.set_ready(item, ready))
 
     # --- the queue document -----------------------------------------------------------------
 

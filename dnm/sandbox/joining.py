@@ -80,7 +80,7 @@ class Joining:
 
     def _set_ready(self, machine: Machine) -> None:
         def change(node: Object) -> None:
-            node["status"]["conditions"] = manifests.ready_conditions(True)
+            manifests.set_ready(node, True)
             node["status"]["conditions"][0]["lastTransitionTime"] = self.clock.stamp()
 
         self._edit_node(machine, change)

@@ -62,6 +62,13 @@ def ready_conditions(ready: bool) -> list[Object]:
              "message": message}]  # fmt: skip
 
 
+def set_ready(node: Object, ready: bool) -> None:
+    """As a kubelet does, which leaves conditions alone that are not its own."""
+    status = node["status"]
+    others = [one for one in status.get("conditions") or () if one["type"] != "Ready"]
+    status["conditions"] = [*ready_conditions(ready), *others]
+
+
 def is_ready(node: Object) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from dnm.kube.nodes import read_node_page, read_one_node
+from dnm.model.cluster import ShownState
 from dnm.model.quantity import QuantityError
 
 READY = {
@@ -60,6 +61,26 @@ def test_the_size_of_the_machines_is_known_beside_one_that_can_not_be_read(
     bad, good = read_node_page(page, has_capacity=True)
     assert good.capacity == {"vcore": 8000}
     assert bad.unreadable and not bad.capacity
+
+
+SLURM = {"dynamic-node-manager/slurm": "IDLE+DRAIN"}
+STATES = ["SlurmNodeStateIdle", "SlurmNodeStateDrain", "Ready", "MemoryPressure"]
+BOTH = ShownState(states=("Drain", "Idle"), text="IDLE+DRAIN")
+SHOWN: dict[str, tuple[dict[str, str], ShownState | None, bool]] = {
+    "on a lent node": ({**MARK, **SLURM}, BOTH, True),
+    "left behind": (SLURM, BOTH, False),
+    "another's conditions": (MARK, None, True),
+    "nobody's": ({}, None, False),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_dnm_shows_of_slurm_is_known_by_its_annotation_and_makes_no_mark(name: str) -> None:
+    annotations, shown, is_marked = SHOWN[name]
+    conditions = [{"type": one, "status": "True"} for one in STATES]
+    item = a_node("k1", metadata={"annotations": annotations}, status={"conditions": conditions})
+    (node,) = read_node_page(json.dumps({"items": [item]}).encode())
+    assert node.shown == shown and (node.mark is not None) is is_marked and node.is_ready
 
 
 @pytest.mark.parametrize("item", [{}, {"metadata": {}}, {"metadata": {"name": 5}}, 7])

@@ -35,6 +35,7 @@ from dnm.model.event import KubeEvent
 from dnm.model.eviction import PodOnNode
 from dnm.model.fault_points import fault_point
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.plan import ShowState
 from dnm.model.reading import Reading
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
 from dnm.model.state import RunLease, StoredRegistry
@@ -303,6 +304,12 @@ class ModelKube:
             word = "dress" if labels else word
             self.weather.effects.append(f"{word} {name}")
             world.schedule()
+
+    def show_state(self, show: ShowState, now: datetime) -> bool:
+        with self._call("kube.show_state", is_write=True):
+            if show.node in self.world.nodes:
+                self.world.change_node(show.node, shown=show.wanted)
+        return show.node in self.world.nodes
 
     def _judge_patch(self, node: Node, cordon: bool | None) -> None:
         broken = self.world.broken

@@ -42,6 +42,7 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "convert.": "node-convert: every stage killed, convert/test_slurm.py",
     "hook.": "node-convert: convert/test_hooks.py",
     "journal.": "node-convert: convert/test_journal.py",
+    "kube.show_state": "with node_conditions: run/test_shown_states.py",
     "kube.list_zones": "asked where pods wait that are pinned: run/test_kubelets.py",
     "kube.plugin_": "a kubeconfig's plug-in: kube/test_access.py",
     "registry.time": "a run at rest: test_fault_walk.py",

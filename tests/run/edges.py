@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dnm.model.config import Taint
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.eviction import PodOnNode
+from dnm.model.plan import ShowState
 from dnm.model.reading import Reading
 from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
@@ -113,6 +115,12 @@ class Kube:
         self.nodes[name] = msgspec.structs.replace(
             node, mark=_marked(node.mark, annotations), **changes
         )
+
+    def show_state(self, show: ShowState, now: datetime) -> bool:
+        self._check(f"show {show.node}")
+        if (node := self.nodes.get(show.node)) is not None:
+            self.nodes[show.node] = msgspec.structs.replace(node, shown=show.wanted)
+        return node is not None
 
 
 def _marked(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark:

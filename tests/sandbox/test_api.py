@@ -129,7 +129,9 @@ def test_a_status_is_only_written_through_its_subresource(sandbox: Sandbox, kube
     kube.core.patch_node("k1", body)
     node = kube.core.read_node("k1")
     assert (node.spec.unschedulable, node.status.capacity["cpu"]) == (True, "128")
-    kube.core.patch_node_status("k1", {"spec": {"unschedulable": False}, **body})
+    marked = {"metadata": {"annotations": {"a": "1"}}}  # which a status takes with it
+    kube.core.patch_node_status("k1", {**body, **marked, "spec": {"unschedulable": False}})
+    assert kube.core.read_node("k1").metadata.annotations == {"a": "1"}
     node = kube.core.read_node("k1")
     assert (node.spec.unschedulable, node.status.capacity["cpu"]) == (True, "1")
 

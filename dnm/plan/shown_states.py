@@ -1,0 +1,83 @@
+"""`node_conditions`: what Slurm says of lent nodes, as their Nodes show it. Pure.
+
+Nothing is decided by it: a Node's own kubelet can write the same. What the batch side does not say
+stays as it was, and a Node that shows what is so already is not written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dnm.model.cluster import BatchNode, Node, ShownState, SlurmReason
+from dnm.model.config import Config
+from dnm.model.plan import ShowState
+from dnm.model.registry import LentNode, Registry
+from dnm.model.slurm_state import condition_names, parse_state
+from dnm.plan.facts import Facts
+
+
+def list_shown(config: Config, registry: Registry, facts: Facts) -> list[ShowState]:
+    """Returns what is to be written on Nodes that don't show what is so: the states of those that
+    this instance has lent. Those that are nobody's any more, and Slurm's again, show none."""
+    concerned = [
+        node
+        for node in (*(facts.nodes or {}).values(), *facts.with_batch.values())
+        if (node.shown is not None or node.name in registry.nodes) and not node.unreadable
+    ]
+    return [
+        action
+        for node in sorted(concerned, key=lambda node: node.name)
+        if (action := _show(config, registry.nodes.get(node.name), node, facts.batch)) is not None
+    ]
+
+
+def others_drains(
+    config: Config, nodes: Mapping[str, LentNode], batch: Mapping[str, BatchNode] | None
+) -> Iterator[tuple[str, str]]:
+    """Yields a lent node with a sentence, where somebody who is no dnm has drained it in Slurm.
+    Only with `node_conditions` is that looked at in every run."""
+    if not config.node_conditions:
+        return
+    for name in sorted(nodes):
+        row = (batch or {}).get(name)
+        if row is not None and (drain := row.others_drain) is not None:
+            yield name, f"drained in Slurm by another, and stays so when it is back: {drain.line}"
+
+
+def _show(
+    config: Config,
+    entry: LentNode | None,
+    node: Node,
+    batch: Mapping[str, BatchNode] | None,
+) -> ShowState | None:
+    standing = node.shown.states if node.shown else ()
+    none = ShowState(node=node.name, wanted=None, standing=standing) if node.shown else None
+    if entry is None:  # another instance's, or its converter still takes the mark off
+        return none if config.node_conditions and node.mark is None else None
+    marked = node.mark.instance if node.mark else ""
+    if entry.owner != config.instance_id or marked not in ("", entry.owner):
+        return None
+    if not config.node_conditions:
+        return none
+    row = (batch or {}).get(node.name)
+    if row is None:
+        return None
+    state = parse_state(row.state)
+    names, said = condition_names(state), row.slurm_reason
+    if not names:
+        return None
+    text = f"{state.text}: {said.line}" if said else state.text
+    wanted = ShownState(states=names, text=text)
+    if wanted == node.shown:
+        return None
+    return ShowState(
+        node=node.name,
+        wanted=wanted,
+        message=said.line if said else "",
+        drain_reason=_drain_reason(said) if said else "",
+        standing=standing,
+    )
+
+
+def _drain_reason(said: SlurmReason) -> str:
+    return "DrainedByDnm" if said.instance else "DrainedByAnother"
