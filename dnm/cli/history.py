@@ -5,17 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Any
 
 import msgspec
 
 from dnm.cli.output import amounts, decision_numbers
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
-from dnm.model.history import HistoryLine
+from dnm.model.history import JOBS, HistoryLine
 from dnm.model.printable import count_of, duration, printable, terminal_width, wrapped
 from dnm.model.spans import parse_span
 from dnm.record.history_file import History
@@ -31,6 +32,7 @@ KINDS = (
     "hold",
     "exclusion",
     "order",
+    "jobs",
     "verb",
 )
 _LONGEST = timedelta(days=36_500)  # back
@@ -158,6 +160,8 @@ def describe_line(line: HistoryLine, width: int) -> list[str]:
     """Returns a line for people: when, what, which, from and to; below it the reason and the
     numbers."""
     arrow = f"{line.before or '-'} -> {line.after}" if line.after else ""
+    if line.kind == JOBS:
+        arrow = f"{line.before or 'not known'} -> {line.after or 'not known'}"
     if line.kind == "limit" and line.event == "changed":
         arrow = f"{line.before} -> {line.after}"
     if line.kind == "queue":
@@ -173,9 +177,22 @@ def describe_line(line: HistoryLine, width: int) -> list[str]:
     return [*wrapped(head, width), *(wrapped(detail, width, "    ") if detail else [])]
 
 
+def _jobs(numbers: Mapping[str, Any]) -> Iterator[str]:
+    """What jobs wait for, beside how many nodes that are lent."""
+    if "since" in numbers:
+        yield f"no run has looked since {numbers['since']}"
+    if "nodes" in numbers:
+        jobs, nodes = count_of(numbers["jobs"], "job"), count_of(numbers["nodes"], "more node")
+        yield f"{jobs} would start on {nodes}"
+    if "lent" in numbers:
+        yield f"{count_of(numbers['lent'], 'node')} lent"
+
+
 def _numbers(line: HistoryLine) -> Iterator[str]:
     """The numbers of a decision in words."""
     numbers = line.numbers
+    if line.kind == JOBS:
+        yield from _jobs(numbers)
     if "count" in numbers:
         yield f"{numbers['count']} asked for"
     if "missing" in numbers:

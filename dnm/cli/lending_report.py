@@ -13,6 +13,7 @@ from dnm.cli.output import print_line, print_table
 from dnm.model.config import Config
 from dnm.model.printable import duration, printable
 from dnm.record.accounts import Accounts, percentile
+from dnm.record.price import SeenPrice
 
 _BAR = 20  # characters of the longest
 
@@ -46,7 +47,22 @@ def report_document(accounts: Accounts, price: Mapping[str, Any] | None = None) 
             for one in accounts.longest_waits
         ],
         "price": price,
+        "price_as_seen": [price_document(one) for one in accounts.prices],
     }  # fmt: skip
+
+
+def price_document(one: SeenPrice) -> dict[str, Any]:
+    """Returns what jobs paid at most for the lent nodes of a type, in minutes: nulls where nothing
+    is known of their queue."""
+    paid, used = (one.paid / 60, one.used / 60) if one.known else (None, None)
+    return {
+        "node_type": one.node_type,
+        "lent_node_minutes": round(one.lent / 60, 1),
+        "known_node_minutes": round(one.known / 60, 1),
+        "jobs_paid_node_minutes": None if paid is None else round(paid, 1),
+        "pods_saved_minutes": None if used is None else round(used, 1),
+        "saved_per_paid": round(used / paid, 2) if paid and used is not None else None,
+    }
 
 
 def _reasons(spans: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -170,6 +186,48 @@ def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
             ["jobs", "waited", "more for lending", "pods waited less", "for each one"],
             rows, "no jobs",
         )  # fmt: skip
+    else:
+        yield _seen_table(report["price_as_seen"])
+
+
+def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for one in prices:
+        lent, known = one["lent_node_minutes"], one["known_node_minutes"]
+        share = _share(known, lent) if known else "not known"
+        rows.append([
+            one["node_type"], f"{lent:,.0f}", share, _minutes(one["jobs_paid_node_minutes"]),
+            _minutes(one["pods_saved_minutes"]), _minutes(one["saved_per_paid"], 1),
+        ])  # fmt: skip
+    return (
+        "What jobs paid at most, in minutes of nodes: as far as runs saw their queue",
+        ["type", "lent", "seen", "jobs lacked", "pods had", "for each one"],
+        rows, "no node was lent",
+    )  # fmt: skip
+
+
+def seen_sentence(prices: Sequence[SeenPrice]) -> str:
+    """Returns what jobs paid at most for all that was lent; empty where nothing of it is known."""
+    lent, known, paid, used = (
+        sum(getattr(one, name) for one in prices) / 60 for name in ("lent", "known", "paid", "used")
+    )
+    if not known:
+        return ""
+    rate = f": {used / paid:,.1f} for each one" if paid else ""
+    return (
+        f"as runs saw their queue, jobs lacked at most {paid:,.0f} node-minutes of the {lent:,.0f} "
+        f"that were lent, of which {_share(known, lent)} were seen; pods had {used:,.0f} minutes "
+        f"there{rate}"
+    )
+
+
+def _share(part: float, whole: float) -> str:
+    """Rounded down: all is said of all alone."""
+    return f"{int(100 * min(part / whole, 1)) if whole else 0}%"
+
+
+def _minutes(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def _with_bars(rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -184,7 +242,7 @@ def _with_bars(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 def csv_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:
     """Yields one number a row: of which table, queue, week or type or reason, and what it is."""
     names = ("week", "node_type", "code")
-    for table in ("node_hours", "nodes", "to_serving", "waits", "refused"):
+    for table in ("node_hours", "nodes", "to_serving", "waits", "refused", "price_as_seen"):
         for row in report[table]:
             of = " ".join(row[name] for name in names if name in row)
             for key, value in row.items():

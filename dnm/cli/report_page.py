@@ -15,7 +15,8 @@ from dnm.cli.output import order_resources
 from dnm.cli.page import html_table, make_html
 from dnm.model.config import Config
 from dnm.model.printable import count_of, printable
-from dnm.record.accounts import Accounts, Point, Stay
+from dnm.record.accounts import Accounts, Point
+from dnm.record.stays import Stay
 
 PHASES = ("joining", "serving", "releasing", "moving", "returning", "failed")
 MOST_NODES = 150  # of the timeline

@@ -15,11 +15,13 @@ from dnm.cli.lending_report import csv_rows, print_report, report_document
 from dnm.cli.output import print_json, print_line
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
+from dnm.model.history import JOBS
 from dnm.model.printable import count_of
 from dnm.record.accounts import Accounts, Bookkeeper
+from dnm.run.recorded import unseen_since
 from dnm.run.registry import load_registry
 
-KINDS = frozenset({"node", "request", "queue"})
+KINDS = frozenset({"node", "request", "queue", JOBS})
 
 
 def show_report(
@@ -66,7 +68,7 @@ def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:
     keeper = Bookkeeper(since)
     for line in lines_since(config, since, KINDS):
         keeper.add(line)
-    return keeper.close(load_registry(config, now), now)
+    return keeper.close(load_registry(config, now), now, unseen_since(config, now))
 
 
 def _forecasts(config: Config, now: datetime) -> list[dict[str, Any]]:

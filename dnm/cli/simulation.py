@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dnm.cli.history import QuestionError, lines_since, parse_moment
+from dnm.cli.lending_report import seen_sentence
 from dnm.cli.options import load_named_config
 from dnm.cli.output import print_json, print_line, print_table
+from dnm.cli.show_report import make_accounts
 from dnm.config.load import load_config
 from dnm.model.bounded import read_regular
 from dnm.model.config import Config
@@ -150,9 +152,16 @@ def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, 
         left_out = f"{count_of(accounting.left_out, 'line')} of --jobs left out"
         notes = (*notes, f"{left_out}: no job of that time and of nodes that may be lent")
     if not accounting.jobs:
-        notes = (*notes, "without --jobs Slurm always has idle nodes, and what jobs pay is not "
-                         "known")  # fmt: skip
+        notes = (*notes, _without_jobs(config, since, now))
     return make_workload(recorded, config, registry, accounting, question.seed), notes
+
+
+def _without_jobs(config: Config, since: datetime, now: datetime) -> str:
+    """What is known of jobs that are not played: what the record's own lending took from them."""
+    seen = seen_sentence(make_accounts(config, since, now).prices)
+    why = "no run has seen what they waited for"
+    idle = "without --jobs Slurm always has idle nodes"
+    return f"{idle}; {seen}" if seen else f"{idle}, and what jobs pay is not known: {why}"
 
 
 def _demand_since(config: Config, since: datetime) -> Iterator[HistoryLine]:

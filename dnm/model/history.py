@@ -12,6 +12,13 @@ import msgspec
 from dnm.model.value import Value
 
 SCHEMA = 1
+PODS_ON_A_NODE = 110  # what a kubelet takes, unless it is told another number
+
+
+JOBS = "jobs"  # the kind of line that says what jobs wait for
+ALL, NONE, UNKNOWN = "all", "none", ""
+"""How many more nodes of a type jobs wait for, as a line has it before and after: as many as are
+lent, none, nobody says; else a number below those that are lent, rounded up to a power of two."""
 
 
 def run_name(began: datetime) -> str:
@@ -66,6 +73,19 @@ class PodKind(Value):
     request: Mapping[str, int]  # without the number of pods
     pending: int
     bound: int
+
+
+def pods_on(numbers: Mapping[str, Any], size: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
+    """Returns how many of the pods that a request was made for one of its nodes takes, and what
+    each of them asks for; zero where the request's `numbers` don't say. `size`: of the node."""
+    pending, wanted = int(numbers.get("pending_pods", 0)), max(int(numbers.get("count", 1)), 1)
+    request = {
+        name: amount // pending
+        for name, amount in numbers.get("pending", {}).items()
+        if pending and name != "pods" and amount >= pending
+    }
+    fit = min((size.get(name, 0) // amount for name, amount in request.items()), default=0)
+    return max(min(fit, -(-pending // wanted), PODS_ON_A_NODE), 0), request
 
 
 class Deed(Value):
@@ -140,4 +160,5 @@ class Memory(Value):
     lasting: dict[str, LastingError] = {}  # errors, by their sentence
     is_paused: bool = False  # a pause was in force when the record was last told
     waiting: dict[str, datetime] = {}  # kinds of pods that wait in vain, and when that was told
+    jobs: dict[str, str] = {}  # node type -> what jobs waited for, as it was last told
     totals: Totals = msgspec.field(default_factory=Totals)

@@ -99,9 +99,10 @@ def fold_plan(converted: Converted) -> Plan:
         *_off(foresights),
         *why_incomplete(known.config, known.registry, at),
     )
+    waiting_jobs = _waiting_jobs(known)
     return Plan(
         registry=_remembering(
-            with_tries(_with_gaps(converted), bookings), status, limits.edit, notes
+            with_tries(_with_gaps(converted), bookings), status, limits.edit, notes, waiting_jobs
         ),
         actions=(*list_actions(converted), *bookings.actions),
         nodes=tuple(verdicts[name] for name in sorted(verdicts)),
@@ -122,7 +123,7 @@ def fold_plan(converted: Converted) -> Plan:
             if name in converted.registry.nodes or name in known.registry.nodes
         },
         pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
-        waiting_jobs=_waiting_jobs(known),
+        waiting_jobs=waiting_jobs,
         foresights=foresights,
     )
 
@@ -190,15 +191,18 @@ def _remembering(
     status: dict[str, QueueStatus],
     edit: QueueEdit | None,
     notes: tuple[str, ...],
+    waiting_jobs: tuple[WaitingJobs, ...] | None,
 ) -> Registry:
-    """The record as it is saved before the first action. It remembers the queues and the ledger
-    from then on, so that a run that is killed after it has written leaves a trace of that."""
+    """The record as it is saved before the first action. It remembers the queues, the ledger and
+    what jobs wait for from then on, so that a run that is killed after it has written leaves a
+    trace of that."""
     return msgspec.structs.replace(
         registry,
         last_run=msgspec.structs.replace(
             registry.last_run,
             queues=dict(status),
             notes=notes,
+            waiting_jobs=waiting_jobs,
             ledger=edit.ledger if edit and not edit.refusal else registry.last_run.ledger,
         ),
     )

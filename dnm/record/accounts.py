@@ -2,19 +2,21 @@
 
 A stay is one node lent once, from its being recorded to its return, with its phases. A wait is the
 time in which a queue's pods lacked something: from the verdict that says so to the one that says
-that they have room and quota.
+that they have room and quota. What lending cost jobs is in `price.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from dnm.model.history import HistoryLine
+from dnm.model.history import JOBS, HistoryLine
 from dnm.model.registry import Registry
 from dnm.model.value import Value
+from dnm.record.price import Looks, SeenPrice, price_as_seen
+from dnm.record.stays import OpenStay, Stay
 
 ENOUGH = "ENOUGH"
 # Reasons by which dnm itself, and not a lack of batch nodes, holds a queue back.
@@ -22,18 +24,6 @@ BRAKES = ("CAPPED", "COOLDOWN", "BACKOFF", "BREAKER", "PAUSED", "OTHERS_FIRST", 
           "TOO_YOUNG")  # fmt: skip
 MOST_POINTS = 400  # of one queue
 _LONGEST_WAITS = 10
-
-
-class Stay(Value):
-    """One node, lent once. `phases`: each with its beginning, the first one from `begin` on;
-    `end` None: it is lent now."""
-
-    node: str
-    node_type: str
-    queue: str
-    begin: datetime
-    phases: tuple[tuple[str, datetime], ...]
-    end: datetime | None = None
 
 
 class Wait(Value):
@@ -74,6 +64,7 @@ class Accounts(Value):
     idle_seconds: Mapping[str, float]  # queue -> before nodes went back
     refused: Mapping[tuple[str, str], tuple[int, float]]  # queue, reason -> times, seconds
     points: Mapping[str, tuple[Point, ...]]
+    prices: tuple[SeenPrice, ...] = ()  # by node type, as the queue of jobs was seen
 
     @property
     def longest_waits(self) -> list[Wait]:
@@ -114,9 +105,9 @@ class Bookkeeper:
 
     def __init__(self, since: datetime) -> None:
         self.since = since
-        self._open: dict[str, _OpenStay] = {}
+        self._open: dict[str, OpenStay] = {}
         self._stays: list[Stay] = []
-        self._asked: dict[str, datetime] = {}  # request -> when
+        self._asked: dict[str, HistoryLine] = {}  # by request
         self._came_of: dict[str, str] = {}  # node -> request
         self._waits: dict[str, _OpenWait] = {}
         self._closed: list[Wait] = []
@@ -125,6 +116,7 @@ class Bookkeeper:
         self._idle: Counter[str] = Counter()
         self._refused: dict[tuple[str, str], list[float]] = {}
         self._points: dict[str, list[Point]] = {}
+        self._looks = Looks(since)
 
     def add(self, line: HistoryLine) -> None:
         """Books one line."""
@@ -134,22 +126,24 @@ class Bookkeeper:
             self._add_request(line)
         elif line.kind == "queue":
             self._add_verdict(line)
+        elif line.kind == JOBS:
+            self._looks.add(line)
 
-    def close(self, registry: Registry, until: datetime) -> Accounts:
-        """Returns the books; what is lent now is in the registry."""
-        for name, entry in registry.nodes.items():
-            if name not in self._open:
-                lent = registry.memory.lent.get(name)
-                begin = max(lent.since if lent else entry.since, self.since)
-                self._open[name] = _OpenStay(entry.node_type, entry.queue, begin)
-                self._open[name].phases.append((entry.phase.value, begin))
-        stays = [*self._stays, *(one.close(name, None) for name, one in self._open.items())]
+    def close(
+        self, registry: Registry, until: datetime, unseen_since: datetime | None = None
+    ) -> Accounts:
+        """Returns the books; what is lent now is in the registry. `unseen_since`: no run has looked
+        from then on."""
+        stays = [*self._stays, *self._close_stays(registry, until)]
         for queue, wait in self._waits.items():
             self._close_wait(queue, wait, None, until)
         return Accounts(
             since=self.since,
             until=until,
             stays=tuple(sorted(stays, key=lambda stay: (stay.node, stay.begin))),
+            prices=price_as_seen(
+                stays, self._looks.close(registry.memory.jobs, unseen_since), (self.since, until)
+            ),
             waits=tuple(self._closed),
             to_serving={name: tuple(spans) for name, spans in self._to_serving.items()},
             idle_seconds=dict(self._idle),
@@ -164,36 +158,46 @@ class Bookkeeper:
 
     # --- nodes ------------------------------------------------------------------------------------
 
+    def _close_stays(self, registry: Registry, until: datetime) -> Iterator[Stay]:
+        """Those that go on."""
+        for name, entry in registry.nodes.items():
+            if name not in self._open:
+                lent = registry.memory.lent.get(name)
+                begin = max(lent.since if lent else entry.since, self.since)
+                self._open[name] = OpenStay(entry.node_type, entry.queue, begin, entry.phase.value)
+        for name, stay in self._open.items():
+            known = registry.nodes.get(name)
+            yield stay.close(name, None, (known.idle_since if known else None) or until)
+
     def _add_node(self, line: HistoryLine) -> None:
         name, kind = line.object, (line.queue, line.node_type)
         if line.event == "moved":
             self._close_moved(line)
         if line.event in ("lent", "adopted"):
-            self._open[name] = _OpenStay(line.node_type, line.queue, line.time)
+            self._open[name] = OpenStay(line.node_type, line.queue, line.time)
             if "request" in line.numbers:
                 self._came_of[name] = line.numbers["request"]
         stay = self._open.get(name)
         if stay is None:
             seconds = timedelta(seconds=float(line.numbers.get("lent_seconds", 0)))
             begin = max(self.since, line.time - seconds) if seconds else self.since
-            stay = self._open[name] = _OpenStay(line.node_type, line.queue, begin)
-            stay.phases.append((line.before or "serving", begin))
-        if line.after:
-            stay.phases.append((line.after, line.time))
+            stay = OpenStay(line.node_type, line.queue, begin, line.before or "serving")
+            self._open[name] = stay
+        stay.take(line)
         self._count_node(line, kind)
         if line.event in ("returned", "forgotten"):
-            self._stays.append(self._open.pop(name).close(name, line.time))
+            self._stays.append(self._open.pop(name).close(name, line.time, line.time))
             self._came_of.pop(name, None)
 
     def _close_moved(self, line: HistoryLine) -> None:
         """One stay ends with a change of queue, and another begins."""
         name, old = line.object, self._open.pop(line.object, None)
         if old is None:
-            begin, queue = self.since, str(line.numbers.get("from", line.queue))
-            old = _OpenStay(line.node_type, queue, begin)
-            old.phases.append((line.before or "serving", begin))
-        self._stays.append(old.close(name, line.time))
-        self._open[name] = _OpenStay(line.node_type, line.queue, line.time)
+            queue = str(line.numbers.get("from", line.queue))
+            old = OpenStay(line.node_type, queue, self.since, line.before or "serving")
+        self._stays.append(old.close(name, line.time, line.time))
+        self._open[name] = OpenStay(line.node_type, line.queue, line.time)
+        self._open[name].pods = old.pods
 
     def _count_node(self, line: HistoryLine, kind: tuple[str, str]) -> None:
         match line.event, line.before:
@@ -215,7 +219,8 @@ class Bookkeeper:
     def _note_serving(self, line: HistoryLine) -> None:
         asked = self._asked.get(self._came_of.get(line.object, ""))
         if asked is not None:
-            took = (line.time - asked).total_seconds()
+            self._open[line.object].count_pods(asked.numbers, line.numbers.get("counted", {}))
+            took = (line.time - asked.time).total_seconds()
             self._to_serving.setdefault(line.node_type, []).append(took)
         self._note_served(line)
 
@@ -226,7 +231,7 @@ class Bookkeeper:
 
     def _add_request(self, line: HistoryLine) -> None:
         if line.event == "requested":
-            self._asked[line.object] = line.time
+            self._asked[line.object] = line
         else:
             missing = int(line.numbers.get("missing", 1))
             self._count("failures", (line.queue, line.node_type), missing)
@@ -261,16 +266,6 @@ class Bookkeeper:
         if end is None:
             self._book_reason(queue, wait, now)
         self._closed.append(wait.close(queue, end))
-
-
-class _OpenStay:
-    def __init__(self, node_type: str, queue: str, begin: datetime) -> None:
-        self.node_type, self.queue, self.begin = node_type, queue, begin
-        self.phases: list[tuple[str, datetime]] = []
-
-    def close(self, name: str, end: datetime | None) -> Stay:
-        return Stay(node=name, node_type=self.node_type, queue=self.queue, begin=self.begin,
-                    phases=tuple(self.phases), end=end)  # fmt: skip
 
 
 class _OpenWait:

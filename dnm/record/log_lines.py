@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dnm.model.history import HistoryLine
+from dnm.model.history import JOBS, HistoryLine
 from dnm.model.printable import printable
 
 # What an action's own line tells: convert, fence, return, set-limit.
 _ACTIONS = {("request", "requested"), ("node", "fenced"), ("node", "returning"),
             ("limit", "changed")}  # fmt: skip
+# What a verb's own line tells, and what may change with each look at Slurm.
+_UNLOGGED = ("verb", JOBS)
 
 
 def log_line(line: HistoryLine) -> str:
     """Returns the line, or nothing where another line of the log has told it."""
-    if (line.kind, line.event) in _ACTIONS or line.kind == "verb":
+    if (line.kind, line.event) in _ACTIONS or line.kind in _UNLOGGED:
         return ""
     word = "verdict" if line.kind == "queue" else "event"
     fields: dict[str, Any] = {line.kind: line.object, word: line.event}

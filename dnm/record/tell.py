@@ -21,6 +21,7 @@ from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange
 from dnm.model.registry import Registry
 from dnm.record.events import mark_new
+from dnm.record.job_waits import list_job_waits, with_told
 from dnm.record.totals import remember
 from dnm.record.transitions import Cause, list_transitions
 
@@ -31,7 +32,7 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
     """Returns the plan with a registry that tells what it changes, and what it intends to."""
     changes = _planned_changes(plan)
     done = _settled(before.memory.intended, changes) if is_document_judged else ()
-    lines = list_transitions(before, plan.registry, cause)
+    lines = _list_changes(before, plan.registry, cause)
     memory = _with_lines(remember(before, plan.registry, lines, cause.now), (*done, *lines))
     intended = _limit_lines(changes, cause) if is_document_judged else before.memory.intended
     memory = msgspec.structs.replace(memory, intended=tuple(intended))
@@ -42,7 +43,7 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
 
 def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:
     """Returns `after` with the lines of what has changed in it."""
-    lines = list_transitions(before, after, cause)
+    lines = _list_changes(before, after, cause)
     return _replace_memory(after, _with_lines(remember(before, after, lines, cause.now), lines))
 
 
@@ -75,6 +76,10 @@ def without_told(registry: Registry, told: Iterable[HistoryLine]) -> Registry:
     return _replace_memory(registry, msgspec.structs.replace(registry.memory, untold=left))
 
 
+def _list_changes(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
+    return [*list_transitions(before, after, cause), *list_job_waits(before, after, cause)]
+
+
 def _replace_memory(registry: Registry, memory: Memory) -> Registry:
     replaced: Registry = msgspec.structs.replace(registry, memory=memory)
     return replaced
@@ -88,6 +93,7 @@ def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
     return msgspec.structs.replace(
         memory,
         last_number=memory.last_number + len(numbered),
+        jobs=with_told(memory.jobs, numbered),
         untold=(*memory.untold, *numbered)[-MOST_UNTOLD:],
     )
 

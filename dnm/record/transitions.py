@@ -21,7 +21,8 @@ ADOPTED = "node={} carries our mark and is recorded again"  # what a plan notes 
 
 
 class Cause(Value):
-    """When and by whom the registry was changed, and what the plan of that run says of it."""
+    """When and by whom the registry was changed, and what the plan of that run says of it.
+    `unseen_since`: no run has looked from then until now."""
 
     now: datetime
     run: str
@@ -30,6 +31,7 @@ class Cause(Value):
     decisions: Mapping[str, Decision] = {}
     notes: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    unseen_since: datetime | None = None
 
     def line(self, kind: str, event: str, object: str, **fields: object) -> HistoryLine:
         """A line without its number."""

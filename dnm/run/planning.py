@@ -27,6 +27,7 @@ from dnm.plan.foreseen import with_wants
 from dnm.plan.planner import decide, make_plan
 from dnm.record.tell import tell_plan
 from dnm.record.transitions import Cause
+from dnm.run.recorded import unseen_since
 from dnm.run.registry import file_state, load_registry, state_in
 from dnm.run.snapshot import ConverterReader, KubeReader, nothing_readable, take_snapshot
 from dnm.run.state import HasStateObjects, State
@@ -132,6 +133,7 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
         decisions=plan.decisions,
         notes=plan.notes,
         errors=plan.errors,
+        unseen_since=unseen_since(config, wall_clock()),
     )
     known = registry.last_run.notes
     plan = msgspec.structs.replace(plan, news=tuple(n for n in plan.notes if n not in known))

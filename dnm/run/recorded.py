@@ -92,6 +92,14 @@ def warn_of_last_run(config: Config, run: LastRun, now: datetime) -> list[str]:
     return []
 
 
+def unseen_since(config: Config, now: datetime) -> datetime | None:
+    """Returns since when no run has ended, where that is for longer than runs leave between two
+    looks at the batch side: an hour, or three runs. `now`: by the clock that files have."""
+    ended = read_last_run(config).ended
+    longest = max(timedelta(hours=1), 3 * config.check_interval)
+    return ended if ended is not None and now - ended > longest else None
+
+
 def idle_time(entry: LentNode, now: datetime) -> timedelta | None:
     """Returns for how long a node has been seen without pods that count; None: it has some."""
     return now - entry.idle_since if entry.idle_since else None

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from dnm.model.config import Config
-from dnm.model.history import HistoryLine
+from dnm.model.history import PODS_ON_A_NODE, HistoryLine, pods_on
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.simulate.accounting import Accounting
@@ -28,7 +28,6 @@ from dnm.simulate.values import Ask, NodeClass, Workload
 MOST_PODS = 2_000_000
 _MOST_SPANS = 10_000  # of conversions that are drawn from
 _FEWEST_SECONDS = 60.0  # a node that was used for less was not wanted
-_PODS_ON_A_NODE = 110
 
 
 class Stay(Value):
@@ -176,17 +175,9 @@ def _stay(node: Mapping[str, Any], lasts: float) -> Stay:
     asked for before there were any, one as large as the node, from its joining on."""
     asked: HistoryLine | None = node["asked"]
     size = {name: amount for name, amount in node["size"].items() if name != "pods" and amount > 0}
-    numbers = asked.numbers if asked else {}
-    pending, wanted = int(numbers.get("pending_pods", 0)), max(int(numbers.get("count", 1)), 1)
-    request = {
-        name: amount // pending
-        for name, amount in numbers.get("pending", {}).items()
-        if pending and name != "pods" and amount >= pending
-    }
-    fit = min((size.get(name, 0) // amount for name, amount in request.items()), default=0)
-    if asked is None or not fit:
+    pods, request = pods_on(asked.numbers if asked else {}, size)
+    if asked is None or not pods:
         return Stay(queue=node["queue"], asked=node["joined"], lasts=lasts, pods=1, request=size)
-    pods = min(fit, -(-pending // wanted), _PODS_ON_A_NODE)
     return Stay(queue=node["queue"], asked=asked.time, lasts=lasts, pods=pods, request=request)
 
 
@@ -246,7 +237,7 @@ def classes_of(
     for name, kind in config.node_types.items():
         known = lent.get(name, frozenset()) | jobs.nodes.get(name, frozenset())
         classes[name] = NodeClass(
-            size=tuple({"pods": _PODS_ON_A_NODE, **kind.size}.items()),
+            size=tuple({"pods": PODS_ON_A_NODE, **kind.size}.items()),
             count=len(known) if jobs.jobs else config.max_converted_nodes,
             prefix=kind.name_prefix,
         )

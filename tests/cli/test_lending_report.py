@@ -14,13 +14,21 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from dnm.cli.lending_report import (
+    price_document,
+    report_document,
+    report_tables,
+    seen_sentence,
+)
 from dnm.cli.report_page import MOST_NODES, make_page
 from dnm.cli.show_report import make_accounts
 from dnm.cli.status_page import make_status_page
 from dnm.model.registry import Phase, QueueStatus, Registry, RunRecord
 from dnm.record.accounts import Bookkeeper
+from dnm.record.price import SeenPrice
 from dnm.sandbox.cluster import Sandbox
 from tests.builders import NOW, QUEUE, a_config, a_lent_node
 from tests.record.year import NODES, QUEUES, write_year
@@ -61,6 +69,67 @@ def test_the_numbers_are_those_of_the_days(site: Site) -> None:
     assert hours == pytest.approx(sum(row["hours"] for row in report["nodes"]), abs=0.5)
 
 
+def test_what_jobs_paid_as_runs_saw_their_queue(site: Site) -> None:
+    """A day: for all that is lent from ten to twelve, 705 node-minutes of one queue and 525 of the
+    other, then for four nodes for three hours. Sixteen pods on each node, from the join until 11
+    minutes before the fence."""
+    report = json.loads(site.command("report", "--since", "52w", "-o", "json").stdout)
+    (one,) = report["price_as_seen"]
+    hours = sum(row["hours"] for row in report["nodes"])
+    assert one == {
+        "node_type": "a",
+        "lent_node_minutes": pytest.approx(hours * 60),
+        "known_node_minutes": one["lent_node_minutes"],
+        "jobs_paid_node_minutes": DAYS * (705 + 525 + 4 * 180),
+        "pods_saved_minutes": DAYS * 2 * 16 * 3 * sum(580 - 117 * wave for wave in range(4)),
+        "saved_per_paid": 79.66,
+    }
+    shown = site.command("report", "--since", "52w", COLUMNS="80").stdout
+    (row,) = (line.split() for line in shown.split("What jobs paid")[1].splitlines()[2:3])
+    assert row == ["a", "204,720", "100%", "39,000", "3,106,560", "79.7"]
+    last = json.loads(site.command("report", "--since", "0m", "-o", "json").stdout)
+    assert last["price_as_seen"] == []
+
+
+NO_LOOK = SeenPrice(node_type="a", lent=7200.0, known=0.0, paid=0.0, used=0.0)
+HALF = SeenPrice(node_type="a", lent=7200.0, known=3599.0, paid=0.0, used=600.0)
+PAID = SeenPrice(node_type="b", lent=7200.0, known=7200.0, paid=60.0, used=600.0)
+
+
+@pytest.mark.parametrize(
+    ("price", "row", "sentence"),
+    [
+        pytest.param(NO_LOOK, ["a", "120", "not known", "-", "-", "-"], "", id="not-known"),
+        pytest.param(
+            HALF, ["a", "120", "49%", "0", "10", "-"],
+            "jobs lacked at most 0 node-minutes of the 120 that were lent, of which 49% were seen; "
+            "pods had 10 minutes there", id="seen-for-half-of-it",
+        ),
+        pytest.param(
+            PAID, ["b", "120", "100%", "1", "10", "10.0"],
+            "jobs lacked at most 1 node-minutes of the 120 that were lent, of which 100% were "
+            "seen; pods had 10 minutes there: 10.0 for each one", id="seen",
+        ),
+    ],
+)  # fmt: skip
+def test_what_was_not_seen_is_not_known_and_never_nothing(
+    price: SeenPrice, row: list[str], sentence: str
+) -> None:
+    document = price_document(price)
+    assert (document["jobs_paid_node_minutes"] is None) is (price.known == 0)
+    accounts = msgspec.structs.replace(Bookkeeper(NOW).close(Registry(), NOW), prices=(price,))
+    *_, table = report_tables(report_document(accounts))
+    assert table[0].startswith("What jobs paid at most") and table[2] == [row]
+    said = seen_sentence((price,))
+    assert said == (sentence and f"as runs saw their queue, {sentence}")
+    played = report_document(accounts, {
+        "jobs": 1, "jobs_waited_minutes": 1.0, "jobs_paid_minutes": 1.0,
+        "pods_saved_minutes": 1.0, "saved_per_paid": 1.0,
+    })  # fmt: skip
+    titles = [table[0] for table in report_tables(played)]
+    assert not any("at most" in title for title in titles), "Slurm's accounting says it better"
+
+
 def test_the_terminal_gets_tables_and_bars_of_eighty_columns(site: Site) -> None:
     shown = site.command("report", COLUMNS="80").stdout
     assert max(map(len, shown.splitlines())) <= 80
@@ -72,7 +141,7 @@ def test_the_terminal_gets_tables_and_bars_of_eighty_columns(site: Site) -> None
 def test_a_sheet_gets_one_number_a_row(site: Site) -> None:
     rows = list(csv.DictReader(io.StringIO(site.command("report", "-o", "csv").stdout)))
     assert {row["table"] for row in rows} == {
-        "node_hours", "nodes", "to_serving", "waits", "refused",
+        "node_hours", "nodes", "to_serving", "waits", "refused", "price_as_seen",
     }  # fmt: skip
     assert all(re.fullmatch(r"[0-9.]+", row["value"]) for row in rows)
 

@@ -90,6 +90,8 @@ def test_the_record_is_played_and_the_same_seed_gives_the_same_table(site: Site)
     assert ours["pods_unserved"] == 0 and nobody["pods_unserved"] == 12 * 16
     assert ours["lent_node_hours"] > 80 and ours["price"] is None
     assert any("demand_days" in note for note in first["notes"])
+    (note,) = (note for note in first["notes"] if note.startswith("without --jobs Slurm always"))
+    assert "jobs lacked at most 1,950 node-minutes of the 10,236 that were lent" in note
     other = document(site, "--since", "3d", "--seed", "2")
     assert other["configurations"][0] != ours
 

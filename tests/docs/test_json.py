@@ -94,12 +94,15 @@ def shortened(value: Any) -> Any:
     return value
 
 
+_OF_A_CLOCK = ("lent_node_minutes", "known_node_minutes", "pods_saved_minutes")
+
+
 def _is_object(value: list[Any]) -> bool:
     return isinstance(value[0], dict)
 
 
 def _made_up(key: str, value: Any) -> Any:
-    if key.endswith(("seconds", "hours")) and isinstance(value, int | float):
+    if key.endswith(("seconds", "hours", *_OF_A_CLOCK)) and isinstance(value, int | float):
         return 3
     if key == "state" and value in ("keeps", "lends", "in force"):
         return "ahead"

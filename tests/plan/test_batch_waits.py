@@ -10,7 +10,8 @@ import pytest
 from dnm.model.cluster import Node, PodList, PodShape, WaitingJobs
 from dnm.model.config import WhenBatchWaits
 from dnm.model.plan import Fence, NodeVerdict, Plan, Reason, Verdict
-from dnm.model.registry import Deficit, Phase, Registry
+from dnm.model.registry import Deficit, Phase, Registry, RunRecord
+from dnm.model.value import Unreadable
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.batch_waits import goes_at_once, types_for_jobs
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_node, facts
@@ -117,6 +118,18 @@ def test_headroom_keeps_none_and_brings_none_back(unused: timedelta) -> None:
     assert verdict_of(plan).reason is Reason.FOR_JOBS
     assert Fence(node="a001") in plan.actions
     assert QUEUE in plan.registry.unbuffered
+
+
+def test_what_jobs_wait_for_is_remembered_with_the_first_action() -> None:
+    """The record tells it from there; a run that did not ask has the last answer."""
+    for waiting in (JOBS, (), None):
+        world = decided(idle(), LEND, waiting)
+        assert world.plan().registry.last_run.waiting_jobs == waiting
+    remembered = RunRecord(waiting_jobs=JOBS)
+    unasked = idle().recorded(last_run=remembered).set(batch=None)
+    assert unasked.plan().registry.last_run.waiting_jobs == JOBS
+    unread = unasked.set(batch=Unreadable(what="--list", error="no answer"))
+    assert unread.plan().registry.last_run.waiting_jobs is None
 
 
 def test_min_nodes_keeps_its_node() -> None:

@@ -2,7 +2,7 @@
 
 Read past dnm: lines of JSON on disk, and those that the registry still keeps. Together they are
 numbered without a gap; on disk none stands twice; from line to line each node goes on where it was,
-and ends where the registry has it.
+and ends where the registry has it; so does what jobs wait for.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def check_told(registry_path: Path) -> list[dict[str, Any]]:
     assert sorted(lines) == list(range(1, memory["last_number"] + 1)), "a line is lost"
     told = [lines[number] for number in sorted(lines)]
     _check_nodes(told, registry.get("nodes", {}))
+    _check_jobs(told, memory.get("jobs", {}))
     open_now = {q for q, one in registry.get("breakers", {}).items() if one["tripped_at"]}
     assert _standing(told, "breaker", "opened") == open_now
     assert _standing(told, "backoff", "begun") == set(registry.get("backoffs", {}))
@@ -47,6 +48,16 @@ def _check_nodes(told: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
             phases[name] = after
     left = {name: phase for name, phase in phases.items() if phase}
     assert left == {name: entry["phase"] for name, entry in nodes.items()}
+
+
+def _check_jobs(told: list[dict[str, Any]], now: dict[str, str]) -> None:
+    amounts: dict[str, str] = {}
+    for line in told:
+        if line["kind"] == "jobs":
+            name, before = line["object"], line.get("before", "")
+            assert amounts.get(name, "") == before, (amounts.get(name, ""), line)
+            amounts[name] = line.get("after", "")
+    assert amounts == now
 
 
 def _standing(told: list[dict[str, Any]], kind: str, begun: str) -> set[str]:

@@ -80,6 +80,13 @@ def test_the_day_was_one(day: Day) -> None:
     assert len(told) < 60, "one line a transition, never one a run"
 
 
+def test_that_no_job_waited_is_told_once(day: Day) -> None:
+    answer = day.ask("--kind", "jobs")
+    assert answer.count("jobs a none  (not known -> none)") == 1 and len(answer.splitlines()) == 2
+    assert "0 jobs would start on 0 more nodes; " in answer
+    assert day.site.registry.memory.jobs == {"a": "none"}
+
+
 def test_who_took_the_node_and_why(day: Day) -> None:
     answer = day.ask(day.lent[0])
     [lent] = [part for part in answer.split("\n20") if f"{day.lent[0]} lent" in part]

@@ -1,7 +1,7 @@
 """A year of history in seconds: what the runs of a busy site write, by dnm's own writer.
 
 Twelve nodes are lent on each working day to each of two queues, in a workshop's rhythm, with a cap
-that is reached, a conversion that fails now and then, and a limit that follows.
+that is reached, a conversion that fails now and then, a limit that follows, and jobs that wait.
 """
 
 from __future__ import annotations
@@ -60,7 +60,18 @@ def _decision(queue: str, pending: int, lent: int, wanted: int = 0) -> dict[str,
 def _day(midnight: datetime) -> Iterator[HistoryLine]:
     lines = [line for number, queue in enumerate(QUEUES) for line in _of_queue(
         queue, number, midnight + timedelta(hours=8 + number))]  # fmt: skip
+    lines += _of_jobs(midnight)
     yield from sorted(lines, key=lambda line: line.time)
+
+
+def _of_jobs(midnight: datetime) -> Iterator[HistoryLine]:
+    """They wait from ten to three, for all that is lent and then for four nodes."""
+    steps = ((10, "wait", "none", "all", 40), (12, "wait", "all", "4", 4),
+             (15, "none", "4", "none", 0))  # fmt: skip
+    for hour, event, before, after, nodes in steps:
+        yield _line(midnight + timedelta(hours=hour), "jobs", event, "a", node_type="a",
+                    before=before, after=after,
+                    numbers={"lent": 12, "jobs": nodes, "nodes": nodes})  # fmt: skip
 
 
 def _of_queue(queue: str, offset: int, morning: datetime) -> Iterator[HistoryLine]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from dnm.model.registry import LentNode, Phase, Registry
-from dnm.run.recorded import LastRun, time_to_return, warn_of_last_run
+from dnm.run.recorded import LastRun, time_to_return, unseen_since, warn_of_last_run
 from tests.builders import NOW, a_config, a_lent_node
 
 MINUTE = timedelta(minutes=1)
@@ -30,6 +32,30 @@ MINUTE = timedelta(minutes=1)
 def test_runs_that_don_t_come_or_don_t_end_are_warned_of(run: LastRun, warning: str) -> None:
     found = warn_of_last_run(a_config(), run, NOW)
     assert [warning in sentence for sentence in found] == ([True] if warning else [])
+
+
+@pytest.mark.parametrize(
+    ("minutes", "interval", "is_unseen"),
+    [
+        pytest.param(None, 1, False, id="never-ran"),
+        pytest.param(-5, 1, False, id="clock-set-back"),
+        pytest.param(1, 1, False, id="as-ever"),
+        pytest.param(60, 1, False, id="an-hour"),
+        pytest.param(61, 1, True, id="longer"),
+        pytest.param(61, 30, False, id="three-long-intervals"),
+        pytest.param(91, 30, True, id="longer-than-three"),
+    ],
+)
+def test_since_when_nobody_looked(
+    minutes: int | None, interval: int, is_unseen: bool, tmp_path: Path
+) -> None:
+    config = a_config(tmp_path, check_interval=interval * MINUTE)
+    if minutes is not None:
+        ended = (NOW - minutes * MINUTE).timestamp()
+        config.ended_path.touch()
+        os.utime(config.ended_path, (ended, ended))
+    expected = NOW - (minutes or 0) * MINUTE if is_unseen else None
+    assert unseen_since(config, NOW) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""What jobs wait for is a line where its amount is another beside lent nodes, and at rest none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dnm.model.cluster import WaitingJobs
+from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, Deed, Memory
+from dnm.model.registry import Registry, RunRecord
+from dnm.record.job_waits import list_job_waits, seen_waits
+from dnm.record.log_lines import log_line
+from dnm.record.tell import tell_change, tell_deed
+from dnm.record.transitions import Cause
+from tests.builders import NOW, a_lent_node
+
+CAUSE = Cause(now=NOW, run="r1", instance="prod")
+
+
+def jobs(*nodes: int, node_type: str = "a") -> tuple[WaitingJobs, ...]:
+    return tuple(
+        WaitingJobs(partition=f"p{at}", node_type=node_type, jobs=1, nodes=count)
+        for at, count in enumerate(nodes)
+    )
+
+
+def registry(lent: int, waiting: tuple[WaitingJobs, ...] | None, told: str = UNKNOWN) -> Registry:
+    return Registry(
+        nodes={f"a{number:03}": a_lent_node() for number in range(lent)},
+        last_run=RunRecord(waiting_jobs=waiting),
+        memory=Memory(jobs={"a": told} if told else {}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("lent", "waiting", "amount"),
+    [
+        pytest.param(0, jobs(9), None, id="nothing-is-lent"),
+        pytest.param(4, None, UNKNOWN, id="nobody-says"),
+        pytest.param(4, (), NONE, id="none-waits"),
+        pytest.param(4, jobs(9, node_type="b"), NONE, id="for-another-type"),
+        pytest.param(4, jobs(0), NONE, id="for-no-node"),
+        pytest.param(1, jobs(1), ALL, id="one-for-one"),
+        pytest.param(4, jobs(1), "1", id="one"),
+        pytest.param(4, jobs(2), "2", id="two"),
+        pytest.param(9, jobs(3), "4", id="three-are-rounded-up"),
+        pytest.param(9, jobs(2, 3), "8", id="of-two-partitions"),
+        pytest.param(8, jobs(2, 3), ALL, id="rounded-up-to-all"),
+        pytest.param(4, jobs(4), ALL, id="as-many-as-are-lent"),
+        pytest.param(4, jobs(10**12), ALL, id="more-than-are-lent"),
+    ],
+)
+def test_the_amount(lent: int, waiting: tuple[WaitingJobs, ...] | None, amount: str | None) -> None:
+    assert seen_waits(registry(lent, waiting)).get("a") == amount
+
+
+@given(st.integers(1, 3000), st.integers(0, 5000))
+def test_it_is_never_less_than_what_jobs_wait_for(lent: int, wanted: int) -> None:
+    (amount,) = seen_waits(registry(lent, jobs(wanted))).values()
+    nodes = {ALL: lent, NONE: 0}.get(amount)
+    nodes = int(amount) if nodes is None else nodes
+    assert min(wanted, lent) <= nodes <= min(max(2 * wanted - 1, 0), lent)
+
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("told", "waiting", "unseen", "line"),
+    [
+        pytest.param(UNKNOWN, None, False, None, id="nobody-ever-said"),
+        pytest.param(UNKNOWN, (), False, "none  > none", id="none-for-the-first-time"),
+        pytest.param(NONE, (), False, None, id="none-still"),
+        pytest.param(NONE, jobs(9), False, "wait none > all", id="jobs-wait"),
+        pytest.param(ALL, jobs(7), False, None, id="others-wait"),
+        pytest.param(ALL, jobs(2), False, "wait all > 2", id="fewer"),
+        pytest.param(ALL, (), False, "none all > none", id="all-have-begun"),
+        pytest.param(ALL, None, False, "unknown all > ", id="nobody-says-any-more"),
+        pytest.param(ALL, jobs(9), True, "unseen all > all", id="nobody-looked"),
+        pytest.param(NONE, jobs(9), True, "unseen none > all", id="nobody-saw-them-come"),
+        pytest.param(NONE, None, True, "unseen none > ", id="nobody-looked-nor-says"),
+        pytest.param(UNKNOWN, None, True, None, id="what-was-not-known-still-is-not"),
+        pytest.param(UNKNOWN, (), True, "none  > none", id="what-was-not-known-is"),
+    ],
+)
+def test_a_change_is_a_line_and_rest_is_none(
+    told: str, waiting: tuple[WaitingJobs, ...] | None, unseen: bool, line: str | None
+) -> None:
+    since = NOW - DAY if unseen else None
+    there = registry(4, waiting, told)
+    after = tell_change(there, there, replace(CAUSE, unseen_since=since))
+    lines = after.memory.untold
+    said = [f"{one.event} {one.before} > {one.after}" for one in lines]
+    assert said == ([] if line is None else [line])
+    for one in lines:
+        assert (one.kind, one.object, one.node_type, one.numbers["lent"]) == (JOBS, "a", "a", 4)
+        assert ("since" in one.numbers) is (one.event == "unseen")
+        if waiting is not None:
+            wanted = sum(row.nodes for row in waiting)
+            assert (one.numbers["jobs"], one.numbers["nodes"]) == (len(waiting), wanted)
+        assert log_line(one) == ""
+    again = tell_change(after, after, CAUSE)
+    assert again.memory == after.memory, "what was told is not told again"
+
+
+def test_nodes_that_were_not_lent_were_not_left_unseen() -> None:
+    before, after = registry(0, (), NONE), registry(2, (), NONE)
+    assert not list(list_job_waits(before, after, replace(CAUSE, unseen_since=NOW - DAY)))
+
+
+def test_what_a_verb_changes_is_told_by_the_next_run() -> None:
+    """A verb is one line; the amount is compared with the last line, not with the last registry."""
+    before = registry(4, jobs(2), "2")
+    after = tell_deed(
+        before, replace(before, nodes={"a000": a_lent_node()}), Deed(verb="forget"), CAUSE
+    )
+    assert [line.kind for line in after.memory.untold] == ["verb"]
+    told = tell_change(after, after, CAUSE).memory
+    assert [line.after for line in told.untold[1:]] == [ALL] and told.jobs == {"a": ALL}
+
+
+def test_a_return_leaves_what_was_told() -> None:
+    """The next line goes on from it, however much later."""
+    before = registry(1, jobs(1), ALL)
+    memory = tell_change(before, replace(before, nodes={}), CAUSE).memory
+    assert memory.jobs == {"a": ALL} and [one.kind for one in memory.untold] == ["node"]
+
+
+def test_a_registry_of_an_earlier_release_knows_nothing_of_jobs() -> None:
+    plain: dict[str, Any] = msgspec.to_builtins(Registry())
+    del plain["memory"]["jobs"]
+    assert msgspec.convert(plain, Registry).memory.jobs == {}

@@ -1,0 +1,194 @@
+"""What jobs paid as their queue was seen: by hand computed numbers, and what holds of all."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, HistoryLine, Memory
+from dnm.model.registry import Registry
+from dnm.record.accounts import Accounts, Bookkeeper
+from dnm.record.price import SeenPrice
+from tests.builders import QUEUE, a_lent_node
+from tests.record.test_accounts import BEGIN, at
+
+HOUR = 3600.0
+DAY = 24.0
+
+
+def lent(node: str, begin: float, end: float, **fields: Any) -> list[HistoryLine]:
+    """Joins at once, is used to the end, and is back at once."""
+    return [
+        at(begin, "node", "lent", node, after="joining", **fields),
+        at(begin, "node", "joined", node, before="joining", after="serving", **fields),
+        at(end, "node", "fenced", node, before="serving", after="releasing", **fields),
+        at(end, "node", "returned", node, before="releasing", **fields),
+    ]
+
+
+def look(hours: float, before: str, after: str, **more: Any) -> HistoryLine:
+    node_type = more.pop("node_type", "a")
+    event = more.pop("event", "wait")
+    return at(
+        hours, JOBS, event, node_type, before=before, after=after, node_type=node_type, **more
+    )
+
+
+def books(
+    *lines: HistoryLine, registry: Registry | None = None, unseen: float | None = None
+) -> Accounts:
+    keeper = Bookkeeper(BEGIN)
+    for line in sorted(lines, key=lambda line: line.time):
+        keeper.add(line)
+    end = None if unseen is None else BEGIN + timedelta(hours=unseen)
+    return keeper.close(registry or Registry(), BEGIN + timedelta(hours=DAY), end)
+
+
+def hours(*lines: HistoryLine, **more: Any) -> tuple[float, float, float, float]:
+    """Lent, known, paid, used, of the one type."""
+    (one,) = books(*lines, **more).prices
+    return one.lent / HOUR, one.known / HOUR, one.paid / HOUR, one.used / HOUR
+
+
+TWO = [*lent("a001", 2, 6), *lent("a002", 4, 8)]
+PRICES = {
+    "no line of jobs, as in an older record": ((), (8, 0, 0, 0)),
+    "none waits": ((look(2, UNKNOWN, NONE),), (8, 8, 0, 8)),
+    "as many as are lent": ((look(2, UNKNOWN, ALL),), (8, 8, 8, 8)),
+    "one": ((look(2, UNKNOWN, "1"),), (8, 8, 6, 8)),
+    "more than are lent": ((look(2, UNKNOWN, "16"),), (8, 8, 8, 8)),
+    "for an hour": ((look(2, UNKNOWN, NONE), look(4, NONE, ALL), look(5, ALL, NONE)), (8, 8, 2, 8)),
+    "known from five on": ((look(5, UNKNOWN, "1"),), (8, 4, 3, 4)),
+    "known until five": ((look(2, UNKNOWN, "1"), look(5, "1", UNKNOWN)), (8, 4, 3, 4)),
+    "as it was before the first line": ((look(5, ALL, NONE),), (8, 8, 4, 8)),
+    "nobody looked from three to five": (
+        (look(2, UNKNOWN, ALL),
+         look(5, ALL, ALL, event="unseen", numbers={"since": "2026-03-02T03:00:00+00:00"})),
+        (8, 5, 5, 5),
+    ),
+    "nobody looked from an unreadable moment on": (
+        (look(2, UNKNOWN, ALL), look(5, ALL, ALL, event="unseen", numbers={"since": "long"})),
+        (8, 4, 4, 4),  # nothing is known before it
+    ),
+    "an amount that is none": ((look(2, UNKNOWN, "many"), look(5, "many", "-3")), (8, 0, 0, 0)),
+    "of another type": ((look(2, UNKNOWN, ALL, node_type="b"),), (8, 0, 0, 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRICES)
+def test_two_nodes_for_four_hours_each(name: str) -> None:
+    lines, expected = PRICES[name]
+    assert hours(*TWO, *lines) == pytest.approx(expected)
+
+
+def test_what_was_told_before_the_span_is_in_the_registry() -> None:
+    registry = Registry(memory=Memory(jobs={"a": ALL, "b": NONE}))
+    assert hours(*TWO, registry=registry) == pytest.approx((8, 8, 8, 8))
+
+
+def test_nothing_is_known_since_runs_have_stopped() -> None:
+    assert hours(*TWO, look(2, UNKNOWN, ALL), unseen=5) == pytest.approx((8, 4, 4, 4))
+    registry = Registry(memory=Memory(jobs={"a": ALL}))
+    assert hours(*TWO, registry=registry, unseen=-9) == pytest.approx((8, 0, 0, 0))
+
+
+def test_each_type_has_its_own() -> None:
+    lines = [*lent("a001", 2, 6), *lent("b001", 2, 3, node_type="b"), look(2, UNKNOWN, ALL)]
+    assert books(*lines).prices == (
+        SeenPrice(node_type="a", lent=4 * HOUR, known=4 * HOUR, paid=4 * HOUR, used=4 * HOUR),
+        SeenPrice(node_type="b", lent=HOUR, known=0.0, paid=0.0, used=0.0),
+    )
+
+
+def asked(pods: int, count: int, cores: int) -> HistoryLine:
+    numbers = {"count": count, "pending_pods": pods, "pending": {"vcore": pods * cores * 1000}}
+    return at(1, "request", "requested", "r1", numbers=numbers)
+
+
+SIZE = {"counted": {"vcore": 128_000, "pods": 110}}
+
+
+@pytest.mark.parametrize(
+    ("request_line", "pods"),
+    [
+        pytest.param(asked(20, 2, 4), 10, id="half of them"),
+        pytest.param(asked(75, 1, 4), 32, id="as many as it takes"),
+        pytest.param(asked(500, 1, 1), 110, id="as many as a kubelet takes"),
+        pytest.param(asked(0, 1, 4), 1, id="a buffer"),
+        pytest.param(asked(3, 1, 200), 1, id="larger than it"),
+    ],
+)
+def test_what_pods_had(request_line: HistoryLine, pods: int) -> None:
+    """From joining until the idling before the fence; a move takes the pods along."""
+    found = hours(
+        request_line,
+        at(2, "node", "lent", after="joining", numbers={"request": "r1"}),
+        at(3, "node", "joined", before="joining", after="serving", numbers=SIZE),
+        at(5, "node", "fenced", before="serving", after="releasing",
+           numbers={"idle_seconds": 1800}),
+        at(6, "node", "unfenced", before="releasing", after="serving"),
+        at(7, "node", "moving", before="serving", after="moving"),
+        at(8, "node", "moved", before="moving", after="serving", queue="root.two"),
+        at(9, "node", "fenced", before="serving", after="releasing", numbers={"idle_seconds": 9e9}),
+        at(10, "node", "unfenced", before="releasing", after="serving"),
+        at(11, "node", "returned", before="serving"),
+        look(2, UNKNOWN, NONE),
+    )  # fmt: skip
+    assert found == pytest.approx((9, 9, 0, pods * (1.5 + 1 + 1)))
+
+
+def test_what_is_lent_now_is_used_until_it_fell_idle() -> None:
+    registry = Registry(
+        nodes={
+            "a001": a_lent_node(since=BEGIN, idle_since=BEGIN + timedelta(hours=6)),
+            "a002": a_lent_node(since=BEGIN + timedelta(hours=4)),
+        },
+        memory=Memory(jobs={"a": NONE}),
+    )
+    assert hours(registry=registry) == pytest.approx((24 + 20, 44, 0, 6 + 20))
+
+
+amounts = st.sampled_from((UNKNOWN, NONE, ALL, "1", "2", "4"))
+spans = st.tuples(st.floats(-3, DAY), st.floats(-3, DAY)).map(sorted)
+
+
+@given(
+    st.lists(spans, max_size=6),
+    st.lists(st.tuples(st.floats(0, DAY), amounts, st.booleans()), max_size=6),
+    st.none() | st.floats(0, DAY),
+)
+def test_never_more_is_paid_than_was_seen_nor_seen_than_was_lent(
+    stays: list[list[float]],
+    looks: list[tuple[float, str, bool]],
+    unseen: float | None,
+) -> None:
+    lines, last = [], UNKNOWN
+    for number, (begin, end) in enumerate(stays):
+        lines += lent(f"a{number:03}", begin, end)
+    for when, after, is_unseen in sorted(looks):
+        numbers = {"since": (BEGIN + timedelta(hours=when / 2)).isoformat()} if is_unseen else {}
+        event = "unseen" if is_unseen else "wait"
+        lines.append(look(when, last, after, event=event, numbers=numbers))
+        last = after
+    found = books(*lines, unseen=unseen)
+    for one in found.prices:
+        assert 0 <= one.paid <= one.known + 1e-6 <= one.lent + 2e-6
+        assert one.used <= one.known + 1e-6  # one pod on each
+    total = sum(one.lent for one in found.prices)
+    assert total == pytest.approx(sum(found.node_seconds().values()), abs=1e-3)
+    if all(after == UNKNOWN for _, after, _ in looks):
+        assert all(one.known == one.paid == one.used == 0 for one in found.prices)
+    if not {after for _, after, _ in looks} & {ALL, "1", "2", "4"}:
+        assert all(one.paid == 0 for one in found.prices)
+
+
+def test_the_queue_of_the_books_is_the_one_that_was_lent_to() -> None:
+    """Jobs pay for a node whichever queue had it."""
+    lines = [*lent("a001", 2, 4), *lent("a002", 2, 4, queue="root.two"), look(2, UNKNOWN, ALL)]
+    found = books(*lines)
+    assert {stay.queue for stay in found.stays} == {QUEUE, "root.two"}
+    assert [one.paid for one in found.prices] == [4 * HOUR]
