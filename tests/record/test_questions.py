@@ -82,7 +82,7 @@ def test_the_day_was_one(day: Day) -> None:
 
 def test_that_no_job_waited_is_told_once(day: Day) -> None:
     answer = day.ask("--kind", "jobs")
-    assert answer.count("jobs a none  (not known -> none)") == 1 and len(answer.splitlines()) == 2
+    assert answer.count("jobs a none (not known -> none)") == 1 and len(answer.splitlines()) == 2
     assert "0 jobs would start on 0 more nodes; " in answer
     assert day.site.registry.memory.jobs == {"a": "none"}
 
