@@ -92,7 +92,7 @@ def test_what_jobs_paid_as_runs_saw_their_queue(site: Site) -> None:
 
 
 NO_LOOK = SeenPrice(node_type="a", lent=7200.0, known=0.0, paid=0.0, used=0.0)
-HALF = SeenPrice(node_type="a", lent=7200.0, known=3599.0, paid=0.0, used=600.0)
+HALF = SeenPrice(node_type="a", lent=7200.0, known=3540.0, paid=0.0, used=600.0)
 PAID = SeenPrice(node_type="b", lent=7200.0, known=7200.0, paid=60.0, used=600.0)
 
 
