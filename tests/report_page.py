@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from dnm.cli.books import make_accounts
 from dnm.cli.report_page import make_page
-from dnm.cli.show_report import make_accounts
 from dnm.cli.status_page import make_status_page
 from dnm.model.plan import Reason
 from dnm.model.registry import Pause, Phase, QueueStatus, Registry, RunRecord

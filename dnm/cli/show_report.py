@@ -10,18 +10,14 @@ from typing import Any
 
 import msgspec
 
-from dnm.cli.history import QuestionError, lines_since, parse_moment
+from dnm.cli.books import make_accounts
+from dnm.cli.history import QuestionError, parse_moment
 from dnm.cli.lending_report import csv_rows, print_report, report_document
 from dnm.cli.output import print_json, print_line
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
-from dnm.model.history import JOBS
 from dnm.model.printable import count_of
-from dnm.record.accounts import Accounts, Bookkeeper
-from dnm.run.recorded import unseen_since
 from dnm.run.registry import load_registry
-
-KINDS = frozenset({"node", "request", "queue", JOBS})
 
 
 def show_report(
@@ -61,14 +57,6 @@ def show_report(
         for one in _forecasts(config, now):
             print_line(one["sentence"])
     return ExitCode.OK
-
-
-def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:
-    """Returns the books since then. Raises DnmError where they can't be read."""
-    keeper = Bookkeeper(since)
-    for line in lines_since(config, since, KINDS):
-        keeper.add(line)
-    return keeper.close(load_registry(config, now), now, unseen_since(config, now))
 
 
 def _forecasts(config: Config, now: datetime) -> list[dict[str, Any]]:

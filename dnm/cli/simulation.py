@@ -14,11 +14,11 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dnm.cli.books import make_accounts
 from dnm.cli.history import QuestionError, lines_since, parse_moment
 from dnm.cli.lending_report import seen_sentence
 from dnm.cli.options import load_named_config
 from dnm.cli.output import print_json, print_line, print_table
-from dnm.cli.show_report import make_accounts
 from dnm.config.load import load_config
 from dnm.model.bounded import read_regular
 from dnm.model.config import Config

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dnm.cli.books import make_accounts
 from dnm.cli.lending_report import (
     price_document,
     report_document,
@@ -24,7 +25,6 @@ from dnm.cli.lending_report import (
     seen_sentence,
 )
 from dnm.cli.report_page import MOST_NODES, make_page
-from dnm.cli.show_report import make_accounts
 from dnm.cli.status_page import make_status_page
 from dnm.model.registry import Phase, QueueStatus, Registry, RunRecord
 from dnm.record.accounts import Bookkeeper
