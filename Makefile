@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Processes and servers go by the clock: what fails on a busy machine is played once more, and told at
 # the end with what it said. A promise that was broken is never asked twice, nor is a random history.
-AGAIN := --reruns=1 --max-suite-reruns=3 --rerun-show-tracebacks "--rerun-except=Violation\(" \
+AGAIN := --reruns=1 --max-suite-reruns=3 --rerun-show-tracebacks --rerun-except=Violation \
 	--rerun-exclude-path=tests/proof/test_machine.py
 
 .PHONY: mutants report-page help demo test lint audit compiled real programs roots test-real test-operator stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from dnm.ics.question import LARGEST, MEMORY, MOST_SECONDS, SECONDS_OF_ONE, Question
+from dnm.ics.question import LARGEST, MEMORY, MOST_ASKED, MOST_SECONDS, SECONDS_OF_ONE, Question
 
 NO_LIBRARIES = 3
 
@@ -43,7 +43,7 @@ def main() -> int:
         hard = resource.getrlimit(what)[1]
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (least, hard))
-    question = msgspec.json.decode(sys.stdin.buffer.readline(), type=Question)
+    question = msgspec.json.decode(sys.stdin.buffer.readline(MOST_ASKED), type=Question)
     try:
         from dnm.ics.occurrences import read_calendar
     except ImportError as error:

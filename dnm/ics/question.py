@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from dnm.model.value import Value
 
 LARGEST = 2 * 1024 * 1024  # bytes of the file
+MOST_ASKED = 4 * 1024 * 1024  # bytes of the question: it names all namespaces
 MOST_SECONDS = 20.0  # for all of it
 SECONDS_OF_ONE = 3.0  # for one series: a bomb must not keep the others from being read
 MOST_OF_ONE = 1_000  # occurrences of one series

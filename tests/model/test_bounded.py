@@ -99,7 +99,7 @@ def unbounded(root: Path) -> Iterator[tuple[str, int, str]]:
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
                 continue
             name, owner = call.func.attr, ast.unparse(call.func.value)
-            reads_all = name in READS and not (name == "read" and _has_bound(call))
+            reads_all = name in READS and not (name in ("read", "readline") and _has_bound(call))
             if reads_all or (owner == "subprocess" and name == "run"):
                 yield module, call.lineno, f"{owner}.{name}"
 
@@ -119,6 +119,6 @@ def test_nothing_is_read_without_a_bound() -> None:
 def test_the_search_finds_what_has_no_bound(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "open(x).read()\npath.read_text()\nfile.read(_LARGEST + 1)\nsubprocess.run(y)\n"
-        "child.communicate()\nfile.read(size)\n"
+        "child.communicate()\nfile.read(size)\nfile.readline()\nfile.readline(LARGEST)\n"
     )
-    assert [line for _, line, _ in unbounded(tmp_path)] == [1, 2, 4, 5, 6]
+    assert [line for _, line, _ in unbounded(tmp_path)] == [1, 2, 4, 5, 6, 7]
