@@ -194,6 +194,8 @@ def _pod_document(pod: Pod, metadata: Object) -> Object:
     requests = _amounts(pod.shape.request)
     del requests["pods"]
     labels = {"applicationId": pod.app_id, "queue": pod.queue}
+    if pod.is_terminating:
+        metadata = {**metadata, "deletionTimestamp": pod.created}  # the model knows no moment of it
     return {
         "metadata": {**metadata, "namespace": pod.namespace, "labels": labels},
         "spec": {
