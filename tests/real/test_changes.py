@@ -10,11 +10,10 @@ import itertools
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -200,28 +199,23 @@ def test_two_servers_on_one_etcd_and_requests_spread_between_them(
 
 @contextmanager
 def second_server(rig: Rig) -> Iterator[Server]:
+    """Started anew, too, it is ready as a balancer asks for it, and once it has read the roles:
+    until then it forbids everything."""
     first = rig.servers["kube-apiserver"]
     command = [str(SECOND) if word == str(PORT) else word for word in first.command]
     log = rig.directory / "log" / "kube-apiserver-2.log"
-
-    def is_ready() -> bool:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", SECOND), 1):
-            return b"cluster" in log.read_bytes().lower()
-        return False
-
-    server = Server("kube-apiserver-2", command, log, is_ready, first.environment)
-    server.start()
     kubectl = ["kubectl", f"--kubeconfig={KUBECONFIG}", f"--server=https://127.0.0.1:{SECOND}"]
+    asked = ["get --raw /readyz", "auth can-i watch pods -A", "get namespace kube-system"]
 
-    def may(*words: str) -> bool:
-        asked = subprocess.run([*kubectl, *words], env=rig.environment, capture_output=True)
-        return asked.returncode == 0
+    def may(words: str) -> bool:
+        command = [*kubectl, *words.split()]
+        return subprocess.run(command, env=rig.environment, capture_output=True).returncode == 0
 
+    server = Server(
+        "kube-apiserver-2", command, log, lambda: all(map(may, asked)), first.environment
+    )
     try:
-        rig.wait_for(lambda: may("get", "--raw", "/readyz"), "the second server is ready")
-        # Until it has read the roles it forbids everything.
-        rig.wait_for(lambda: may("auth", "can-i", "watch", "pods", "-A"), "it knows the roles")
-        rig.wait_for(lambda: may("get", "namespace", "kube-system"), "it knows the roles")
+        server.start()
         yield server
     finally:
         server.stop()
