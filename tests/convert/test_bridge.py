@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -16,15 +14,12 @@ from dnm.convert import to_k8s
 from dnm.convert.bridge import BridgedNode, Taken, why_not_back, why_not_moved
 from dnm.convert.bridge_lending import cordon, describe_lending, leave, may_leave
 from dnm.convert.bridge_list import judge_bridged
-from dnm.convert.bridge_program import BRIDGE_CONVERT
 from dnm.convert.bridge_return import describe_return
 from dnm.convert.claimed import read_claims
-from dnm.convert.conversion import NodeConversion, NotClaimed, Sides, StopRequest
-from dnm.convert.journal import Book, Direction, Journal, JournalStore
+from dnm.convert.conversion import NodeConversion, NotClaimed, StopRequest
+from dnm.convert.journal import Book, Direction, Journal
 from dnm.convert.machines import Machines
 from dnm.convert.nodeset import FENCE
-from dnm.convert.pool import Candidate, ConversionPool
-from dnm.convert.results import NodeResult
 from dnm.convert.select import Rules, SlurmFacts, judge_nodes
 from dnm.convert.settings import Settings
 from dnm.model.cluster import Mark, Node
@@ -40,61 +35,22 @@ from tests.convert.bridge_world import (
     KubeSide,
     SlurmSide,
 )
-from tests.convert.nodeset_world import BOOTED, Killed, changed, patience
+from tests.convert.nodeset_world import BOOTED, Killed, changed
+from tests.convert.played import NODE, PlayedProgram
+from tests.convert.played import tmp_path as tmp_path
 
-NODE = "a000"
 SOON = timedelta(seconds=0.01)
 
 
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where that can be: journals are forced to disk at each step."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with TemporaryDirectory(dir=memory) as directory:
-        yield Path(directory)
-
-
-class Program:
+class Program(PlayedProgram[BridgeWorld]):
     """bridge-convert on a world."""
 
-    def __init__(self, directory: Path, world: BridgeWorld, **settings: Any) -> None:
-        self.world = world
-        self.settings = Settings(
-            machines=Machines.BRIDGED, state_dir=directory, hooks_dir=directory,
-            **{"instance": "prod", **patience(), **settings},
-        )  # fmt: skip
-        self.store = JournalStore(directory)
-        self.said: list[str] = []
-        self.slurm: type[SlurmSide] = SlurmSide
-        self.kube: type[KubeSide] = KubeSide
+    machines = Machines.BRIDGED
+    slurm, kube = SlurmSide, KubeSide
 
     @property
     def one(self) -> BridgedMachine:
         return self.world.machines[NODE]
-
-    def pool(self) -> ConversionPool:
-        return ConversionPool(
-            self.settings, BRIDGE_CONVERT, self.store, StopRequest(), self.said.append,
-            lambda result: None,
-            sides=Sides(
-                slurm=lambda _: self.slurm(self.world), kube=lambda _: self.kube(self.world)
-            ),
-        )  # fmt: skip
-
-    def lend(self) -> NodeResult:
-        return self.pool().lend([Candidate(node=NODE)], 1, "a", "dev")[0]
-
-    def bring_back(self) -> NodeResult:
-        return self.pool().bring_back([NODE])[0]
-
-    def resume(self) -> list[NodeResult]:
-        return self.pool().resume(self.store.load_open("prod", lambda why: None))
-
-    def wait(self, **settings: timedelta) -> None:
-        self.settings = msgspec.structs.replace(self.settings, **settings)
 
 
 def program(directory: Path, seed: int = 0, **settings: Any) -> Program:
@@ -298,7 +254,7 @@ def test_the_return_waits_for_the_bridge(tmp_path: Path) -> None:
     assert found.result == "failed" and "slurm-bridge has not put it into Slurm yet" in found.error
     assert made.one.is_cordoned and not made.one.is_open
     made.world.is_stuck = False
-    made.wait(boot_timeout_seconds=timedelta(seconds=60))
+    made.change_settings(boot_timeout_seconds=timedelta(seconds=60))
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
 
@@ -546,7 +502,7 @@ def test_what_is_taken_again_is_not_opened(tmp_path: Path, spoil: str) -> None:
                     self.world.taint_lag = 10**6
 
     made.kube = Taken
-    made.wait(drain_timeout_seconds=SOON)
+    made.change_settings(drain_timeout_seconds=SOON)
     found = made.lend()
     assert found.result == "failed" and "it was given back to Slurm" in found.error
     assert_batch(made.world)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -14,65 +12,29 @@ import pytest
 
 from dnm.convert import to_k8s
 from dnm.convert.conversion import NodeConversion, NotClaimed, Sides, StopRequest, run_stages
-from dnm.convert.journal import Book, Direction, Journal, JournalStore
+from dnm.convert.journal import Book, Direction, Journal
 from dnm.convert.machines import Machines
 from dnm.convert.nodeset import FENCE, OnNode, why_busy, why_not_moved
 from dnm.convert.nodeset_lending import LENDING, describe_lending, leave, may_leave
 from dnm.convert.nodeset_list import judge_places
-from dnm.convert.nodeset_program import NODESET_CONVERT, check_settings
+from dnm.convert.nodeset_program import check_settings
 from dnm.convert.nodeset_return import describe_return
-from dnm.convert.pool import Candidate, ConversionPool
-from dnm.convert.results import NodeResult
+from dnm.convert.pool import Candidate
 from dnm.convert.select import ListVerdict, Rules, SlurmFacts, judge_nodes
 from dnm.convert.settings import Settings
 from dnm.model.cluster import Mark, Node
 from dnm.model.errors import ConfigError
-from tests.convert.nodeset_world import BOOTED, LABEL, Killed, KubeSide, SlurmSide, World, patience
-
-NODE = "a000"
-
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where that can be: journals are forced to disk at each step."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with TemporaryDirectory(dir=memory) as directory:
-        yield Path(directory)
+from tests.convert.nodeset_world import BOOTED, LABEL, Killed, KubeSide, SlurmSide, World
+from tests.convert.played import NODE, PlayedProgram
+from tests.convert.played import tmp_path as tmp_path
 
 
-class Program:
+class Program(PlayedProgram[World]):
     """nodeset-convert on a world."""
 
-    def __init__(self, directory: Path, world: World, **settings: Any) -> None:
-        self.world = world
-        self.kube: type[KubeSide] = KubeSide
-        self.settings = Settings(
-            machines=Machines.PODS, nodeset_label=LABEL, instance="prod", state_dir=directory,
-            hooks_dir=directory, **{**patience(), **settings},
-        )  # fmt: skip
-        self.store = JournalStore(directory)
-        self.said: list[str] = []
-
-    def pool(self) -> ConversionPool:
-        return ConversionPool(
-            self.settings, NODESET_CONVERT, self.store, StopRequest(), self.said.append,
-            lambda result: None,
-            sides=Sides(
-                slurm=lambda _: SlurmSide(self.world), kube=lambda _: self.kube(self.world)
-            ),
-        )  # fmt: skip
-
-    def lend(self, node: str = NODE) -> NodeResult:
-        return self.pool().lend([Candidate(node=node)], 1, "a", "dev")[0]
-
-    def bring_back(self, node: str = NODE) -> NodeResult:
-        return self.pool().bring_back([node])[0]
-
-    def resume(self) -> list[NodeResult]:
-        return self.pool().resume(self.store.load_open("prod", lambda why: None))
+    machines = Machines.PODS
+    keys = {"nodeset_label": LABEL}
+    slurm, kube = SlurmSide, KubeSide
 
 
 def program(directory: Path, seed: int = 0, **settings: Any) -> Program:

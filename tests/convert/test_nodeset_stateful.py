@@ -10,16 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.convert.conversion import Sides, StopRequest
 from dnm.convert.nodeset import LOWEST_COST, NodeSet, SlurmdPod, why_not_next, why_other_goes
-from dnm.convert.nodeset_program import NODESET_CONVERT
 from dnm.convert.nodeset_replicas import SCALED
-from dnm.convert.pool import ConversionPool
 from dnm.model.errors import KubeError
-from tests.convert.nodeset_world import Killed, SlurmSide
+from tests.convert.nodeset_world import Killed
+from tests.convert.played import NODE
+from tests.convert.played import tmp_path as tmp_path
 from tests.convert.stateful_world import KubeSide, StatefulWorld
-from tests.convert.test_nodeset import NODE, Program, assert_batch, assert_lent
-from tests.convert.test_nodeset import tmp_path as tmp_path
+from tests.convert.test_nodeset import Program, assert_batch, assert_lent
 
 SOON = timedelta(seconds=0.01)
 
@@ -28,19 +26,7 @@ class StatefulProgram(Program):
     """nodeset-convert on such a world."""
 
     world: StatefulWorld
-
-    def __init__(self, directory: Path, world: StatefulWorld, **settings: Any) -> None:
-        super().__init__(directory, world, **settings)
-        self.kube: type[KubeSide] = KubeSide
-
-    def pool(self) -> ConversionPool:
-        return ConversionPool(
-            self.settings, NODESET_CONVERT, self.store, StopRequest(), self.said.append,
-            lambda result: None,
-            sides=Sides(
-                slurm=lambda _: SlurmSide(self.world), kube=lambda _: self.kube(self.world)
-            ),
-        )  # fmt: skip
+    kube = KubeSide
 
 
 def program(directory: Path, seed: int = 0, machines: int = 3, **settings: Any) -> StatefulProgram:
