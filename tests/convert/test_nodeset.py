@@ -381,9 +381,7 @@ def test_slurm_gets_it_only_with_its_slurmd(tmp_path: Path) -> None:
     assert found.result == "failed" and "no pod of slurmd has come to a000 yet" in found.error
     assert made.world.reservations
     made.world.is_stuck = False
-    made.settings = msgspec.structs.replace(
-        made.settings, boot_timeout_seconds=timedelta(seconds=60)
-    )
+    made.change_settings(boot_timeout_seconds=timedelta(seconds=60))
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
 
