@@ -87,11 +87,13 @@ def open_to_pods(
 
 def undress(conversion: NodeConversion, node: Node) -> tuple[dict[str, str | None], list[Taint]]:
     """Returns the labels that lending has put on, to be taken off, and the taints that it has
-    not; the fence is in neither."""
-    mine = lent_taints(conversion, node)
-    labels: dict[str, str | None] = {
-        name: None for name in lent_labels(conversion, node) if name in node.labels
-    }
+    not; the fence is in neither. dnm may have moved the Node to another namespace since it was
+    lent: what is of either goes, for a taint that stays would keep Slurm's pods off."""
+    settings, node_type = conversion.settings, conversion.journal.node_type
+    served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
+    names = {name for one in served for name in settings.labels(node_type, one)}
+    mine = {taint for one in served for taint in settings.taints(node_type, one)}
+    labels: dict[str, str | None] = {name: None for name in names if name in node.labels}
     return labels, [one for one in node.taints if one not in mine and not is_fence(one)]
 
 
@@ -105,19 +107,3 @@ def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:
     """Returns whether a cordon of the Node is dnm's or this conversion's."""
     is_ours = node.is_marked_by(conversion.settings.instance) and node.is_fenced
     return is_ours or bool(conversion.journal.facts.get(CORDONED))
-
-
-def _namespace(conversion: NodeConversion, node: Node) -> str:
-    return conversion.journal.namespace or (node.mark.namespace if node.mark else "")
-
-
-def lent_labels(conversion: NodeConversion, node: Node) -> dict[str, str]:
-    """Returns the labels that lending has put on it."""
-    namespace = _namespace(conversion, node)
-    return conversion.settings.labels(conversion.journal.node_type, namespace)
-
-
-def lent_taints(conversion: NodeConversion, node: Node) -> tuple[Taint, ...]:
-    """Returns the taints that lending has put on it."""
-    namespace = _namespace(conversion, node)
-    return conversion.settings.taints(conversion.journal.node_type, namespace)

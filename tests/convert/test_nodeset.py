@@ -23,6 +23,7 @@ from dnm.convert.pool import Candidate
 from dnm.convert.select import ListVerdict, Rules, SlurmFacts, judge_nodes
 from dnm.convert.settings import Settings
 from dnm.model.cluster import Mark, Node
+from dnm.model.config import NodeType, Taint
 from dnm.model.errors import ConfigError
 from tests.convert.nodeset_world import BOOTED, LABEL, Killed, KubeSide, SlurmSide, World
 from tests.convert.played import NODE, PlayedProgram
@@ -72,6 +73,25 @@ def test_a_node_is_lent_and_comes_back(tmp_path: Path) -> None:
     assert_batch(made.world)
     assert not one.tenants and one.mark is None
     assert not made.world.shared
+
+
+def test_a_node_that_has_moved_goes_back_without_the_dress_of_either_namespace(
+    tmp_path: Path,
+) -> None:
+    """dnm has changed its queue in place: the journal names the namespace that it was lent to."""
+    taints = (Taint(key="for", value="{namespace}", effect="NoSchedule"),)
+    made = program(
+        tmp_path, node_types={"a": NodeType(name="a", size={}, taints=taints)},
+        boot_timeout_seconds=timedelta(seconds=0.5),
+    )  # fmt: skip
+    made.lend()
+    one = made.world.machines[NODE]
+    one.labels["ops"] = one.labels.pop("dev")
+    one.taints = (Taint(key="for", value="ops", effect="NoSchedule"),)
+    one.mark = Mark(instance="prod", node_type="a", namespace="ops", queue="q")
+    found = made.bring_back()
+    assert found.result == "ok", found.error
+    assert_batch(made.world)
 
 
 def test_a_lent_node_that_is_lent_again_stays_lent(tmp_path: Path) -> None:
