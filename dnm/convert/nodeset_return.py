@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dnm.convert.claim import clear_marks, lift_drain, own_reservations, release, tell_other_drain
 from dnm.convert.conversion import NodeConversion, Stage
-from dnm.convert.marks import refuse_other_instance
+from dnm.convert.marks import instances_on, refuse_other_instance
 from dnm.convert.nodeset import FENCE, is_down_by_its_pod, why_not_back
 from dnm.convert.nodeset_label import is_label_on, label_of
 from dnm.convert.nodeset_replicas import grow_in_turn, stateful_set
@@ -33,7 +33,10 @@ def check(conversion: NodeConversion) -> str:
     refuse_other_instance(conversion.settings, slurm_node)
     node = read_own_node(conversion)
     reservations = own_reservations(conversion)
-    is_ours = bool(reservations or is_our_drain(conversion, slurm_node) or is_resumed(conversion))
+    # The reservation may have ended before another's, and the pod's end has put a Reason of its own
+    # in the place of our drain's: then what is left is the mark in Comment or Extra.
+    is_marked = conversion.settings.instance in instances_on(slurm_node)
+    is_ours = bool(reservations) or is_marked or is_resumed(conversion)
     has_slurmd = is_label_on(conversion, node)
     in_service = service_of(slurm_node, jobs, reservations[0].name if reservations else "")
     if has_slurmd and not is_ours:
@@ -53,7 +56,7 @@ def check(conversion: NodeConversion) -> str:
     if not is_ours:
         raise ConverterError(
             f"{conversion.node} is not lent by '{conversion.settings.instance}': no reservation "
-            f"{conversion.reservation}, no drain of ours; nothing is done"
+            f"{conversion.reservation}, no mark of ours; nothing is done"
         )
     return f"lent: {slurm_node.state.text}"
 

@@ -94,6 +94,16 @@ def test_a_node_that_has_moved_goes_back_without_the_dress_of_either_namespace(
     assert_batch(made.world)
 
 
+def test_a_lent_node_whose_reservation_has_ended_comes_back(tmp_path: Path) -> None:
+    """Another's began, or a person deleted it; the pod's end has replaced our drain's Reason."""
+    made = program(tmp_path)
+    made.lend()
+    made.world.reservations.clear()
+    found = made.bring_back()
+    assert found.result == "ok", found.error
+    assert_batch(made.world)
+
+
 def test_a_lent_node_that_is_lent_again_stays_lent(tmp_path: Path) -> None:
     """Two callers chose the same one: the later of them has nothing to give back."""
     made = program(tmp_path)
