@@ -137,10 +137,12 @@ def parse_arguments(
     modes = sum((options.list, options.resume, *(one is not None for one in others)))
     if modes != 1:
         parser.error("one of --set k8s, --set batch, --list, --resume, --book, --unbook is needed")
-    if options.book or options.unbook:
+    if is_booking(options):
         needed = (options.node_type, options.num_nodes, options.begins, options.until)
-        if options.book and not all(needed):
+        if options.unbook is None and not all(needed):
             parser.error("--book needs --node-type, --num-nodes, --from and --until")
+        if options.node_name or options.dry_run:
+            parser.error("--node-name and --dry-run don't go with --book and --unbook")
         return options
     if options.node_name and (options.node_type or options.num_nodes):
         parser.error("--node-name names the node; leave --node-type and --num-nodes out")
@@ -153,6 +155,11 @@ def parse_arguments(
     if not options.node_name and not options.node_type:
         parser.error("--node-name, or --node-type with --num-nodes, is required")
     return options
+
+
+def is_booking(options: argparse.Namespace) -> bool:
+    """Returns whether --book or --unbook is asked for, be it with an empty name, which is none."""
+    return options.book is not None or options.unbook is not None
 
 
 def _moment(text: str) -> datetime:
@@ -184,10 +191,10 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
 def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.list:
         return show_list(options, settings)
-    if options.book or options.unbook:
+    if is_booking(options):
         from dnm.convert.event_bookings import book, unbook
 
-        return book(options, settings) if options.book else unbook(options, settings)
+        return unbook(options, settings) if options.book is None else book(options, settings)
     # It brings Kubernetes with it, which --list must not pay for.
     from dnm.convert.convert_nodes import ConvertCall
     from dnm.convert.programs import program_of

@@ -59,7 +59,7 @@ def unbook(options: argparse.Namespace, settings: Settings) -> int:
 
 def _check_name(name: str, settings: Settings) -> None:
     if not is_booking(name, settings.instance):
-        raise ConverterError(f"{name} is no booking of the instance {settings.instance}")
+        raise ConverterError(f"{name!r} is no booking of the instance {settings.instance}")
 
 
 def _candidates(

@@ -85,6 +85,7 @@ def host(tmp_path: Path) -> Host:
         "--list --exclude a1", "--set batch --node-name a1 --exclude a2",
         "--set k8s --node-name a1 --exclude a1",
         "--set k8s --node-type a --num-nodes 1 --exclude a[",
+        "--book x", "--book x --unbook x", "--unbook x --dry-run", "--unbook x --node-name a1",
     ],
 )  # fmt: skip
 def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,6 +93,15 @@ def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> 
         main(arguments.split())
     assert ended.value.code == 2
     assert "node-convert: error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["--book", "--unbook"])
+def test_an_empty_booking_is_none_and_no_return(host: Host, what: str) -> None:
+    """As of a shell whose variable is empty; what else is asked for is done to no node."""
+    times = "--from", "2026-12-01T13:00:00Z", "--until", "2026-12-01T17:00:00Z"
+    answer = host.run(what, "", "--node-type", "a", "--num-nodes", "1", *times)
+    assert answer.returncode == 1
+    assert answer.stderr == "node-convert: '' is no booking of the instance prod\n"
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
