@@ -108,7 +108,8 @@ def slurmd(conversion: NodeConversion) -> str:
             return why
         node = conversion.slurm.read_node(conversion.node)
         is_back = "NOT_RESPONDING" not in node.state.flags
-        if is_back and node.state.base == "DOWN" and is_down_by_its_pod(node.reason):
+        is_lifted = is_down_by_its_pod(node.reason) or is_our_drain(conversion, node)
+        if is_back and node.state.base == "DOWN" and is_lifted:
             conversion.slurm.resume(conversion.node, {})
             return "Slurm is told that its slurmd is back"
         is_usable = node.state.base in ("IDLE", "MIXED", "ALLOCATED")

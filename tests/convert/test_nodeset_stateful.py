@@ -249,6 +249,7 @@ def test_who_goes_next(name: str) -> None:
         pytest.param("slurm-operator: Pod is terminating", True, id="later"),
         pytest.param("slurm-operator: Pod (slurm/b-0) was uncordoned", True, id="undrained"),
         pytest.param("Not responding", True, id="without-its-pre-stop"),
+        pytest.param("dnm:prod op=1 : Not responding", True, id="without-and-our-drain-grew"),
         pytest.param("fan 2", False, id="an-administrators"),
     ],
 )
