@@ -105,18 +105,26 @@ def _why_pod_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
         return f"pod {pod.key} calls itself {pod.hostname} in Slurm"
     if node_set is None:
         return f"the NodeSet {pod.namespace}/{pod.node_set} of its pod is not there"
+    if why := _why_set_is_busy(node_set):
+        return why
+    what = f"NodeSet {node_set.key}"
+    if node_set.selector.get(key) != value:
+        return f"{what} does not select by {key}={value}: without it its pod would stay"
+    if not tolerates(node_set.tolerations, FENCE):
+        return f"{what} does not tolerate {BATCH_TAINT}:NoSchedule: its pod would not come back"
+    return why_not_told(pod)
+
+
+def _why_set_is_busy(node_set: NodeSet) -> str:
+    """Says who else ends or brings pods of a NodeSet now; empty: nobody does."""
     what = f"NodeSet {node_set.key}"
     if node_set.is_deleting:
         return f"{what} is being deleted"
     if not node_set.is_settled:
         return f"{what} is being updated"
-    if node_set.selector.get(key) != value:
-        return f"{what} does not select by {key}={value}: without it its pod would stay"
-    if not tolerates(node_set.tolerations, FENCE):
-        return f"{what} does not tolerate {BATCH_TAINT}:NoSchedule: its pod would not come back"
     if not node_set.is_daemon_set and node_set.scalers:
         return f"replicas of {what} are set by {', '.join(node_set.scalers)} too"
-    return why_not_told(pod)
+    return ""
 
 
 def why_not_next(
@@ -125,6 +133,8 @@ def why_not_next(
     """Says why, in StatefulSet mode, the operator might end another pod than this one now, or bring
     a new one to another Node later; empty: it ends this one. Its cost decides only among pods that
     are all Running and Ready. `spares`: Nodes that it chooses and has no pod on."""
+    if why := _why_set_is_busy(node_set):
+        return why
     what = f"NodeSet {node_set.key}"
     if len(fellows) != node_set.replicas:
         return f"{what} has {len(fellows)} pods and wants {node_set.replicas}"

@@ -237,6 +237,12 @@ def test_who_goes_next(name: str) -> None:
     found = why_not_next(node_set, fellows, OURS, spares)
     assert (why in found) if why else found == ""
     assert "has 1 pods and wants 2" in why_not_next(node_set, (OURS,), OURS, ())
+    for change, busy in (
+        ({"is_settled": False}, "is being updated"), ({"is_deleting": True}, "is being deleted"),
+        ({"scalers": ("keda",)}, "are set by keda too"),
+    ):  # fmt: skip
+        changed = msgspec.structs.replace(node_set, **change)
+        assert busy in why_not_next(changed, (OURS, a_pod("b-1")), OURS, ())
     other = {"going", "drained"}
     assert bool(why_other_goes(fellows, OURS, 1)) is (name in other)
     assert "has ended another pod" in why_other_goes((OURS,), OURS, 1)
