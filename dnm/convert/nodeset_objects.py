@@ -16,12 +16,19 @@ _CONDEMNED = "nodeset.slinky.slurm.net/pod-cordon"
 _HOSTNAME = "nodeset.slinky.slurm.net/pod-hostname"
 _MODE = "nodeset.slinky.slurm.net/scaling-mode"
 _STATE = "SlurmNodeState"
+_NODE_SET = ("slinky.slurm.net", "NodeSet")
 
 
-class _Owner(msgspec.Struct):
+class _Owner(msgspec.Struct, rename="camel"):
     kind: str
+    api_version: str = ""
     name: str = ""
     controller: bool = False
+
+    @property
+    def is_node_set(self) -> bool:
+        """Whether it is a NodeSet that has made what it owns."""
+        return self.controller and (self.api_version.partition("/")[0], self.kind) == _NODE_SET
 
 
 class _Manager(msgspec.Struct, rename="camel"):
@@ -98,25 +105,27 @@ class _Sets(msgspec.Struct):
 
 
 def read_pod_page(page: memoryview | bytes) -> list[SlurmdPod]:
-    """Returns the slurmd pods of a page that have not finished."""
+    """Returns the slurmd pods of a page that have not finished. Anybody may write their labels on a
+    pod: one that no NodeSet has made is none, or a tenant's would hold up its node for ever."""
     pods = msgspec.json.decode(page, type=_Pods).items
-    return [_make_pod(pod) for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
-
-
-def _make_pod(pod: _Pod) -> SlurmdPod:
-    conditions = {one.type for one in pod.status.conditions or () if one.status == "True"}
-    owners = [
-        one.name
-        for one in pod.metadata.owner_references or ()
-        if one.controller and one.kind == "NodeSet"
+    return [
+        _make_pod(pod, owner.name)
+        for pod in pods
+        if pod.status.phase not in ("Succeeded", "Failed")
+        for owner in pod.metadata.owner_references or ()
+        if owner.is_node_set
     ]
+
+
+def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
+    conditions = {one.type for one in pod.status.conditions or () if one.status == "True"}
     return SlurmdPod(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         node=pod.spec.node_name,
         hostname=_slurm_name(pod),
-        node_set=owners[0] if owners else "",
+        node_set=node_set,
         is_ready=pod.status.phase == "Running" and "Ready" in conditions,
         is_terminating=pod.metadata.deletion_timestamp is not None,
         states=frozenset(one.removeprefix(_STATE) for one in conditions if one.startswith(_STATE)),

@@ -89,6 +89,22 @@ def test_a_pod_that_has_ended_is_none() -> None:
     assert read_pod_page(pods(a_pod(status={"phase": "Failed"}))) == []
 
 
+@pytest.mark.parametrize(
+    "owners",
+    [
+        pytest.param([], id="nobody-s"),
+        pytest.param([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b",
+                       "controller": True}], id="a-replica-set-s"),
+        pytest.param([{"apiVersion": "apps/v1", "kind": "NodeSet", "name": "b",
+                       "controller": True}], id="of-another-group"),
+        pytest.param([{"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "b"}],
+                     id="not-made-by-it"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_only_has_the_labels_is_no_slurmd_s(owners: list[dict[str, Any]]) -> None:
+    assert read_pod_page(pods(a_pod(metadata={"ownerReferences": owners}))) == []
+
+
 def a_set(status: dict[str, Any], **metadata: Any) -> bytes:
     spec = {
         "scalingMode": "DaemonSet",
