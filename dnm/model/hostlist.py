@@ -35,12 +35,13 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
             continue
         if not part:
             raise _refusal(text, "a name in it is empty")
-        choices = [_choices(text, piece) for piece in re.split(r"(\[[^\[\]]*\])", part) if piece]
+        choices: list[list[str]] = []
         count = 1
-        for choice in choices:
-            count *= len(choice)
-        if len(names) + count > _MOST_NAMES:
-            raise _refusal(text, f"it names more than {_MOST_NAMES} nodes")
+        for piece in filter(None, re.split(r"(\[[^\[\]]*\])", part)):
+            choices.append(_choices(text, piece))
+            count *= len(choices[-1])
+            if len(names) + count > _MOST_NAMES:
+                raise _too_many(text)
         names.extend(map("".join, itertools.product(*choices)))
     return tuple(names)
 
@@ -108,10 +109,16 @@ def _choices(text: str, piece: str) -> list[str]:
         if match is None:
             raise _refusal(text, f"{entry!r} is no range of numbers")
         first, last = match[1], match[2] or match[1]
-        if int(last) < int(first) or int(last) - int(first) >= _MOST_NAMES:
-            raise _refusal(text, f"the range {entry!r} runs backwards or too far")
+        if int(last) < int(first):
+            raise _refusal(text, f"the range {entry!r} runs backwards")
+        if len(found) + int(last) - int(first) >= _MOST_NAMES:
+            raise _too_many(text)
         found.extend(f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
     return found
+
+
+def _too_many(text: str) -> SlurmError:
+    return _refusal(text, f"it names more than {_MOST_NAMES} nodes")
 
 
 def _refusal(text: str, why: str) -> SlurmError:

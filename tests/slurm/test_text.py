@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -203,6 +204,17 @@ def test_host_lists(text: str, names: tuple[str, ...]) -> None:
 def test_host_lists_that_are_not_understood_are_refused(text: str) -> None:
     with pytest.raises(SlurmError):
         expand_hostlist(text)
+
+
+@pytest.mark.parametrize("text", ["a[" + ",".join(["1-99999"] * 20) + "]", "a" + "[1-99999]" * 20])
+def test_host_lists_are_refused_before_they_fill_the_memory(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(SlurmError, match="more than 200000 nodes"):
+            expand_hostlist(text)
+        assert tracemalloc.get_traced_memory()[1] < 40 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.lists(st.integers(0, 9999), min_size=1, max_size=50), st.integers(1, 4))
