@@ -147,10 +147,10 @@ class SlurmClient:
         return parse_nodes(self._read("scontrol", "-a", "-o", "show", "nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
-        (node,) = parse_nodes(
-            self._read("scontrol", "-a", "-o", "show", "node", checked_name(name))
-        )
-        return node
+        found = parse_nodes(self._read("scontrol", "-a", "-o", "show", "node", checked_name(name)))
+        if len(found) != 1:  # a Slurm whose nodes come and go may have none left
+            raise SlurmRefused(f"Slurm knows no node {name}", "no such node")
+        return found[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
         """Returns the unfinished jobs of all users and partitions. An unprivileged reader would see

@@ -82,6 +82,13 @@ def test_a_name_that_is_more_than_a_name_reaches_no_command(name: str, tmp_path:
             call()
 
 
+def test_a_node_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    """Where machines come and go in Slurm the last of them may just have gone."""
+    client = client_with(tmp_path, scontrol="echo No nodes in the system")
+    with pytest.raises(SlurmRefused, match="knows no node a001"):
+        client.read_node("a001")
+
+
 def test_a_command_that_hangs_has_an_unknown_outcome(tmp_path: Path) -> None:
     client = client_with(tmp_path, timeout=0.3, scontrol="exec sleep 60")
     with pytest.raises(SlurmOutcomeUnknown, match="did not answer within"):
