@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -27,6 +28,7 @@ _LONGEST_LINE = 4096
 _AT_ONCE = 64 * 1024
 _MOST_WORDS = 1_000  # partitions, features, or reservations, of one node
 _MOST_ROWS = 1_000  # of waiting jobs
+_OWN = re.compile(r"(node|nodeset|bridge)-convert:")  # begins a converter's own sentence
 _LONGEST_REASON = 256  # of characters, as slurm-operator writes them
 
 
@@ -151,7 +153,7 @@ def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secre
     pieces = range(0, len(answer.stderr), _AT_ONCE)
     lines = [line for at in pieces for line in said.feed(answer.stderr[at : at + _AT_ONCE])]
     lines += said.end()
-    own = [line for line in lines if line.startswith("node-convert:")]
+    own = [line for line in lines if _OWN.match(line)]
     last = [*lines, *own][-1] if lines else ""
     return f"exit {answer.returncode} {last}".strip()
 

@@ -136,8 +136,11 @@ def test_a_long_name_of_a_partition_is_read_whole() -> None:
     assert listed is not None and listed.nodes["a001"].partitions == ("p" * 120,)
 
 
-def test_of_a_list_that_fails_the_converter_s_own_sentence_is_kept(tmp_path: Path) -> None:
-    own = "node-convert: no slurmctld: look at it"
+@pytest.mark.parametrize("program", ["node-convert", "nodeset-convert", "bridge-convert"])
+def test_of_a_list_that_fails_the_converter_s_own_sentence_is_kept(
+    tmp_path: Path, program: str
+) -> None:
+    own = f"{program}: no slurmctld: look at it"
     body = f"echo warming up >&2; echo '{own}' >&2; echo scontrol: fatal: source >&2; exit 1"
     config = a_config(node_convert_path=script(tmp_path, body))
     listed = list_batch_nodes(config, an_environment())
