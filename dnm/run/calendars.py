@@ -36,7 +36,7 @@ from dnm.model.value import Unreadable
 _MOST_FILES = 200  # of events_dir
 _MOST_TEXT = 1024 * 1024  # characters of them together: all are parsed in every run
 _MOST_ANSWER = 4 * 1024 * 1024  # bytes that the program may print
-_MOST_KEPT = 256 * 1024  # bytes of one calendar: the record of several hosts holds a mebibyte
+_MOST_KEPT = 512 * 1024  # bytes of one calendar, unpacked: a thousand windows take half of it
 _PAST = timedelta(days=2)  # windows of the days before, for nodes that came for them
 _NO_LIBRARIES = 3
 

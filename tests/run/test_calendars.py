@@ -227,6 +227,22 @@ def test_what_is_too_much_for_the_record_is_not_kept(
     assert nodes == {"lab-dev": 10} and "KiB about events; leave out some" in told
 
 
+def test_a_thousand_windows_fit_into_the_record(of_ics: Place) -> None:
+    """As people write them: a summary, a zone, pods and what they ask for."""
+    series = [
+        f"BEGIN:VEVENT\nUID:{number}\nSUMMARY:Workshop of the institute {number} (dev)\n"
+        "DTSTART;TZID=America/Indiana/Indianapolis:20261101T090000\n"
+        "DTEND;TZID=America/Indiana/Indianapolis:20261101T170000\nRRULE:FREQ=DAILY\n"
+        "DESCRIPTION:pods = 75\\ncpu = 4\\nmemory = 16Gi\nEND:VEVENT\n"
+        for number in range(32)
+    ]
+    whole = "BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:x\n" + "".join(series) + "END:VCALENDAR\n"
+    of_ics.write("w.ics", whole)
+    registry = read_calendars(of_ics.config, Registry(), AT)
+    assert len(known_events(of_ics.config, registry)) == 1_000
+    assert list_troubles(of_ics.config, registry) == ()
+
+
 def test_a_named_pipe_holds_nobody_up(of_ics: Place) -> None:
     path = of_ics.directory / "w.ics"
     path.unlink()
