@@ -54,6 +54,9 @@ def check(conversion: NodeConversion) -> str:
     )
     _refuse_others(conversion, at, node)
     is_ours = _is_ours(conversion, at, node)
+    if is_ours and not at.is_labelled and at.taken is None:
+        _leave_to_others(conversion, at)
+        raise AlreadyBack(f"somebody has taken the label {EXTERNAL_NODE} off: it is left to them")
     _forget_opened(conversion, at)
     if at.is_labelled and not is_ours:
         raise AlreadyBack("slurm-bridge has it: nothing is done to it")
@@ -63,8 +66,7 @@ def check(conversion: NodeConversion) -> str:
             "Node or in the journal says so; nothing is done"
         )
     # The label goes on in the change that takes our note off: with both, another has put it on.
-    is_lent = not at.is_labelled or at.taken is not None
-    if is_lent and node and service_of(node, jobs, "") is not False:
+    if at.taken is not None and node and service_of(node, jobs, "") is not False:
         raise ConverterError(
             f"Slurm has {node.name} in service or can't say ({node.state.text}, {len(jobs)} "
             "job(s)) although it is lent: nothing is done to it; look at the node"
@@ -73,12 +75,24 @@ def check(conversion: NodeConversion) -> str:
     return f"lent: {node.state.text if node else 'Slurm has no record of it'}"
 
 
+def _leave_to_others(conversion: NodeConversion, at: BridgedNode) -> None:
+    """Whoever took the label off, without our note, wants the machine out of Slurm: what is ours
+    goes off the Node, and the reservation, with which Slurm would keep the record. Our drain stays,
+    for slurm-bridge lifts its own from a schedulable Node, and goes with the record."""
+    is_ours = is_our_cordon(conversion, at.node)
+    if is_fenced(at.node) or (is_ours and at.node.is_cordoned):
+        taints = [one for one in at.node.taints if not is_fence(one)]
+        conversion.kube.node_sets.change(at.node, {}, taints, is_uncordoned=is_ours)
+    conversion.book.remember({CORDONED: ""})
+    release(conversion)
+
+
 def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
     """Our cordon goes only together with our fence: on a Node that was opened, or given back, and
     that has no fence, a cordon is not ours, whatever the journal says. Lending cordons before it
     puts the fence on; such a Node has its label, and nothing was taken off it."""
-    was_moved = at.taken is not None or not at.is_labelled
-    if not is_fenced(at.node) and (was_moved or conversion.journal.has_begun("return")):
+    was_moved = at.taken is not None or conversion.journal.has_begun("return")
+    if was_moved and not is_fenced(at.node):
         conversion.book.remember({CORDONED: ""})
 
 
@@ -131,8 +145,10 @@ def back(conversion: NodeConversion) -> str:
     """Gives the Node slurm-bridge's label again, cordoned, and takes off what lending has put on
     it."""
     at = read_bridged(conversion)
-    if at.is_labelled and at.taken is None:
+    if at.taken is None and at.is_labelled:
         return "the label is on"
+    if at.taken is None:
+        raise ConverterError(f"somebody has taken the label {EXTERNAL_NODE} off: repeat")
     node = at.node
     if node.is_cordoned and not is_our_cordon(conversion, node):
         raise ConverterError(
@@ -144,11 +160,10 @@ def back(conversion: NodeConversion) -> str:
         conversion.kube.set_cordon(conversion.node, True)
         node = read_bridged(conversion).node
     labels, taints = undress(conversion, node)
-    label = at.taken.label if at.taken else "true"
     partitions = _partitions(at)
     conversion.kube.node_sets.change(
         node,
-        {**labels, EXTERNAL_NODE: label},
+        {**labels, EXTERNAL_NODE: at.taken.label},
         [*taints, FENCE],
         annotations={
             **own_annotations(node),

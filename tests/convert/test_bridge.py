@@ -310,6 +310,44 @@ class CordoningKilled(Cordoning):
     is_killed = True
 
 
+class Unlabelling(KubeSide):
+    """An administrator takes the label off just after our cordon is on, or after the return has put
+    the label on: he wants the machine out of Slurm."""
+
+    def set_cordon(self, node: str, cordon: bool) -> None:
+        super().set_cordon(node, cordon)
+        self.unlabel()
+
+    def change(self, *given: Any, **options: Any) -> None:
+        super().change(*given, **options)
+        self.unlabel()
+
+    def unlabel(self) -> None:
+        one = self.world.machines[NODE]
+        if one.labels.pop(LABEL, ""):
+            one.version += 1
+
+
+@pytest.mark.parametrize("is_lent", [False, True], ids=["while-lending", "while-returning"])
+def test_a_node_whose_label_somebody_took_off_is_left_to_them(
+    tmp_path: Path, is_lent: bool
+) -> None:
+    made = program(tmp_path, boot_timeout_seconds=SOON)
+    if is_lent:
+        made.lend()
+    made.kube = Unlabelling
+    found = made.bring_back() if is_lent else made.lend()
+    if is_lent:
+        assert found.result == "failed" and "slurm-bridge has not put it into" in found.error
+        found = made.bring_back()
+    assert found.result == "skipped" and "somebody has taken the label" in found.error
+    for _ in range(6):
+        made.world.step()
+    one = made.one
+    assert LABEL not in one.labels and one.is_open and not one.is_in_slurm
+    assert not made.world.reservations and not made.world.flaps
+
+
 @pytest.mark.parametrize("kube", [Cordoning, CordoningKilled])
 def test_a_cordon_after_the_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
     """While the opened Node is waited for, and where the journal still has our cordon."""
