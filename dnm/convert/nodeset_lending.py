@@ -3,8 +3,8 @@
 The machine is always a Node. Its taint says who has it: while the fence is on, Slurm. To lend it,
 its slurmd is made to go in peace: Slurm's node is claimed, seen drained and without a job, and only
 then does the Node lose the label by which the NodeSet chose it, so that the operator's own check
-decides nothing. No pod of slurmd is ever deleted or evicted, and no NodeSet is changed. The
-reservation outlasts what the operator does to the drain, until the node is back.
+decides nothing. No pod of slurmd is ever deleted or evicted, and of a NodeSet nothing but the scale
+is changed. The reservation outlasts what the operator does to the drain, until the node is back.
 """
 
 from __future__ import annotations
