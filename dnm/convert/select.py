@@ -102,6 +102,7 @@ class _Index:
                 self.jobs[node].append(job)
             for node in job.planned_nodes:
                 self.planned.setdefault(node, job.display_id)
+        ahead: dict[str, str] = {}  # booked by us, for an event that is ahead
         horizon = facts.read_at + rules.lookahead
         for reservation in facts.reservations:
             if reservation.end is not None and reservation.end < facts.read_at:
@@ -110,11 +111,13 @@ class _Index:
                 continue
             is_begun = reservation.start is not None and reservation.start <= facts.read_at
             for node in reservation.nodes:
-                if is_begun and is_own_booking(reservation, node, rules.instance):
-                    self.booked.setdefault(node, reservation.name)
+                if is_own_booking(reservation, node, rules.instance):
+                    (self.booked if is_begun else ahead).setdefault(node, reservation.name)
                     continue
                 is_own = is_own_reservation(reservation, node, rules.reservation)
                 (self.own if is_own else self.reserved).setdefault(node, reservation.name)
+        for node in ahead.keys() - self.booked.keys():  # else it is booked for the next day too
+            self.reserved.setdefault(node, ahead[node])
 
 
 def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool:

@@ -31,6 +31,7 @@ from dnm.slurm.text import Reservation, SlurmJob, SlurmNode, parse_jobs, parse_n
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RULES = Rules(preempt_user="fill", preempt_account="spare", instance="test")
 BOOKED = f"{booking_name('w', NOW, 'test')}-a001"
+BOOKED_LATER = f"{booking_name('w', NOW + timedelta(hours=4), 'test')}-a001"
 OTHERS = f"{booking_name('w', NOW, 'other')}-a001"
 
 
@@ -131,6 +132,14 @@ CASES = {
         facts(node(state="IDLE+RESERVED+PLANNED", last_busy=NOW - timedelta(seconds=9)),
               jobs=[job(state="PENDING", nodes=(), planned_nodes=("a001",))],
               reservations=[reservation(BOOKED, timedelta(minutes=-1))]), OK, "-"),
+    "booked now, and for the next day of the series": (
+        facts(node(state="IDLE+RESERVED"),
+              reservations=[reservation(BOOKED_LATER, timedelta(hours=4)),
+                            reservation(BOOKED, timedelta(minutes=-1))]), OK, "-"),
+    "booked now, and another's is ahead": (
+        facts(node(state="IDLE+RESERVED"),
+              reservations=[reservation(BOOKED, timedelta(minutes=-1)),
+                            reservation("class", timedelta(hours=4))]), SKIP, "reservation class"),
     "booked for one that is ahead": (
         facts(node(), reservations=[reservation(BOOKED, timedelta(hours=1))]), SKIP, "dnm-ev-w-"),
     "booked by another instance": (
