@@ -141,7 +141,7 @@ def judge_nodes(facts: SlurmFacts, rules: Rules) -> tuple[Judged, ...]:
     booked = frozenset(index.booked)
     judged.sort(key=lambda one: _rank(one, rules, booked))
     if rules.protect_largest_pending:
-        judged = _protect(judged, facts.jobs)
+        judged = _protect(judged, facts.jobs, booked)
         judged.sort(key=lambda one: _rank(one, rules, booked))
     return tuple(judged)
 
@@ -290,9 +290,12 @@ def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, rules: Rules)
     return "this Slurm (before 21.08) does not say since when it is idle; MIN_IDLE_SECONDS=0 allows"
 
 
-def _protect(judged: Sequence[Judged], jobs: Iterable[SlurmJob]) -> list[Judged]:
+def _protect(
+    judged: Sequence[Judged], jobs: Iterable[SlurmJob], booked: frozenset[str]
+) -> list[Judged]:
     """For the largest pending job of each partition, keeps as many OK nodes as it needs, the last
-    to be taken. Held jobs and those with a reservation of their own wait for something else."""
+    to be taken; none that is booked, for no job gets it before the booking is over. Held jobs and
+    those with a reservation of their own wait for something else."""
     largest: dict[str, SlurmJob] = {}
     for job in jobs:
         if job.state == "PENDING" and job.priority and not job.reservation:
@@ -305,6 +308,7 @@ def _protect(judged: Sequence[Judged], jobs: Iterable[SlurmJob]) -> list[Judged]
             place
             for place, one in enumerate(found)
             if one.verdict is ListVerdict.OK
+            and one.node.name not in booked
             and not set(one.node.partitions).isdisjoint(job.partitions)
         ]
         for place in free[-job.node_count :]:

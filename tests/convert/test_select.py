@@ -247,6 +247,15 @@ def test_a_site_has_its_own_order(tmp_path: Path) -> None:
     assert list(judge(*nodes, rules=rules)) == ["a004", "a003", "a001", "a005", "a002"]
 
 
+def test_the_largest_pending_job_keeps_no_node_that_it_does_not_get() -> None:
+    """It is booked for an event, which it would serve no more than the job."""
+    rules = msgspec.structs.replace(RULES, protect_largest_pending=True)
+    pending = job(state="PENDING", nodes=(), start=None, node_count=9)
+    there = reservation(BOOKED, timedelta(minutes=-1))
+    found = judge(node(), node("a002"), jobs=[pending], reservations=[there], rules=rules)
+    assert {name: one.verdict for name, one in found.items()} == {"a001": OK, "a002": SKIP}
+
+
 def test_the_largest_pending_job_keeps_what_it_needs() -> None:
     rules = Rules(protect_largest_pending=True)
     nodes = [node(f"a{n:03}", last_busy=NOW - timedelta(hours=n)) for n in range(1, 5)]
