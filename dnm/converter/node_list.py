@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -211,11 +212,20 @@ def waiting_jobs(listed: list[ListedJobs] | None) -> tuple[WaitingJobs, ...] | N
             node_type=printable(one.node_type, 80),
             jobs=one.jobs,
             nodes=one.nodes,
-            since=one.since.astimezone(UTC) if one.since and one.since.tzinfo else None,
+            since=_in_utc(one.since),
         )
         for one in listed[:_MOST_ROWS]
         if one.jobs
     )
+
+
+def _in_utc(moment: datetime | None) -> datetime | None:
+    """None: there is none, nobody says of which zone it is, or UTC has no such year."""
+    if moment is None or moment.tzinfo is None:
+        return None
+    with suppress(OverflowError):
+        return moment.astimezone(UTC)
+    return None
 
 
 def _slurm_reason(listed: Any) -> SlurmReason | None:
@@ -226,25 +236,23 @@ def _slurm_reason(listed: Any) -> SlurmReason | None:
         return None
     if said is None or not said.text:
         return None
-    since = said.since
     return SlurmReason(
         text=printable(said.text, _LONGEST_REASON),
         by=printable(said.by, 80),
-        since=since.astimezone(UTC) if since is not None and since.tzinfo else None,
+        since=_in_utc(said.since),
         instance=printable(said.instance, 80),
     )
 
 
 def _claim(listed: _ListedClaim) -> BatchClaim:
     """As what others said: bounded and printable."""
-    since = listed.since
     return BatchClaim(
         instance=printable(listed.instance, 80),
         direction=listed.direction if listed.direction in ("k8s", "batch") else "",
         namespace=printable(listed.namespace, 80),
         node_type=printable(listed.node_type, 80),
         request=printable(listed.request, 80),
-        since=since.astimezone(UTC) if since is not None and since.tzinfo else None,
+        since=_in_utc(listed.since),
         is_at_work=listed.is_at_work,
         error=printable(listed.error),
     )

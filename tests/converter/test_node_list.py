@@ -136,6 +136,18 @@ def test_a_long_name_of_a_partition_is_read_whole() -> None:
     assert listed is not None and listed.nodes["a001"].partitions == ("p" * 120,)
 
 
+@pytest.mark.parametrize("since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:00:00-12:00"])
+def test_a_moment_that_utc_does_not_have_is_none(since: str) -> None:
+    row = {"node": "a001", "state": "IDLE+DRAIN", "verdict": "SKIP", "claim": {"since": since},
+           "slurm_reason": {"text": "x", "since": since}}  # fmt: skip
+    jobs = {"partition": "p", "node_type": "a", "jobs": 1, "nodes": 1, "since": since}
+    listed = parse_list(json.dumps({"nodes": [row], "waiting_jobs": [jobs]}).encode())
+    assert listed is not None and isinstance(listed.waiting, tuple)
+    node = listed.nodes["a001"]
+    assert node.claim is not None and node.slurm_reason is not None
+    assert (node.claim.since, node.slurm_reason.since, listed.waiting[0].since) == (None,) * 3
+
+
 @pytest.mark.parametrize("program", ["node-convert", "nodeset-convert", "bridge-convert"])
 def test_of_a_list_that_fails_the_converter_s_own_sentence_is_kept(
     tmp_path: Path, program: str
