@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +166,10 @@ def _moment(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
         raise ValueError("has no zone; write e.g. 2026-12-01T09:00:00Z")
-    return found
+    try:
+        return found.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("is too far away; write a nearer day") from error
 
 
 def _version() -> str:

@@ -17,6 +17,7 @@ from dnm.convert.settings import load_settings
 from dnm.converter.node_list import parse_list
 
 SAMPLE = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states1"
+BOOKING = "--book x --node-type a --num-nodes 1 --from 2026-12-01T09:00:00Z"
 SCONTROL = f"""\
 case "$*" in
 ping) echo "Slurmctld(primary) at x is UP" ;;
@@ -86,6 +87,7 @@ def host(tmp_path: Path) -> Host:
         "--set k8s --node-name a1 --exclude a1",
         "--set k8s --node-type a --num-nodes 1 --exclude a[",
         "--book x", "--book x --unbook x", "--unbook x --dry-run", "--unbook x --node-name a1",
+        f"{BOOKING} --until 0001-01-01T00:00:00+14:00", f"{BOOKING} --until 2026-12-01T17:00:00",
     ],
 )  # fmt: skip
 def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
