@@ -127,7 +127,8 @@ class Settings(Value, frozen=True):
             preempt_max_runtime=self.preempt_max_runtime_seconds,
             order=_read_order(self.order_file) if self.order_file else {},
             machines=self.machines,
-            instance=self.instance,
+            # slurmrestd can't take a node from under its booking: there it is one that is reserved.
+            instance=self.instance if self.slurm_access == "commands" else "",
         )
 
 

@@ -247,6 +247,16 @@ def test_a_site_has_its_own_order(tmp_path: Path) -> None:
     assert list(judge(*nodes, rules=rules)) == ["a004", "a003", "a001", "a005", "a002"]
 
 
+@pytest.mark.parametrize(("access", "verdict"), [("commands", OK), ("rest", SKIP)])
+def test_only_commands_take_a_node_from_under_its_booking(
+    access: str, verdict: ListVerdict
+) -> None:
+    """Another host of the instance has booked it, by commands."""
+    rules = Settings(instance="test", slurm_access=access).rules()
+    found = judge(node(), reservations=[reservation(BOOKED, timedelta(minutes=-1))], rules=rules)
+    assert found["a001"].verdict is verdict
+
+
 def test_the_largest_pending_job_keeps_no_node_that_it_does_not_get() -> None:
     """It is booked for an event, which it would serve no more than the job."""
     rules = msgspec.structs.replace(RULES, protect_largest_pending=True)
