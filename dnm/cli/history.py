@@ -31,6 +31,7 @@ KINDS = (
     "pause",
     "hold",
     "exclusion",
+    "calendar",
     "order",
     "jobs",
     "verb",

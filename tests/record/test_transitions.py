@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dnm.cli.history import KINDS
+from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, Deed, HistoryLine
 from dnm.model.plan import NodeVerdict, Plan, Reason, SetQueueLimits, Verdict
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
@@ -198,6 +200,10 @@ CASES = [
         [f"limit found-changed {QUEUE}"], id="found-changed",
     ),
     pytest.param(
+        EMPTY, Registry(calendars={"w.ics": KeptCalendar(troubles=("is cut off",))}), {},
+        ["calendar unreadable w.ics"], id="a-calendar",
+    ),
+    pytest.param(
         Registry(last_run=RunRecord(notes=(f"{QUEUE}: max vcore was changed to 99",))), EMPTY,
         {"notes": (f"{QUEUE}: max vcore was changed to 99",)}, [], id="found-once",
     ),
@@ -210,6 +216,7 @@ def test_what_a_difference_tells(
 ) -> None:
     assert lines(before, after, cause(**why)) == expected
     told = tell_change(before, after, cause(**why))
+    assert {line.kind for line in told.memory.untold} <= {*KINDS}, "dnm history --kind"
     again = tell_change(told, told, cause(1))
     assert again == told, "told once"
 
