@@ -27,7 +27,8 @@ def parse_deadline(length: str, until: str, now: datetime) -> datetime | None:
         raise typer.BadParameter(hint, param_hint=option)
     if not now < moment <= now + _YEAR:
         why = "is over" if moment <= now else "is more than a year ahead"
-        raise typer.BadParameter(f"{shown(moment)} {why}", param_hint=option)
+        # Not by the host's clock: that has no word for the last hours of 9999.
+        raise typer.BadParameter(f"{moment:%Y-%m-%d %H:%M} UTC {why}", param_hint=option)
     return moment
 
 
@@ -45,9 +46,9 @@ def _moment(text: str, now: datetime) -> datetime | None:
             moment = datetime.combine(today.date(), of_day, of_day.tzinfo or UTC)
             return (moment if moment > now else moment + timedelta(days=1)).astimezone(UTC)
         moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, IndexError, OverflowError):
         return None
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def shown(moment: datetime) -> str:

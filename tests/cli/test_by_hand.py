@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -152,6 +153,7 @@ def test_a_deadline(length: str, until: str, moment: datetime | None) -> None:
         pytest.param("", "25:00", "write 17:00", id="no-hour"),
         pytest.param("", "2026-03-02T12:00", "2026-03-02 12:00 UTC is over", id="over"),
         pytest.param("", "2028-01-01", "is more than a year ahead", id="far"),
+        pytest.param("", "9999-12-31T23:59-01:00", "write 17:00", id="beyond-all-clocks"),
     ],
 )
 def test_no_deadline(length: str, until: str, why: str) -> None:
@@ -159,15 +161,29 @@ def test_no_deadline(length: str, until: str, why: str) -> None:
         parse_deadline(length, until, NOW)
 
 
-def test_a_moment_is_shown_as_the_host_s_clock_has_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
+@pytest.fixture
+def set_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    def sets(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
 
+    yield sets
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_for_ever_is_refused_also_where_the_host_s_clock_ends_before(
+    set_zone: Callable[[str], None],
+) -> None:
+    set_zone("Europe/Berlin")
+    with pytest.raises(typer.BadParameter, match="is more than a year ahead"):
+        parse_deadline("", "9999-12-31T23:59", NOW)
+
+
+def test_a_moment_is_shown_as_the_host_s_clock_has_it_too(set_zone: Callable[[str], None]) -> None:
     for zone, text in (
         ("UTC", "2026-03-02 12:00 UTC"),
         ("Europe/Berlin", "2026-03-02 12:00 UTC (13:00 CET)"),
     ):
-        monkeypatch.setenv("TZ", zone)
-        time.tzset()
+        set_zone(zone)
         assert shown(NOW) == text
-    monkeypatch.undo()
-    time.tzset()
