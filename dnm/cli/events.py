@@ -31,6 +31,7 @@ from dnm.run.verbs import change_registry
 
 _SHOWN = 5  # windows of one event
 _AHEAD = timedelta(days=400)
+_DAY = timedelta(days=1)  # more than any zone's clock is off UTC
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -49,7 +50,7 @@ def add(config: Config, name: str, entries: Mapping[str, str], reason: str) -> s
     now = wall_clock()
     if why := why_of_no_use(config, event):
         raise EventError(f"the event can't be added: {why}")
-    if not list_windows([event], now, now + _AHEAD):
+    if not _next_windows(event, now):
         raise EventError(
             f"the event can't be added: it is over, {_when(event)}; write a later time"
         )
@@ -124,13 +125,20 @@ def event_rows(config: Config, registry: Registry, now: datetime) -> list[dict[s
     return sorted(rows, key=lambda row: (_first(row), row["name"]))
 
 
+def _next_windows(event: CalendarEvent, now: datetime) -> list[Window]:
+    """Those of the days from now on, or from its first day where that is later."""
+    begins = event.begins.replace(tzinfo=UTC)
+    after = begins - _DAY if begins > now + _DAY else now
+    return list_windows([event], after, after + _AHEAD)
+
+
 def _first(row: Mapping[str, Any]) -> datetime:
     windows = row["windows"]
     return windows[0]["begins"] if windows else datetime.max.replace(tzinfo=UTC)
 
 
 def _row(config: Config, registry: Registry, event: CalendarEvent, now: datetime) -> dict[str, Any]:
-    windows = list_windows([event], now, now + _AHEAD)[:_SHOWN]
+    windows = _next_windows(event, now)[:_SHOWN]
     problem = why_of_no_use(config, event)
     times = (
         None if problem else (lead_of(config, registry, event), stay_of(config, registry, event))

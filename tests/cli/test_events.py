@@ -115,6 +115,13 @@ def test_an_event_has_a_state(state: str, ahead: timedelta) -> None:
     assert row["state"] == state and bool(row["windows"]) == (state != "over")
 
 
+def test_one_that_is_years_ahead_is_not_over(tmp_path: Path) -> None:
+    config, begins = a_config(tmp_path), f"{wall_clock() + timedelta(days=1500):%Y-%m-%d} 09:00"
+    assert "event later is added" in events.add(config, "later", {**ENTRIES, "from": begins}, "")
+    (row,) = event_rows(config, load_registry(config, NOW), wall_clock())
+    assert row["state"] == "ahead" and f"{row['windows'][0]['begins']:%Y-%m-%d %H:%M}" == begins
+
+
 def test_an_event_of_no_use_says_why_and_the_next_comes_first() -> None:
     soon = an_event("soon", NOW + timedelta(days=1))
     config = a_config(calendar_events=(soon, an_event("over", NOW - timedelta(days=1))))
