@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -22,9 +23,18 @@ from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.eviction import PodOnNode
 from dnm.model.printable import count_of
-from dnm.model.registry import Emptying, Half, Leaving, LentNode, Phase, Registry
+from dnm.model.registry import (
+    ConversionRequest,
+    Emptying,
+    Half,
+    Leaving,
+    LentNode,
+    Phase,
+    Registry,
+)
 from dnm.run.registry import load_registry
 
+E = TypeVar("E", LentNode, ConversionRequest)
 _NO_DRY_RUN = "does not support dry run"  # of a webhook that declares side effects
 
 
@@ -45,10 +55,12 @@ def give_back(
     orders = {order.id for order in registry.orders}
     named = list(dict.fromkeys(word for word in words if word in orders))
     nodes = list(named_nodes(word for word in words if word not in orders))
-    of_orders = [name for name, entry in registry.nodes.items() if entry.order in named]
-    nodes = list(dict.fromkeys([*nodes, *of_orders]))
     for name in nodes:
-        _check_returnable(config, registry, name)
+        if why := _why_not_returned(name, lent_entry(config, registry, name), registry):
+            raise RefusedError(why)
+    of_orders = [(name, entry) for name, entry in registry.nodes.items() if entry.order in named]
+    left = {name: _why_not_returned(name, entry, registry) for name, entry in of_orders}
+    nodes = list(dict.fromkeys([*nodes, *(name for name, why in left.items() if not why)]))
     emptying: Emptying | None = None
     answers: list[str] = []
     if evict is not None and nodes:
@@ -56,6 +68,7 @@ def give_back(
             return ["nothing was changed"]
         emptying = Emptying(since=datetime.now(UTC) + evict.grace)
     answers += [f"nothing more comes of {name}" for name in named]
+    answers += filter(None, left.values())
     since = emptying.since.isoformat(timespec="seconds") if emptying else ""
     for name in nodes:
         deed = a_deed("return", name, reason, evict_from=since)
@@ -67,7 +80,8 @@ def give_back(
     if registry.pause is not None and registry.pause.stops(Half.RETURNING, datetime.now(UTC)):
         answers.append("dnm is paused, and gives nothing back before `dnm resume`")
     for name in named:  # last: a command that was interrupted still finds it
-        change_told(config, partial(_without_order, name), a_deed("return", name, reason))
+        ends = partial(_without_order, name, datetime.now(UTC))
+        change_told(config, ends, a_deed("return", name, reason))
     return answers
 
 
@@ -86,19 +100,30 @@ def _said(name: str, emptying: Emptying | None) -> str:
     )
 
 
-def _check_returnable(config: Config, registry: Registry, name: str) -> None:
-    entry = lent_entry(config, registry, name)
+def _why_not_returned(name: str, entry: LentNode, registry: Registry) -> str:
+    """Empty: nothing speaks against it. One of an order that can't be returned keeps nobody from
+    ending the order."""
     if name in registry.held:
-        raise RefusedError(f"{name} is held: `dnm unhold {name}` first")
+        return f"{name} is held: `dnm unhold {name}` first"
     if entry.phase is Phase.FAILED:
-        raise RefusedError(f"{name} has failed: `dnm reset {name}` gives it back; {entry.error}")
+        return f"{name} has failed: `dnm reset {name}` gives it back; {entry.error}"
     if entry.phase is Phase.RETURNING:
-        raise RefusedError(f"{name} is on its way back already")
+        return f"{name} is on its way back already"
+    return ""
 
 
-def _without_order(name: str, registry: Registry) -> Registry:
-    orders = tuple(one for one in registry.orders if one.id != name)
-    return msgspec.structs.replace(registry, orders=orders)
+def _without_order(name: str, now: datetime, registry: Registry) -> Registry:
+    """What is on its way for it comes, and what could not be returned may mend: neither stays."""
+
+    def ended(one: E) -> E:
+        return msgspec.structs.replace(one, stays_until=now) if one.order == name else one
+
+    return msgspec.structs.replace(
+        registry,
+        orders=tuple(one for one in registry.orders if one.id != name),
+        requests=tuple(map(ended, registry.requests)),
+        nodes={node: ended(entry) for node, entry in registry.nodes.items()},
+    )
 
 
 def _leaving(name: str, emptying: Emptying | None, registry: Registry) -> Registry:

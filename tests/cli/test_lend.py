@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dnm.cli.adopt import adopt
 from dnm.cli.give_back import give_back
@@ -20,7 +21,7 @@ from dnm.model.registry import Keeping, Leaving, LendOrder, Phase, Registry
 from dnm.run.registry import load_registry, save_registry
 from dnm.sandbox.cluster import Sandbox
 from dnm.sandbox.manifests import node_manifest
-from tests.builders import NOW, QUEUE, a_config, a_lent_node
+from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.site import WORKSHOP_QUEUES, Site
 
 LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=9)
@@ -157,11 +158,47 @@ def test_a_returned_node_leaves_and_its_order_shrinks(config: Config) -> None:
     assert [order.count for order in registry.orders] == [1]
 
 
+def test_what_still_comes_of_an_order_that_is_returned_is_kept_by_nobody(config: Config) -> None:
+    """It goes back once it is idle, and is held against no queue: it has an end, which is over."""
+    request = a_request(order="o1", stays_until=LATER)
+    others = a_request(id="r2", order="o2", stays_until=LATER)
+    save_registry(config, replace(registry_of(config), requests=(request, others)))
+    give_back(config, ["o1"])
+    gone, kept = registry_of(config).requests
+    assert gone.stays_until is not None and gone.stays_until <= datetime.now(UTC)
+    assert kept == others
+
+
 def test_an_order_is_returned_with_all_that_came_of_it(config: Config) -> None:
     said = give_back(config, ["o1"])
     assert said[0] == "nothing more comes of o1" and said[1].startswith("a001 is fenced")
     registry = registry_of(config)
     assert registry.orders == () and registry.nodes["a001"].leaves is Leaving.BY_HAND
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        pytest.param("a002", "a002 has failed: `dnm reset a002`", id="failed"),
+        pytest.param("a003", "a003 is on its way back already", id="returning"),
+        pytest.param("a005", "a005 is held: `dnm unhold a005` first", id="held"),
+    ],
+)
+def test_an_order_ends_whatever_has_become_of_one_of_its_nodes(
+    config: Config, name: str, why: str
+) -> None:
+    """Else the next run would lend another in its place."""
+    before = registry_of(config)
+    stuck = replace(before.nodes[name], order="o1", stays_until=LATER)
+    nodes = {**before.nodes, name: stuck}
+    save_registry(config, replace(before, nodes=nodes))
+    said = give_back(config, ["o1"])
+    assert said[0] == "nothing more comes of o1" and said[1].startswith(why)
+    after = registry_of(config)
+    assert after.orders == () and after.nodes["a001"].leaves is Leaving.BY_HAND
+    left = after.nodes[name]
+    assert left == replace(stuck, stays_until=left.stays_until)
+    assert not left.is_kept_at(datetime.now(UTC)), "should it mend"
 
 
 @pytest.mark.parametrize(
