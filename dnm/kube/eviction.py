@@ -5,14 +5,15 @@ Disruption budgets are respected: a pod is never deleted, and its grace period i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 
 from dnm.kube import objects as kube_objects
 from dnm.kube.errors import ApiRefused, LostAnswer
+from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import Pod
 from dnm.model.errors import KubeConflict
@@ -57,19 +58,24 @@ class _Pod(msgspec.Struct):
     status: _PodStatus
 
 
-class _PodList(msgspec.Struct):
-    items: list[_Pod] | None = None
+class _PodPage(msgspec.Struct):
+    items: list[_Pod]
 
 
 def read_pods_to_evict(requests: ApiRequests, node: str) -> Sequence[PodOnNode]:
     """The unfinished pods on a node, of all namespaces. Raises KubeError."""
-    query = urlencode({"fieldSelector": f"spec.nodeName={node}"})
+    found: list[_Pod] = []
+
+    def restart() -> Callable[[memoryview], None]:
+        found.clear()
+        return lambda page: found.extend(msgspec.json.decode(page, type=_PodPage).items)
+
     with (
         requests.asking(f"list the pods on node {node}", "list pods"),
         fault_point("kube.list_pods"),
     ):
-        body = requests.session.read(f"/api/v1/pods?{query}").body
-        found = msgspec.json.decode(body, type=_PodList).items or []
+        query = {"fieldSelector": f"spec.nodeName={node}"}
+        requests.list_pages(List("/api/v1/pods", "PodList", query), restart)
     return [_reduce(pod) for pod in found if pod.status.phase not in _FINISHED]
 
 

@@ -107,11 +107,17 @@ def test_what_is_no_list_is_no_empty_list(make: Callable[[str], Any]) -> None:
 
 @pytest.mark.parametrize("make", NO_LISTS)
 def test_what_is_no_list_of_pods_on_a_node_is_no_empty_node(make: Callable[[str], Any]) -> None:
-    with (
-        ScriptedServer([answer(raw(make("PodList")))]) as server,
-        pytest.raises(KubeError, match="can't be understood"),
-    ):
-        a_client(server).read_pods_on("a001")
+    """By the second node-convert tells whether a machine may be reset."""
+    reads: list[Callable[[KubeClient], object]] = [
+        lambda client: client.read_pods_on("a001"),
+        lambda client: client.read_pods_to_evict("a001"),
+    ]
+    for read in reads:
+        with (
+            ScriptedServer([answer(raw(make("PodList")))]) as server,
+            pytest.raises(KubeError, match="can't be understood"),
+        ):
+            read(a_client(server))
 
 
 def test_all_pages_show_one_moment() -> None:
