@@ -22,6 +22,9 @@ ENOUGH = "ENOUGH"
 # Reasons by which dnm itself, and not a lack of batch nodes, holds a queue back.
 BRAKES = ("CAPPED", "COOLDOWN", "BACKOFF", "BREAKER", "PAUSED", "OTHERS_FIRST", "NO_BATCH_NODE",
           "TOO_YOUNG")  # fmt: skip
+# Events of a node, of which the last of each is a person's verb.
+_BEGINS = ("lent", "adopted", "adopt")
+_ENDS = ("returned", "forgotten", "forget")
 MOST_POINTS = 400  # of one queue
 _LONGEST_WAITS = 10
 
@@ -120,7 +123,7 @@ class Bookkeeper:
 
     def add(self, line: HistoryLine) -> None:
         """Books one line."""
-        if line.kind == "node":
+        if line.kind == "node" or _is_of_node(line):
             self._add_node(line)
         elif line.kind == "request":
             self._add_request(line)
@@ -159,7 +162,7 @@ class Bookkeeper:
     # --- nodes ------------------------------------------------------------------------------------
 
     def _close_stays(self, registry: Registry, until: datetime) -> Iterator[Stay]:
-        """Those that go on."""
+        """Those that go on, and those whose end stands in another host's history."""
         for name, entry in registry.nodes.items():
             if name not in self._open:
                 lent = registry.memory.lent.get(name)
@@ -167,13 +170,18 @@ class Bookkeeper:
                 self._open[name] = OpenStay(entry.node_type, entry.queue, begin, entry.phase.value)
         for name, stay in self._open.items():
             known = registry.nodes.get(name)
-            yield stay.close(name, None, (known.idle_since if known else None) or until)
+            if known is None:
+                yield stay.close_untold(name)
+            else:
+                yield stay.close(name, None, known.idle_since or until)
 
     def _add_node(self, line: HistoryLine) -> None:
         name, kind = line.object, (line.queue, line.node_type)
         if line.event == "moved":
             self._close_moved(line)
-        if line.event in ("lent", "adopted"):
+        if line.event in _BEGINS:
+            if (untold := self._open.pop(name, None)) is not None:
+                self._stays.append(untold.close_untold(name))
             self._open[name] = OpenStay(line.node_type, line.queue, line.time)
             if "request" in line.numbers:
                 self._came_of[name] = line.numbers["request"]
@@ -185,7 +193,7 @@ class Bookkeeper:
             self._open[name] = stay
         stay.take(line)
         self._count_node(line, kind)
-        if line.event in ("returned", "forgotten"):
+        if line.event in _ENDS:
             self._stays.append(self._open.pop(name).close(name, line.time, line.time))
             self._came_of.pop(name, None)
 
@@ -207,7 +215,7 @@ class Bookkeeper:
             case "moved", _:
                 self._count("moves", kind)
                 self._note_served(line)
-            case "failed" | "forgotten", "joining":
+            case "failed" | "forgotten" | "forget", "joining":
                 self._count("failures", kind)
             case "returned", _:
                 self._count("returns", kind)
@@ -266,6 +274,11 @@ class Bookkeeper:
         if end is None:
             self._book_reason(queue, wait, now)
         self._closed.append(wait.close(queue, end))
+
+
+def _is_of_node(line: HistoryLine) -> bool:
+    """Whether a person's verb has moved a node. Of an earlier dnm's nobody knows whose it was."""
+    return line.kind == "verb" and bool(line.queue) and line.before != line.after
 
 
 class _OpenWait:

@@ -60,6 +60,11 @@ class OpenStay:
                     phases=tuple(self.phases), end=end, pods=self.pods,
                     used=tuple(self._used))  # fmt: skip
 
+    def close_untold(self, name: str) -> Stay:
+        """Returns it where no line tells its end: it was lent until the last that tells of it."""
+        last = self.phases[-1][1] if self.phases else self.begin
+        return self.close(name, last, last)
+
     def _use_until(self, end: datetime) -> None:
         if self._serves_since is not None and end > self._serves_since:
             self._used.append((self._serves_since, end))

@@ -62,6 +62,10 @@ def tell_deed(before: Registry, after: Registry, deed: Deed, cause: Cause) -> Re
         before=old.phase.value if old else "", after=new.phase.value if new else "",
         numbers=deed.numbers,
     )  # fmt: skip
+    if (entry := new or old) is not None:
+        line = msgspec.structs.replace(
+            line, node_type=entry.node_type, namespace=entry.namespace, queue=entry.queue
+        )
     lines = list_transitions(before, after, cause)
     memory = remember(before, after, lines, cause.now)
     return _replace_memory(after, _with_lines(memory, [line]))

@@ -65,6 +65,42 @@ def test_a_node_that_moves_is_one_stay_of_each_queue() -> None:
     assert found.moves == {("root.two", "a"): 1} and found.returns == {("root.two", "a"): 1}
 
 
+BY_HAND = {
+    "taken in": (
+        [at(2, "verb", "adopt", after="joining"), *A_STAY[2:]],
+        [(2, 6.25)],
+    ),
+    "forgotten": (
+        [*A_STAY[:3], at(4, "verb", "forget", before="serving")],
+        [(1.25, 4)],
+    ),
+    "forgotten, and lent again": (
+        [*A_STAY[:3], at(4, "verb", "forget", before="serving"),
+         at(5, "node", "lent", after="joining"), at(6, "node", "returned", before="joining")],
+        [(1.25, 4), (5, 6)],
+    ),
+    "its end was told on another host": (A_STAY[:4], [(1.25, 5)]),
+    "it was told there that it went and came": (
+        [*A_STAY[:3], at(5, "node", "lent", after="joining"), *A_STAY[5:]],
+        [(1.25, 1.5), (5, 6.25)],
+    ),
+    "as an earlier dnm told a verb": (
+        [at(4, "verb", "forget", before="serving", queue="", node_type="")], [],
+    ),
+    "kept": ([at(4, "verb", "hold", before="serving", after="serving")], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "spans"), BY_HAND.values(), ids=BY_HAND)
+def test_what_no_run_tells_of_a_node_adds_up_too(
+    lines: list[HistoryLine], spans: list[tuple[float, float]]
+) -> None:
+    hours = timedelta(hours=1)
+    found = books(*lines).stays
+    assert [((one.begin - BEGIN) / hours, one.end and (one.end - BEGIN) / hours)
+            for one in found] == spans  # fmt: skip
+
+
 def test_a_stay_is_divided_at_midnight_of_monday() -> None:
     sunday = 7 * 24 - 2
     found = books(

@@ -276,6 +276,7 @@ def test_a_person_s_verb_is_one_line_with_who_and_why() -> None:
     [line] = after.memory.untold
     assert brief(line) == "verb reset a001 failed>returning"
     assert (line.who, line.host, line.reason) == ("erin", "mgmt1", "cable replaced")
+    assert (line.node_type, line.namespace, line.queue) == ("a", "dev", QUEUE)
 
 
 def test_lines_that_can_not_be_written_are_bounded() -> None:
