@@ -22,7 +22,8 @@ def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[
     nodes were lent, and an amount was known, while no run looked."""
     told, lent = before.memory.jobs, _count_lent(after)
     unseen_since, were_lent = cause.unseen_since, _count_lent(before)
-    for node_type, amount in seen_waits(after).items():
+    gone = dict.fromkeys(were_lent, UNKNOWN) if unseen_since is not None else {}
+    for node_type, amount in {**gone, **seen_waits(after)}.items():
         last = told.get(node_type, UNKNOWN)
         numbers: dict[str, object] = {"lent": lent[node_type]}
         if amount != UNKNOWN:

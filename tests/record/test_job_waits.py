@@ -109,6 +109,13 @@ def test_a_change_is_a_line_and_rest_is_none(
     assert again.memory == after.memory, "what was told is not told again"
 
 
+def test_nodes_that_went_while_nobody_looked_were_left_unseen() -> None:
+    before, after = registry(2, jobs(2), ALL), registry(0, jobs(2), ALL)
+    (line,) = list_job_waits(before, after, replace(CAUSE, unseen_since=NOW - DAY))
+    assert (line.event, line.before, line.after) == ("unseen", ALL, UNKNOWN)
+    assert not list(list_job_waits(before, after, CAUSE))
+
+
 def test_nodes_that_were_not_lent_were_not_left_unseen() -> None:
     before, after = registry(0, (), NONE), registry(2, (), NONE)
     assert not list(list_job_waits(before, after, replace(CAUSE, unseen_since=NOW - DAY)))
