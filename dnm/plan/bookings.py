@@ -53,6 +53,13 @@ def plan_bookings(converted: Converted) -> Bookings:
         return Bookings(tries=known.registry.booking_tries)
     if not known.snapshot.books:
         return Bookings(notes=("event_reservations: the converter does not know --book",))
+    if any(row.reservations is None for row in batch.values()):
+        # What is not told may be booked: to book it again would take others out of service.
+        return Bookings(
+            notes=("event_reservations: the converter does not tell each node's reservations",),
+            tries=known.registry.booking_tries,
+        )
+    out = kept_out(config, converted.registry, known.facts.batch, now)
     there = _booked(converted)
     wanted = {booking_name(one.event.name, one.begins, config.instance_id): one
               for one in _windows(converted)}  # fmt: skip
@@ -62,7 +69,7 @@ def plan_bookings(converted: Converted) -> Bookings:
     for name in sorted(there.keys() - wanted.keys()):
         actions.append(UnbookNodes(name=name, why="no event that is known asks for it"))
     for name, window in wanted.items():
-        need, nodes = _need(converted, window), there.get(name, frozenset())
+        need, nodes = _need(converted, window, out), there.get(name, frozenset())
         begins = window.begins - lead_of(config, known.registry, window.event)
         if need is None:
             continue
@@ -124,8 +131,9 @@ def _booked(converted: Converted) -> dict[str, frozenset[str]]:
     return {name: frozenset(nodes) for name, nodes in found.items()}
 
 
-def _need(converted: Converted, window: Window) -> Booking | None:
-    """Within the caps: what may not be lent must not stand idle for it."""
+def _need(converted: Converted, window: Window, out: Mapping[str, str]) -> Booking | None:
+    """Within the caps: what may not be lent must not stand idle for it. `out`: the nodes that are
+    kept out."""
     config = converted.known.config
     node_type, count = rough_need(config, window.event)
     policy = config.namespaces[window.event.namespace]
@@ -133,7 +141,6 @@ def _need(converted: Converted, window: Window) -> Booking | None:
     count = min(count, *(one for one in most if one is not None))
     if not count:
         return None
-    out = kept_out(config, converted.registry, converted.known.facts.batch, converted.known.now)
     return Booking(
         name="",
         node_type=node_type,

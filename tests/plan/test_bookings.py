@@ -34,6 +34,7 @@ class Booked(World):
         super().__init__()
         self.configured(calendar_events=events, event_reservations=True, **changes)
         self.recorded(lend_times=LENDS)
+        self.batch = {name: _with(row, ()) for name, row in self.batch.items()}
         self.batch["a059"] = a_batch_node("a059", reservations=OTHERS)
         self.taken = taken
         self.at = NOW
@@ -175,6 +176,36 @@ def test_a_converter_that_can_not_book_is_said() -> None:
     plan = make_plan(asked.config, asked.registry, snapshot)
     assert "event_reservations: the converter does not know --book" in plan.notes
     assert not steps(plan)
+
+
+def test_what_the_list_does_not_tell_is_not_booked_again() -> None:
+    asked = Booked(event(NOW + DAY, nodes=3))
+    asked.step()
+    asked.batch["a050"] = msgspec.structs.replace(asked.batch["a050"], reservations=None)
+    plan = asked.step()
+    assert "event_reservations: the converter does not tell each node's reservations" in plan.notes
+    assert not steps(plan)
+
+
+class Counted(dict[str, BatchNode]):
+    """Counts how often all of it is looked through."""
+
+    looks = 0
+
+    def items(self) -> Any:
+        self.looks += 1
+        return super().items()
+
+
+def test_the_list_is_looked_through_as_often_for_many_occurrences_as_for_one() -> None:
+    looks = []
+    for days, count in (((NOW + DAY).weekday(),), 1), (range(7), 6):
+        series = msgspec.structs.replace(event(NOW + DAY, nodes=1), weekly=tuple(days))
+        asked = Booked(series)
+        asked.batch = Counted(asked.batch)
+        assert len(steps(asked.plan())) == count
+        looks.append(asked.batch.looks)
+    assert looks[0] == looks[1]
 
 
 EVENTS = st.lists(
