@@ -14,6 +14,7 @@ from dnm.cli.person import a_deed
 from dnm.converter.contract import given_to_converter
 from dnm.converter.node_list import list_batch_nodes
 from dnm.kube.client import KubeClient
+from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 from dnm.model.registry import LentNode, Phase, Registry
@@ -40,10 +41,9 @@ def adopt(
     registry = load_registry(config, now)
     if name in registry.nodes:
         raise RefusedError(f"{name} is recorded already: {registry.nodes[name].phase.value}")
-    if why := kept_out(config, registry, None, now).get(name):
-        raise RefusedError(f"{name} is kept out of lending: {why}")
+    _check_kept_out(config, registry, None, name)
     _check_kubernetes(config, name)
-    _check_slurm(config, environ, name)
+    _check_kept_out(config, registry, _check_slurm(config, environ, name), name)
     entry = LentNode(
         node_type=node_type,
         namespace=namespace,
@@ -68,6 +68,13 @@ def adopt(
     )
 
 
+def _check_kept_out(
+    config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, name: str
+) -> None:
+    if why := kept_out(config, registry, batch, datetime.now(UTC)).get(name):
+        raise RefusedError(f"{name} is kept out of lending: {why}")
+
+
 def _check_kubernetes(config: Config, name: str) -> None:
     with closing(KubeClient.connect(config)) as kube:
         node = kube.read_node(name)
@@ -80,7 +87,8 @@ def _check_kubernetes(config: Config, name: str) -> None:
         )
 
 
-def _check_slurm(config: Config, environ: Mapping[str, str], name: str) -> None:
+def _check_slurm(config: Config, environ: Mapping[str, str], name: str) -> Mapping[str, BatchNode]:
+    """Returns what it says of the node, too."""
     listed = list_batch_nodes(config, given_to_converter(config, environ), name)
     if isinstance(listed, Unreadable):
         raise ConverterError(f"{listed.error}: whether Slurm has {name} in service is not known")
@@ -99,3 +107,4 @@ def _check_slurm(config: Config, environ: Mapping[str, str], name: str) -> None:
         raise RefusedError(f"instance {row.claim.instance} has claimed {name} in Slurm")
     if row.claim is not None and row.claim.is_at_work:
         raise RefusedError(f"a converter is at work on {name}: wait for its end")
+    return listed.nodes

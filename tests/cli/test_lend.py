@@ -282,3 +282,14 @@ def test_not_adopted(sandbox: Sandbox, site: Site, arrange: Any, why: str) -> No
     with pytest.raises(RefusedError) as refused:
         adopt(site.config, dict(os.environ), "a001", "dev")
     assert why in str(refused.value)
+
+
+def test_one_of_a_partition_that_is_kept_out_is_not_adopted(sandbox: Sandbox, site: Site) -> None:
+    """Nobody would ask again: what stands in the record is not judged anew."""
+    sandbox.batch.claim(sandbox.batch.machines["a001"], "by-hand", "root converts it")
+    sandbox.batch.machines["a001"].place = "kubernetes"
+    sandbox.add_node("a001")
+    config = replace(site.config, exclude_partitions=("batch",))
+    with pytest.raises(RefusedError, match="kept out of lending: exclude_partitions names batch"):
+        adopt(config, dict(os.environ), "a001", "dev")
+    assert "recorded for dev" in adopt(site.config, dict(os.environ), "a001", "dev")
