@@ -158,6 +158,7 @@ class Backoff(Value):
     until: datetime
     ask_at_most: int
     last_error: str = ""
+    since: datetime | None = None  # the last failure; None: not known
 
 
 class Breaker(Value):

@@ -39,6 +39,7 @@ def with_failure(
         until=now + backoff_delay(config, failures),
         ask_at_most=max(1, most // 2),
         last_error=error,
+        since=now,
     )
 
 

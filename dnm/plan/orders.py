@@ -4,7 +4,8 @@ queues. Pure.
 An order is a level, not an event: until its time is over it asks for as many nodes as it names less
 those that serve it and those that are on their way. It keeps to every cap, to the floors and the
 budgets, to the pause and to `max_conversions_per_run`. `--force` passes what only says "later" or
-"rather not": the cooldown, the back-off, the breaker, and jobs that wait.
+"rather not": the cooldown, the back-off that stood when it was given, the breaker, and jobs that
+wait. What fails since backs off as everything does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from dnm.model.plan import Reason
-from dnm.model.registry import LendOrder, Registry
+from dnm.model.registry import Backoff, LendOrder, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.asking import (
     Converted,
@@ -28,8 +29,6 @@ from dnm.plan.kept_out import kept_out
 from dnm.plan.known import Known
 from dnm.plan.resumption import resumable_nodes
 from dnm.sizing.budget import NodePool
-
-_PASSED = (Reason.COOLDOWN, Reason.BACKOFF)
 
 
 def ask_for_orders(start: Converted) -> Converted:
@@ -95,13 +94,20 @@ def _brake(known: Known, order: LendOrder, pool: NodePool, brakes: Registry) -> 
     if batch is None:
         return Reason.BATCH_NOT_ASKED.value
     found = why_wait(known.config, brakes, pool.node_type, known.now)
-    if found is not None and not (order.is_forced and found[0] in _PASSED):
+    if found is not None and not _passes(order, found[0], brakes.backoffs.get(pool.node_type)):
         reason, detail = found
         return f"{reason.value}: {detail}" if detail else reason.value
     breaker = brakes.breakers.get(pool.queue)
     if breaker is not None and breaker.tripped_at is not None and not order.is_forced:
         return f"{Reason.BREAKER.value}: `dnm lend --force` passes it"
     return ""
+
+
+def _passes(order: LendOrder, reason: Reason, backoff: Backoff | None) -> bool:
+    """Whether force passes what only says "later"."""
+    if reason is Reason.BACKOFF and backoff is not None and backoff.since is not None:
+        return order.is_forced and backoff.since <= order.since
+    return order.is_forced and reason in (Reason.COOLDOWN, Reason.BACKOFF)
 
 
 def _written(before: Converted, order: LendOrder, pool: NodePool, count: int) -> Converted:

@@ -3,7 +3,7 @@ what stays and for how long; and nodes that came by hand."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -140,6 +140,21 @@ def test_what_force_passes_and_what_never(world: World, sentence: str, is_passed
     forced = world.recorded(orders=(msgspec.structs.replace(order, is_forced=True),))
     assert bool(asked(forced)) is is_passed
     assert (why(forced) == "") is is_passed
+
+
+@pytest.mark.parametrize(
+    ("failed_at", "is_passed"),
+    [
+        pytest.param(EARLIER - timedelta(minutes=5), True, id="before-the-order"),
+        pytest.param(NOW - timedelta(minutes=5), False, id="since"),
+    ],
+)
+def test_force_passes_no_back_off_of_its_own_making(failed_at: datetime, is_passed: bool) -> None:
+    """Else a converter that always fails would be called in every run until the order is over."""
+    backoff = msgspec.structs.replace(BACKED_OFF["a"], since=failed_at)
+    forced = ordered(is_forced=True).recorded(backoffs={"a": backoff})
+    assert bool(asked(forced)) is is_passed
+    assert is_passed or "are backing off" in why(forced)
 
 
 @pytest.mark.parametrize("change", [{"pods": UNREAD}, {"nodes": UNREAD}, {"maps": UNREAD}])
