@@ -42,8 +42,12 @@ class Looks:
         self._steps: dict[str, list[Step]] = {}
 
     def add(self, line: HistoryLine) -> None:
-        """Takes one line. Until the first of a type, what that says was there before."""
+        """Takes one line. Until the first of a type, what that says was there before; where it goes
+        on from something else than the last one said, another host has told of it meanwhile, and
+        nobody here knows when."""
         steps = self._steps.setdefault(line.object, [(self._since, _count(line.before))])
+        if steps[-1][1] != _count(line.before):
+            steps[-1] = (steps[-1][0], None)
         if line.event == "unseen":
             gone = _moment(line.numbers.get("since"))
             steps.append((max(gone or self._since, steps[-1][0]), None))
@@ -58,6 +62,8 @@ class Looks:
         for node_type in sorted({*told, *self._steps}):
             last = [(self._since, _count(told.get(node_type, "")))]
             steps = self._steps.get(node_type, last)
+            if node_type in told and steps[-1][1] != last[0][1]:
+                steps = [*steps[:-1], (steps[-1][0], None)]
             if unseen_since is not None:
                 steps = [*(step for step in steps if step[0] < unseen_since), (unseen_since, None)]
             found[node_type] = tuple(steps)

@@ -75,6 +75,9 @@ PRICES = {
         (8, 4, 4, 4),  # nothing is known before it
     ),
     "an amount that is none": ((look(2, UNKNOWN, "many"), look(5, "many", "-3")), (8, 0, 0, 0)),
+    "another host told of it from two to five": (
+        (look(2, UNKNOWN, NONE), look(5, ALL, "1")), (8, 4, 3, 4),
+    ),
     "of another type": ((look(2, UNKNOWN, ALL, node_type="b"),), (8, 0, 0, 0)),
 }  # fmt: skip
 
@@ -88,6 +91,13 @@ def test_two_nodes_for_four_hours_each(name: str) -> None:
 def test_what_was_told_before_the_span_is_in_the_registry() -> None:
     registry = Registry(memory=Memory(jobs={"a": ALL, "b": NONE}))
     assert hours(*TWO, registry=registry) == pytest.approx((8, 8, 8, 8))
+
+
+def test_what_was_told_last_by_another_host_is_in_the_registry() -> None:
+    registry = Registry(memory=Memory(jobs={"a": ALL}))
+    line = look(2, UNKNOWN, NONE)
+    assert hours(*TWO, line, registry=registry) == pytest.approx((8, 0, 0, 0))
+    assert hours(*TWO, line, look(5, NONE, ALL), registry=registry) == pytest.approx((8, 8, 4, 8))
 
 
 def test_nothing_is_known_since_runs_have_stopped() -> None:
