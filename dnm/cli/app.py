@@ -19,6 +19,7 @@ from dnm.cli.by_hand_app import add_verbs
 from dnm.cli.event_app import event_app
 from dnm.cli.load_app import load_app
 from dnm.cli.node_types_app import node_types_app
+from dnm.cli.one_run import make_run
 from dnm.cli.options import (
     ConfigOption,
     ConsoleOption,
@@ -87,28 +88,7 @@ def run(
     """Make one pass: look, decide, do a little, record."""
     if dry_run:
         plan(config_path, output)
-    config = load_named_config(config_path)
-    from dnm.cli.logs import StopSignals, log_findings, log_told, set_up_logging
-
-    set_up_logging(log_console or config.log_console or bool(os.environ.get("DNM_LOG_CONSOLE")))
-    signals = StopSignals()
-    from dnm.cli.output import print_json, reader_may_leave
-    from dnm.cli.report import print_run, run_document
-    from dnm.run.runner import run_pass
-
-    result = run_pass(config, os.environ, lambda: signals.came)
-    log_told(result.outcome.told if result.outcome else ())
-    log_findings(result)
-    if config.status_page and result.outcome and (result.outcome.told or result.outcome.actions):
-        from dnm.cli.status_page import write_status_page
-
-        write_status_page(config, result.outcome.registry)
-    with reader_may_leave():
-        if output is Output.json:
-            print_json(run_document(result))
-        else:
-            print_run(result)
-    raise typer.Exit(result.exit_code)
+    make_run(load_named_config(config_path), output, log_console)
 
 
 @app.command()

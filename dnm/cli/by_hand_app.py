@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dnm.cli import completion
+from dnm.cli.one_run import make_run
 from dnm.cli.options import ConfigOption, ReasonOption, load_named_config
-
-if TYPE_CHECKING:
-    from dnm.model.config import Config
 
 LentNodes = Annotated[
     list[str],
@@ -51,23 +49,6 @@ def _deadline(length: str, until: str) -> datetime | None:
     from dnm.cli.deadline import parse_deadline
 
     return parse_deadline(length, until, datetime.now(UTC))
-
-
-def _run_now(config: Config, is_now: bool) -> None:
-    """`--now`: this command as a run, with its exit code."""
-    if not is_now:
-        return
-    from dnm.cli.logs import StopSignals, log_findings, log_told, set_up_logging
-    from dnm.cli.report import print_run
-    from dnm.run.runner import run_pass
-
-    set_up_logging(config.log_console)
-    signals = StopSignals()
-    result = run_pass(config, os.environ, lambda: signals.came)
-    log_told(result.outcome.told if result.outcome else ())
-    log_findings(result)
-    print_run(result)
-    raise typer.Exit(result.exit_code)
 
 
 NowOption = Annotated[bool, typer.Option("--now", help="Make a run at once.")]
@@ -111,7 +92,8 @@ def lend(
         is_forced=is_forced,
     )
     _say([lend(config, wanted)])
-    _run_now(config, is_now)
+    if is_now:
+        make_run(config)
 
 
 def extend(
@@ -165,7 +147,8 @@ def give_back(
     config = load_named_config(config_path)
     evict = Evict(length, make_sure(yes)) if evicts else None
     _say(give_back(config, nodes, reason, evict))
-    _run_now(config, is_now)
+    if is_now:
+        make_run(config)
 
 
 def _grace(text: str) -> timedelta:
