@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import active_children
@@ -105,6 +106,11 @@ def _play(
             for child in active_children():
                 child.terminate()
             raise
+        except BrokenProcessPool:
+            raise SimulationError(
+                "a process that played it was ended from outside: is there memory for it? Ask for "
+                "a shorter --since"
+            ) from None
 
 
 def _ready() -> None:

@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 
+from dnm.cli.simulation import _play
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.record.demand_lines import DEMAND
 from dnm.record.history_file import History
 from dnm.run.registry import save_registry
 from dnm.sandbox.cluster import Sandbox
+from dnm.simulate.accounting import SimulationError
 from tests.docs.pages import PAGES
 from tests.record.year import write_year
 from tests.site import QUEUE, Site, a_workshop_site
@@ -102,6 +104,19 @@ def test_a_cap_is_what_it_costs(site: Site) -> None:
     assert capped["name"] == "max_converted_nodes=6"
     assert capped["lent_node_hours"] < ours["lent_node_hours"]
     assert capped["pods_waited_minutes"] > 2 * ours["pods_waited_minutes"]
+
+
+class Killed:
+    """Ends the process that gets it, as the kernel does where memory is short."""
+
+    def __reduce__(self) -> tuple[Callable[[int], object], tuple[int]]:
+        return os._exit, (9,)
+
+
+def test_a_process_that_is_killed_is_a_sentence() -> None:
+    workload: Any = Killed()
+    with pytest.raises(SimulationError, match="is there memory for it"):
+        _play(workload, {"configured": None})
 
 
 def test_two_files_are_played_side_by_side(site: Site) -> None:
