@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from dnm.queues.tree import parse_tree
+from dnm.simulate.compare import play_under
 from dnm.simulate.measure import play
 from dnm.simulate.policy import queues_text
 from dnm.simulate.values import DAY
 from dnm.simulate.world import World
 from tests.economy.building import free, limit, workload
-from tests.economy.dnm_policy import AwakePolicy, DnmPolicy
+from tests.economy.dnm_policy import AwakePolicy, DnmPolicy, make_config
 from tests.economy.measure import measure_policy
 from tests.economy.public_shapes import crash_loops, failing, full_batch, gangs, oscillation
 from tests.economy.workloads import gpu_pods
@@ -41,6 +42,17 @@ def test_what_plans_complain_of_is_told_once_and_failures_are_figures() -> None:
     broken = DnmPolicy(replace(some, limits={"root.elsewhere": limit(80, 320)}))
     World(some).play(broken)
     assert len(broken.errors) == 1
+
+
+def test_what_is_kept_out_at_the_site_is_not_in_the_world() -> None:
+    """The nodes that are played are those that may be lent, and are in no partition."""
+    some = oscillation(1, DAY / 8)
+    kept = dict.fromkeys(("partitions", "features", "reservations"), ("debug",))
+    config = make_config(some, **{f"exclude_{key}": names for key, names in kept.items()},
+                         exclude_nodes=frozenset({"a0001", "a001"}))  # fmt: skip
+    figures, errors = play_under(some, config)
+    assert figures == play_under(some, make_config(some))[0] and not errors
+    assert figures.conversions, "else this shows nothing"
 
 
 def test_the_document_has_the_limits_and_the_queues_above_them() -> None:
