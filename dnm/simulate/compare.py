@@ -84,7 +84,8 @@ def as_one(configs: Mapping[str, Config]) -> Config:
 def as_played(config: Config, workload: Workload) -> Config:
     """Returns the configuration with what the world has: queues that are known, node types whose
     nodes serve one namespace each, no kubelet's settings, no scheduler to be asked. Nor does it
-    have nodes that are kept out: of one that says nothing of its partitions, none would be lent."""
+    have nodes that are kept out, or partitions: of nodes that say nothing of these none would be
+    lent."""
     types = {
         name: msgspec.structs.replace(kind, labels={}, taints=(TAINT,), kubelet=None)
         for name, kind in config.node_types.items()
@@ -97,6 +98,6 @@ def as_played(config: Config, workload: Workload) -> Config:
     played: Config = msgspec.structs.replace(
         config, node_types=types, namespaces=namespaces, yunikorn_url="", read_node_topology=False,
         exclude_nodes=frozenset(), exclude_partitions=(), exclude_features=(),
-        exclude_reservations=(),
+        exclude_reservations=(), partition_floors={},
     )  # fmt: skip
     return played

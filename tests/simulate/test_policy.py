@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dnm.model.config import Floor, Floors
 from dnm.queues.tree import parse_tree
 from dnm.simulate.compare import play_under
 from dnm.simulate.measure import play
@@ -49,7 +50,8 @@ def test_what_is_kept_out_at_the_site_is_not_in_the_world() -> None:
     some = oscillation(1, DAY / 8)
     kept = dict.fromkeys(("partitions", "features", "reservations"), ("debug",))
     config = make_config(some, **{f"exclude_{key}": names for key, names in kept.items()},
-                         exclude_nodes=frozenset({"a0001", "a001"}))  # fmt: skip
+                         exclude_nodes=frozenset({"a0001", "a001"}),
+                         partition_floors={"debug": Floors(kept=Floor(nodes=2))})  # fmt: skip
     figures, errors = play_under(some, config)
     assert figures == play_under(some, make_config(some))[0] and not errors
     assert figures.conversions, "else this shows nothing"
