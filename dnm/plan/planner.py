@@ -142,9 +142,10 @@ def _seen_kinds(known: Known) -> dict[str, tuple[PodKind, ...]]:
 
 
 def _waiting_jobs(known: Known) -> tuple[WaitingJobs, ...] | None:
-    """What jobs wait for, as far as the batch side was asked now, else when it last was."""
+    """What jobs wait for, as far as the batch side was asked now, else when it last was. A run that
+    can't see the Nodes asks nobody: how long ago that was is not known any more."""
     if known.snapshot.batch is None:
-        return known.registry.last_run.waiting_jobs
+        return None if known.facts.nodes is None else known.registry.last_run.waiting_jobs
     return known.facts.waiting_jobs
 
 

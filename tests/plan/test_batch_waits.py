@@ -130,6 +130,9 @@ def test_what_jobs_wait_for_is_remembered_with_the_first_action() -> None:
     assert unasked.plan().registry.last_run.waiting_jobs == JOBS
     unread = unasked.set(batch=Unreadable(what="--list", error="no answer"))
     assert unread.plan().registry.last_run.waiting_jobs is None
+    no_nodes = Unreadable(what="the Nodes", error="no answer")
+    blind = World().recorded(last_run=remembered).set(batch=None, nodes=no_nodes)
+    assert blind.plan().registry.last_run.waiting_jobs is None
 
 
 def test_min_nodes_keeps_its_node() -> None:
