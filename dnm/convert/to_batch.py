@@ -174,7 +174,20 @@ def reset(conversion: NodeConversion) -> str:
 
 
 def is_still_out(conversion: NodeConversion) -> None:
-    """Slurm is asked once more: a node with work is never reset."""
+    """Slurm is asked once more, and Kubernetes for a slurmd in a pod, whose jobs Slurm may know by
+    another node: a machine with work is never reset, by --force neither."""
+    slurmds: list[PodOnNode] = []
+
+    def look() -> str:
+        pods = conversion.kube.read_pods_on(conversion.node)
+        slurmds[:] = [pod for pod in pods if pod.stays and pod.is_work]
+        return ""
+
+    conversion.wait_until(look, conversion.settings.drain_timeout_seconds, KubeError)
+    if slurmds:
+        raise ConverterError(
+            f"{_named(slurmds)} of a NodeSet on it: its jobs would be lost; it is not reset"
+        )
     node = conversion.read_node()
     jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
     own = own_reservations(conversion)

@@ -381,8 +381,14 @@ def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> 
         )  # fmt: skip
 
     pod("daemon", "DaemonSet")
-    pod("alone", "")
+    pod("slurmd", "NodeSet")  # of another node of Slurm, for all that this one can tell
     arguments = ("--set", "batch", "--node-name", "a001")
+    for words in (arguments, (*arguments, "--force")):
+        refused = site.run(*words)
+        assert refused.returncode == 1 and "pod dev/slurmd of a NodeSet" in refused.stderr
+    sandbox.delete("pods", "slurmd", "dev")
+
+    pod("alone", "")
     refused = site.run(*arguments)
     assert refused.returncode == 1 and "pod dev/alone" in refused.stderr
     node = sandbox.get("nodes", "a001")
