@@ -65,7 +65,7 @@ HOUSE: dict[str, Rule] = {
     "ics": _rule(
         "model calendar config",
         EVERYTHING,
-        __main__=frozenset({"sys", "signal"}),  # its own clock
+        __main__=frozenset({"sys", "signal", "time"}),  # its own clock
     ),
     "http": _rule("model", PROCESSES | SCREEN | TEXT),
     "kube": _rule(

@@ -11,10 +11,10 @@ that were moved or changed, THISANDFUTURE. What is ours:
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from typing import Any
 
 import icalendar
@@ -24,48 +24,70 @@ from msgspec.structs import replace
 from dnm.calendar.windows import begin_in_utc, end_in_utc, zone_named
 from dnm.config.events import read_event
 from dnm.ics.needs import entries_of, name_of, namespaces_of, title_of
-from dnm.ics.question import ENOUGH, LARGEST, MOST_KEPT, MOST_OF_ONE, Question
+from dnm.ics.question import (
+    ENOUGH,
+    LARGEST,
+    MOST_KEPT,
+    MOST_OF_ONE,
+    MOST_TOLD,
+    SECONDS_OF_ALL,
+    SECONDS_OF_ONE,
+    Question,
+)
+from dnm.ics.shares import Timer, first_of_each, play_in_turns
 from dnm.model.calendar import CalendarEvent, CalendarReading
 from dnm.model.printable import printable
 
-Bound = Callable[[], AbstractContextManager[None]]
+Around = tuple[Any, list[Any]]  # the calendar that a series stands in, and its time zones
+Played = tuple[list[CalendarEvent], list[str]]  # windows, and what is wrong with others
+_TOO_LONG = (
+    f"its rule takes more than {SECONDS_OF_ONE:g} seconds to play, or more than its share of the "
+    f"{SECONDS_OF_ALL:g} that all series have"
+)
 
 
-def read_calendar(content: bytes, question: Question, bound: Bound) -> CalendarReading:
-    """Returns the events that name a monitored namespace. `bound` ends the play of one series with
-    ValueError. Raises ValueError with a sentence for what is no calendar."""
-    events: list[CalendarEvent] = []
-    unread: dict[str, tuple[str, ...]] = {}
+def read_calendar(content: bytes, question: Question, timer: Timer) -> CalendarReading:
+    """Returns the events that name a monitored namespace. What each series may take of the time is
+    said in `shares`. Raises ValueError with a sentence for what is no calendar."""
+    named: list[tuple[str, str]] = []
+    plays: list[Callable[[], Played]] = []
     for calendar in _calendars_in(content):
-        zone = str(calendar.get("X-WR-TIMEZONE") or "")
+        zone = str(calendar.get("X-WR-TIMEZONE") or "") or question.zone
+        around = calendar, calendar.walk("VTIMEZONE")
         for uid, members in _series_of(calendar).items():
             summary = str(members[0].get("SUMMARY", ""))
-            name = name_of(summary, uid)
-            try:
-                with bound():
-                    found, problems = _play(calendar, members, zone or question.zone, question)
-            except ValueError as error:
-                found, problems = [], [f"[{title_of(summary)}]: can't be played: {error}"]
-            if problems:
-                unread[name] = tuple(dict.fromkeys((*unread.get(name, ()), *problems)))[:3]
-            else:
-                events += [replace(one, name=name, source=question.source) for one in found]
-    return _bounded([one for one in events if one.name not in unread], unread, question)
+            named.append((name_of(summary, uid), title_of(summary)))
+            plays.append(partial(_play, around, members, zone, question))
+    events: list[CalendarEvent] = []
+    unread: dict[str, tuple[str, ...]] = {}
+    played = play_in_turns(plays, timer)
+    for number, (name, title) in enumerate(named):
+        found, problems = played.get(number, ([], [f"[{title}]: can't be played: {_TOO_LONG}"]))
+        if problems:
+            unread[name] = tuple(dict.fromkeys((*unread.get(name, ()), *problems)))[:3]
+        else:
+            events += [replace(one, name=name, source=question.source) for one in found]
+    events = [one for one in events if one.name not in unread]
+    return _bounded(events, unread, question)
 
 
 def _bounded(
     events: list[CalendarEvent], unread: dict[str, tuple[str, ...]], question: Question
 ) -> CalendarReading:
-    events.sort(key=lambda one: (one.begins, one.ends, one.name))
-    if len(events) > MOST_KEPT:
-        last = events[MOST_KEPT].begins.replace(tzinfo=UTC)
-        events = events[:MOST_KEPT]
-        if last < question.begins + ENOUGH:
-            many = (
-                f"has more than {MOST_KEPT} windows in {ENOUGH.days} days; the first are looked at"
-            )
-            unread = {**unread, "": (many,)}
-    return CalendarReading(events=tuple(events), unread=unread)
+    """What is left out soon is told, and of what can't be read as much as anybody reads."""
+    kept = first_of_each(events)
+    told = dict(list(unread.items())[:MOST_TOLD])
+    more = [f"{len(unread) - MOST_TOLD} more can't be read"] if len(unread) > MOST_TOLD else []
+    soon = (question.begins + ENOUGH).replace(tzinfo=None)
+    left = Counter(one.name for one in events if one.begins < soon)
+    left -= Counter(one.name for one in kept if one.begins < soon)
+    more += [
+        f"[{name}]: has more windows than there is room for beside the others, {MOST_KEPT} of all; "
+        "the first are looked at"
+        for name in sorted(left)[:MOST_TOLD]
+    ]
+    told = {**dict.fromkeys(unread, ()), **told, **({"": tuple(more)} if more else {})}
+    return CalendarReading(events=kept, unread=told)
 
 
 def _calendars_in(content: bytes) -> list[Any]:
@@ -95,22 +117,28 @@ def _namespaces(entry: Any, question: Question) -> tuple[str, ...]:
     return namespaces_of(map(str, entry.categories), summary, question.namespaces)
 
 
-def _play(
-    calendar: Any, members: list[Any], zone: str, question: Question
-) -> tuple[list[CalendarEvent], list[str]]:
+def _play(around: Around, members: list[Any], zone: str, question: Question) -> Played:
+    """Its windows, or why it can't be played."""
+    try:
+        return _windows_of(around, members, zone, question)
+    except ValueError as error:
+        title = title_of(str(members[0].get("SUMMARY", "")))
+        return [], [f"[{title}]: can't be played: {error}"]
+
+
+def _windows_of(around: Around, members: list[Any], zone: str, question: Question) -> Played:
     """One that names no namespace of ours is nothing to us, however wrong it is. Raises ValueError
     for whatever a library makes of a hostile one."""
     try:
         if not any(_namespaces(one, question) for one in members):
             return [], []
-        return _events_of_series(calendar, members, zone, question)
+        return _events_of_series(around, members, zone, question)
     except Exception as error:
         raise ValueError(printable(str(error) or type(error).__name__, 200)) from error
 
 
-def _events_of_series(
-    calendar: Any, members: list[Any], zone: str, question: Question
-) -> tuple[list[CalendarEvent], list[str]]:
+def _events_of_series(around: Around, members: list[Any], zone: str, question: Question) -> Played:
+    calendar, zones = around
     for member in members:
         _check_zones(member)
         _check_end(member)
@@ -118,11 +146,11 @@ def _events_of_series(
     alone = icalendar.Calendar()
     if "X-WR-TIMEZONE" in calendar:
         alone["X-WR-TIMEZONE"] = calendar["X-WR-TIMEZONE"]
-    for part in (*calendar.walk("VTIMEZONE"), *members):
+    for part in (*zones, *members):
         alone.add_component(part)
     # A day more on each side: times without a zone are compared as if they were of UTC.
-    around = question.begins - timedelta(days=1), question.ends + timedelta(days=1)
-    found = recurring_ical_events.of(alone).between(*around)
+    span = question.begins - timedelta(days=1), question.ends + timedelta(days=1)
+    found = recurring_ical_events.of(alone).between(*span)
     if len(found) > MOST_OF_ONE:
         raise ValueError(f"has more than {MOST_OF_ONE} occurrences in this time")
     events: list[CalendarEvent] = []

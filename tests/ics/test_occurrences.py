@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
-from dnm.ics.__main__ import in_time
+from dnm.ics.__main__ import Alarm
 from dnm.ics.occurrences import read_calendar
 from dnm.ics.question import Question
 from dnm.model.calendar import CalendarReading
@@ -15,16 +16,13 @@ BERLIN, INDIANA = "Europe/Berlin", "America/Indiana/Indianapolis"
 NEEDS = "DESCRIPTION:nodes = 2"
 
 
-def read(
-    *entries: str, year: int = 2026, zone: str = "UTC", head: str = "", bound: object = in_time
-) -> CalendarReading:
+def read(*entries: str, year: int = 2026, zone: str = "UTC", head: str = "") -> CalendarReading:
     """A year of a calendar of these entries, each without what all have."""
     begins, ends = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
     question = Question(
         source="w.ics", namespaces=("dev", "test"), zone=zone, begins=begins, ends=ends
     )
-    assert callable(bound)
-    return read_calendar(calendar(*entries, head=head), question, bound)
+    return read_calendar(calendar(*entries, head=head), question, Alarm())
 
 
 def calendar(*entries: str, head: str = "") -> bytes:
@@ -186,7 +184,7 @@ UNREAD: dict[str, tuple[str, str]] = {
 def test_one_that_can_not_be_read_is_told_and_the_others_are_read(
     entry: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dnm.ics.__main__.SECONDS_OF_ONE", 1.5)
+    monkeypatch.setattr("dnm.ics.shares.SECONDS_OF_ONE", 0.7)
     found = read(entry, GOOD)
     assert [f"{one.begins:%m-%d}" for one in found.events] == ["07-01"]
     ((told,),) = found.unread.values()
@@ -211,15 +209,65 @@ def test_what_is_no_calendar_is_refused(content: bytes) -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     question = Question(source="w.ics", namespaces=("dev",), zone="UTC", begins=moment, ends=moment)
     with pytest.raises(ValueError, match=r"is no iCalendar file|does not end as|is larger than"):
-        read_calendar(content, question, in_time)
+        read_calendar(content, question, Alarm())
+
+
+BOMB = at(*DAY, more="RRULE:FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30")
+
+
+@pytest.mark.parametrize("place", [0, 7], ids=["the first", "the last"])
+def test_series_that_take_for_ever_take_nothing_from_another(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnm.ics.shares.SECONDS_OF_ALL", 1.0)
+    entries = [f"{BOMB}\nSUMMARY:Bomb {number} (dev)" for number in range(7)]
+    found = read(*entries[:place], GOOD, *entries[place:])
+    assert [f"{one.begins:%m-%d}" for one in found.events] == ["07-01"]
+    told = [text for texts in found.unread.values() for text in texts]
+    assert len(told) == 7
+    for number, text in enumerate(told):
+        assert text.startswith(f"[Bomb {number} (dev)]: can't be played: its rule takes more than")
+
+
+def test_a_series_of_many_windows_leaves_room_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dnm.ics.shares.MOST_KEPT", 10)
+    many = at("20260101T000000Z", "20260101T000100Z", more="UID:x\nRRULE:FREQ=MINUTELY;COUNT=900")
+    weekly = at("20260102T090000Z", "20260102T100000Z", more="UID:y\nRRULE:FREQ=WEEKLY;COUNT=3")
+    found = read(many, weekly, GOOD)
+    assert [f"{one.begins:%m-%d %H:%M}" for one in found.events] == [
+        *(f"01-01 00:0{minute}" for minute in range(6)),
+        *("01-02 09:00", "01-09 09:00", "01-16 09:00", "07-01 09:00"),
+    ]
+    (told,) = found.unread[""]
+    assert told.startswith("[stars-dev-2d711642b7]: has more windows than there is room for")
+
+
+def test_what_is_told_of_many_is_as_much_as_anybody_reads() -> None:
+    found = read(*(at(*DAY, more="DESCRIPTION:pods = x") for _ in range(60)), GOOD)
+    assert len(found.events) == 1 and len(found.unread) == 61
+    told = [text for texts in found.unread.values() for text in texts]
+    assert len(told) == 51 and told[-1] == "10 more can't be read"
+
+
+def test_no_more_is_kept_than_the_record_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    daily = at("20260101T090000Z", "20260101T100000Z", more="RRULE:FREQ=DAILY;COUNT=90")
+    whole = read(daily)
+    monkeypatch.setattr("dnm.ics.shares.MOST_WORDS", len(msgspec.json.encode(whole.events)) // 2)
+    found = read(daily)
+    assert 40 < len(found.events) < 50 and found.events == whole.events[: len(found.events)]
 
 
 def test_the_first_windows_are_kept_and_what_is_left_out_soon_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dnm.ics.occurrences.MOST_KEPT", 5)
+    monkeypatch.setattr("dnm.ics.shares.MOST_KEPT", 5)
     daily = at("20260101T090000Z", "20260101T100000Z", more="RRULE:FREQ=DAILY;COUNT=90")
     found = read(daily)
     assert [one.begins.day for one in found.events] == [1, 2, 3, 4, 5]
-    assert "has more than 5 windows in 9 days" in found.unread[""][0]
+    assert found.unread[""] == (
+        "[stars-dev-5feceb66ff]: has more windows than there is room for beside the others, "
+        "1000 of all; the first are looked at",
+    )
     assert not read(daily.replace("DAILY", "WEEKLY")).unread
