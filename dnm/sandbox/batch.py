@@ -6,12 +6,14 @@ A machine is in one place at a time: `batch`, `leaving` (claimed by a converter)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from math import inf
 from typing import Any, Literal
 
 import msgspec
 
 from dnm.sandbox.clock import Clock
+from dnm.sandbox.reservations import Reservation, Reservations
 from dnm.sandbox.violations import Violations
 
 OWN_DRAIN = "dnm"
@@ -64,7 +66,6 @@ class Machine(msgspec.Struct, kw_only=True):
     reserved: str = ""  # reservation that holds it
     partitions: tuple[str, ...] = ("batch",)
     features: tuple[str, ...] = ()
-    booked: tuple[str, ...] = ()  # reservations that name it and have not begun
     is_down: bool = False
     idle_since: float = 0.0
     node_name: str = ""  # in Kubernetes, where it differs
@@ -85,6 +86,7 @@ class Batch:
         self.types: dict[str, MachineType] = {}
         self.machines: dict[str, Machine] = {}
         self.jobs: dict[int, Job] = {}
+        self.reservations = Reservations()
         self.min_idle_seconds = 0.0
         self._last_job = 1000
 
@@ -122,11 +124,14 @@ class Batch:
         else:
             base = "ALLOCATED" if self.jobs_on(machine) else "IDLE"
         flags = ["DRAIN"] if machine.drains else []
-        flags += ["RESERVED"] if machine.reserved else []
+        now = self.clock.now()
+        is_held = machine.reserved or self.reservations.in_force(machine.name, now)
+        flags += ["RESERVED"] if is_held else []
         return "+".join([base, *flags])
 
-    def judge(self, machine: Machine) -> tuple[str, str]:
-        """(verdict, reason) as the converter's `--list` gives them: OK, PREEMPT or SKIP."""
+    def judge(self, machine: Machine, instance: str = "") -> tuple[str, str]:
+        """(verdict, reason) as the `--list` of an instance's converter gives them: OK, PREEMPT or
+        SKIP."""
         jobs = self.jobs_on(machine)
         if machine.place != "batch":
             return "SKIP", f"is {_PLACE_WORDS[machine.place]}"
@@ -137,13 +142,17 @@ class Batch:
             return "SKIP", "state is DOWN"
         if machine.reserved:
             return "SKIP", f"reserved by {machine.reserved}"
+        now = self.clock.now()
+        if (other := self.reservations.holds_back(machine.name, instance, now)) is not None:
+            return "SKIP", f"reservation {other.name}"
         if jobs:
             can_preempt = all(job.preemptable and job.nodes == 1 for job in jobs)
             number = jobs[0].id
             return ("PREEMPT", f"job {number} may be preempted") if can_preempt else (
                 "SKIP", f"job {number} is running")  # fmt: skip
         idle = self.idle_seconds(machine)
-        if idle < self.min_idle_seconds:
+        is_booked = self.reservations.in_force(machine.name, now) is not None
+        if idle < self.min_idle_seconds and not is_booked:
             return "SKIP", f"idle for {idle} s, less than {self.min_idle_seconds:.0f} s"
         return "OK", f"idle for {idle} s"
 
@@ -179,14 +188,17 @@ class Batch:
     def step(self) -> None:
         """Ends jobs that are over and starts those that fit, in the order of their numbers."""
         now = self.clock.now()
+        self.reservations.purge(now)
         for job in list(self.jobs.values()):
             if job.on and job.ends_at is not None and job.ends_at <= now:
                 self.finish_job(job.id)
         for job in list(self.jobs.values()):
             if not job.on:
+                until = inf if job.run_seconds is None else self.clock.after(job.run_seconds)
                 free = [
                     m for m in self.machines.values()
                     if self.is_in_service(m) and not self.jobs_on(m)
+                    and self.reservations.may_start(m.name, until)
                 ][: job.nodes]  # fmt: skip
                 if len(free) < job.nodes:
                     break
@@ -203,6 +215,45 @@ class Batch:
             self.violations.note("job-killed", machine.name, f"job {job.id} ran on it: {why}")
             del self.jobs[job.id]
 
+    # --- reservations -----------------------------------------------------------------------
+
+    def reserve(self, name: str, node: str, span: tuple[float, float], instance: str = "") -> str:
+        """Reserves a machine from the first instant until the second, or returns why Slurm does
+        not. A job without an end may run for ever; what a converter holds is reserved already."""
+        machine = self.machines[node]
+        new = Reservation(name=name, node=node, begins=span[0], ends=span[1], instance=instance)
+        if machine.reserved:
+            return "Requested reservation overlaps with another reservation"
+        ends = [inf if job.ends_at is None else job.ends_at for job in self.jobs_on(machine)]
+        return self.reservations.create(new, self.clock.now(), max(ends, default=0.0))
+
+    def book(
+        self, name: str, of_type: str, count: int, span: tuple[float, float],
+        instance: str, left_out: Container[str] = (),
+    ) -> list[str]:  # fmt: skip
+        """Reserves so many machines of a type, those that Slurm gives; returns their names."""
+        found = [
+            machine
+            for machine in self.machines.values()
+            if machine.type == of_type and machine.name not in left_out
+            and self.is_in_service(machine)
+        ]  # fmt: skip
+        booked: list[str] = []
+        for machine in sorted(found, key=lambda m: (bool(self.jobs_on(m)), m.name)):
+            if len(booked) == count:
+                break
+            if not self.reserve(f"{name}-{machine.name}", machine.name, span, instance):
+                booked.append(machine.name)
+        return booked
+
+    def unbook(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
+        """Gives up those of a booking; one that another has made is a violation."""
+        given_up = list(self.reservations.give_up(name, left_out))
+        for one in given_up:
+            if one.instance != instance:
+                self.violations.note("reservation-taken", one.node, f"{one.name}, by {instance}")
+        return [one.node for one in given_up]
+
     # --- administrators ---------------------------------------------------------------------
 
     def drain(self, name: str, reason: str, owner: str = "root") -> None:
@@ -218,15 +269,25 @@ class Batch:
 
     # --- conversion -------------------------------------------------------------------------
 
-    def candidates(self, machine_type: str, allow_preempt: bool) -> list[Machine]:
-        """Machines that may leave, those that have been idle longest first."""
+    def candidates(
+        self, machine_type: str, allow_preempt: bool, instance: str = ""
+    ) -> list[Machine]:
+        """Machines that may leave: those that are booked for now first, then those that have been
+        idle longest."""
+        now = self.clock.now()
         verdicts = ("OK", "PREEMPT") if allow_preempt else ("OK",)
         found = [
             machine
             for machine in self.machines.values()
-            if machine.type == machine_type and self.judge(machine)[0] in verdicts
+            if machine.type == machine_type and self.judge(machine, instance)[0] in verdicts
         ]
-        return sorted(found, key=lambda m: (bool(self.jobs_on(m)), m.idle_since, m.name))
+        return sorted(
+            found,
+            key=lambda m: (
+                self.reservations.in_force(m.name, now) is None,
+                bool(self.jobs_on(m)), m.idle_since, m.name,
+            ),
+        )  # fmt: skip
 
     def claim(self, machine: Machine, reservation: str, reason: str) -> None:
         """Drains and reserves; preempted jobs are requeued before anything happens to the node."""
@@ -255,7 +316,7 @@ class Batch:
         return {
             "types": list(self.types.values()), "machines": list(self.machines.values()),
             "jobs": list(self.jobs.values()), "min_idle_seconds": self.min_idle_seconds,
-            "last_job": self._last_job,
+            "last_job": self._last_job, "reservations": list(self.reservations.by_name.values()),
         }  # fmt: skip
 
     def load(self, document: Mapping[str, Any]) -> None:
@@ -266,6 +327,8 @@ class Batch:
         self.jobs = {job.id: job for job in msgspec.convert(document["jobs"], list[Job])}
         self.min_idle_seconds = document["min_idle_seconds"]
         self._last_job = document["last_job"]
+        reservations = msgspec.convert(document["reservations"], list[Reservation])
+        self.reservations.by_name = {one.name: one for one in reservations}
 
 
 _PLACE_WORDS = {

@@ -21,6 +21,7 @@ from dnm.model.registry import ConverterProcess
 from dnm.sandbox.batch import OWN_DRAIN, Batch, Journal, Machine
 from dnm.sandbox.clock import Clock
 from dnm.sandbox.joining import Joining
+from dnm.sandbox.reservations import is_booking, moment
 from dnm.sandbox.store import Store
 from dnm.sandbox.timing import Timing
 from dnm.sandbox.violations import Violations, working_pods
@@ -29,6 +30,9 @@ _USAGE = """usage: node-convert --set k8s --node-type T --num-nodes N [--namespa
                     [--exclude NODES]
        node-convert --set k8s --node-name NODE [--namespace NS]
        node-convert --set batch --node-name NODE
+       node-convert --book NAME --node-type T --num-nodes N --from TIME --until TIME
+                    [--exclude NODES]
+       node-convert --unbook NAME [--exclude NODES]
        node-convert --list [--node-type T | --node-name NODE] [--output json]
 """
 
@@ -44,7 +48,7 @@ class Behaviour(msgspec.Struct, kw_only=True):
     prints.
     """
 
-    direction: Literal["k8s", "batch", "list"] = "k8s"
+    direction: Literal["k8s", "batch", "list", "book"] = "k8s"
     act: bool = True
     exit_code: int | None = None
     short: int = 0
@@ -124,6 +128,7 @@ class Conversion:
         self.tells_claims = True
         self.leaves_out = True  # knows --exclude, and says so
         self.ignores_exclude = False
+        self.books = True  # knows --book, and says so
         self._asking: ConverterProcess | None = None
         self._operations: dict[int, Operation] = {}
         self._last = 0
@@ -148,8 +153,11 @@ class Conversion:
             options = _options(arguments)
         except _Usage as usage:
             return Result(exit_code=2, stderr=f"{usage}\n{_USAGE}")
+        instance = environment.get("DNM_INSTANCE", "")
         if options.list:
-            return self._list(options)
+            return self._list(options, instance)
+        if options.book or options.unbook:
+            return self._book(options, instance)
         if options.set == "k8s":
             return self._begin_lending(options, environment)
         return self._begin_returning(options, environment)
@@ -250,7 +258,7 @@ class Conversion:
             machine = self.batch.find(options.node_name)
             if machine is None:
                 return [], 1, f"{options.node_name}: Slurm knows no such node"
-            verdict, reason = self.batch.judge(machine)
+            verdict, reason = self.batch.judge(machine, instance)
             journal = machine.journal
             if journal and journal.instance == instance and self._is_interrupted(machine):
                 if journal.direction == "k8s" and journal.namespace == options.namespace:
@@ -268,7 +276,7 @@ class Conversion:
             return [], options.num_nodes, str(error)
         found = [
             machine
-            for machine in self.batch.candidates(options.node_type, options.allow_preempt)
+            for machine in self.batch.candidates(options.node_type, options.allow_preempt, instance)
             if machine.name not in left_out or self.ignores_exclude
         ]
         if not found or (self.all_or_nothing and len(found) < options.num_nodes):
@@ -366,9 +374,35 @@ class Conversion:
             self.batch.release(machine)
         return Result(stdout=_names(operation, [name]))
 
+    # --- --book and --unbook -----------------------------------------------------------------
+
+    def _book(self, options: Any, instance: str) -> Result:
+        """Each comes with the mark of whose it is; a call with another's is refused."""
+        behaviour = self._behaviour("book")
+        name = options.book or options.unbook
+        if not is_booking(name, instance):
+            return Result(exit_code=1, stderr=f"node-convert: {name} is no booking of {instance}\n")
+        try:
+            left_out = expand_hostlist(options.exclude)
+            span = moment(options.begins), moment(options.until)
+        except (SlurmError, ValueError) as error:
+            return Result(exit_code=2, stderr=f"node-convert: {error}\n")
+        names: list[str] = []
+        if behaviour.act and options.book:
+            asked = options.num_nodes - behaviour.short
+            names = self.batch.book(name, options.node_type, asked, span, instance, left_out)
+        elif behaviour.act:
+            names = self.batch.unbook(name, instance, left_out)
+        code = int(bool(options.book) and len(names) < options.num_nodes)
+        return Result(
+            stdout="".join(f"{one}\n" for one in names), stderr=behaviour.stderr,
+            exit_code=code if behaviour.exit_code is None else behaviour.exit_code,
+            hang=bool(behaviour.hang),
+        )  # fmt: skip
+
     # --- --list ------------------------------------------------------------------------------
 
-    def _list(self, options: Any) -> Result:
+    def _list(self, options: Any, instance: str) -> Result:
         behaviour = self._behaviour("list")
         machines = [
             machine
@@ -376,28 +410,31 @@ class Conversion:
             if (not options.node_type or machine.type == options.node_type)
             and options.node_name in (None, machine.name, machine.kubernetes_name)
         ]
-        stdout = self._list_json(machines) if options.output == "json" else self._table(machines)
+        as_text = self._list_json if options.output == "json" else self._table
+        stdout = as_text(machines, instance)
         return Result(
             stdout=stdout if behaviour.stdout is None else behaviour.stdout,
             stderr=behaviour.stderr, exit_code=behaviour.exit_code or 0,
             hang=bool(behaviour.hang),
         )  # fmt: skip
 
-    def _list_json(self, machines: Sequence[Machine]) -> str:
+    def _list_json(self, machines: Sequence[Machine], instance: str) -> str:
         nodes = []
         for machine in machines:
-            verdict, reason = self.batch.judge(machine)
+            verdict, reason = self.batch.judge(machine, instance)
             nodes.append({
                 "node": machine.name, "state": self.batch.state_of(machine),
                 "idle_seconds": self.batch.idle_seconds(machine), "verdict": verdict,
                 "reason": reason, "in_service": self.batch.is_in_service(machine),
                 "partitions": machine.partitions, "features": machine.features,
-                "reservations": machine.booked, "slurm_reason": _slurm_reason(machine),
+                "reservations": [one.name for one in self.batch.reservations.on(machine.name)],
+                "slurm_reason": _slurm_reason(machine),
                 **({"claim": self._claim(machine)} if self.tells_claims else {}),
             })  # fmt: skip
         document = {
             "schema": "node-convert.list/1", "nodes": nodes,
-            **({"options": ["--exclude"]} if self.leaves_out else {}),
+            "options": [*(["--exclude"] if self.leaves_out else []),
+                        *(["--book"] if self.books else [])],
             "waiting_jobs": self._waiting_jobs({machine.type for machine in machines}),
         }  # fmt: skip
         return msgspec.json.encode(document).decode() + "\n"
@@ -421,15 +458,15 @@ class Conversion:
             "since": journal.since, "is_at_work": self.is_at_work(machine), "error": "",
         }  # fmt: skip
 
-    def _table(self, machines: Sequence[Machine]) -> str:
+    def _table(self, machines: Sequence[Machine], instance: str) -> str:
         lines = [f"{'NODE':<12} {'STATE':<22} {'IDLE':>8} {'VERDICT':<8} REASON"]
         for machine in machines:
-            verdict, reason = self.batch.judge(machine)
+            verdict, reason = self.batch.judge(machine, instance)
             lines.append(
                 f"{machine.name:<12} {self.batch.state_of(machine):<22} "
                 f"{self.batch.idle_seconds(machine):>8} {verdict:<8} {reason}"
             )
-        good = sum(1 for machine in machines if self.batch.judge(machine)[0] == "OK")
+        good = sum(1 for machine in machines if self.batch.judge(machine, instance)[0] == "OK")
         return "\n".join(
             [*lines, "", f"{good} of {len(machines)} nodes could be converted now", ""]
         )
@@ -439,6 +476,10 @@ def _options(arguments: Sequence[str]) -> Any:
     parser = _Parser(prog="node-convert", add_help=False, allow_abbrev=False)
     parser.add_argument("--set", choices=("k8s", "batch"))
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--book", default="")
+    parser.add_argument("--unbook", default="")
+    parser.add_argument("--from", dest="begins", default="1970-01-01T00:00:00Z")
+    parser.add_argument("--until", default="1970-01-01T00:00:00Z")
     parser.add_argument("--node-type")
     parser.add_argument("--node-name")
     parser.add_argument("--num-nodes", type=int, default=1)
@@ -447,13 +488,15 @@ def _options(arguments: Sequence[str]) -> Any:
     parser.add_argument("--allow-preempt", action="store_true")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args(list(arguments))
-    if bool(options.set) == options.list:
-        raise _Usage("node-convert: one of --set and --list is needed")
+    modes = (options.set, options.list, options.book, options.unbook)
+    if sum(map(bool, modes)) != 1:
+        raise _Usage("node-convert: one of --set and --list is needed, or --book or --unbook")
     if options.set == "k8s" and bool(options.node_type) == bool(options.node_name):
         raise _Usage("node-convert: --set k8s needs --node-type or --node-name")
     if options.set == "batch" and not options.node_name:
         raise _Usage("node-convert: --set batch needs --node-name")
-    if options.exclude and not (options.set == "k8s" and options.node_type):
+    books = options.book or options.unbook
+    if options.exclude and not (books or (options.set == "k8s" and options.node_type)):
         raise _Usage("node-convert: --exclude goes with --set k8s --node-type")
     if options.num_nodes < 1:
         raise _Usage("node-convert: --num-nodes must be at least 1")

@@ -14,6 +14,7 @@ ViolationKind = Literal[
     "job-killed",  # a node with a running batch job was converted or power-cycled
     "pods-killed",  # a Node was deleted while pods that count were on it
     "two-owners",  # a node was offered to Slurm and to Kubernetes at the same time
+    "reservation-taken",  # the converter gave up a reservation that another had made
     "needless-return",  # the converter was told to return a node that Slurm had in service
 ]
 

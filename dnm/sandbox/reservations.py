@@ -1,0 +1,86 @@
+"""Reservations in the sandbox's Slurm that begin later, and `--book` and `--unbook` that make them.
+
+As Slurm has it: one is refused where another overlaps, where its name is taken, and where a job may
+still run when it begins; from then on no job is started that would run into it. Over, it is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container, Iterable
+from datetime import datetime
+
+import msgspec
+
+LOOKAHEAD_SECONDS = 86_400.0  # a machine that is reserved within them is not lent
+_BOOKING = re.compile(r"dnm-ev-.+-([0-9a-f]{6})")
+
+
+class Reservation(msgspec.Struct, kw_only=True):
+    """Of one machine. `instance`: whose converter made it; empty: an administrator did."""
+
+    name: str
+    node: str
+    begins: float
+    ends: float
+    instance: str = ""
+
+    def overlaps(self, other: Reservation) -> bool:
+        return self.node == other.node and self.begins < other.ends and other.begins < self.ends
+
+
+class Reservations:
+    """All there are, by name. Called with the store's lock held."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Reservation] = {}
+
+    def purge(self, now: float) -> None:
+        self.by_name = {name: one for name, one in self.by_name.items() if one.ends > now}
+
+    def on(self, node: str) -> list[Reservation]:
+        return [one for one in self.by_name.values() if one.node == node]
+
+    def in_force(self, node: str, now: float) -> Reservation | None:
+        return next((one for one in self.on(node) if one.begins <= now), None)
+
+    def holds_back(self, node: str, instance: str, now: float) -> Reservation | None:
+        """The one for which a converter of an instance leaves the machine alone: any but its own
+        that has begun."""
+        soon = (one for one in self.on(node) if one.begins <= now + LOOKAHEAD_SECONDS)
+        return next((one for one in soon if one.instance != instance or one.begins > now), None)
+
+    def may_start(self, node: str, until: float) -> bool:
+        return all(one.begins >= until for one in self.on(node))
+
+    def create(self, new: Reservation, now: float, busy_until: float) -> str:
+        """Makes one, or returns Slurm's sentence. `busy_until`: jobs may run on the machine."""
+        if new.begins < now:
+            return "Invalid time specified"
+        if any(one.overlaps(new) for one in self.by_name.values()):
+            return "Requested reservation overlaps with another reservation"
+        if new.name in self.by_name:
+            return "Duplicate reservation name"
+        if busy_until > new.begins:
+            return "Requested nodes are busy"
+        self.by_name[new.name] = new
+        return ""
+
+    def give_up(self, booking: str, kept: Container[str]) -> Iterable[Reservation]:
+        """Deletes those of a booking, but for these machines'; yields each."""
+        for one in list(self.by_name.values()):
+            if one.name == f"{booking}-{one.node}" and one.node not in kept:
+                del self.by_name[one.name]
+                yield one
+
+
+def is_booking(name: str, instance: str) -> bool:
+    """Whether it is the name of an instance's booking, by the mark at its end."""
+    found = _BOOKING.fullmatch(name)
+    return found is not None and found[1] == hashlib.sha256(instance.encode()).hexdigest()[:6]
+
+
+def moment(text: str) -> float:
+    """Seconds since 1970 of a time with its zone; raises ValueError."""
+    return datetime.fromisoformat(text).timestamp()
