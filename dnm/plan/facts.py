@@ -50,10 +50,13 @@ class Facts(Value):
         return is_away and known is not None and known.is_drained
 
     def is_reserved(self, name: str) -> bool:
-        """Whether a reservation holds it, perhaps its converter's: some scripts only warn when
-        they can't drain a node."""
+        """Whether a reservation holds it that may be its converter's: some scripts only warn when
+        they can't drain a node. One that says what it has claimed would name it; it is another's
+        then, or a booking for an event."""
         known = self.batch.get(name) if self.batch is not None else None
-        return known is not None and known.is_reserved
+        if known is None or (known.tells_claim and known.claim is None):
+            return False
+        return known.is_reserved
 
     @property
     def tells_claims(self) -> bool:

@@ -71,6 +71,13 @@ CASES = [
         Phase.JOINING,
         "held by the reservation alone",
     ),
+    case(
+        Phase.JOINING,
+        facts(batch=[a_batch_node(state="IDLE+RESERVED", tells_claim=True)]),
+        Reason.GONE,
+        GONE_PHASE,
+        "rolled back under a booking",
+    ),
     case(Phase.JOINING, facts(), Reason.LATE, Phase.FAILED, "too late", since=LONG_AGO),
     case(
         Phase.SERVING,
