@@ -197,7 +197,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if is_booking(options):
         from dnm.convert.event_bookings import book, unbook
 
-        return unbook(options, settings) if options.book is None else book(options, settings)
+        do = unbook if options.book is None else book
+        return do(options, settings, connect_slurm(settings))
     # It brings Kubernetes with it, which --list must not pay for.
     from dnm.convert.convert_nodes import ConvertCall
     from dnm.convert.programs import program_of

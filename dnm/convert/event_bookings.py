@@ -14,19 +14,18 @@ from dnm.convert.listing import is_of_type, read_facts
 from dnm.convert.machines import plain_state, why_not_ours
 from dnm.convert.select import SlurmFacts, is_own_reservation
 from dnm.convert.settings import Settings
-from dnm.convert.slurm_side import connect_slurm
 from dnm.model.booking import booking_on, is_booking
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.slurm.commands import SlurmRefused
+from dnm.slurm.interface import Slurm
 from dnm.slurm.text import SlurmNode
 
 _FREE_FLAGS = frozenset(("PLANNED", "COMPLETING", "RESERVED"))
 
 
-def book(options: argparse.Namespace, settings: Settings) -> int:
+def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
     """Reserves so many nodes of a type; prints those that are. Exit 1 where they are fewer."""
     _check_name(options.book, settings)
-    slurm = connect_slurm(settings)
     facts = read_facts(slurm)
     left = options.num_nodes
     for node in _candidates(facts, settings, options):
@@ -43,10 +42,10 @@ def book(options: argparse.Namespace, settings: Settings) -> int:
     return ExitCode.FAILED if left else ExitCode.OK
 
 
-def unbook(options: argparse.Namespace, settings: Settings) -> int:
-    """Deletes the reservations of an occurrence, of all its nodes or of these; prints the nodes."""
+def unbook(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
+    """Deletes the reservations of an occurrence, but for those of the nodes of `exclude`; prints
+    the nodes."""
     _check_name(options.unbook, settings)
-    slurm = connect_slurm(settings)
     for one in slurm.read_reservations():
         for node in one.nodes if len(one.nodes) == 1 else ():
             if booking_on(one.name, node, settings.instance) != options.unbook:

@@ -15,7 +15,7 @@ from dnm.model.calendar import CalendarEvent
 from dnm.model.cluster import BatchNode
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.plan import BookNodes, Plan, UnbookNodes
-from dnm.model.registry import LendTimes, Pause
+from dnm.model.registry import Keeping, LendTimes, Pause
 from dnm.model.value import Unreadable
 from dnm.plan.foreseen import lead_of
 from tests.builders import NOW, a_batch_node, a_request
@@ -149,6 +149,14 @@ def test_once_it_has_its_nodes_the_rest_goes_back_to_slurm() -> None:
         asked.lent(node).node(node)
     (gone,) = [one for one in asked.step().actions if isinstance(one, UnbookNodes)]
     assert (gone.name, gone.leave_out) == (name, "a[050-051]") and asked.booked(now) == 2
+
+
+def test_what_is_kept_out_and_what_is_lent_is_not_booked() -> None:
+    asked = Booked(event(NOW + DAY, nodes=2))
+    asked.recorded(held=("a050",), excluded={"a051": Keeping(since=NOW)})
+    asked.lent("a052").node("a052")
+    (booking,) = [one.booking for one in asked.step().actions if isinstance(one, BookNodes)]
+    assert expand_hostlist(booking.leave_out) == ("a050", "a051", "a052")
 
 
 QUIET: dict[str, dict[str, Any]] = {

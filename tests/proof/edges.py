@@ -7,16 +7,20 @@ against what stands on dnm's disk at that very moment.
 
 from __future__ import annotations
 
+import argparse
+import io
 import os
 import re
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
 
+from dnm.convert.event_bookings import book, unbook
+from dnm.convert.settings import Settings
 from dnm.model.cluster import (
     BatchClaim,
     BatchList,
@@ -45,6 +49,13 @@ from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.run.kube_state import pack, unpack
 from dnm.run.state import previous_path
 from tests.proof.invariants import over_cap
+from tests.proof.reserving import (
+    ModelSlurm,
+    is_booked_now,
+    is_kept_from,
+    is_reserved_now,
+    reserved_on,
+)
 from tests.proof.world import Held, Kept, Machine, World
 
 PREFIX = "dynamic-node-manager/"
@@ -492,21 +503,7 @@ class ModelConverter:
             self.weather.failed.add("batch")
             return Unreadable(what="--list", error=str(error))
         nodes = {
-            machine.name: BatchNode(
-                name=machine.name,
-                state=state_of(machine),
-                verdict="OK" if is_free(machine) else "SKIP",
-                in_service=None if fault == "unknown" else machine.in_service,
-                claim=claim_of(machine),
-                tells_claim=self.world.tells_claims,
-            )
-            if self.world.tells_claims
-            else BatchNode(
-                name=machine.name,
-                state=state_of(machine),
-                verdict="OK" if is_free(machine) else "SKIP",
-                in_service=None if fault == "unknown" else machine.in_service,
-            )
+            machine.name: self._row(machine, is_known=fault != "unknown")
             for machine in self.world.machines.values()
             if node in ("", machine.name)
         }
@@ -514,7 +511,26 @@ class ModelConverter:
             nodes=nodes,
             waiting=self._waiting() if self.world.tells_claims else None,
             leaves_out=True,
+            books=self.host.config.event_reservations,
         )
+
+    def _row(self, machine: Machine, is_known: bool) -> BatchNode:
+        row = BatchNode(
+            name=machine.name,
+            state=state_of(machine),
+            verdict="OK" if self._is_free(machine) else "SKIP",
+            in_service=machine.in_service if is_known else None,
+        )
+        if self.world.tells_claims:
+            row = msgspec.structs.replace(row, claim=claim_of(machine), tells_claim=True)
+        if self.world.reserved:
+            names = tuple(one.name for one in reserved_on(self.world, machine.name))
+            held = "+RESERVED" if is_reserved_now(self.world, machine) else ""
+            row = msgspec.structs.replace(row, state=row.state + held, reservations=names)
+        return row
+
+    def _is_free(self, machine: Machine) -> bool:
+        return is_free(machine) and not is_kept_from(self.world, machine, self.instance)
 
     def _waiting(self) -> tuple[WaitingJobs, ...]:
         """Jobs of a node each, which any type would start; and what somebody makes Slurm say."""
@@ -590,7 +606,42 @@ class ModelConverter:
                     on_line(key, line)
 
     def book(self, command: Sequence[str]) -> tuple[str, ...]:
-        raise AssertionError(command)  # nobody books here
+        """The shipped program, on the model's Slurm."""
+        said = dict(zip(command[1::2], command[2::2], strict=True))
+        self._judge_booking(said)
+        exclude = frozenset(expand_hostlist(said.get("--exclude", "")))
+        settings = Settings(instance=self.instance)
+        slurm = ModelSlurm(self.world, self.instance, self.weather)
+        out = io.StringIO()
+        try:
+            with fault_point("converter.book"), redirect_stdout(out):
+                if "--unbook" in said:
+                    options = argparse.Namespace(unbook=said["--unbook"], exclude=exclude)
+                    unbook(options, settings, slurm)
+                else:
+                    begins, until = (
+                        datetime.fromisoformat(said[word]) for word in ("--from", "--until")
+                    )
+                    options = argparse.Namespace(
+                        book=said["--book"], node_type=said["--node-type"], exclude=exclude,
+                        num_nodes=int(said["--num-nodes"]), begins=begins, until=until,
+                    )  # fmt: skip
+                    book(options, settings, slurm)
+        except (OSError, DnmError) as error:
+            raise ConverterError(f"it can't book: {error}") from error
+        return tuple(out.getvalue().split())
+
+    def _judge_booking(self, said: Mapping[str, str]) -> None:
+        """It depends on what Slurm has, and a pause holds it."""
+        broken, registry = self.world.broken, self.host.registry()
+        if self.weather.failed & {"nodes", "batch"}:
+            broken.append("a booking was changed although a fact could not be read")
+        if registry.pause is not None:
+            broken.append("a booking was changed although dnm is paused")
+        if "--book" in said:
+            if said["--book"] not in registry.booking_tries:
+                broken.append("a node was booked before the registry knew")
+            self._judge_left_out(said["--node-type"], expand_hostlist(said.get("--exclude", "")))
 
     def find(self, key: str) -> ConverterProcess | None:
         with suppress(OSError), fault_point("converter.read_output"):
@@ -655,8 +706,10 @@ class ModelConverter:
         free = [
             m
             for m in self.world.machines.values()
-            if m.node_type == node_type and is_free(m) and m.name not in left_out
+            if m.node_type == node_type and self._is_free(m) and m.name not in left_out
         ]
+        if self.world.reserved:
+            free.sort(key=lambda m: not is_booked_now(self.world, m, self.instance))
         machines = free[:wanted]
         for machine in machines:
             self.world.take(machine)

@@ -1,10 +1,13 @@
-"""The eight invariants, each a function that says what is wrong, with the promise as its text."""
+"""The eight invariants, and those of history and bookings, each a function that says what is wrong,
+with the promise as its text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
+from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.quantity import parse_yunikorn
@@ -12,6 +15,13 @@ from dnm.model.registry import Phase, Registry
 from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
+from tests.proof.reserving import (
+    ADMIN,
+    booked_twice,
+    is_of_event,
+    reserved_on,
+    taken_from_others,
+)
 from tests.proof.told import check_told
 from tests.proof.world import Held, World, lineage, read_limits
 
@@ -190,7 +200,17 @@ def history(play: Play) -> Iterator[str]:
                 yield f"{host.instance}: {error}"
 
 
-RULES = (history, cap, capacity, one_owner, unknown_means_no, ours_only, write_then_do, exits)
+def bookings(play: Play) -> Iterator[str]:
+    """A reservation that is not ours is never changed or deleted; no node is in two bookings of
+    ours for the same time; no job ends for one. (The first and the last are judged as they happen
+    too, see `reserving.py`.)"""
+    yield from booked_twice(play.world)
+    yield from taken_from_others(play.world)
+
+
+RULES = (
+    history, cap, capacity, one_owner, unknown_means_no, ours_only, write_then_do, exits, bookings,
+)  # fmt: skip
 
 
 def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
@@ -236,10 +256,54 @@ def rests(ran: Ran) -> None:
     assert not ran.effects, f"{ran.host} does at rest: {ran.effects}"
 
 
+def writes_nothing(play: Play, records: list[bytes]) -> None:
+    """6. Not even its own record; but where Slurm has too few nodes for an event, when that was
+    tried."""
+    for (host, registry), before in zip(readable(play), records, strict=True):
+        if not registry.booking_tries:
+            assert host.record() == before, f"{host.instance} writes at rest: {host.record()!r}"
+
+
+def booked_at_rest(play: Play) -> None:
+    """Each booking is of an event that the calendar knows and that is not over, for as many nodes
+    as it takes; one that is ahead lacks nodes only where Slurm has no more of them to give."""
+    problems = []
+    for host, registry in readable(play):
+        left = [one for one in play.world.reserved.values() if one.maker == host.instance]
+        for event in registry.events.values():
+            begins, ends = (one.replace(tzinfo=UTC) for one in (event.begins, event.ends))
+            of_it = [one for one in left if is_of_event(one, event.name, begins)]
+            if ends > play.world.now:
+                left = [one for one in left if one not in of_it]
+            policy = host.config.namespaces[event.namespace]
+            wanted = min(event.nodes or event.pods, policy.max_nodes or 4)
+            if len(of_it) > wanted:
+                problems.append(f"{host.instance}: {event.name} has {of_it}")
+            is_ahead = play.world.now + timedelta(hours=1) < begins
+            is_near = begins < play.world.now + host.config.book_ahead
+            if is_ahead and is_near and len(of_it) < wanted:
+                problems += _could_be_booked(play, host, event)
+        problems += [f"{host.instance}: {one.name} is of no event" for one in left]
+    assert not problems, "\n".join(problems)
+
+
+def _could_be_booked(play: Play, host: Host, event: CalendarEvent) -> Iterator[str]:
+    begins, ends = (one.replace(tzinfo=UTC) for one in (event.begins, event.ends))
+    node_type = host.config.namespaces[event.namespace].node_types[0] if event.nodes else "a"
+    for machine in play.world.machines.values():
+        others = reserved_on(play.world, machine.name)
+        is_taken = any(one.overlaps(begins - timedelta(hours=1), ends) for one in others)
+        is_free = machine.place == "batch" and machine.in_service and not machine.has_job
+        if machine.node_type == node_type and is_free and not is_taken:
+            yield f"{host.instance}: {machine.name} is free and not booked for {event.name}"
+
+
 def all_is_back(play: Play) -> None:
     """With the demand gone: nothing is lent, no node is forgotten, the document is as its
     administrator left it."""
     world = play.world
+    ours = [name for name, one in world.reserved.items() if one.maker != ADMIN]
+    assert not ours, f"they are still booked: {ours}"
     for host, registry in readable(play):
         assert not registry.nodes and not registry.requests, f"{host.instance}: {registry}"
     excused = world.astray_is_excused

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 from hypothesis import HealthCheck, seed, settings
@@ -21,7 +22,7 @@ from hypothesis.stateful import (
 
 from tests.proof.edges import CALL_FAULTS, LENDING, RETURNING
 from tests.proof.persons import SAID
-from tests.proof.play import FOR_SLURM, MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
+from tests.proof.play import BY_HAND, FOR_SLURM, MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
 from tests.proof.remembering import HOW
 
 FIGURES: Counter[str] = Counter()
@@ -29,6 +30,8 @@ _MEMORY = Path("/dev/shm")
 
 STRIKES = ("kill", "kill", "restart", "restart", "full", "io")
 few = st.integers(0, 5)
+aheads = st.sampled_from([timedelta(minutes=m) for m in (-5, 8, 20, 120, 1_500)])
+lengths = st.sampled_from([timedelta(minutes=m) for m in (10, 45, 3_000)])
 jumps = st.sampled_from((-86_400.0, -300.0, 0.0, 300.0, 86_400.0))
 
 
@@ -51,16 +54,21 @@ class Machine(RuleBasedStateMachine):
         remembers=st.booleans(),
         state=st.sampled_from(("file", "kubernetes")),
         rule=st.sampled_from(sorted(FOR_SLURM)),
+        books=st.booleans(),
     )
     def begin(
-        self, hosts: int, is_shared: bool, tells: bool, remembers: bool, state: str, rule: str
-    ) -> None:
+        self, hosts: int, is_shared: bool, tells: bool, remembers: bool, state: str, rule: str,
+        books: bool,
+    ) -> None:  # fmt: skip
         count = min(max(hosts, self.HOSTS[0]), self.HOSTS[1])
         FIGURES[state] += 1
         self.play = Play(
             self.directory, count, is_shared=is_shared, tells_claims=tells, remembers=remembers,
-            state=state, rule=rule,
+            state=state, rule=rule, books=books,
         )  # fmt: skip
+        if books:
+            self.play.add_event(0, timedelta(hours=1), timedelta(hours=1), 2)
+            self._run(0)
 
     def teardown(self) -> None:
         try:
@@ -69,6 +77,7 @@ class Machine(RuleBasedStateMachine):
                 FIGURES["histories"] += 1
                 FIGURES["steps"] += self.play.steps
                 FIGURES["runs"] += self.play.runs
+                FIGURES["booked"] += self.play.world.booked
                 ways = self.play.world.ways
                 FIGURES["runs_that_listed_nothing"] += ways["changes", ""]
         finally:
@@ -233,6 +242,37 @@ class Machine(RuleBasedStateMachine):
     @rule(host=few)
     def a_person_resumes(self, host: int) -> None:
         self.play.resume(host)
+
+    # --- events ---------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.play.books)
+    @rule(number=few, ahead=aheads, length=lengths, nodes=st.integers(1, 4))
+    def a_person_adds_an_event(
+        self, number: int, ahead: timedelta, length: timedelta, nodes: int
+    ) -> None:
+        self.play.add_event(number, ahead, length, nodes)
+
+    @precondition(lambda self: self.play.books)
+    @rule(number=few)
+    def a_person_removes_an_event(self, number: int) -> None:
+        self.play.remove_event(number)
+
+    @precondition(lambda self: self.play.books)
+    @rule(node=few, how=st.sampled_from(BY_HAND), ahead=aheads)
+    def an_administrator_reserves(self, node: int, how: str, ahead: timedelta) -> None:
+        self.play.reserve_by_hand(node, how, ahead)
+
+    @precondition(lambda self: self.play.world.reserved)
+    @rule(number=few)
+    def an_administrator_deletes_a_reservation(self, number: int) -> None:
+        self.play.delete_reservation(number)
+
+    @precondition(lambda self: self.play.world.reserved)
+    @rule()
+    def an_event_comes_near(self) -> None:
+        self.is_sound = False
+        self.play.near_an_event()
+        self.is_sound = True
 
 
 class OneHost(Machine):

@@ -1,7 +1,7 @@
 """Histories: what happens to a world with one or two hosts that run dnm on it, step by step.
 
 Every event is a method with small numbers as arguments, so that hypothesis and the soak play the
-same game. `Play.check` raises where one of the eight invariants does not hold; `Play.end_well`
+same game. `Play.check` raises where one of the invariants does not hold; `Play.end_well`
 stops the faults, lets a person do what dnm's messages ask for, and sees it settle.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config, Floor, Floors, NamespacePolicy, NodeType, WhenBatchWaits
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.fault_points import struck_by
@@ -38,6 +39,7 @@ from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
 from tests.proof.persons import SAID, silent
 from tests.proof.remembering import RememberingKube, Told
+from tests.proof.reserving import ADMIN, Reserved, reserve
 from tests.proof.world import (
     BROKEN_DOCUMENTS,
     PLACE,
@@ -54,6 +56,7 @@ MEANWHILE = (
     "meanwhile uncordon", "meanwhile node gone", "meanwhile reapply", "meanwhile edit",
     "meanwhile job",
 )  # fmt: skip
+BY_HAND = ("another's booking", "maintenance", "now")
 STORE_HARM = ("flipped", "truncated", "stale", "gone")
 REGISTRY_HARM = ("truncated", "newer", "gone", "gone with its previous", "empty", "stale")
 
@@ -126,6 +129,13 @@ def for_slurm(config: Config, rule: str) -> Config:
     return msgspec.structs.replace(config, namespaces=namespaces, **changes)
 
 
+def booking(config: Config) -> Config:
+    """The configuration with nodes that are booked for events."""
+    return msgspec.structs.replace(
+        config, event_reservations=True, book_ahead=timedelta(days=2), lead=timedelta(minutes=5)
+    )
+
+
 class Host:
     """One machine that runs dnm: its configuration, its state directory, its clock."""
 
@@ -157,6 +167,10 @@ class Host:
         """The host goes down and comes up: its converters are gone with all that ran there."""
         for operation in self.outputs.values():
             operation.vanish()
+
+    def record(self) -> bytes:
+        """Its registry, byte by byte; nothing where there is none."""
+        return self.path.read_bytes() if self.path.exists() else b""
 
     def registry(self) -> Registry:
         """As it stands on disk, read past dnm; raises RegistryError."""
@@ -198,8 +212,10 @@ class Play:
         instances: tuple[str, str] = ("east", "west"),
         state: str = "file",
         rule: str = "nothing",
+        books: bool = False,
     ) -> None:
         self.world = World()
+        self.world.jobs_are_limited = self.books = books
         self.world.is_tainted = rule == "moves"
         remembers = remembers and rule != "moves"  # its server tells no tolerations
         self.world.tells_claims = tells_claims
@@ -213,6 +229,7 @@ class Play:
             one.config = msgspec.structs.replace(one.config, state=state)
         for host in self.hosts:
             host.config = for_slurm(host.config, rule if rule != "floors" or hosts == 1 else "wait")
+            host.config = booking(host.config) if books else host.config
         self.behaviours: dict[str, list[str]] = {"k8s": [], "batch": []}
         self.steps = self.runs = 0
 
@@ -391,6 +408,64 @@ class Play:
         machine = machines[number % len(machines)]
         machine.is_drained_by_admin = not machine.is_drained_by_admin
 
+    # --- events and reservations ----------------------------------------------------------------
+
+    def add_event(self, number: int, ahead: timedelta, length: timedelta, nodes: int) -> None:
+        """`dnm event add`; of a name that is there already nothing comes. More than two nodes are
+        asked for by pods that fill one of type a each, and come every day."""
+        host = self.hosts[number % len(self.hosts)]
+        begins = (self.world.now + ahead).replace(second=0, microsecond=0, tzinfo=None)
+        namespaces = sorted(host.config.namespaces)
+        event = CalendarEvent(
+            name=f"ev{number}", namespace=namespaces[number % len(namespaces)],
+            begins=begins, ends=begins + length, nodes=nodes,
+        )  # fmt: skip
+        if nodes > 2:
+            event = msgspec.structs.replace(
+                event, nodes=0, pods=nodes, request={"vcore": 8_000, "memory": 10**9},
+                weekly=tuple(range(7)) if length < timedelta(days=1) else (),
+            )  # fmt: skip
+        with suppress(RegistryError):
+            self._change(
+                host, lambda r: msgspec.structs.replace(r, events={event.name: event, **r.events})
+            )
+
+    def remove_event(self, number: int) -> None:
+        host = self.hosts[number % len(self.hosts)]
+        with suppress(RegistryError):
+            self._change(host, lambda r: _without_events(r, lambda one: one.name == f"ev{number}"))
+
+    def near_an_event(self) -> None:
+        """Time passes until a minute before nodes are lent for the next one, and on from there."""
+        begins = [one.begins for one in self.world.reserved.values() if one.maker != ADMIN]
+        left = min(begins, default=self.world.now) - self.world.now
+        self.wait(max(left.total_seconds() - 60, 0))
+        for _ in range(4):
+            self.run_all()
+            self.wait(ROUND)
+
+    def reserve_by_hand(self, node: int, how: str, ahead: timedelta) -> None:
+        """An administrator does, under any name but ours: Slurm may refuse it."""
+        world = self.world
+        name = sorted(world.machines)[node % len(world.machines)]
+        begins = world.now + (timedelta(0) if how == "now" else ahead)
+        called = f"maintenance-{world.number()}"
+        if how == "another's booking":
+            called = f"dnm-ev-ev{node % 4}-{begins:%Y%m%dT%H%M}-000000-{name}"
+        new = Reserved(
+            name=called, node=name, begins=begins, ends=begins + timedelta(hours=2), maker=ADMIN
+        )
+        if not reserve(world, new):
+            world.of_admins[called] = new
+
+    def delete_reservation(self, number: int) -> None:
+        """An administrator does, whosever it is."""
+        names = sorted(self.world.reserved)
+        if names:
+            name = names[number % len(names)]
+            self.world.of_admins.pop(name, None)
+            del self.world.reserved[name]
+
     # --- the queue document ---------------------------------------------------------------------
 
     def reapply(self) -> None:
@@ -532,9 +607,17 @@ class Play:
         self.stop_faults()
         self.come_to_rest()
         for _ in range(3):
+            records = [host.record() for host in self.hosts]
             for ran in self.run_all():
                 invariants.rests(ran)
+            invariants.writes_nothing(self, records)
             self.world.advance(ROUND)
+        if self.books:
+            self.wait(600)  # nodes that Slurm had not were asked for again by then
+            self.run_all()
+            invariants.booked_at_rest(self)
+            for host in self.hosts:
+                self._change(host, lambda registry: _without_events(registry, lambda one: True))
         self.world.pods.clear()
         self.come_to_rest()
         invariants.all_is_back(self)
@@ -561,7 +644,32 @@ class Play:
             host.config = msgspec.structs.replace(host.config, max_lend=timedelta(0))
             self._restore_registry(host)
             self._change(host, _rested)
+            if self.books:
+                self._calm_events(host)
         world.advance(700)  # what was on its way has come
+
+    def _calm_events(self, host: Host) -> None:
+        """Of a calendar stays what changes nothing for some hours; with an event that is under way,
+        and one that is a day ahead."""
+        now = self.world.now.replace(second=0, microsecond=0, tzinfo=None)
+        calm, day = timedelta(hours=4), timedelta(days=1)
+        namespace = min(host.config.namespaces)
+        more = {
+            name: CalendarEvent(
+                name=name, namespace=namespace, begins=begins, ends=begins + 3 * day, nodes=1
+            )
+            for name, begins in (("under-way", now - calm), ("ahead", now + day))
+        }
+
+        def is_gone(one: CalendarEvent) -> bool:
+            is_quiet = one.begins > now + calm or one.begins < now < one.ends - calm
+            return bool(one.weekly) or not is_quiet
+
+        def change(registry: Registry) -> Registry:
+            left = _without_events(registry, is_gone).events
+            return msgspec.structs.replace(registry, events={**left, **more})
+
+        self._change(host, change)
 
     def _restore_registry(self, host: Host) -> None:
         """What the message of the RegistryError says."""
@@ -654,6 +762,11 @@ class Play:
             PLACE,
             lambda source: rebase_document(read_document(source), wants, Reading.BASELINE),
         )
+
+
+def _without_events(registry: Registry, is_gone: Callable[[CalendarEvent], bool]) -> Registry:
+    left = {name: one for name, one in registry.events.items() if not is_gone(one)}
+    return msgspec.structs.replace(registry, events=left)
 
 
 def _rested(registry: Registry) -> Registry:

@@ -1,4 +1,4 @@
-"""Any history of demand, failures, kills, administrators and lies: the eight invariants hold after
+"""Any history of demand, failures, kills, administrators and lies: the invariants hold after
 every step, and when the faults stop it comes to rest and gives everything back.
 
 A failure prints its seed and the shortest history that leads to it. `DNM_PROOF_SEED=N` plays the

@@ -19,6 +19,7 @@ from dnm.model.config import Taint
 from dnm.model.event import KubeEvent
 from dnm.model.state import RunLease
 from dnm.queues.tree import check_text, parse_tree
+from tests.proof.reserving import Reserved, forget_those_over, look_for_lost_jobs, may_start
 
 if TYPE_CHECKING:
     from tests.proof.edges import Operation
@@ -53,6 +54,8 @@ partitions:
             resources:
               max: {memory: 32G}
 """
+LONGEST_JOB = timedelta(days=365)
+JOBS = (timedelta(minutes=10), timedelta(hours=3), timedelta(days=2))  # how long they may run
 BROKEN_DOCUMENTS = ("partitions: [", "a: b", MANIFEST.replace("vcore: 8 ", "vcore: -8 "), "")
 
 
@@ -82,6 +85,7 @@ class Machine(msgspec.Struct, kw_only=True):
     name: str
     place: str = "batch"  # batch | leaving | kubernetes | returning
     has_job: bool = False
+    job_ends: datetime = BEGIN  # the latest
     is_drained_by_admin: bool = False
     is_down: bool = False
     node_name: str = ""
@@ -120,10 +124,14 @@ class World:
         self.manifest = MANIFEST
         self.config_map: ConfigMap | None = None
         self.waiting_jobs = 0
+        self.jobs_started = self.booked = 0
         self.said_to_wait = 0  # jobs that somebody makes Slurm tell of
         self.processes: dict[int, Operation] = {}  # converters that live, by process id
         self.tells_claims = True  # False: the site's own converter, which does not
         self.is_tainted = False  # a lent node takes pods of its namespace alone
+        self.reserved: dict[str, Reserved] = {}  # what Slurm has, by name
+        self.of_admins: dict[str, Reserved] = {}  # those of them that nobody else may touch
+        self.jobs_are_limited = False  # each has a time limit, as where nodes can be booked
         self.patience: float | None = None  # seconds that runs wait for them; half an interval
         self.budget = 1  # so many pods may be evicted until one has ended
         self.broken: list[str] = []
@@ -170,9 +178,12 @@ class World:
             first.happen()
             self.settle()
         self.now = until
+        self.end_what_is_over()
 
     def settle(self) -> None:
+        self.end_what_is_over()
         self.start_jobs()
+        look_for_lost_jobs(self)
         self.schedule()
         for machine in self.machines.values():
             self._look_for_two_owners(machine)
@@ -314,11 +325,23 @@ class World:
 
     # --- Slurm --------------------------------------------------------------------------------
 
+    def end_what_is_over(self) -> None:
+        """Jobs and reservations whose time is up."""
+        for machine in self.machines.values() if self.jobs_are_limited else ():
+            if machine.has_job and machine.job_ends <= self.now:
+                machine.has_job = False
+        forget_those_over(self)
+
     def start_jobs(self) -> None:
-        for machine in self.machines.values():
-            if self.waiting_jobs and machine.in_service and not machine.has_job:
-                machine.has_job = True
+        for machine in self.machines.values() if self.waiting_jobs else ():
+            limit = LONGEST_JOB
+            if self.jobs_are_limited:
+                limit = JOBS[self.jobs_started % len(JOBS)]
+            is_free = machine.in_service and not machine.has_job and may_start(self, machine, limit)
+            if self.waiting_jobs and is_free:
+                machine.has_job, machine.job_ends = True, self.now + limit
                 self.waiting_jobs -= 1
+                self.jobs_started += 1
 
     def take(self, machine: Machine) -> None:
         """A converter drains and reserves it."""
