@@ -77,8 +77,9 @@ class Killed(BaseException):
 
 
 class Weather:
-    """What goes wrong in one run: at which call of an edge (`faults`), and at which passing of a
-    touch (`strikes`: kill, restart, full, io). `failed` are the calls that got no answer."""
+    """What goes wrong in one run: at which call of an edge (`faults`), at which passing of a touch
+    (`strikes`: kill, restart, full, io), and at which command of a program that books (`slurm`).
+    `failed` are the calls that got no answer."""
 
     def __init__(
         self,
@@ -86,9 +87,11 @@ class Weather:
         strikes: Mapping[int, str] = {},
         meanwhile: Callable[[str], None] = lambda what: None,
         is_stopped_at: int | None = None,
+        slurm: Mapping[int, str] = {},
     ) -> None:
         self.faults, self.strikes, self.meanwhile = faults, strikes, meanwhile
-        self.calls = self.passes = 0
+        self.slurm = slurm
+        self.calls = self.passes = self.commands = 0
         self.is_stopped_at = is_stopped_at
         self.failed: set[str] = set()
         self.effects: list[str] = []
@@ -109,6 +112,12 @@ class Weather:
 
     def should_stop(self) -> bool:
         return self.is_stopped_at is not None and self.calls >= self.is_stopped_at
+
+    def next_slurm(self) -> str:
+        """How Slurm's next command ends; `killed` and what asks for it with it."""
+        how = self.slurm.get(self.commands, "")
+        self.commands += 1
+        return how
 
     def next_fault(self) -> str:
         fault = self.faults.get(self.calls, "")
@@ -611,7 +620,7 @@ class ModelConverter:
         self._judge_booking(said)
         exclude = frozenset(expand_hostlist(said.get("--exclude", "")))
         settings = Settings(instance=self.instance)
-        slurm = ModelSlurm(self.world, self.instance, self.weather)
+        slurm = ModelSlurm(self.world, self.instance, self.weather, Killed())
         out = io.StringIO()
         try:
             with fault_point("converter.book"), redirect_stdout(out):

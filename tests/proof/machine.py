@@ -24,6 +24,7 @@ from tests.proof.edges import CALL_FAULTS, LENDING, RETURNING
 from tests.proof.persons import SAID
 from tests.proof.play import BY_HAND, FOR_SLURM, MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
 from tests.proof.remembering import HOW
+from tests.proof.reserving import FAILS
 
 FIGURES: Counter[str] = Counter()
 _MEMORY = Path("/dev/shm")
@@ -125,9 +126,10 @@ class Machine(RuleBasedStateMachine):
         faults: dict[int, str] | None = None,
         strikes: dict[int, str] | None = None,
         is_stopped_at: int | None = None,
+        slurm: dict[int, str] | None = None,
     ) -> None:
         self.is_sound = False
-        self.play.run(host, faults or {}, strikes or {}, is_stopped_at)
+        self.play.run(host, faults or {}, strikes or {}, is_stopped_at, slurm or {})
         self.is_sound = True
 
     # --- the world ----------------------------------------------------------------------------
@@ -256,6 +258,21 @@ class Machine(RuleBasedStateMachine):
     @rule(number=few)
     def a_person_removes_an_event(self, number: int) -> None:
         self.play.remove_event(number)
+
+    @precondition(lambda self: self.play.books)
+    @rule(
+        number=few, ahead=aheads, nodes=st.integers(1, 4), jobs=st.integers(0, 2),
+        how=st.dictionaries(st.integers(1, 8), st.sampled_from(FAILS), min_size=1, max_size=2),
+    )  # fmt: skip
+    def events_change_while_slurm_fails(
+        self, number: int, ahead: timedelta, nodes: int, jobs: int, how: dict[int, str]
+    ) -> None:
+        """One goes and one comes, or the same with others' jobs in its way."""
+        for _ in range(jobs):
+            self.a_job_is_submitted()
+        self.play.remove_event(number)
+        self.play.add_event(number + 2 * (nodes % 2), ahead, timedelta(minutes=45), nodes)
+        self._run(number, slurm=how)
 
     @precondition(lambda self: self.play.books)
     @rule(node=few, how=st.sampled_from(BY_HAND), ahead=aheads)

@@ -241,16 +241,18 @@ class Play:
         faults: Mapping[int, str] = {},
         strikes: Mapping[int, str] = {},
         is_stopped_at: int | None = None,
+        slurm: Mapping[int, str] = {},
     ) -> Ran:
         """One `dnm run` of a host, in this weather."""
         host = self.hosts[number % len(self.hosts)]
         meanwhile = self._meanwhile(host)
-        weather = Weather(faults, strikes, meanwhile, is_stopped_at)
+        weather = Weather(faults, strikes, meanwhile, is_stopped_at, slurm)
         ran = self._run(host, weather)
         ran.effects = weather.effects
         if "nodes" not in weather.failed and ran.result is not None:
             host.looked_at = self.world.number()
-        ran.is_clean = not (faults or strikes or ran.killed or ran.error) and not weather.failed
+        is_struck = faults or strikes or slurm or ran.killed or ran.error
+        ran.is_clean = not is_struck and not weather.failed
         self.runs += 1
         invariants.judge_run(self, host, ran, weather)
         return ran

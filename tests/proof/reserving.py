@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.proof.world import Machine, World
 
 ADMIN = "admin"
+FAILS = ("refused", "away", "lost", "killed", "killed after")  # how a command of Slurm's may end
 _BUSY = "Error creating the reservation: Requested nodes are busy"
 _OVERLAPS = "Error creating the reservation: Requested reservation overlaps with another"
 _DUPLICATE = "Error creating the reservation: Duplicate reservation name"
@@ -123,10 +124,14 @@ def taken_from_others(world: World) -> Iterator[str]:
 
 
 class ModelSlurm:
-    """As `--book` and `--unbook` of one call see it; each command passes a fault point."""
+    """As `--book` and `--unbook` of one call see it; each command passes a fault point. `killed`:
+    what is raised where the program is, with all that waits for it."""
 
-    def __init__(self, world: World, instance: str, weather: Weather) -> None:
+    def __init__(
+        self, world: World, instance: str, weather: Weather, killed: BaseException
+    ) -> None:
         self.world, self.instance, self.weather = world, instance, weather
+        self.killed = killed
 
     def check_controller(self) -> None:
         self._read()
@@ -200,28 +205,37 @@ class ModelSlurm:
         self._change("slurm.create_reservation", create)
 
     def _read(self) -> None:
-        fault = self.weather.next_fault()
+        how = self._told()
+        if how in ("refused", "away"):
+            raise SlurmError(f"Slurm: {how}")
         try:
             with fault_point("slurm.read"):
-                if fault not in ("", "late", "unknown"):
-                    raise SlurmError(f"Slurm: {fault}")
+                pass
         except OSError as error:
             raise SlurmError(str(error)) from error
 
     def _change(self, point: str, change: Callable[[], str]) -> None:
         """A command whose answer is lost was carried out, or was not."""
-        fault = self.weather.next_fault()
-        if fault in ("no answer", "500"):
-            raise SlurmOutcomeUnknown(f"Slurm: {fault}")
+        how = self._told()
+        if how == "away":
+            raise SlurmOutcomeUnknown("Slurm: no answer")
         try:
             with fault_point(point):
-                answer = "Access/permission denied" if fault in ("403", "429", "409") else change()
+                answer = "Access/permission denied" if how == "refused" else change()
         except OSError as error:
             raise SlurmError(str(error)) from error
+        if how == "killed after":
+            raise self.killed
         if answer:
             raise SlurmRefused(answer, answer)
-        if fault == "answer lost":
+        if how == "lost":
             raise SlurmOutcomeUnknown("Slurm: its answer is lost")
+
+    def _told(self) -> str:
+        how = self.weather.next_slurm()
+        if how == "killed":
+            raise self.killed
+        return how
 
     def _node(self, machine: Machine) -> SlurmNode:
         base = "IDLE"
