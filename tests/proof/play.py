@@ -615,8 +615,6 @@ class Play:
             invariants.writes_nothing(self, records)
             self.world.advance(ROUND)
         if self.books:
-            self.wait(600)  # nodes that Slurm had not were asked for again by then
-            self.run_all()
             invariants.booked_at_rest(self)
             for host in self.hosts:
                 self._change(host, lambda registry: _without_events(registry, lambda one: True))
@@ -702,7 +700,9 @@ class Play:
                 self._help(host, ran)
             is_quiet = not any(ran.effects or _is_open(ran) for ran in rans)
             quiet = quiet + 1 if is_quiet else 0
-            if quiet == 6:
+            # What Slurm could not book is asked for again every ten minutes.
+            is_short = any(host.registry().booking_tries for host in self.hosts)
+            if quiet >= (12 if is_short else 6):
                 return
             self.world.advance(ROUND)
         open_now = [_is_open(ran) for ran in rans]
