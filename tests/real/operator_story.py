@@ -6,8 +6,6 @@ for: `make test-operator`. A job runs on one machine all the time; what is lent 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from dnm.convert.nodeset import FENCE
-from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.rig import Rig
-from tests.real.site import Answer, Site, pod
+from tests.real.site import pod
 from tests.real.slinky import roles
 from tests.real.slurm_operator import Slinky, slinky
+from tests.real.slurm_site import StandingSite
 from tests.slurm_lab import is_running
 
 DEV = "root.research.services.dev"
@@ -30,44 +28,6 @@ BARE = "s001"  # of Slurm's nodes, the one without a pod
 NAMES = ("a001", "a002", "a003")
 BUSY = "a001"
 PEOPLE = 50  # 800 GiB: 400 of the queue's own, and two nodes
-PROGRAM = Path(sys.executable).parent / "nodeset-convert"
-SECTION = """
-[node_type:a]
-
-[node_convert]
-nodeset_label = {label}
-min_idle_seconds = 0
-verify_seconds = 0.5
-poll_seconds = 0.5
-drain_timeout_seconds = 180
-boot_timeout_seconds = 180
-ready_timeout_seconds = 60
-slurm_patience_seconds = 60
-"""
-
-
-class OperatorSite(Site):
-    """A site whose converter is the shipped nodeset-convert."""
-
-    def __init__(self, made: Slinky, directory: Path) -> None:
-        self.made = made
-        super().__init__(
-            made.rig, directory, KUBECONFIG, sections=SECTION.format(label="=".join(LABEL)),
-            node_convert_path=PROGRAM, max_converted_nodes=3,
-        )  # fmt: skip
-
-    @property
-    def environment(self) -> dict[str, str]:
-        ours, theirs = super().environment, self.made.slurm.environ
-        path = f"{self.made.slurm.programs}:{ours['PATH']}"
-        return {**ours, "SLURM_CONF": theirs["SLURM_CONF"], "PATH": path}
-
-    def convert(self, *arguments: str) -> Answer:
-        """The shipped `nodeset-convert`, as an administrator calls it."""
-        return subprocess.run(
-            ["nodeset-convert", *arguments], env=self.environment, cwd=self.directory,
-            capture_output=True, text=True, timeout=400,
-        )  # fmt: skip
 
 
 @pytest.fixture
@@ -102,7 +62,10 @@ def test_a_workshop_beside_slurm_operator(
         lab = made.slurm
         job = lab.submit("-w", BUSY, "-p", "b", "-n1", script="sleep 3000")
         lab.wait_for(lambda: is_running(lab, job), 60)
-        site = OperatorSite(made, tmp_path / "site")
+        site = StandingSite(
+            rig, tmp_path / "site", lab, "nodeset-convert",
+            more=f"nodeset_label = {'='.join(LABEL)}", max_converted_nodes=3,
+        )  # fmt: skip
         for number in range(PEOPLE):
             rig.api.post("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
         site.run_until(lambda: rig.running("dev") == PEOPLE, "every pod of the workshop runs", 200)

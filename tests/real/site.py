@@ -88,12 +88,14 @@ class Site:
     def json(self, *arguments: str, code: int | None = 0) -> Any:
         return json.loads(self.dnm(*arguments, "-o", "json", code=code).stdout)
 
-    def run_until(self, is_so: Callable[[], Any], what: str, seconds: float = 90.0) -> list[Answer]:
-        """Runs as the timer would, but every second, until something is so. Fails when nothing has
-        moved for so long."""
+    def run_until(
+        self, is_so: Callable[[], Any], what: str, seconds: float = 90.0, code: int | None = 0
+    ) -> list[Answer]:
+        """Runs as the timer would, but every second, until something is so; `code` as for `dnm`.
+        Fails when nothing has moved for so long."""
         patience, runs = self.rig.patience(seconds), []
         while not is_so():
-            runs.append(self.dnm("run"))
+            runs.append(self.dnm("run", code=code))
             said = "".join(f"{run.stdout}{run.stderr}" for run in runs[-3:])
             assert not patience.is_over(), f"nothing moved for {seconds} s: {what}\n{said}"
             time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""Stand-ins of slurm-operator and slurm-bridge as controllers of a real API server.
+"""A stand-in of slurm-operator as a controller of a real API server.
 
 Kubernetes is the rig's: Nodes, pods, taints, labels, NodeSets by a CRD with the scale subresource.
 Slurm is state in memory, as in tests/convert. No slurmd runs: the operator's word takes its place.
@@ -11,10 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
-from tests.convert.bridge_world import LABEL as EXTERNAL
-from tests.convert.bridge_world import PARTITIONS, BridgedMachine
 from tests.convert.nodeset_world import LABEL, Machine
 from tests.real.http_api import ApiError, Json
 from tests.real.namespaces import REPOSITORY
@@ -24,7 +22,6 @@ GROUP = "slinky.slurm.net"
 SETS = f"/apis/{GROUP}/v1beta1/namespaces/slurm/nodesets"
 PODS = "/api/v1/namespaces/slurm/pods"
 FENCE = {"key": "dynamic-node-manager/batch", "effect": "NoSchedule"}
-MANAGED = {"key": f"{GROUP}/managed-node", "value": "slurm-bridge", "effect": "NoExecute"}
 COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
 CORDON = "nodeset.slinky.slurm.net/pod-cordon"
 BINDINGS = """
@@ -83,13 +80,18 @@ def roles(rig: Rig) -> Iterator[None]:
         rig.shell(f"cd {REPOSITORY}\n" + NO_BINDINGS)
 
 
+class PodMachine(Machine):
+    """`is_in_slurm`: its slurmd has registered."""
+
+    is_in_slurm = False
+
+
 class SlurmState:
     """What the `SlurmSide`s of tests/convert ask: one change at a time."""
 
     def __init__(self, names: list[str]) -> None:
-        self.machines = {name: BridgedMachine(name) for name in names}
+        self.machines = {name: PodMachine(name) for name in names}
         self.reservations: dict[str, tuple[str, bool]] = {}
-        self.partitions = ["b", "c"]
         self.made: dict[str, int] = {}
         self.calls = 0
         self.lock = threading.RLock()
@@ -99,7 +101,7 @@ class SlurmState:
         with self.lock:
             return act()
 
-    def is_busy(self, one: BridgedMachine) -> bool:
+    def is_busy(self, one: PodMachine) -> bool:
         return bool(one.jobs)
 
     def is_reserved(self, name: str) -> bool:
@@ -113,9 +115,9 @@ class Controller:
     """Passes of `step`, in a thread of its own, until it is left. What somebody changed meanwhile
     is looked at again in the next pass."""
 
-    def __init__(self, rig: Rig, state: SlurmState) -> None:
+    def __init__(self, rig: Rig, pause: float = 0.1) -> None:
         self.api = rig.api
-        self.state = state
+        self.pause = pause  # seconds between two passes
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.failure: BaseException | None = None
@@ -123,7 +125,7 @@ class Controller:
     def step(self) -> None:
         raise NotImplementedError
 
-    def __enter__(self) -> Controller:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -134,10 +136,9 @@ class Controller:
             raise self.failure
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(self.pause):
             try:
-                with self.state.lock:
-                    self.step()
+                self.step()
             except ApiError as error:
                 if error.code not in (404, 409, 422):
                     self.failure = error
@@ -145,7 +146,6 @@ class Controller:
             except BaseException as error:
                 self.failure = error
                 return
-            time.sleep(0.1)
 
     def node(self, name: str) -> Json:
         found: Json = self.api.get(f"/api/v1/nodes/{name}")
@@ -155,7 +155,15 @@ class Controller:
 class Operator(Controller):
     """slurm-operator: one NodeSet `b`, in the mode that its object says."""
 
+    def __init__(self, rig: Rig, state: SlurmState) -> None:
+        super().__init__(rig)
+        self.state = state
+
     def step(self) -> None:
+        with self.state.lock:
+            self._pass()
+
+    def _pass(self) -> None:
         node_set = self.api.get(f"{SETS}/b")
         nodes = {name: self.node(name) for name in self.state.machines}
         pods = self.api.get(PODS)["items"]
@@ -269,50 +277,3 @@ def is_ready(pod: Json) -> bool:
     conditions = pod["status"].get("conditions", ())
     is_up = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     return is_up and pod["status"].get("phase") == "Running"
-
-
-class Bridge(Controller):
-    """slurm-bridge's node controller: registration, taint, state."""
-
-    def step(self) -> None:
-        for name, one in self.state.machines.items():
-            node = self.node(name)
-            self._register(one, node)
-            self._taint(one, node)
-            self._follow_cordon(one, node)
-
-    def _register(self, one: BridgedMachine, node: Json) -> None:
-        if EXTERNAL in node["metadata"]["labels"]:
-            wanted = node["metadata"].get("annotations", {}).get(PARTITIONS, "").split(",")
-            if not set(wanted) <= set(self.state.partitions):
-                return
-            if not one.is_in_slurm:
-                one.is_in_slurm, one.base, one.flags = True, "IDLE", set()
-                one.reason = one.comment = one.extra = ""
-            one.features = tuple(wanted)
-        elif one.is_in_slurm and "DRAIN" not in one.flags:
-            one.flags.add("DRAIN")
-            one.reason = f"slurm-bridge: slurm-bridge: removing external node {one.name}"
-        elif one.is_in_slurm and not (one.jobs or self.state.is_reserved(one.name)):
-            one.is_in_slurm = False
-
-    def _taint(self, one: BridgedMachine, node: Json) -> None:
-        taints = node["spec"].get("taints", [])
-        others = [taint for taint in taints if taint["key"] != MANAGED["key"]]
-        wanted = [*others, MANAGED] if one.is_in_slurm else others
-        if len(wanted) != len(taints):
-            version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-            body = {"metadata": version, "spec": {"taints": wanted}}
-            self.api.patch(f"/api/v1/nodes/{one.name}", body)
-
-    def _follow_cordon(self, one: BridgedMachine, node: Json) -> None:
-        if not one.is_in_slurm:
-            return
-        is_cordoned = node["spec"].get("unschedulable", False)
-        if is_cordoned and "DRAIN" not in one.flags:
-            one.flags.add("DRAIN")
-            one.reason = "slurm-bridge: Corresponding Kubernetes node is unschedulable"
-        is_theirs = not one.reason or "slurm-bridge:" in one.reason
-        if not is_cordoned and "DRAIN" in one.flags and is_theirs:
-            one.flags.discard("DRAIN")
-            one.reason = "slurm-bridge: Corresponding Kubernetes node is schedulable"

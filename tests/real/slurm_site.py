@@ -1,4 +1,4 @@
-"""A site whose batch side is a real Slurm, and whose converter is the node-convert dnm ships."""
+"""Sites whose batch side is a real Slurm, and whose converter is one that dnm ships."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from dnm.convert.lab import SlurmLab
 from dnm.convert.lab_hooks import write_lab_hooks
+from tests.real.account import KUBECONFIG
 from tests.real.converter import AMOUNTS
 from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
@@ -89,3 +90,46 @@ class SlurmSite(Site):
         for node in self.lab.read_nodes():
             assert not node.state.flags & {"DRAIN", "NOT_RESPONDING"}, node
             assert not node.comment and not node.reason, node
+
+
+STANDING = """
+[node_type:a]
+
+[node_convert]
+min_idle_seconds = 0
+verify_seconds = 0.5
+poll_seconds = 0.5
+drain_timeout_seconds = 180
+boot_timeout_seconds = 180
+ready_timeout_seconds = 60
+slurm_patience_seconds = 60
+{more}
+"""
+
+
+class StandingSite(Site):
+    """Machines that are Nodes all the time: its converter is the shipped `program`, by its name."""
+
+    def __init__(
+        self, rig: Rig, directory: Path, lab: SlurmLab, program: str, *, more: str = "",
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        self.lab = lab
+        self.program = Path(sys.executable).parent / program
+        super().__init__(
+            rig, directory, KUBECONFIG, sections=STANDING.format(more=more),
+            node_convert_path=self.program, **settings,
+        )  # fmt: skip
+
+    @property
+    def environment(self) -> dict[str, str]:
+        ours, theirs = super().environment, self.lab.environ
+        path = f"{self.lab.programs}:{ours['PATH']}"
+        return {**ours, "SLURM_CONF": theirs["SLURM_CONF"], "PATH": path}
+
+    def convert(self, *arguments: str) -> Answer:
+        """The shipped program, as an administrator calls it."""
+        return subprocess.run(
+            [self.program, *arguments], env=self.environment, cwd=self.directory,
+            capture_output=True, text=True, timeout=400,
+        )  # fmt: skip

@@ -1,5 +1,5 @@
-"""nodeset-convert and bridge-convert on the real API server, with dnm's own account: the scale
-subresource, preconditions, rights and taints are those of Kubernetes. 17 s, without the rig."""
+"""nodeset-convert on the real API server, with dnm's own account: the scale subresource,
+preconditions, rights and taints are those of Kubernetes. 12 s, without the rig."""
 
 from __future__ import annotations
 
@@ -18,22 +18,11 @@ from dnm.convert.pool import Candidate, ConversionPool
 from dnm.convert.programs import program_of
 from dnm.convert.results import NodeResult
 from dnm.convert.settings import Settings
-from tests.convert import bridge_world, nodeset_world
-from tests.convert.nodeset_world import LABEL
+from tests.convert.nodeset_world import LABEL, SlurmSide
 from tests.real.account import KUBECONFIG
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.slinky import (
-    CRD,
-    EXTERNAL,
-    FENCE,
-    MANAGED,
-    SETS,
-    Bridge,
-    Operator,
-    SlurmState,
-    roles,
-)
+from tests.real.slinky import CRD, FENCE, SETS, Operator, SlurmState, roles
 
 NAMES = ["a001", "a002"]
 SCALER = "/apis/autoscaling/v2/namespaces/slurm/horizontalpodautoscalers"
@@ -42,12 +31,10 @@ SCALER = "/apis/autoscaling/v2/namespaces/slurm/horizontalpodautoscalers"
 class Converter:
     """A program of the contract on the rig's server and a Slurm in memory."""
 
-    def __init__(self, directory: Path, machines: Machines, state: SlurmState) -> None:
-        self.state = state
-        side = bridge_world if machines is Machines.BRIDGED else nodeset_world
-        self.slurm: Any = side.SlurmSide
+    def __init__(self, directory: Path, state: SlurmState) -> None:
+        self.state: Any = state  # a World, as far as SlurmSide asks
         self.settings = Settings(
-            machines=machines, nodeset_label=LABEL, state_dir=directory, hooks_dir=directory,
+            machines=Machines.PODS, nodeset_label=LABEL, state_dir=directory, hooks_dir=directory,
             kubeconfig_path=KUBECONFIG, poll_seconds=timedelta(seconds=0.1),
             verify_seconds=timedelta(0), drain_timeout_seconds=timedelta(seconds=30),
             boot_timeout_seconds=timedelta(seconds=30),
@@ -55,7 +42,7 @@ class Converter:
         self.said: list[str] = []
 
     def _pool(self) -> ConversionPool:
-        sides = Sides(slurm=lambda _: self.slurm(self.state), kube=KubeConnection)
+        sides = Sides(slurm=lambda _: SlurmSide(self.state), kube=KubeConnection)
         return ConversionPool(
             self.settings, program_of(self.settings.machines),
             JournalStore(self.settings.state_dir), StopRequest(), self.said.append,
@@ -98,7 +85,7 @@ def assert_open(rig: Rig, name: str) -> None:
 @pytest.mark.parametrize("mode", ["DaemonSet", "StatefulSet"])
 def test_a_machine_with_its_slurmd_in_a_pod(slinky: Rig, tmp_path: Path, mode: str) -> None:
     state = SlurmState(NAMES)
-    made = Converter(tmp_path, Machines.PODS, state)
+    made = Converter(tmp_path, state)
     template = {
         "nodeSelector": dict([LABEL]),
         "tolerations": [{"key": FENCE["key"], "operator": "Exists"}],
@@ -135,39 +122,3 @@ def test_a_machine_with_its_slurmd_in_a_pod(slinky: Rig, tmp_path: Path, mode: s
         assert {pod["spec"]["nodeName"] for pod in slinky.pods("slurm")} == set(NAMES)
         assert slinky.api.get(f"{SETS}/b")["spec"]["replicas"] == 2
     assert state.machines["a002"].jobs and not state.lost and not state.reservations
-
-
-def test_a_machine_of_slurm_bridge_s(slinky: Rig, tmp_path: Path) -> None:
-    state = SlurmState(NAMES)
-    made = Converter(tmp_path, Machines.BRIDGED, state)
-    for name in NAMES:
-        slinky.add_node(name)
-        metadata = {"labels": {EXTERNAL: "yes"}, "annotations": {f"{EXTERNAL}-partitions": "b,c"}}
-        slinky.api.patch(f"/api/v1/nodes/{name}", {"metadata": metadata})
-    slinky.wait_for(lambda: slinky.ready_nodes() >= set(NAMES), "both are Ready")
-
-    def is_managed(name: str) -> bool:
-        return MANAGED in node_of(slinky, name)["spec"].get("taints", [])
-
-    with Bridge(slinky, state):
-        slinky.wait_for(lambda: all(map(is_managed, NAMES)), "slurm-bridge has both")
-        state.machines["a002"].jobs["7"] = 1
-        found = made.lend("a002")
-        assert found.result == "skipped" and "busy" in found.error, found
-        found = made.lend("a001")
-        assert found.result == "ok", (found, made.said)
-        assert_open(slinky, "a001")
-        assert not state.machines["a001"].is_in_slurm
-        state.partitions.remove("c")
-        found = made.bring_back("a001")
-        assert "Slurm has no partition c, which" in found.error, found
-        assert_open(slinky, "a001")
-        state.partitions.append("c")
-        found = made.bring_back("a001")
-        assert found.result == "ok", (found, made.said)
-        node = node_of(slinky, "a001")
-        assert node["metadata"]["labels"][EXTERNAL] == "yes" and is_managed("a001")
-        assert list(node["metadata"]["annotations"]).count(f"{EXTERNAL}-partitions") == 1
-        assert not node["spec"].get("unschedulable")
-        assert state.machines["a001"].features == ("b", "c")
-    assert state.machines["a002"].jobs and not state.reservations

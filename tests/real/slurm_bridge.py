@@ -1,0 +1,216 @@
+"""A stand-in of slurm-bridge, which can't be had as a program here, over a real Slurm 26.05.
+
+Ours are its node controller and its scheduler, in its own words: labels, taints, Reasons. All else
+is real: Nodes, pods, and who evicts them for a NoExecute taint; Slurm's nodes of state EXTERNAL,
+which have no slurmd, and its external jobs, each of which stands for a pod.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from dnm.convert.lab import SlurmLab
+from dnm.model.errors import SlurmError
+from tests.convert.bridge_world import LABEL as EXTERNAL
+from tests.convert.bridge_world import PARTITIONS
+from tests.real.http_api import Json
+from tests.real.rig import Rig
+from tests.real.slinky import GROUP, Controller
+from tests.real.slurm_roots import programs_of
+
+SUITE = "forky"
+NAMESPACE = "bridged"  # whose pods slurm-bridge schedules
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+SCHEDULER = "slurm-bridge-scheduler"
+MANAGED = {"key": f"{GROUP}/managed-node", "value": SCHEDULER, "effect": "NoExecute"}
+JOB = f"scheduler.{GROUP}/slurm-jobid"
+REASON = "slurm-bridge: "
+PASS = 0.5  # seconds; slurm-bridge looks every half minute, and when something has changed
+TAINT_LAG = 4  # passes from the end of the record to the end of the taint
+# Nodes come to these partitions by their features.
+CONFIGURATION = """\
+MaxNodeCount=64
+NodeSet=b Feature=b
+NodeSet=c Feature=c
+PartitionName=b Nodes=b MaxTime=INFINITE State=UP
+PartitionName=c Nodes=c MaxTime=INFINITE State=UP
+"""
+
+
+class BridgedSlurm(SlurmLab):
+    """A site's Slurm to which slurm-bridge adds nodes, beside `nodes` of its own. It is asked for
+    JSON here, which dnm does not read."""
+
+    def __init__(self, directory: Path, nodes: Sequence[str]) -> None:
+        super().__init__(directory, nodes, CONFIGURATION, programs_of(SUITE))
+        self.patience = 5
+
+    def tell(self, what: str) -> list[Json]:
+        """What Slurm has of `nodes`, `jobs` (also those that have just ended) or `reservations`."""
+        found: list[Json] = json.loads(self.run("scontrol", "--json", "show", what))[what]
+        return found
+
+    def nodes_now(self) -> dict[str, Json]:
+        return {one["name"]: one for one in self.tell("nodes")}
+
+    def jobs_now(self) -> dict[str, Json]:
+        return {str(one["job_id"]): one for one in self.tell("jobs")}
+
+    def forget_external(self) -> None:
+        """Takes away what a story has left, whatever it was."""
+        for job, one in self.jobs_now().items():
+            if set(one["job_state"]) & {"PENDING", "RUNNING"}:
+                self.run("scancel", job)
+        for reservation in self.tell("reservations"):
+            self.run("scontrol", "delete", f"ReservationName={reservation['name']}")
+        for partition in ("b", "c"):
+            with suppress(SlurmError):  # it is there
+                self.run("scontrol", "create", f"PartitionName={partition}", f"Nodes={partition}")
+        self.wait_for(self._has_forgotten, 60)
+
+    def _has_forgotten(self) -> bool:
+        external = [name for name, one in self.nodes_now().items() if "EXTERNAL" in one["state"]]
+        for name in external:
+            with suppress(SlurmError):  # not yet
+                self.run("scontrol", "delete", f"NodeName={name}")
+        return not external
+
+
+class Bridge(Controller):
+    """slurm-bridge. `refused` has what Slurm has refused it, `ended` each job that ended although
+    its pod was there: the pod goes with it."""
+
+    def __init__(self, rig: Rig, slurm: BridgedSlurm) -> None:
+        super().__init__(rig, PASS)
+        self.slurm = slurm
+        self.refused: list[str] = []
+        self.ended: list[str] = []
+        self._unknown: Counter[str] = Counter()  # passes since Slurm has no record of it
+        self._jobs: dict[str, str] = {}  # job -> its pod
+
+    def step(self) -> None:
+        nodes = self.api.get("/api/v1/nodes")["items"]
+        partitions = {one["name"] for one in self.slurm.tell("partitions")}
+        known = self.slurm.nodes_now()
+        for node in nodes:
+            self._register(node, known.get(node["metadata"]["name"]), partitions)
+        known = self.slurm.nodes_now()
+        for node in nodes:
+            self._taint(node, node["metadata"]["name"] in known)
+            self._follow_cordon(node, known.get(node["metadata"]["name"]))
+        self._schedule()
+
+    def _change(self, *command: str) -> str:
+        """A command of Slurm's; what is refused is looked at again in the next pass."""
+        try:
+            return self.slurm.run(*command)
+        except SlurmError as error:
+            self.refused.append(str(error))
+            return ""
+
+    # --- the node controller ---------------------------------------------------------------------
+
+    def _register(self, node: Json, record: Json | None, partitions: set[str]) -> None:
+        name, metadata = node["metadata"]["name"], node["metadata"]
+        if EXTERNAL in metadata["labels"]:
+            told = metadata.get("annotations", {}).get(PARTITIONS, "")
+            wanted = [one.strip() for one in told.split(",")]
+            if not set(wanted) <= partitions:
+                return
+            features = ",".join(wanted)
+            if record is None:
+                self._change(
+                    "scontrol", "create", f"NodeName={name}", "State=EXTERNAL",
+                    f"CPUs={node['status']['capacity']['cpu']}", f"Feature={features}",
+                    f"RealMemory={megabytes(node)}", "NodeAddr=127.0.0.1",
+                )  # fmt: skip
+            elif record["features"] != wanted:
+                both = (f"AvailableFeatures={features}", f"ActiveFeatures={features}")
+                self._change("scontrol", "update", f"NodeName={name}", *both)
+        elif record is not None and "EXTERNAL" in record["state"]:
+            if "DRAIN" not in record["state"]:
+                self._drain(name, f"{REASON}removing external node {name}")  # its prefix, doubled
+            elif not set(record["state"]) & {"ALLOCATED", "MIXED", "COMPLETING"}:
+                self._change("scontrol", "delete", f"NodeName={name}")
+
+    def _drain(self, name: str, why: str) -> None:
+        self._change(
+            "scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={REASON}{why}"
+        )
+
+    def _taint(self, node: Json, is_known: bool) -> None:
+        """On whatever Slurm knows by its name, also where it is no external node."""
+        name, taints = node["metadata"]["name"], node["spec"].get("taints", [])
+        self._unknown[name] = 0 if is_known else self._unknown[name] + 1
+        others = [taint for taint in taints if taint["key"] != MANAGED["key"]]
+        if is_known and len(others) == len(taints):
+            self._set_taints(node, [*taints, MANAGED])
+        elif len(others) < len(taints) and self._unknown[name] > TAINT_LAG:
+            self._set_taints(node, others)
+
+    def _set_taints(self, node: Json, taints: list[Json]) -> None:
+        version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+        body = {"metadata": version, "spec": {"taints": taints}}
+        self.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", body)
+
+    def _follow_cordon(self, node: Json, record: Json | None) -> None:
+        """A drain that is there already stays as it is; lifted is only its own."""
+        if record is None:
+            return
+        name, is_drained = node["metadata"]["name"], "DRAIN" in record["state"]
+        is_cordoned = node["spec"].get("unschedulable", False)
+        why = f"Corresponding Kubernetes node (/{name}) is"
+        if is_cordoned and not is_drained:
+            self._drain(name, f"{why} unschedulable")
+        is_theirs = not record["reason"] or REASON.strip() in record["reason"]
+        if not is_cordoned and is_drained and is_theirs:
+            said = f"Reason={REASON}{why} schedulable"
+            self._change("scontrol", "update", f"NodeName={name}", "State=UNDRAIN", said)
+
+    # --- the scheduler ---------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        pods = {pod["metadata"]["name"]: pod for pod in self.api.get(PODS)["items"]}
+        jobs = self.slurm.jobs_now()
+        for job, name in list(self._jobs.items()):
+            if name not in pods:
+                del self._jobs[job]
+                self._change("scancel", job)
+        for name, pod in pods.items():
+            job = pod["metadata"].get("labels", {}).get(JOB)
+            if "deletionTimestamp" in pod["metadata"]:
+                continue
+            if job is None:
+                self._submit(name)
+            elif jobs[job]["job_state"] == ["RUNNING"]:
+                if "nodeName" not in pod["spec"]:
+                    self._bind(name, jobs[job]["nodes"])
+            elif jobs[job]["job_state"] != ["PENDING"]:
+                self.ended.append(f"{name}: {jobs[job]['job_state']}")
+                self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+    def _submit(self, name: str) -> None:
+        """A job without a script, for a whole node."""
+        job = self._change(
+            "sbatch", "--parsable", "--external", "--exclusive", "-N1", "-p", "b", "-D", "/tmp"
+        )
+        if not job:
+            return
+        self._jobs[job] = name
+        pods = json.dumps({"pods": [f"{NAMESPACE}/{name}"]})
+        self._change("scontrol", "update", f"JobId={job}", f"AdminComment={pods}")
+        self.api.patch(f"{PODS}/{name}", {"metadata": {"labels": {JOB: job}}})
+
+    def _bind(self, name: str, node: str) -> None:
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "target": target, "metadata": {"name": name}}
+        self.api.post(f"{PODS}/{name}/binding", body)
+
+
+def megabytes(node: Json) -> int:
+    """The memory of a Node of the rig, which tells it in Gi."""
+    return int(node["status"]["capacity"]["memory"].removesuffix("Gi")) * 1024

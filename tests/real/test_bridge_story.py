@@ -1,0 +1,289 @@
+"""bridge-convert beside a stand-in of slurm-bridge, on a real Slurm with external nodes and jobs.
+
+dnm is the command with its own account, and the converter the program that comes with it. No job is
+lost: each stays on its node, and its pod the same, until the test ends it. DNM_PROOF_ROUNDS=50
+plays fifty rounds of jobs that come at random; by default two.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.convert.bridge_world import LABEL as EXTERNAL
+from tests.convert.bridge_world import PARTITIONS, TAKEN
+from tests.real.cluster import QUEUES
+from tests.real.http_api import Json
+from tests.real.rig import Rig
+from tests.real.site import pod
+from tests.real.slurm_bridge import JOB, MANAGED, NAMESPACE, PODS, SCHEDULER, Bridge, BridgedSlurm
+from tests.real.slurm_site import StandingSite
+from tests.slurm_lab import end_with_us, is_running
+
+ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "2"))
+DEV = "root.research.services.dev"
+BARE = "s001"  # of Slurm's nodes, the one that slurm-bridge has no part in
+NAMES = ("a001", "a002", "a003", "a004")
+AT_ONCE = 3  # jobs of a round: one node at least is idle until nodes are lent
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[BridgedSlurm]:
+    directory = Path(tempfile.mkdtemp(prefix="dnm-bridge-"))
+    slurm = BridgedSlurm(directory, (BARE,))
+    end = end_with_us(directory)
+    try:
+        slurm.start()
+        yield slurm
+    finally:
+        end()
+
+
+@pytest.fixture
+def bridge(rig: Rig, slurm: BridgedSlurm) -> Iterator[Bridge]:
+    """slurm-bridge at work, with all machines in Slurm and idle."""
+    rig.note_versions({"Slurm": slurm.release})
+    rig.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    metadata = {"labels": {EXTERNAL: "yes"}, "annotations": {PARTITIONS: "b,c"}}
+    for name in NAMES:
+        rig.add_node(name, cpu=128)
+        rig.api.patch(f"/api/v1/nodes/{name}", {"metadata": metadata})
+    rig.wait_for(lambda: rig.ready_nodes() >= set(NAMES), "the machines are Ready")
+    try:
+        with Bridge(rig, slurm) as bridge:
+            rig.wait_for(
+                lambda: all(MANAGED in taints(rig, name) for name in NAMES),
+                "slurm-bridge has all machines",
+            )
+            yield bridge
+    finally:
+        rig.remove_pods(NAMESPACE)
+        slurm.forget_external()
+
+
+@pytest.fixture
+def site(rig: Rig, slurm: BridgedSlurm, bridge: Bridge, tmp_path: Path) -> StandingSite:
+    return StandingSite(
+        rig, tmp_path / "site", slurm, "bridge-convert", max_converted_nodes=len(NAMES)
+    )
+
+
+def node_of(rig: Rig, name: str) -> Json:
+    found: Json = rig.api.get(f"/api/v1/nodes/{name}")
+    return found
+
+
+def taints(rig: Rig, name: str) -> list[Json]:
+    found: list[Json] = node_of(rig, name)["spec"].get("taints", [])
+    return found
+
+
+def assert_open(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
+    """It is the namespace's alone: Slurm has no record of it."""
+    node = node_of(rig, name)
+    assert node["metadata"]["labels"]["dev"] == "true" and not node["spec"].get("taints"), node
+    assert not node["spec"].get("unschedulable") and EXTERNAL not in node["metadata"]["labels"]
+    assert name not in slurm.nodes_now()
+
+
+def assert_back(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
+    """It is slurm-bridge's as it was, and nothing of dnm's is left on either side."""
+    node, record = node_of(rig, name), slurm.nodes_now()[name]
+    assert node["metadata"]["labels"][EXTERNAL] == "yes", node
+    assert "dev" not in node["metadata"]["labels"], node
+    annotations = node["metadata"]["annotations"]
+    assert annotations[PARTITIONS] == "b,c" and TAKEN not in annotations, node
+    assert not [one for one in annotations if one.startswith("dynamic-node-manager/")], node
+    assert node["spec"]["taints"] == [MANAGED] and not node["spec"].get("unschedulable"), node
+    assert "EXTERNAL" in record["state"] and "DRAIN" not in record["state"], record
+    assert record["features"] == ["b", "c"], record
+    assert not record["comment"] and not record["extra"], record
+    assert not [one for one in slurm.tell("reservations") if one["node_list"] == name]
+
+
+class Work:
+    """Pods that Slurm schedules. `lost` says what has become of one that nobody has ended."""
+
+    def __init__(self, rig: Rig, bridge: Bridge) -> None:
+        self.api, self.slurm = rig.api, bridge.slurm
+        self.begun: dict[str, str] = {}  # pod -> its uid
+        self.nodes: dict[str, str] = {}  # pod -> where its job runs
+        self.lost: list[str] = []
+        self.count = 0
+
+    def begin(self) -> str:
+        self.count += 1
+        name = f"job-{self.count}"
+        spec = {
+            "schedulerName": SCHEDULER, "containers": [{"name": "main", "image": "none"}],
+            "tolerations": [{"key": MANAGED["key"], "operator": "Exists"}],
+        }  # fmt: skip
+        made = self.api.post(PODS, {"metadata": {"name": name}, "spec": spec})
+        self.begun[name] = made["metadata"]["uid"]
+        return name
+
+    def end(self, name: str) -> None:
+        """Its work is done; the job ends with it."""
+        self.look()
+        del self.begun[name]
+        self.nodes.pop(name, None)
+        self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+    def look(self) -> dict[str, str]:
+        """Each pod that runs, with its node."""
+        pods = {one["metadata"]["name"]: one for one in self.api.get(PODS)["items"]}
+        jobs = self.slurm.jobs_now()  # after the pods, for a job runs before its pod has a node
+        for name, uid in self.begun.items():
+            what = _what_is_wrong(pods.get(name), uid, self.nodes.get(name), jobs)
+            if what:
+                self.lost.append(f"{name}: {what}")
+            elif node := pods[name]["spec"].get("nodeName"):
+                self.nodes[name] = node
+        return self.nodes
+
+
+def _what_is_wrong(pod: Json | None, uid: str, known: str | None, jobs: dict[str, Json]) -> str:
+    if pod is None or pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
+        return "its pod is gone"
+    node = pod["spec"].get("nodeName")
+    if node is None:
+        return ""
+    job = jobs[pod["metadata"]["labels"][JOB]]
+    if job["job_state"] != ["RUNNING"] or job["restart_cnt"]:
+        return f"its job is {job['job_state']}, and was started again {job['restart_cnt']} times"
+    if not node == job["nodes"] == (known or node):
+        return f"it was on {known}, is on {node}, and its job on {job['nodes']}"
+    return ""
+
+
+def people(rig: Rig, count: int) -> dict[str, str]:
+    """Pods of a workshop, with their uids: 25 fit into the queue, and 16 more on each node."""
+    path = "/api/v1/namespaces/dev/pods"
+    made = [rig.api.post(path, pod(f"w{n:02}", DEV, "4", "16Gi")) for n in range(count)]
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in made}
+
+
+def uids(rig: Rig) -> dict[str, str]:
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in rig.pods("dev")}
+
+
+def test_a_workshop_beside_slurm_bridge(
+    rig: Rig, slurm: BridgedSlurm, bridge: Bridge, site: StandingSite
+) -> None:
+    """Two of four machines are lent. A job runs on a third one, and one on Slurm's own machine."""
+    own = slurm.submit("-w", BARE, "-p", "main", "-n1", script="sleep 3000")
+    slurm.wait_for(lambda: is_running(slurm, own), 60)
+    work = Work(rig, bridge)
+    job = work.begin()
+    rig.wait_for(work.look, "the job runs")
+    made = people(rig, 50)
+    site.run_until(lambda: rig.running("dev") == 50, "every pod of the workshop runs", 120)
+    lent = site.lent
+    assert len(lent) == 2 and work.nodes[job] not in lent
+    for name in lent:
+        assert_open(rig, slurm, name)
+    assert uids(rig) == made, "no pod of the workshop was evicted"
+    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    site.run_until(lambda: not site.lent, "every node is back", 120)
+    assert rig.queues_text() == QUEUES
+    for name in NAMES:
+        assert_back(rig, slurm, name)
+    assert list(work.look()) == [job] and not work.lost and not bridge.ended
+    assert is_running(slurm, own)
+    assert all("Requested nodes are busy" in one for one in bridge.refused), bridge.refused
+
+
+@contextmanager
+def jobs_that_come(work: Work, chance: random.Random) -> Iterator[None]:
+    """They begin and end by themselves until it is left; then each has run to its end."""
+    ended = threading.Event()
+    failed: list[BaseException] = []
+    until: dict[str, float] = {}
+
+    def step() -> None:
+        if len(work.begun) < AT_ONCE and not ended.is_set() and chance.random() < 0.4:
+            work.begin()
+        for name in list(work.look()):
+            if time.monotonic() > until.setdefault(name, time.monotonic() + chance.uniform(2, 12)):
+                work.end(name)
+
+    def run() -> None:
+        try:
+            while work.begun or not ended.is_set():
+                step()
+                time.sleep(0.5)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(120)
+        assert not thread.is_alive() and not failed, (work.begun, failed)
+
+
+def test_no_job_is_lost_while_jobs_come(
+    rig: Rig, slurm: BridgedSlurm, bridge: Bridge, site: StandingSite
+) -> None:
+    work, lent = Work(rig, bridge), 0
+    for number in range(ROUNDS):
+        chance = random.Random(number)
+        with jobs_that_come(work, chance):
+            time.sleep(chance.uniform(0, 4))
+            made = people(rig, count := chance.choice((30, 40, 50)))
+            site.run_until(lambda: rig.running("dev") == count, "every pod runs", 120)
+            names = site.lent
+            assert uids(rig) == made, "no pod of the workshop was evicted"
+            for name in names:
+                assert_open(rig, slurm, name)
+            rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+            site.run_until(lambda: not site.lent, "every node is back", 120)
+        lent += len(names)
+        assert not work.lost and not bridge.ended, (work.lost, bridge.ended)
+        assert rig.queues_text() == QUEUES
+        for name in NAMES:
+            assert_back(rig, slurm, name)
+        print(
+            f"rounds: {number + 1}; jobs: {work.count}, none lost; nodes lent: {lent}", flush=True
+        )
+
+
+def test_a_node_is_lent_and_given_back_by_hand(
+    rig: Rig, slurm: BridgedSlurm, bridge: Bridge, site: StandingSite
+) -> None:
+    """Not one with a job, and not back while Slurm lacks one of its partitions."""
+    work = Work(rig, bridge)
+    job = work.begin()
+    rig.wait_for(work.look, "the job runs")
+    busy = work.nodes[job]
+    free = next(name for name in NAMES if name != busy)
+    lend = ("--set", "k8s", "--namespace", "dev", "--node-name")
+    answer = site.convert(*lend, busy)
+    assert answer.returncode == 1 and f"job {job_id(rig, job)} of root" in answer.stderr, answer
+    answer = site.convert(*lend, free)
+    assert answer.returncode == 0 and answer.stdout == f"{free}\n", answer
+    assert_open(rig, slurm, free)
+    slurm.run("scontrol", "delete", "PartitionName=c")
+    answer = site.convert("--set", "batch", "--node-name", free)
+    assert answer.returncode == 1 and "Slurm has no partition c, which" in answer.stderr, answer
+    assert_open(rig, slurm, free)
+    slurm.run("scontrol", "create", "PartitionName=c", "Nodes=c")
+    answer = site.convert("--set", "batch", "--node-name", free)
+    assert answer.returncode == 0, answer
+    assert_back(rig, slurm, free)
+    assert list(work.look()) == [job] and not work.lost and not bridge.ended
+
+
+def job_id(rig: Rig, name: str) -> str:
+    return str(rig.api.get(f"{PODS}/{name}")["metadata"]["labels"][JOB])
