@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from dnm.cli.output import order_resources, print_line, shown_amount, waiting_lines
+from dnm.model.plan import OTHERS_DRAIN, Reason
 from dnm.model.printable import bold, columns, count_of, duration, terminal_width
 from dnm.model.registry import Leaving
 
@@ -46,7 +47,7 @@ def print_status(
 ) -> None:
     """Prints the document of `status_document`; `is_wide`: all columns, however long the lines."""
     _print_nodes(document, now, is_wide, sort_by)
-    for name, trouble in (*_troubles(document), *_elsewhere(document)):
+    for name, trouble in (*_troubles(document), *_others(document), *_elsewhere(document)):
         print_line(f"{name}: {trouble}", "  ")
     if said := list(by_hand_lines(document, now)):
         print(bold("By hand"))
@@ -172,6 +173,16 @@ def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
     claimed = [(one["node"], one["reason"]) for one in document["claimed"]]
     return nodes + requests + claimed
+
+
+def _others(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Nodes that an administrator has cordoned, or somebody has drained in Slurm: dnm does not lift
+    that, and the table has no room for it."""
+    return [
+        (node["node"], node["reason"])
+        for node in document["nodes"]
+        if node["reason"].startswith(Reason.HELD_BY_ADMIN.value) or OTHERS_DRAIN in node["reason"]
+    ]
 
 
 def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:

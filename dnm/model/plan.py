@@ -69,6 +69,11 @@ class Verdict(Enum):
     FAILED = "failed"
 
 
+OTHERS_DRAIN = "drained in Slurm by another, and stays so when it is back"
+"""Stands behind the reason of a verdict on a lent node, with `node_conditions`, and before Slurm's
+own Reason."""
+
+
 class Reason(Enum):
     """Why; the value is the sentence shown to people, details follow behind a colon."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from dnm.model.cluster import BatchNode, Node, ShownState, SlurmReason
 from dnm.model.config import Config
-from dnm.model.plan import ShowState
+from dnm.model.plan import OTHERS_DRAIN, ShowState
 from dnm.model.registry import LentNode, Registry
 from dnm.model.slurm_state import condition_names, parse_state
 from dnm.plan.facts import Facts
@@ -41,7 +41,7 @@ def others_drains(
     for name in sorted(nodes):
         row = (batch or {}).get(name)
         if row is not None and (drain := row.others_drain) is not None:
-            yield name, f"drained in Slurm by another, and stays so when it is back: {drain.line}"
+            yield name, f"{OTHERS_DRAIN}: {drain.line}"
 
 
 def _show(

@@ -125,6 +125,22 @@ def test_a_node_that_is_kept_does_not_go_back_in_0_s(reason: Reason) -> None:
     assert row["goes_back_in_seconds"] == (None if reason in KEPT else 0)
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        f"{Reason.HELD_BY_ADMIN.value}: kubectl uncordon a001",
+        f"{Reason.IN_USE.value}; drained in Slurm by another, and stays so when it is back: disk",
+    ],
+)
+def test_what_an_administrator_has_put_on_a_node_is_told(
+    capsys: pytest.CaptureFixture[str], reason: str
+) -> None:
+    nodes = {"a001": a_lent_node(), "a002": a_lent_node()}
+    record = RunRecord(nodes={"a001": reason, "a002": Reason.IN_USE.value})
+    text = " ".join(shown(capsys, Registry(nodes=nodes, last_run=record)).split())
+    assert f"a001: {reason}" in text and Reason.IN_USE.value not in text.replace(reason, "")
+
+
 def test_what_was_given_up_is_not_coming(capsys: pytest.CaptureFixture[str]) -> None:
     requests = (a_request(id="r1", is_given_up=True, error="exit 3"), a_request(id="r2", count=2))
     text = shown(capsys, Registry(requests=requests))
