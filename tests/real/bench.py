@@ -253,11 +253,11 @@ def make_table(
         f"{min(loads):.1f} to {max(loads):.1f} (of which the measured take 1 to 2).",
         "",
         "The right half is what it costs the API server: seats that priority and fairness charge "
-        "in sum, seats times the seconds they were held, CPU, and by how much its memory grew.",
+        "in sum, CPU, and by how much its memory grew.",
         "",
         "| command | wall | of it waiting | CPU | peak memory | read | requests | seats | "
-        "seats × s | its CPU | its memory |",
-        "|---|" + "---:|" * 10,
+        "its CPU | its memory |",
+        "|---|" + "---:|" * 9,
     ]
     lines += [_row(name, all_, read[name]) for name, all_ in turns.items()]
     ways = {f"{name}: {turn.way}" for name, all_ in turns.items() for turn in all_ if turn.way}
@@ -278,7 +278,6 @@ def _row(name: str, turns: Sequence[Turn], read: int) -> str:
         f"{middle(lambda turn: turn.sample.peak_bytes) / 1e6:.0f} MB | {read / 1e6:.2f} MB | "
         f"{middle(lambda turn: turn.cost.requests):.0f} | "
         f"{middle(lambda turn: turn.cost.seats):.0f} | "
-        f"{middle(lambda turn: turn.cost.seat_seconds):.2f} | "
         f"{middle(lambda turn: turn.cost.cpu):.2f} s | "
         f"{max(middle(lambda turn: turn.cost.memory), 0) / 1e6:.0f} MB |"
     )

@@ -11,19 +11,17 @@ from pathlib import Path
 from tests.real.rig import Rig
 
 _SAMPLE = re.compile(r"^(\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
-_SCHEMA, _LEVEL = 'flow_schema="service-accounts"', 'priority_level="workload-low"'
+_SCHEMA = 'flow_schema="service-accounts"'
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class ServerCost:
-    """Of dnm's account: requests, seats that they were charged in sum (priority and fairness), and
-    seats times the seconds that they were held. Of the process: seconds of CPU, and bytes by which
-    its resident memory grew at its highest."""
+    """Of dnm's account: requests, and seats that they were charged in sum (priority and fairness).
+    Of the process: seconds of CPU, and bytes by which its resident memory grew at its highest."""
 
     requests: float = 0
     seats: float = 0
-    seat_seconds: float = 0
     cpu: float = 0
     memory: float = 0
 
@@ -48,15 +46,10 @@ class Meter:
     def read(self) -> ServerCost:
         samples = _read_samples(self._rig.api.ask("GET", "/metrics").decode())
         estimated = "apiserver_flowcontrol_work_estimated_seats"
-        used = "apiserver_flowcontrol_priority_level_seat_utilization_sum"
-        limit = _total(samples, "apiserver_flowcontrol_current_limit_seats", _LEVEL)
-        # The sum of a histogram that is weighted by nanoseconds: shares of the level's seats now.
-        shares = _total(samples, used, _LEVEL, 'phase="executing"')
         numbers = (self._proc / "stat").read_text().rpartition(")")[2].split()
         return ServerCost(
             requests=_total(samples, f"{estimated}_count", _SCHEMA),
             seats=_total(samples, f"{estimated}_sum", _SCHEMA),
-            seat_seconds=shares / 1e9 * limit,
             cpu=(int(numbers[11]) + int(numbers[12])) / _TICKS,
             memory=_highest(self._proc),
         )
