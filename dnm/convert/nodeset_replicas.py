@@ -17,7 +17,7 @@ from dnm.convert.conversion import Interrupted, NodeConversion, NotClaimed
 from dnm.convert.nodeset import LOWEST_COST, NodeSet, SlurmdPod, why_not_next, why_other_goes
 from dnm.convert.nodeset_label import is_label_on, label_of
 from dnm.convert.standing_node import read_own_node
-from dnm.model.errors import ConverterError, KubeError
+from dnm.model.errors import ConverterError, KubeConflict, KubeError
 
 SCALED = "scaled"  # keys of the journal's facts: the NodeSet of which we set out to take one,
 _BEFORE = "replicas before"  # and how many it wanted then
@@ -106,9 +106,21 @@ def _shrink_once(conversion: NodeConversion, key: str) -> str:
     if why := why_not_next(node_set, fellows, pod, _spares(conversion, fellows)):
         return why
     check_claim(conversion)
-    conversion.book.remember({SCALED: key, _BEFORE: str(node_set.replicas)})
-    conversion.kube.node_sets.scale(node_set, node_set.replicas - 1)
+    _take_one(conversion, node_set)
     return f"pod {pod.key} is still there"
+
+
+def _take_one(conversion: NodeConversion, node_set: NodeSet) -> None:
+    """A write that was refused for another's in between has not come about: should the number have
+    become less by that, it is not our doing."""
+    facts = conversion.journal.facts
+    before = {name: facts.get(name, "") for name in (SCALED, _BEFORE)}
+    conversion.book.remember({SCALED: node_set.key, _BEFORE: str(node_set.replicas)})
+    try:
+        conversion.kube.node_sets.scale(node_set, node_set.replicas - 1)
+    except KubeConflict:
+        conversion.book.remember(before)
+        raise
 
 
 def _is_scaled(conversion: NodeConversion, node_set: NodeSet) -> bool:

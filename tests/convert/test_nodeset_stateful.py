@@ -145,6 +145,26 @@ def test_another_pod_that_goes_is_kept_at_once(tmp_path: Path) -> None:
     assert_whole(world)
 
 
+def test_what_a_person_scales_down_in_between_stays_so(tmp_path: Path) -> None:
+    """Our write is refused for theirs, which the way back must not take for ours."""
+    made = program(tmp_path, drain_timeout_seconds=timedelta(seconds=0.5))
+    world = made.world
+
+    class Between(KubeSide):
+        def scale(self, node_set: NodeSet, replicas: int) -> None:
+            if world.replicas == 3:
+                world.replicas, world.version, world.is_stuck = 2, world.version + 1, True
+            super().scale(node_set, replicas)
+
+    made.kube = Between
+    found = made.lend()
+    assert found.result != "ok" and "has 3 pods and wants 2" in found.error
+    assert world.replicas == 2 and world.version == 2
+    assert [one for one in world.log if one.startswith("scale")] == ["scale -1"]
+    journal = made.store.load(NODE)
+    assert journal is not None and not journal.is_open and not journal.facts[SCALED]
+
+
 def refuse_to_scale(self: KubeSide, node_set: NodeSet, replicas: int) -> None:
     raise KubeError("nodesets/scale is forbidden: grant patch on nodesets/scale")
 
