@@ -182,19 +182,21 @@ class NodeConversion:
     ) -> None:
         """Waits until `look` returns "" instead of what is missing, also while it raises `errors`.
 
-        Raises ConverterError with what was missing last.
+        Raises ConverterError with what was missing last; NotClaimed where that was one.
         """
         deadline = time.monotonic() + timeout.total_seconds()
         last = ""
         while True:
+            kind = ConverterError
             try:
                 missing = look()
             except errors as error:
                 missing = str(error)
+                kind = NotClaimed if isinstance(error, NotClaimed) else ConverterError
             if not missing:
                 return
             if time.monotonic() > deadline:
-                raise ConverterError(f"after {timeout.total_seconds():g} s: {missing}")
+                raise kind(f"after {timeout.total_seconds():g} s: {missing}")
             if missing != last:
                 self.say(f"waits: {missing}")
                 last = missing

@@ -127,12 +127,21 @@ def _why_set_is_busy(node_set: NodeSet) -> str:
     return ""
 
 
+def why_others_turn(node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod) -> str:
+    """Says which other pod a conversion, of whatever host, is having ended; empty: none."""
+    for other in fellows:
+        if other.uid != pod.uid and other.cost <= LOWEST_COST:
+            return f"pod {other.key} of NodeSet {node_set.key} is about to go: one after the other"
+    return ""
+
+
 def why_not_next(
     node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod, spares: Sequence[str]
 ) -> str:
     """Says why, in StatefulSet mode, the operator might end another pod than this one now, or bring
-    a new one to another Node later; empty: it ends this one. Its cost decides only among pods that
-    are all Running and Ready. `spares`: Nodes that it chooses and has no pod on."""
+    a new one to another Node later; empty: it ends this one, where it is nobody else's turn. Its
+    cost decides only among pods that are all Running and Ready. `spares`: Nodes that it chooses and
+    has no pod on."""
     if why := _why_set_is_busy(node_set):
         return why
     what = f"NodeSet {node_set.key}"
@@ -145,8 +154,6 @@ def why_not_next(
             return f"pod {other.key} of {what} is not Running and Ready: it would go first"
         if other.is_condemned:
             return f"slurm-operator drains pod {other.key} of {what}: it would go first"
-        if other.cost <= LOWEST_COST:
-            return f"pod {other.key} of {what} is about to go: one after the other"
     if spares:
         return f"{what} has no slurmd on {spares[0]}, which it chooses too: it might not come back"
     return ""

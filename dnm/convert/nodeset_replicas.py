@@ -3,7 +3,8 @@
 The operator chooses which pod goes, and a pod's deletion cost decides only where all are well. So
 one goes after the other, all is looked at just before the number changes, the NodeSet must be as it
 was read then, and it is watched who goes. Should it be another's pod, the number is put back at
-once: the operator lets a pod live whose node still has jobs.
+once: the operator lets a pod live whose node still has jobs. A node whose turn does not come is as
+it was, and nothing is held against it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,24 @@ from contextlib import contextmanager, suppress
 
 from dnm.convert.claim import check_claim
 from dnm.convert.conversion import Interrupted, NodeConversion, NotClaimed
-from dnm.convert.nodeset import LOWEST_COST, NodeSet, SlurmdPod, why_not_next, why_other_goes
+from dnm.convert.nodeset import (
+    LOWEST_COST,
+    NodeSet,
+    SlurmdPod,
+    why_not_next,
+    why_other_goes,
+    why_others_turn,
+)
 from dnm.convert.nodeset_label import is_label_on, label_of
 from dnm.convert.standing_node import read_own_node
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 
 SCALED = "scaled"  # keys of the journal's facts: the NodeSet of which we set out to take one,
 _BEFORE = "replicas before"  # and how many it wanted then
+
+
+class OthersTurn(NotClaimed):
+    """Another node of the NodeSet is being moved: waited for, and not the machine's doing."""
 
 
 def stateful_set(conversion: NodeConversion) -> str:
@@ -66,7 +78,7 @@ def _turn(conversion: NodeConversion, key: str) -> Iterator[None]:
                 yield
                 return
         if time.monotonic() > deadline:
-            raise ConverterError(f"another node of NodeSet {key} is still being moved: repeat")
+            raise OthersTurn(f"another node of NodeSet {key} is still being moved: repeat")
         conversion.wait(conversion.settings.poll_seconds)
 
 
@@ -77,7 +89,7 @@ def shrink(conversion: NodeConversion, key: str) -> str:
             conversion.wait_until(
                 lambda: _shrink_once(conversion, key),
                 conversion.settings.drain_timeout_seconds,
-                KubeError,
+                (KubeError, OthersTurn),
             )
         except Interrupted:
             raise
@@ -103,6 +115,8 @@ def _shrink_once(conversion: NodeConversion, key: str) -> str:
     if pod.cost != LOWEST_COST:
         conversion.kube.node_sets.set_cost(pod, LOWEST_COST)
         return "its deletion cost is read back"
+    if why := why_others_turn(node_set, fellows, pod):
+        raise OthersTurn(why)
     if why := why_not_next(node_set, fellows, pod, _spares(conversion, fellows)):
         return why
     check_claim(conversion)
@@ -162,6 +176,11 @@ def grow(conversion: NodeConversion, key: str) -> None:
 
 
 def grow_in_turn(conversion: NodeConversion, key: str) -> None:
-    """`grow`, as long as no other conversion waits for a pod of the NodeSet to go or to come."""
+    """`grow`, as long as no other conversion waits for a pod of the NodeSet to go or to come. With
+    nothing of it to be undone there is no turn to wait for."""
+    staying = [pod for pod in _pods_on(conversion) if not pod.is_terminating]
+    is_scaled = bool(conversion.journal.facts.get(SCALED))
+    if staying and not is_scaled and all(pod.cost != LOWEST_COST for pod in staying):
+        return
     with _turn(conversion, key):
         grow(conversion, key)

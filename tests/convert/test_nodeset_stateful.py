@@ -10,8 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.convert.nodeset import LOWEST_COST, NodeSet, SlurmdPod, why_not_next, why_other_goes
+from dnm.convert.failures import carry_over
+from dnm.convert.nodeset import (
+    LOWEST_COST,
+    NodeSet,
+    SlurmdPod,
+    why_not_next,
+    why_other_goes,
+    why_others_turn,
+)
 from dnm.convert.nodeset_replicas import SCALED
+from dnm.convert.results import NodeResult
 from dnm.model.errors import KubeError
 from tests.convert.nodeset_world import Killed
 from tests.convert.played import NODE
@@ -19,7 +28,7 @@ from tests.convert.played import tmp_path as tmp_path
 from tests.convert.stateful_world import KubeSide, StatefulWorld
 from tests.convert.test_nodeset import Program, assert_batch, assert_lent
 
-SOON = timedelta(seconds=0.01)
+SOON = timedelta(seconds=0.3)  # a few looks, also on a busy machine
 
 
 class StatefulProgram(Program):
@@ -147,7 +156,7 @@ def test_another_pod_that_goes_is_kept_at_once(tmp_path: Path) -> None:
 
 def test_what_a_person_scales_down_in_between_stays_so(tmp_path: Path) -> None:
     """Our write is refused for theirs, which the way back must not take for ours."""
-    made = program(tmp_path, drain_timeout_seconds=timedelta(seconds=0.5))
+    made = program(tmp_path, drain_timeout_seconds=SOON)
     world = made.world
 
     class Between(KubeSide):
@@ -204,14 +213,38 @@ def test_a_spare_machine_would_take_its_pod(tmp_path: Path) -> None:
     assert made.world.replicas == 2 and not made.world.machines[name].pod["cost"]  # type: ignore[index]
 
 
+def assert_untouched(made: StatefulProgram, found: NodeResult) -> None:
+    """It was not its turn: nothing of the NodeSet was changed, and nothing is held against it."""
+    journal = made.store.load(NODE)
+    assert found.result == "skipped" and journal is not None
+    assert not journal.is_open and carry_over(journal) == {}
+    assert not any(one.startswith("scale") for one in made.world.log)
+    assert_whole(made.world)
+
+
 def test_one_after_the_other(tmp_path: Path) -> None:
     """Another conversion of this host moves the NodeSet just now."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     with made.store.lock("NodeSet_slurm_b"):
         found = made.lend()
-    assert found.result == "failed" and "another node of NodeSet slurm/b is still" in found.error
-    made.bring_back()
-    assert_whole(made.world)
+        assert "set cost" not in made.world.log
+    assert "another node of NodeSet slurm/b is still" in found.error
+    assert_untouched(made, found)
+    made.change_settings(drain_timeout_seconds=timedelta(minutes=1))
+    assert made.lend().result == "ok"
+
+
+def test_one_after_the_other_of_two_hosts(tmp_path: Path) -> None:
+    """Each has set out to take its pod, and waits for the other."""
+    made = program(tmp_path, drain_timeout_seconds=SOON)
+    other = made.world.machines["a002"].pod
+    assert other is not None
+    other["cost"] = LOWEST_COST
+    found = made.lend()
+    assert "is about to go: one after the other" in found.error
+    assert other["cost"] == LOWEST_COST
+    other["cost"] = 0
+    assert_untouched(made, found)
 
 
 def test_a_lent_node_comes_back_without_its_journal(tmp_path: Path) -> None:
@@ -254,7 +287,8 @@ def test_who_goes_next(name: str) -> None:
         replicas=2,
     )  # fmt: skip
     fellows = (OURS, a_pod("b-1", **changes))
-    found = why_not_next(node_set, fellows, OURS, spares)
+    turn = why_others_turn(node_set, fellows, OURS)
+    found = turn or why_not_next(node_set, fellows, OURS, spares)
     assert (why in found) if why else found == ""
     assert "has 1 pods and wants 2" in why_not_next(node_set, (OURS,), OURS, ())
     for change, busy in (
