@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from dnm.model.cluster import BatchClaim, BatchNode
+from dnm.model.cluster import BatchClaim, BatchNode, Node
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.plan import NodeVerdict, Reason, Verdict
+from dnm.model.printable import printable
 from dnm.model.registry import ClaimedNode, ConversionRequest, LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.facts import Facts
@@ -77,6 +78,8 @@ def take_in_claims(
                 continue  # it served, and is recorded again by its mark
             if entry is not None and entry.owner == config.instance_id:
                 claim = _as_recorded(claim, entry)
+            elif claim.direction != "batch":
+                claim = _as_worn(config, claim, facts.nodes.get(name))
             case = _Case(
                 config=config, name=name, row=row, claim=claim, facts=facts, kept_out=out.get(name)
             )
@@ -112,6 +115,20 @@ def _untold(remembered: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, Cl
 def _as_recorded(claim: BatchClaim, entry: LentNode) -> BatchClaim:
     """For whom it was lent the record knows best."""
     return msgspec.structs.replace(claim, namespace=entry.namespace, node_type=entry.node_type)
+
+
+def _as_worn(config: Config, claim: BatchClaim, node: Node | None) -> BatchClaim:
+    """Without a record its Node tells which namespace it serves: a journal tells for which it was
+    lent, and it may have moved since. By its mark; once lent, where that is lost, by its label."""
+    if node is None:
+        return claim
+    if node.mark is not None and node.is_marked_by(config.instance_id):
+        return msgspec.structs.replace(claim, namespace=printable(node.mark.namespace, 80))
+    worn = [name for name in config.namespaces if node.labels.get(name) == "true"]
+    has_moved = claim.namespace in config.namespaces and claim.namespace not in worn
+    if claim.direction or not has_moved or len(worn) != 1:
+        return claim
+    return msgspec.structs.replace(claim, namespace=worn[0])
 
 
 def _merged(found: Claims, more: Claims) -> Claims:

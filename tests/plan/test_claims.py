@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import BatchClaim, BatchNode
+from dnm.model.config import NamespacePolicy
 from dnm.model.plan import Plan, Reason, ReturnNode, StartConversion, Verdict
 from dnm.model.registry import (
     Backoff,
@@ -26,7 +27,17 @@ from dnm.plan.brakes import counted_as_lent
 from dnm.plan.claims import take_in_claims
 from dnm.plan.facts import Facts
 from dnm.plan.requests import advance_request, advance_requests
-from tests.builders import NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node, a_request, facts
+from tests.builders import (
+    MARK,
+    NOW,
+    QUEUE,
+    a_batch_node,
+    a_config,
+    a_lent_node,
+    a_node,
+    a_request,
+    facts,
+)
 from tests.plan.worlds import LONG_AGO, UNREAD, World, pods
 
 DEAD = ConverterProcess(pid=77, start_ticks=5)
@@ -319,3 +330,39 @@ def test_no_claim_rests_on_what_a_kubelet_says() -> None:
     world = stranded("a001").node("a001", labels={"dev": "true"})
     plan = world.plan()
     assert plan.registry.nodes["a001"].phase in (Phase.SERVING, Phase.JOINING)
+
+
+TWO = {
+    "dev": a_config().namespaces["dev"],
+    "ops": NamespacePolicy(name="ops", queue="root.ops", node_types=("a",)),
+}
+FOR_OPS = msgspec.structs.replace(MARK, namespace="ops")
+SERVED = {
+    "as lent": ({}, Phase.JOINING, "dev"),
+    "not labelled yet": ({"labels": {}}, Phase.JOINING, "dev"),
+    "moved, its mark lost": ({"labels": {"ops": "true"}}, Phase.JOINING, "ops"),
+    "of both": ({"labels": {"ops": "true", "dev": "true"}}, Phase.JOINING, "dev"),
+    "moved to one that is gone": (
+        {"labels": {}, "mark": msgspec.structs.replace(MARK, namespace="gone")}, None, "gone",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("node", "phase", "namespace"), SERVED.values(), ids=SERVED)
+def test_a_node_that_has_moved_is_recorded_for_whom_it_serves(
+    node: dict[str, Any], phase: Phase | None, namespace: str
+) -> None:
+    """Its converter's journal names the namespace that it was lent to, and the record is lost."""
+    there = a_node("a001", **{"mark": None, **node})
+    known = facts(nodes=[there], batch=[claimed(one=claim(""))])
+    found = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), known)
+    one = found.nodes.get("a001") or found.claimed["a001"]
+    assert (getattr(one, "phase", None), one.namespace) == (phase, namespace)
+    if phase:
+        assert found.nodes["a001"].queue == TWO[namespace].queue
+
+
+def test_a_node_whose_mark_says_whom_it_serves_is_recorded_by_that() -> None:
+    world = World().configured(namespaces=TWO).node("a001", mark=FOR_OPS, labels={"ops": "true"})
+    world.batch["a001"] = claimed(one=claim(""))
+    assert world.plan().registry.nodes["a001"].namespace == "ops"
