@@ -35,7 +35,8 @@ COMMAND_TIMEOUT = timedelta(seconds=30)
 PING_TIMEOUT = timedelta(seconds=10)
 _LARGEST = 256 * 1024 * 1024  # bytes; ten thousand nodes take 20 MiB
 _SEARCH_PATH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin:/sbin"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# The longest is a booking's: an event's name of 52 characters, and a host's of 64.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}")
 # What Slurm's library (22.05, 24.11 and 26.05) and the kernel's sockets say of a lost connection.
 _AWAY = re.compile(
     "Unable to contact|timed out|Timeout waiting|Unexpected m(essage received|issing socket)"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dnm.config.events import event_name
+from dnm.model.booking import booking_name
 from dnm.model.errors import SlurmError
 from dnm.slurm.commands import (
     SlurmClient,
@@ -80,6 +82,15 @@ def test_a_name_that_is_more_than_a_name_reaches_no_command(name: str, tmp_path:
     ):
         with pytest.raises(SlurmError, match=r"not a (name|job)"):
             call()
+
+
+def test_the_longest_name_of_an_event_is_booked_on_the_longest_of_a_host(tmp_path: Path) -> None:
+    client = client_with(tmp_path, scontrol='echo "$@" >"$(dirname "$0")/called"')
+    begins, node = datetime(2026, 11, 20, 12, 0, tzinfo=UTC), "n" * 64
+    name = f"{booking_name(event_name('e' * 52), begins, 'prod')}-{node}"
+    client.book(name, node, begins, begins + timedelta(hours=1))
+    client.delete_reservation(name)
+    assert (tmp_path / "called").read_text() == f"delete ReservationName={name}\n"
 
 
 def test_a_node_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
