@@ -3,19 +3,25 @@
 The invariant: **a booking is one node's, is created without a flag that would pass over a job or
 another reservation, and only what carries this instance's name is deleted.** So Slurm refuses each
 node that can't be had then, nobody's job ends for it, and its scheduler plans around the rest.
+
+A node that rests after a failure until the event begins is not booked, for nobody would lend it
+then; one that rests now, or whose journal can't be read, only where there is no other.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
 
+from dnm.convert.claimed import Claimed, read_claims
+from dnm.convert.failures import rests_until
 from dnm.convert.listing import is_of_type, read_facts
 from dnm.convert.machines import plain_state, why_not_ours
 from dnm.convert.select import SlurmFacts, is_own_reservation
 from dnm.convert.settings import Settings
 from dnm.model.booking import booking_on, is_booking
 from dnm.model.errors import ConverterError, ExitCode
+from dnm.model.printable import printable
 from dnm.slurm.commands import SlurmRefused
 from dnm.slurm.interface import Slurm
 from dnm.slurm.text import SlurmNode
@@ -28,7 +34,8 @@ def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
     _check_name(options.book, settings)
     facts = read_facts(slurm)
     left = options.num_nodes
-    for node in _candidates(facts, settings, options):
+    claimed = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
+    for node in list_candidates(facts, claimed, settings, options):
         if not left:
             break
         try:
@@ -61,10 +68,11 @@ def _check_name(name: str, settings: Settings) -> None:
         raise ConverterError(f"{name!r} is no booking of the instance {settings.instance}")
 
 
-def _candidates(
-    facts: SlurmFacts, settings: Settings, options: argparse.Namespace
-) -> Iterator[str]:
-    """Machines of the type that Slurm has in service and that are not lent, idle ones first."""
+def list_candidates(
+    facts: SlurmFacts, claimed: Claimed, settings: Settings, options: argparse.Namespace
+) -> list[str]:
+    """Returns the machines of the type that Slurm has in service, that are not lent, and that may
+    be lent when the event begins, idle ones first."""
     prefix = settings.prefix(options.node_type)
     lent = {
         node
@@ -72,14 +80,26 @@ def _candidates(
         for node in one.nodes
         if is_own_reservation(one, node, settings.res_name)
     }
+    unreadable = {name for name, claim in (claimed.claims or {}).items() if claim.error}
+    rests = {
+        name: until
+        for name, journal in claimed.journals.items()
+        if (until := rests_until(journal, settings.min_idle_seconds))
+    }
+
+    def is_in_doubt(name: str) -> bool:
+        return name in unreadable or rests.get(name, facts.read_at) > facts.read_at
+
     found = [
         plain_state(settings.machines, node)
         for node in facts.nodes
-        if is_of_type(node.name, prefix) and node.name not in lent | options.exclude
+        if is_of_type(node.name, prefix)
+        and node.name not in lent | options.exclude
+        and rests.get(node.name, options.begins) <= options.begins
     ]
     usable = [node for node in found if _is_usable(node, settings)]
-    usable.sort(key=lambda node: (node.state.base != "IDLE", node.name))
-    yield from (node.name for node in usable)
+    usable.sort(key=lambda node: (is_in_doubt(node.name), node.state.base != "IDLE", node.name))
+    return [node.name for node in usable]
 
 
 def _is_usable(node: SlurmNode, settings: Settings) -> bool:

@@ -112,7 +112,7 @@ def _why_short(window: Window, need: Booking, count: int) -> str:
     return (
         f"event {window.event.name}, {window.begins:%Y-%m-%d %H:%M} UTC: {count} of {need.count} "
         f"nodes of type {need.node_type} are booked in Slurm; the others run jobs that may last "
-        "until then, or are reserved, down or kept out"
+        "until then, or are reserved, down or kept out, or rest after a failure"
     )
 
 
