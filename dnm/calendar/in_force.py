@@ -8,7 +8,7 @@ something stands that might be one of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -16,6 +16,8 @@ from dnm.model.calendar import CalendarEvent, CalendarReading, KeptCalendar
 from dnm.model.config import Config
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
+
+_MOST_KEPT = 512 * 1024  # bytes of one calendar, unpacked: a thousand windows take half of it
 
 
 def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> KeptCalendar:
@@ -34,6 +36,20 @@ def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> Kep
     )
 
 
+def keep_within_bound(
+    kept: KeptCalendar, read: CalendarReading | Unreadable, path: str
+) -> KeptCalendar:
+    """Returns what is in force, unless it would not fit into the record."""
+    found = keep_calendar(kept, read)
+    if len(msgspec.json.encode(found)) <= _MOST_KEPT:
+        return found
+    return keep_calendar(kept, Unreadable(what=path, error=_too_much(path)))
+
+
+def _too_much(path: str) -> str:
+    return f"{path}: says more than {_MOST_KEPT // 1024} KiB about events; leave out some"
+
+
 def with_calendars(
     config: Config, registry: Registry, others: Mapping[str, KeptCalendar]
 ) -> Registry:
@@ -41,7 +57,7 @@ def with_calendars(
     those of a calendar that it names no more are gone."""
     path = str(config.path)
     read = CalendarReading(events=config.calendar_events, unread=config.unread_events)
-    own = keep_calendar(registry.calendars.get(path, KeptCalendar()), read)
+    own = keep_within_bound(registry.calendars.get(path, KeptCalendar()), read, path)
     calendars = {**others, **({path: own} if own != KeptCalendar() else {})}
     replaced: Registry = msgspec.structs.replace(registry, calendars=calendars)
     return replaced
@@ -60,9 +76,14 @@ def list_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]
 
 
 def list_troubles(config: Config, registry: Registry) -> tuple[str, ...]:
-    """Returns a sentence for each event or calendar that can't be read."""
+    """Returns a sentence for each event or calendar that can't be read; one alone for a
+    configuration with too many of them."""
     path = str(config.path)
-    own = (f"{path}: {text}" for texts in config.unread_events.values() for text in texts)
+    own: Iterable[str] = (
+        f"{path}: {text}" for texts in config.unread_events.values() for text in texts
+    )
+    if _too_much(path) in registry.calendars.get(path, KeptCalendar()).troubles:
+        own = (_too_much(path),)
     others = (
         text
         for source, calendar in registry.calendars.items()

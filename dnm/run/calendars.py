@@ -19,7 +19,7 @@ from subprocess import TimeoutExpired
 
 import msgspec
 
-from dnm.calendar.in_force import keep_calendar, with_calendars
+from dnm.calendar.in_force import keep_calendar, keep_within_bound, with_calendars
 from dnm.config.events import read_events
 from dnm.config.files import MOST_EVENTS, parse_events_alone, read_events_text
 from dnm.ics.question import AHEAD, LARGEST, MOST_SECONDS, Question
@@ -36,7 +36,6 @@ from dnm.model.value import Unreadable
 _MOST_FILES = 200  # of events_dir
 _MOST_TEXT = 1024 * 1024  # characters of them together: all are parsed in every run
 _MOST_ANSWER = 4 * 1024 * 1024  # bytes that the program may print
-_MOST_KEPT = 512 * 1024  # bytes of one calendar, unpacked: a thousand windows take half of it
 _PAST = timedelta(days=2)  # windows of the days before, for nodes that came for them
 _NO_LIBRARIES = 3
 
@@ -51,15 +50,6 @@ def read_calendars(config: Config, registry: Registry, at: datetime) -> Registry
         path = str(config.calendar)
         calendars[path] = _read_ics(config, config.calendar, kept.get(path, KeptCalendar()), at)
     return with_calendars(config, registry, calendars)
-
-
-def _bounded(kept: KeptCalendar, read: CalendarReading | Unreadable, path: Path) -> KeptCalendar:
-    """What is in force, unless it would not fit into the record."""
-    found = keep_calendar(kept, read)
-    if len(msgspec.json.encode(found)) <= _MOST_KEPT:
-        return found
-    why = f"{path}: says more than {_MOST_KEPT // 1024} KiB about events; leave out some"
-    return keep_calendar(kept, Unreadable(what=str(path), error=why))
 
 
 # --- files of events -----------------------------------------------------------------------------
@@ -94,7 +84,7 @@ def _read_directory(
     events, text = MOST_EVENTS, _MOST_TEXT
     for path in (directory / name for name in names[:_MOST_FILES]):
         read, length = _read_events_file(config, path, events, text)
-        calendar = _bounded(kept.get(str(path), KeptCalendar()), read, path)
+        calendar = keep_within_bound(kept.get(str(path), KeptCalendar()), read, str(path))
         events -= len(calendar.events)
         text -= length
         found[str(path)] = calendar
@@ -162,7 +152,8 @@ def _read_ics(config: Config, path: Path, kept: KeptCalendar, at: datetime) -> K
         found = keep_calendar(kept, unread)
         return msgspec.structs.replace(found, digest=f"{asked} {hour}" if failed.is_costly else "")
     read = msgspec.structs.replace(read, unread=_named(path, read.unread))
-    return msgspec.structs.replace(_bounded(kept, read, path), digest=asked)
+    found = keep_within_bound(kept, read, str(path))
+    return msgspec.structs.replace(found, digest=asked)
 
 
 def _named(path: Path, unread: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

@@ -65,3 +65,26 @@ def test_a_calendar_that_is_not_named_any_more_is_gone(tmp_path: Path) -> None:
     registry = with_calendars(config, Registry(), {"w.ics": BEFORE})
     assert len(list_events(config, registry)) == 2
     assert not list_events(config, with_calendars(config, registry, {}))
+
+
+LONG = "w" * 1024
+TOO_MUCH: dict[str, tuple[CalendarEvent, dict[str, tuple[str, ...]]]] = {
+    "sentences": (event("a"), {"b": (LONG,) * 600}),
+    "events": (msgspec.structs.replace(event("a"), source=LONG * 600), {"b": ("why",)}),
+}
+
+
+@pytest.mark.parametrize(("a", "unread"), TOO_MUCH.values(), ids=TOO_MUCH)
+def test_what_the_configuration_says_of_events_has_a_bound_in_the_record(
+    tmp_path: Path, a: CalendarEvent, unread: dict[str, tuple[str, ...]]
+) -> None:
+    """What was kept last stays, and one sentence says why."""
+    config = a_config(tmp_path, calendar_events=BEFORE.events)
+    before = with_calendars(config, Registry(), {})
+    long = msgspec.structs.replace(config, calendar_events=(a,), unread_events=unread)
+    kept = with_calendars(long, before, {})
+    assert len(msgspec.json.encode(kept)) < 2**19 and kept == with_calendars(long, kept, {})
+    assert [one.name for one in list_events(long, kept)] == ["a", "b"]
+    (why,) = list_troubles(long, kept)
+    assert why.startswith(f"{config.path}: says more than 512 KiB about events")
+    assert with_calendars(config, kept, {}) == before and not list_troubles(config, before)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnm.calendar import in_force
 from dnm.calendar.in_force import list_troubles
 from dnm.model.config import Config
 from dnm.model.registry import Registry
@@ -221,7 +222,7 @@ def test_a_program_that_hangs_is_ended(of_ics: Place, monkeypatch: pytest.Monkey
 def test_what_is_too_much_for_the_record_is_not_kept(
     of_ics: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calendars, "_MOST_KEPT", len(ICS))
+    monkeypatch.setattr(in_force, "_MOST_KEPT", len(ICS))
     of_ics.write("w.ics", ICS + "\n")
     nodes, (told,) = of_ics.read()
     assert nodes == {"lab-dev": 10} and "KiB about events; leave out some" in told
