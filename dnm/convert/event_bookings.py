@@ -4,6 +4,9 @@ The invariant: **a booking is one node's, is created without a flag that would p
 another reservation, and only what carries this instance's name is deleted.** So Slurm refuses each
 node that can't be had then, nobody's job ends for it, and its scheduler plans around the rest.
 
+A node that is booked for the occurrence already, but from later on, gets its booking anew, before
+any other node is looked at; where Slurm refuses that, it keeps the one that it had.
+
 A node that rests after a failure until the event begins is not booked, for nobody would lend it
 then; one that rests now, or whose journal can't be read, only where there is no other.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 from dnm.convert.claimed import Claimed, read_claims
 from dnm.convert.failures import rests_until
@@ -19,12 +23,12 @@ from dnm.convert.listing import is_of_type, read_facts
 from dnm.convert.machines import plain_state, why_not_ours
 from dnm.convert.select import SlurmFacts, is_own_reservation
 from dnm.convert.settings import Settings
-from dnm.model.booking import booking_on, is_booking
+from dnm.model.booking import booking_on, is_booking, is_late
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
 from dnm.slurm.commands import SlurmRefused
 from dnm.slurm.interface import Slurm
-from dnm.slurm.text import SlurmNode
+from dnm.slurm.text import Reservation, SlurmNode
 
 _FREE_FLAGS = frozenset(("PLANNED", "COMPLETING", "RESERVED"))
 
@@ -33,20 +37,57 @@ def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
     """Reserves so many nodes of a type; prints those that are. Exit 1 where they are fewer."""
     _check_name(options.book, settings)
     facts = read_facts(slurm)
-    left = options.num_nodes
     claimed = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
-    for node in list_candidates(facts, claimed, settings, options):
-        if not left:
-            break
-        try:
-            slurm.book(f"{options.book}-{node}", node, options.begins, options.until)
-        except SlurmRefused as error:
-            if "overlap" in error.answer or "busy" in error.answer or "uplicate" in error.answer:
-                continue  # this one can't be had then
-            raise
-        left -= 1
+    nodes = list_candidates(facts, claimed, settings, options)
+    left = options.num_nodes
+    for node in book_nodes(slurm, nodes, list_late(facts, options, settings.instance), options):
         print(node, flush=True)
+        left -= 1
     return ExitCode.FAILED if left else ExitCode.OK
+
+
+def list_late(
+    facts: SlurmFacts, options: argparse.Namespace, instance: str
+) -> dict[str, Reservation]:
+    """Returns the nodes that the occurrence has, but from a later moment on, and what holds them
+    then."""
+    return {
+        node: one
+        for one in facts.reservations
+        for node in (one.nodes if len(one.nodes) == 1 else ())
+        if booking_on(one.name, node, instance) == options.book
+        and is_late(one.start, options.begins)
+    }
+
+
+def book_nodes(
+    slurm: Slurm,
+    nodes: Sequence[str],
+    late: Mapping[str, Reservation],
+    options: argparse.Namespace,
+) -> Iterator[str]:
+    """Yields those of the nodes that are reserved now as it was asked for, so many at most."""
+    left = options.num_nodes
+    for node in sorted(nodes, key=lambda node: node not in late):
+        if left and _book(slurm, node, late.get(node), options):
+            left -= 1
+            yield node
+
+
+def _book(slurm: Slurm, node: str, late: Reservation | None, options: argparse.Namespace) -> bool:
+    """Says whether the node is reserved as it was asked for."""
+    name = f"{options.book}-{node}"
+    if late is not None:
+        slurm.delete_reservation(name)
+    try:
+        slurm.book(name, node, options.begins, options.until)
+    except SlurmRefused as error:
+        if late is not None and late.start is not None:
+            slurm.book(name, node, late.start, late.end or options.until)
+        if "overlap" in error.answer or "busy" in error.answer or "uplicate" in error.answer:
+            return False  # this one can't be had then
+        raise
+    return True
 
 
 def unbook(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:

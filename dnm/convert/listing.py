@@ -42,15 +42,15 @@ def is_of_type(name: str, prefix: str) -> bool:
     return name.startswith(prefix) and name[len(prefix) :].isdecimal()
 
 
-def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, list[str]]:
-    """Returns node -> the reservations that name it and are not over, however far ahead; not those
-    of conversions."""
-    found: dict[str, list[str]] = defaultdict(list)
+def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datetime | None]]:
+    """Returns node -> the reservations that name it and are not over, however far ahead, and when
+    each begins; not those of conversions."""
+    found: dict[str, dict[str, datetime | None]] = defaultdict(dict)
     for one in facts.reservations:
         if one.end is None or one.end >= facts.read_at:
             for node in one.nodes:
                 if not is_own_reservation(one, node, prefix):
-                    found[node].append(one.name)
+                    found[node][one.name] = one.start
     return found
 
 
@@ -76,12 +76,12 @@ def list_as_json(
     judged: Sequence[Judged],
     claims: Mapping[str, BatchClaim] | None = None,
     waiting: Sequence[WaitingJobs] = (),
-    reserved: Mapping[str, Sequence[str]] = {},
+    reserved: Mapping[str, Mapping[str, datetime | None]] = {},
     books: bool = True,
 ) -> str:
     """Returns the document; without `claims` the rows don't tell of them. `waiting`: the jobs that
-    would start on more nodes. `reserved`: node -> the reservations that name it. `books`: nodes can
-    be reserved ahead of time."""
+    would start on more nodes. `reserved`: node -> the reservations that name it, and when each
+    begins. `books`: nodes can be reserved ahead of time."""
     nodes = [
         {
             "node": one.node.name,
@@ -92,7 +92,8 @@ def list_as_json(
             "in_service": one.in_service,
             "partitions": one.node.partitions,
             "features": one.node.features,
-            "reservations": reserved.get(one.node.name, ()),
+            "reservations": list(reserved.get(one.node.name, ())),
+            "reservations_begin": reserved.get(one.node.name, {}),
             "slurm_reason": one.slurm_reason,
             **({} if claims is None else {"claim": claims.get(one.node.name)}),
         }

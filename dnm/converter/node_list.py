@@ -62,6 +62,7 @@ class _ListedNode(msgspec.Struct):
     partitions: Any = None
     features: Any = None
     reservations: Any = None
+    reservations_begin: Any = None
     slurm_reason: Any = None
 
 
@@ -179,6 +180,7 @@ def parse_list(content: bytes) -> BatchList | None:
             partitions=_words(node.partitions) or (),
             features=_words(node.features),
             reservations=_words(node.reservations),
+            reservations_begin=_moments(node.reservations_begin),
             slurm_reason=_slurm_reason(node.slurm_reason),
         )
         for node in listed.nodes
@@ -200,6 +202,17 @@ def _words(listed: Any) -> tuple[str, ...] | None:
     if not all(isinstance(one, str) for one in listed):
         return None
     return tuple(printable(one, 160) for one in listed)
+
+
+def _moments(listed: Any) -> dict[str, datetime]:
+    """Those of them that are one, by their names: of the others nothing is known."""
+    found: dict[str, datetime] = {}
+    for name, text in list(listed.items())[:_MOST_WORDS] if isinstance(listed, dict) else ():
+        with suppress(msgspec.ValidationError):
+            moment = _in_utc(msgspec.convert(text, datetime | None))
+            if moment is not None:
+                found[printable(name, 160)] = moment
+    return found
 
 
 def waiting_jobs(listed: list[ListedJobs] | None) -> tuple[WaitingJobs, ...] | None:

@@ -8,12 +8,13 @@ another's, and left alone.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 from dnm.model.value import Value
 
 PREFIX = "dnm-ev-"
+_LATE = timedelta(minutes=5)
 _BOOKING = re.compile(PREFIX + r"[a-z0-9-]{1,52}-\d{8}T\d{4}-([0-9a-f]{6})")
 
 
@@ -43,6 +44,12 @@ def is_booking(name: str, instance: str) -> bool:
     """Whether this is the name of an occurrence, and this instance's."""
     match = _BOOKING.fullmatch(name)
     return match is not None and match[1] == _mark(instance)
+
+
+def is_late(begins: datetime | None, wanted: datetime) -> bool:
+    """Whether a booking begins so much later than wanted that it is made anew: what is learned of
+    lending grows by seconds. One of which nobody says when it begins does not."""
+    return begins is not None and begins > wanted + _LATE
 
 
 def _mark(instance: str) -> str:

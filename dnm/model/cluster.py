@@ -291,6 +291,7 @@ class BatchNode(Value):
     partitions: tuple[str, ...] = ()  # none: it is in none, or the converter does not say
     features: tuple[str, ...] | None = None  # None: the converter does not say
     reservations: tuple[str, ...] | None = None  # that name it, now or later; None: as above
+    reservations_begin: Mapping[str, datetime] = {}  # those of them of which it says when
     slurm_reason: SlurmReason | None = None
 
     @property

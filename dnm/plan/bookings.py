@@ -2,8 +2,12 @@
 
 The invariant: **after a run that Slurm refuses nothing, each occurrence that begins within
 `book_days` has bookings on exactly as many nodes as it takes empty ones, from the moment its
-lending begins until it ends; whatever else carries this instance's name in Slurm is given up, and
-nothing that does not.** With nothing changed, the next run books and gives up nothing.
+lending begins, or minutes later, until it ends; whatever else carries this instance's name in Slurm
+is given up, and nothing that does not.** With nothing changed, the next run books and gives up
+nothing.
+
+A booking that begins later than that, since lending was thought to take less time, counts as none:
+the converter makes it anew, and keeps it where Slurm refuses that.
 
 Sized are empty nodes, for who knows what will be free then. Once lending for it has begun nothing
 more is booked: what is free is lent. When its floor is met, the rest goes back to Slurm at once.
@@ -13,12 +17,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
 from dnm.calendar.windows import list_windows
-from dnm.model.booking import Booking, booking_name, booking_on
+from dnm.model.booking import Booking, booking_name, booking_on, is_late
 from dnm.model.calendar import Window
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.plan import BookNodes, UnbookNodes
@@ -76,15 +80,16 @@ def plan_bookings(converted: Converted) -> Bookings:
         if now >= begins - _LEAST_AHEAD:
             actions += _spare(converted, name, window, nodes) if now >= begins else []
             continue
-        missing = need.count - len(nodes)
-        if missing < 0:
-            kept = fold_hostlist(sorted(nodes)[: need.count])
+        late = _late(converted, name, nodes, begins)
+        missing = need.count - len(nodes - late)
+        if len(nodes) > need.count:
+            kept = fold_hostlist(sorted(nodes, key=lambda one: (one in late, one))[: need.count])
             actions.append(UnbookNodes(name=name, why="it takes fewer nodes", leave_out=kept))
         if missing <= 0:
             continue
         tried = known.registry.booking_tries.get(name)
         if tried is not None:
-            notes.append(_why_short(window, need, len(nodes)))
+            notes.append(_why_short(window, need, len(nodes - late)))
         asks = missing, need.count
         if tried is None or now >= tried.at + _AGAIN or (tried.missing, tried.wanted) != asks:
             tried = BookingTry(at=now, missing=missing, wanted=need.count)
@@ -129,6 +134,16 @@ def _booked(converted: Converted) -> dict[str, frozenset[str]]:
             if (name := booking_on(reservation, node.name, instance)) and is_there:
                 found[name].add(node.name)
     return {name: frozenset(nodes) for name, nodes in found.items()}
+
+
+def _late(
+    converted: Converted, name: str, nodes: frozenset[str], begins: datetime
+) -> frozenset[str]:
+    """Those whose booking begins after lending does: none of them is taken before."""
+    batch = converted.known.snapshot.batch
+    assert batch is not None and not isinstance(batch, Unreadable)
+    told = {node: batch[node].reservations_begin.get(f"{name}-{node}") for node in nodes}
+    return frozenset(node for node in nodes if is_late(told[node], begins))
 
 
 def _need(converted: Converted, window: Window, out: Mapping[str, str]) -> Booking | None:

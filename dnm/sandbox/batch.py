@@ -231,7 +231,8 @@ class Batch:
         self, name: str, of_type: str, count: int, span: tuple[float, float],
         instance: str, left_out: Container[str] = (),
     ) -> list[str]:  # fmt: skip
-        """Reserves so many machines of a type, those that Slurm gives; returns their names."""
+        """Reserves so many machines of a type, those that Slurm gives; returns their names. First
+        those whose booking of the name begins minutes later: they keep it where Slurm refuses."""
         found = [
             machine
             for machine in self.machines.values()
@@ -239,11 +240,21 @@ class Batch:
             and self.is_in_service(machine)
         ]  # fmt: skip
         booked: list[str] = []
-        for machine in sorted(found, key=lambda m: (bool(self.jobs_on(m)), m.name)):
+        of_name = self.reservations.by_name
+        late = {
+            m.name: one for m in found
+            if (one := of_name.get(f"{name}-{m.name}")) and one.begins > span[0] + 300
+        }  # fmt: skip
+        for machine in sorted(
+            found, key=lambda m: (m.name not in late, bool(self.jobs_on(m)), m.name)
+        ):
             if len(booked) == count:
                 break
+            before = of_name.pop(f"{name}-{machine.name}") if machine.name in late else None
             if not self.reserve(f"{name}-{machine.name}", machine.name, span, instance):
                 booked.append(machine.name)
+            elif before is not None:
+                of_name[before.name] = before
         return booked
 
     def unbook(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:

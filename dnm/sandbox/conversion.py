@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, NoReturn
 
 import msgspec
@@ -428,6 +429,10 @@ class Conversion:
                 "reason": reason, "in_service": self.batch.is_in_service(machine),
                 "partitions": machine.partitions, "features": machine.features,
                 "reservations": [one.name for one in self.batch.reservations.on(machine.name)],
+                "reservations_begin": {
+                    one.name: datetime.fromtimestamp(one.begins, UTC)
+                    for one in self.batch.reservations.on(machine.name)
+                },
                 "slurm_reason": _slurm_reason(machine),
                 **({"claim": self._claim(machine)} if self.tells_claims else {}),
             })  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.convert.listing import is_of_type, list_as_json, list_as_text
+from dnm.convert.listing import is_of_type, list_as_json, list_as_text, reservations_of
 from dnm.convert.select import (
     Judged,
     ListVerdict,
@@ -307,6 +307,16 @@ def test_what_is_in_service(
 ) -> None:
     found = judge(given_node, jobs=jobs, reservations=reservations)
     assert found["a001"].in_service is in_service
+
+
+def test_the_list_says_when_reservations_begin() -> None:
+    known = facts(node(), reservations=[reservation(BOOKED_LATER, timedelta(hours=4))])
+    reserved = reservations_of(known, RULES.reservation)
+    listed = parse_list(list_as_json(judge_nodes(known, RULES), reserved=reserved).encode())
+    assert listed is not None
+    assert listed.nodes["a001"].reservations == (BOOKED_LATER,)
+    begins = listed.nodes["a001"].reservations_begin
+    assert begins == {BOOKED_LATER: NOW + timedelta(hours=4)}
 
 
 def test_both_forms_of_the_list_are_what_dnm_reads() -> None:

@@ -102,6 +102,26 @@ def test_words_of_any_form_lose_no_list(key: str, said: object, known: int | Non
         assert known == (None if words is None else len(words))
 
 
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        pytest.param({"r": "2026-03-02T12:00:00+01:00"}, {"r": (2026, 3, 2, 11)}, id="said"),
+        pytest.param({"r": "2026-03-02T12:00:00", "s": None, "t": 7, "u": "soon",
+                      "v": "0001-01-01T00:00:00+14:00"}, {}, id="no-moments"),
+        pytest.param(["r"], {}, id="a-list"),
+        pytest.param(None, {}, id="nothing"),
+    ],
+)  # fmt: skip
+def test_when_reservations_begin_is_said_or_not_known(
+    said: object, known: dict[str, tuple[int, ...]]
+) -> None:
+    row = {"node": "a001", "state": "IDLE", "verdict": "OK", "reservations_begin": said}
+    listed = parse_list(json.dumps({"nodes": [row]}).encode())
+    assert listed is not None
+    found = listed.nodes["a001"].reservations_begin
+    assert found == {name: datetime(*at, tzinfo=UTC) for name, at in known.items()}  # type: ignore[misc,arg-type]
+
+
 REASON = {"text": "bad\ndisk", "by": "root", "since": "2026-03-02T12:00:00+01:00"}
 READ = SlurmReason(text="bad?disk", by="root", since=datetime(2026, 3, 2, 11, tzinfo=UTC))
 

@@ -533,9 +533,11 @@ class ModelConverter:
         if self.world.tells_claims:
             row = msgspec.structs.replace(row, claim=claim_of(machine), tells_claim=True)
         if self.world.reserved:
-            names = tuple(one.name for one in reserved_on(self.world, machine.name))
+            begins = {one.name: one.begins for one in reserved_on(self.world, machine.name)}
             held = "+RESERVED" if is_reserved_now(self.world, machine) else ""
-            row = msgspec.structs.replace(row, state=row.state + held, reservations=names)
+            row = msgspec.structs.replace(
+                row, state=row.state + held, reservations=tuple(begins), reservations_begin=begins
+            )
         return row
 
     def _is_free(self, machine: Machine) -> bool:
