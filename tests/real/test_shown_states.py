@@ -174,6 +174,18 @@ def test_a_lent_node_shows_how_slurm_has_it(
     state, reason = state_of(lab, name)
     assert "DRAIN" in state and reason.startswith("bad disk [root@"), (state, reason)
 
+    # Without the cordon it goes back, drained as it was, and is told until it is resumed.
+    rig.shell(f"kubectl uncordon {name}")
+    site.run_until(lambda: name not in rig.nodes(), "the Node is gone")
+    rig.wait_for(lambda: "RESERVED" not in state_of(lab, name)[0], "the reservation is gone")
+    state, reason = state_of(lab, name)
+    assert "DRAIN" in state and reason.startswith("bad disk [root@"), (state, reason)
+    site.dnm("run")
+    assert site.lent == [name] and told in flat(site.dnm("status").stdout)
+    lab.run("scontrol", "update", f"nodename={name}", "state=resume")
+    site.run_until(lambda: not site.lent, "the node is Slurm's")
+    assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
+
 
 def flat(text: str) -> str:
     """One line, for tables break sentences."""
