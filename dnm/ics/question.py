@@ -13,7 +13,7 @@ SECONDS_OF_ALL = 14.0  # of work, until the last series is played or left out
 SECONDS_OF_ONE = 3.0  # of it at the most for one series, where there are few
 MOST_OF_ONE = 1_000  # occurrences of one series
 MOST_KEPT = 1_000  # windows of all of them: the first of each series
-MOST_WORDS = 192 * 1024  # bytes of these: the record of a calendar holds 256 KiB
+MOST_WORDS = 384 * 1024  # bytes of these: the record of a calendar holds 512 KiB
 MOST_TOLD = 50  # series that are told as unread by name
 AHEAD = timedelta(days=30)
 MEMORY = 1024 * 1024 * 1024  # bytes that reading may take

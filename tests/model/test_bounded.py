@@ -69,7 +69,6 @@ BOUNDED = {
     "queues.schema": "a method of the decoder, no file",
     "kube.requests": "a method of the session, which has a bound",
     "kube.questions": "the same",
-    "kube.eviction": "the same",
     "kube.session": "the same",
     "kube.lists": "the same",
     "kube.watching": "the same",

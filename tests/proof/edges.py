@@ -532,7 +532,7 @@ class ModelConverter:
         )
         if self.world.tells_claims:
             row = msgspec.structs.replace(row, claim=claim_of(machine), tells_claim=True)
-        if self.world.reserved:
+        if self.host.config.event_reservations or self.world.reserved:  # what books tells them all
             begins = {one.name: one.begins for one in reserved_on(self.world, machine.name)}
             held = "+RESERVED" if is_reserved_now(self.world, machine) else ""
             row = msgspec.structs.replace(
