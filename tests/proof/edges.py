@@ -138,6 +138,11 @@ class RunsDnm(Protocol):
     def now(self) -> datetime: ...
 
 
+def _document(config_map: ConfigMap) -> tuple[Mapping[str, str], str]:
+    """What dnm writes of queues: the document, and its ledger."""
+    return config_map.data, config_map.annotations.get(LEDGER_ANNOTATION, "")
+
+
 class ModelKube:
     """The cluster as one run on a host sees it."""
 
@@ -254,7 +259,9 @@ class ModelKube:
             self._judge_write(before, config_map)
             world.used_at_write = self.used or world.used()
             world.put_config_map(config_map.data, config_map.annotations)
-            world.admin_wrote = False
+            # Who only takes the turn has not written the document yet, and may end before he does.
+            if _document(config_map) != _document(before):
+                world.admin_wrote = False
             world.schedule()
             self.weather.effects.append("write")
             assert world.config_map is not None
