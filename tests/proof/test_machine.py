@@ -1,14 +1,14 @@
-"""Any history of demand, failures, kills, administrators and lies: the invariants hold after
+"""Any history of demand, failures, kills, administrators and lies: the eight invariants hold after
 every step, and when the faults stop it comes to rest and gives everything back.
 
-A failure prints its seed and the shortest history that leads to it. `DNM_PROOF_SEED=N` plays the
-same histories again.
+A failure prints its seed and the shortest history that leads to it. The histories of `make test`
+are the same everywhere, so that a change is judged and not its luck; `DNM_PROOF_SEED=N` plays
+others, and `make soak` ever new ones.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 
 import pytest
@@ -16,13 +16,14 @@ import pytest
 from tests.proof.machine import FIGURES, Machine, OneHost, TwoHosts, play_machine
 
 HISTORIES = 50
+SEED = 22
 
 
 @pytest.mark.parametrize("machine", [OneHost, TwoHosts])
 def test_every_history_keeps_the_promises(
     machine: type[Machine], record_property: Callable[[str, object], None]
 ) -> None:
-    number = int(os.environ.get("DNM_PROOF_SEED") or secrets.randbits(32))
+    number = int(os.environ.get("DNM_PROOF_SEED") or SEED)
     print(f"DNM_PROOF_SEED={number}")
     FIGURES.clear()
     play_machine(machine, number, HISTORIES)
