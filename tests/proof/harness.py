@@ -168,6 +168,7 @@ class Checkpoint(NamedTuple):
     random: Any
     events: tuple[int, list[Event]]  # what watches can be told, and after which version
     files: dict[str, bytes]
+    modes: dict[str, int]  # of the same files
 
 
 class World:
@@ -279,7 +280,8 @@ class World:
                 arrivals=msgspec.json.encode(sandbox.conversion.joining._arrivals),
                 random=sandbox.store._random.getstate(),
                 events=(sandbox.store.events_after, list(sandbox.store.events)),
-                files=self.state_files(),
+                files=(files := self.state_files()),
+                modes={name: (self.directory / name).stat().st_mode & 0o777 for name in files},
             )
 
     def restore(self, point: Checkpoint) -> None:
@@ -304,7 +306,7 @@ class World:
             path = self.directory / name
             path.parent.mkdir(mode=0o700, exist_ok=True)
             path.write_bytes(content)
-            path.chmod(0o644)
+            path.chmod(point.modes[name])
         sandbox.tick()
 
     def digest(self) -> bytes:
