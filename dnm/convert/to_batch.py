@@ -56,12 +56,13 @@ def check(conversion: NodeConversion) -> str:
             f"there is work on {node.name} ({node.state.text}, {len(jobs)} job(s)) although it is "
             "lent: nothing is done to it; repeat when the work has ended"
         )
-    if in_service is None:
+    # Resumed after its reset, it does not answer before the next ping: the last stage waits for it.
+    is_resumed = _is_resumed(conversion) and "DRAIN" not in node.state.flags
+    if in_service is None and not (is_resumed and conversion.journal.is_done("boot")):
         raise ConverterError(
             f"whether Slurm has {node.name} in service can't be told ({node.state.text}): nothing "
             "is done; look at the node and try again"
         )
-    is_resumed = _is_resumed(conversion) and "DRAIN" not in node.state.flags
     if not (reservations or _is_our_drain(conversion, node) or is_resumed):
         held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
         if was_touched(conversion) and not conversion.journal.is_done("reset"):

@@ -120,6 +120,25 @@ def test_a_resume_that_is_repeated_across_a_restart_has_been_carried_out(site: S
     site.assert_in_service("a001")
 
 
+def test_a_return_killed_behind_its_resume_waits_for_a_node_that_does_not_answer(
+    site: SlurmSite,
+) -> None:
+    """Between a resume and the next ping Slurm can't say whether it has the node in service."""
+    lab = site.lab
+    assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
+    killed = site.run("--set", "batch", "--node-name", "a001", DNM_FAULT="slurm.resume:after:kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    lab.stop_slurmd("a001")
+    lab.wait_for(lambda: "NOT_RESPONDING" in lab.client.read_node("a001").state.flags, 60)
+    again = site.start("--set", "batch", "--node-name", "a001")
+    time.sleep(2)
+    assert again.poll() is None, again.communicate()
+    lab.start_slurmd("a001")
+    answer = finished(again)
+    assert answer.returncode == 0, answer.stderr
+    site.assert_in_service("a001")
+
+
 def test_a_node_that_was_opened_again_is_drained_before_its_reset(site: SlurmSite) -> None:
     """What an open journal says of an earlier call is not so any more: pods have come since."""
     sandbox = site.sandbox

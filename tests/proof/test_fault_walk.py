@@ -87,7 +87,7 @@ class Book:
 
 
 @contextmanager
-def workers(directory: Path, count: int = WORKERS, **settings: int) -> Iterator[list[World]]:
+def workers(directory: Path, count: int = WORKERS, **settings: int | str) -> Iterator[list[World]]:
     """Worlds with the story's site, each with a forking process of its own."""
     made = []
     try:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ from tests.slurm_states import states_lab
 from tests.slurmrestd import allow_tokens, slurmrestd, write_token
 
 LOCKED = 60  # seconds
+LOCK = re.compile(r"k8s-a00[1-4]_[0-9a-f]{8}")
 NODES = ("a001", "a002", "a003", "a004")
 EVERY = [pytest.param(suite, marks=pytest.mark.xdist_group(suite)) for suite in REST_SUITES]
 
@@ -299,12 +301,22 @@ def test_killed_at_each_request_it_ends_right_when_repeated(
                     site.assert_lent(*NODES)
                     rest_lab.compare()
                 else:
+                    lab.wait_for(lambda: not _locks(lab), LOCKED)
                     site.assert_in_service(*NODES)
         assert not lab.client.read_reservations() and not sandbox.violations
         print(f"killed after {numbers} requests of slurmrestd {rest_lab.client.offer.version}")
         assert min(numbers.values()) >= 5
     finally:
         sandbox.stop()
+
+
+def _locks(lab: SlurmLab) -> list[str]:
+    """Of calls that were killed with one: where the reservation behind it was made already, who
+    repeats the call needs no lock, and leaves this one to its end."""
+    found = [one for one in lab.client.read_reservations() if LOCK.fullmatch(one.name)]
+    for one in found:
+        assert one.start and one.end and one.end - one.start <= timedelta(seconds=LOCKED), one
+    return [one.name for one in found]
 
 
 def play(site: SlurmSite, orders: dict[str, list[str]], struck: dict[str, str]) -> None:
