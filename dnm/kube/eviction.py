@@ -23,12 +23,19 @@ from dnm.model.fault_points import fault_point
 _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
 _MIRROR = "kubernetes.io/config.mirror"
 _FINISHED = ("Succeeded", "Failed")
-_STAY = ("DaemonSet", "NodeSet")  # a slurmd's pod takes its jobs along
+_DAEMON_SET = ("apps", "DaemonSet")
+_STAY = {_DAEMON_SET, ("slinky.slurm.net", "NodeSet")}  # a slurmd's pod takes its jobs along
 
 
-class _Owner(msgspec.Struct):
+class _Owner(msgspec.Struct, rename="camel"):
     kind: str
+    api_version: str = ""
     controller: bool = False
+
+    @property
+    def group_kind(self) -> tuple[str, str]:
+        """Anybody may name a kind of his own as any other: its group tells them apart."""
+        return self.api_version.rpartition("/")[0], self.kind
 
 
 class _PodMetadata(msgspec.Struct, rename="camel"):
@@ -80,7 +87,8 @@ def read_pods_to_evict(requests: ApiRequests, node: str) -> Sequence[PodOnNode]:
 
 
 def _reduce(pod: _Pod) -> PodOnNode:
-    owners = [owner.kind for owner in pod.metadata.owner_references or () if owner.controller]
+    references = pod.metadata.owner_references or ()
+    owners = {owner.group_kind for owner in references if owner.controller}
     is_mirror = _MIRROR in (pod.metadata.annotations or {})
     has_local_data = any(volume.empty_dir is not None for volume in pod.spec.volumes or ())
     loss = "it has no controller that would bring it back" if not owners else ""
@@ -90,10 +98,10 @@ def _reduce(pod: _Pod) -> PodOnNode:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        stays=is_mirror or not set(owners).isdisjoint(_STAY),
+        stays=is_mirror or not owners.isdisjoint(_STAY),
         is_terminating=pod.metadata.deletion_timestamp is not None,
         loss=loss,
-        is_work=not (is_mirror or "DaemonSet" in owners),
+        is_work=not (is_mirror or _DAEMON_SET in owners),
     )
 
 

@@ -170,13 +170,14 @@ def backoffs_in_force(registry: Registry, now: datetime) -> dict[str, Backoff]:
 
 
 def why_wait(
-    config: Config, registry: Registry, node_type: str, now: datetime
+    config: Config, registry: Registry, node_type: str, now: datetime, is_forced: bool = False
 ) -> tuple[Reason, str] | None:
-    """The pause, the cooldown or the back-off that holds a conversion of this type back for now."""
+    """The pause, the cooldown (which force passes) or the back-off that holds a conversion of this
+    type back for now."""
     if is_paused(registry, now, Half.LENDING):
         assert registry.pause is not None
         return Reason.PAUSED, paused_detail(registry.pause)
-    if (until := cooldown_end(config, registry, now)) is not None:
+    if not is_forced and (until := cooldown_end(config, registry, now)) is not None:
         return Reason.COOLDOWN, f"until {until:%H:%M:%S} UTC"
     if (backoff := backoffs_in_force(registry, now).get(node_type)) is not None:
         detail = f"{backoff.failures} of type {node_type}, until {backoff.until:%H:%M:%S} UTC"

@@ -119,14 +119,15 @@ def _as_recorded(claim: BatchClaim, entry: LentNode) -> BatchClaim:
 
 def _as_worn(config: Config, claim: BatchClaim, node: Node | None) -> BatchClaim:
     """Without a record its Node tells which namespace it serves: a journal tells for which it was
-    lent, and it may have moved since. By its mark; once lent, where that is lost, by its label."""
-    if node is None:
+    lent, and it may have moved since. By its mark; where that is lost, by its label. As long as its
+    lending has not ended it can't have moved, and its journal knows."""
+    if node is None or claim.direction:
         return claim
     if node.mark is not None and node.is_marked_by(config.instance_id):
         return msgspec.structs.replace(claim, namespace=printable(node.mark.namespace, 80))
     worn = [name for name in config.namespaces if node.labels.get(name) == "true"]
     has_moved = claim.namespace in config.namespaces and claim.namespace not in worn
-    if claim.direction or not has_moved or len(worn) != 1:
+    if not has_moved or len(worn) != 1:
         return claim
     return msgspec.structs.replace(claim, namespace=worn[0])
 

@@ -74,6 +74,15 @@ class Facts(Value):
         claim = self._claim_on(name)
         return claim is not None and claim.instance not in ("", instance)
 
+    def is_let_go(self, name: str, namespace: str) -> bool:
+        """Whether a Node is there that its converter, which tells its claims, does not claim and
+        has not given to the namespace: it was left as it is, to whoever took it meanwhile."""
+        node = (self.nodes or {}).get(name)
+        is_given = node is not None and node.labels.get(namespace) == "true"
+        return (
+            node is not None and not is_given and self.tells_claims and self._claim_on(name) is None
+        )
+
     def _claim_on(self, name: str) -> BatchClaim | None:
         known = self.batch.get(name) if self.batch is not None else None
         return known.claim if known is not None else None

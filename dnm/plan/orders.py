@@ -93,7 +93,7 @@ def _brake(known: Known, order: LendOrder, pool: NodePool, brakes: Registry) -> 
         return f"{Reason.NO_BATCH_NODE.value}: {batch.error}"
     if batch is None:
         return Reason.BATCH_NOT_ASKED.value
-    found = why_wait(known.config, brakes, pool.node_type, known.now)
+    found = why_wait(known.config, brakes, pool.node_type, known.now, order.is_forced)
     if found is not None and not _passes(order, found[0], brakes.backoffs.get(pool.node_type)):
         reason, detail = found
         return f"{reason.value}: {detail}" if detail else reason.value
@@ -104,10 +104,10 @@ def _brake(known: Known, order: LendOrder, pool: NodePool, brakes: Registry) -> 
 
 
 def _passes(order: LendOrder, reason: Reason, backoff: Backoff | None) -> bool:
-    """Whether force passes what only says "later"."""
-    if reason is Reason.BACKOFF and backoff is not None and backoff.since is not None:
-        return order.is_forced and backoff.since <= order.since
-    return order.is_forced and reason in (Reason.COOLDOWN, Reason.BACKOFF)
+    """Whether force passes a back-off: one that the order itself has made it does not."""
+    if not order.is_forced or reason is not Reason.BACKOFF:
+        return False
+    return backoff is None or backoff.since is None or backoff.since <= order.since
 
 
 def _written(before: Converted, order: LendOrder, pool: NodePool, count: int) -> Converted:

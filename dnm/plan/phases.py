@@ -90,6 +90,11 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     if is_here and entry.leaves is Leaving.KEPT_OUT:
         leaving = enter_phase(entry, Phase.RELEASING, facts.now)
         return becomes(name, leaving, Verdict.REVERT, Reason.LEAVING, "it is kept out of lending")
+    has_ended = not facts.is_running(entry.converter)
+    if entry.converter and has_ended and facts.is_let_go(name, entry.namespace):
+        detail = "its converter has left it to others"
+        after = becomes(name, None, Verdict.FAILED, Reason.GONE, detail)
+        return msgspec.structs.replace(after, conversion_failed=True)
     if node is not None and is_here and not why_pods_leave(node):
         size = measure_node(config, entry.node_type, node)
         if size is not None:
@@ -97,7 +102,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
             after = becomes(name, joined, Verdict.KEEP, Reason.JOINED)
             return msgspec.structs.replace(after, remark=size.remark)
     in_service = facts.is_in_service(name) and not facts.is_reserved(name)
-    if node is None and in_service and not facts.is_running(entry.converter):
+    if node is None and in_service and has_ended:
         after = becomes(name, None, Verdict.FAILED, Reason.GONE, "its conversion was rolled back")
         return msgspec.structs.replace(after, conversion_failed=True)
     deadline = entry.since + config.join_timeout

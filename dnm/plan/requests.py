@@ -263,6 +263,8 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
         return False
     if not is_named and facts.is_claimed_by_another(name, config.instance_id):
         return False
+    if request.ended and facts.is_let_go(name, request.namespace):
+        return False
     is_labelled = node.labels.get(request.namespace) == "true"
     return is_of_type + is_labelled + is_named >= 2
 

@@ -407,6 +407,37 @@ def one_pod(sandbox: Sandbox, kube: KubeClient) -> Pod:
     return kube.read_pods_on("k1")[0]
 
 
+@pytest.mark.parametrize(
+    ("owner", "stays", "is_work"),
+    [
+        pytest.param("apps/v1 ReplicaSet", False, True, id="evicted"),
+        pytest.param("apps/v1 DaemonSet", True, False, id="a-daemon"),
+        pytest.param("slinky.slurm.net/v1beta1 NodeSet", True, True, id="a-slurmd"),
+        pytest.param("tenant.example/v1 NodeSet", False, True, id="a-tenants-own-kind-of-name"),
+        pytest.param("tenant.example/v1 DaemonSet", False, True, id="a-tenants-own-daemon"),
+        pytest.param("v1 DaemonSet", False, True, id="of-no-group"),
+    ],
+)
+def test_who_stays_on_a_node_that_leaves(
+    sandbox: Sandbox, kube: KubeClient, owner: str, stays: bool, is_work: bool
+) -> None:
+    """Else whoever may make a pod could keep a node for good: it is not reset under a slurmd."""
+    version, kind = owner.split()
+    reference = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
+    sandbox.add_node("k1")
+    sandbox.add_namespace("dev")
+    sandbox.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "dev", "ownerReferences": [reference]},
+            "spec": {"nodeName": "k1", "containers": [{"name": "c", "image": "i"}]},
+        }
+    )
+    (pod,) = kube.read_pods_to_evict("k1")
+    assert (pod.stays, pod.is_work) == (stays, is_work)
+
+
 def test_a_pod_is_evicted_and_once_gone_it_is_no_error(sandbox: Sandbox, kube: KubeClient) -> None:
     pod = one_pod(sandbox, kube)
     assert kube.evict(pod) == ""

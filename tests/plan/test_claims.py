@@ -10,7 +10,15 @@ import pytest
 
 from dnm.model.cluster import BatchClaim, BatchNode
 from dnm.model.config import NamespacePolicy
-from dnm.model.plan import Plan, Reason, ReturnNode, StartConversion, Verdict
+from dnm.model.plan import (
+    MarkNode,
+    Plan,
+    Reason,
+    ReturnNode,
+    SetQueueLimits,
+    StartConversion,
+    Verdict,
+)
 from dnm.model.registry import (
     Backoff,
     Breaker,
@@ -362,7 +370,54 @@ def test_a_node_that_has_moved_is_recorded_for_whom_it_serves(
         assert found.nodes["a001"].queue == TWO[namespace].queue
 
 
+@pytest.mark.parametrize(
+    "worn",
+    [
+        {"mark": msgspec.structs.replace(MARK, namespace="gone")},
+        {"mark": None, "labels": {"ops": "true"}},
+    ],
+    ids=["mark", "label"],
+)
+def test_what_its_kubelet_may_have_written_does_not_change_a_lending_that_has_not_ended(
+    worn: dict[str, Any],
+) -> None:
+    known = facts(nodes=[a_node("a001", **worn)], batch=[claimed(one=claim("k8s"))])
+    found = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), known)
+    assert found.claimed["a001"].namespace == "dev" and found.claimed["a001"].can_resume
+    assert not found.errors
+
+
 def test_a_node_whose_mark_says_whom_it_serves_is_recorded_by_that() -> None:
     world = World().configured(namespaces=TWO).node("a001", mark=FOR_OPS, labels={"ops": "true"})
     world.batch["a001"] = claimed(one=claim(""))
     assert world.plan().registry.nodes["a001"].namespace == "ops"
+
+
+@pytest.mark.parametrize("is_listed", [False, True], ids=["slurm-forgot-it", "still-in-slurm"])
+@pytest.mark.parametrize("is_recorded", [False, True], ids=["named", "taken-up-before"])
+def test_a_node_that_its_converter_has_left_to_others_is_not_lent(
+    is_listed: bool, is_recorded: bool
+) -> None:
+    """bridge-convert leaves one that an administrator takes out of Slurm meanwhile: Ready and open
+    to all pods it must not make the queue grow, nor be marked."""
+    world = World().recorded(requests=(a_request(names=("a001",), ended=True, error="exit 1"),))
+    if is_recorded:
+        joining = a_lent_node(phase=Phase.JOINING, since=NOW, counted={}, converter=DEAD)
+        world = World().recorded(nodes={"a001": joining})
+    world.node("a001", mark=None, labels={})
+    world.batch = {
+        one.name: one for one in telling(*world.batch) if one.name != "a001" or is_listed
+    }
+    for _ in range(2):
+        plan = world.plan()
+        assert not plan.registry.nodes
+        assert not [one for one in plan.actions if isinstance(one, MarkNode | SetQueueLimits)]
+        world.registry = plan.registry
+
+
+def test_a_node_that_is_claimed_is_waited_for_until_it_has_its_label() -> None:
+    joining = a_lent_node(phase=Phase.JOINING, since=NOW, counted={})
+    world = World().recorded(nodes={"a001": joining}).node("a001", mark=None, labels={})
+    world.batch = {one.name: one for one in telling(*world.batch)}
+    world.batch["a001"] = claimed(one=claim(""))
+    assert "a001" in world.plan().registry.nodes

@@ -143,16 +143,23 @@ def test_what_force_passes_and_what_never(world: World, sentence: str, is_passed
 
 
 @pytest.mark.parametrize(
-    ("failed_at", "is_passed"),
+    ("failed_at", "cooldown", "is_passed"),
     [
-        pytest.param(EARLIER - timedelta(minutes=5), True, id="before-the-order"),
-        pytest.param(NOW - timedelta(minutes=5), False, id="since"),
+        pytest.param(EARLIER - timedelta(minutes=5), 0, True, id="before-the-order"),
+        pytest.param(NOW - timedelta(minutes=5), 0, False, id="since"),
+        pytest.param(EARLIER - timedelta(minutes=5), 9, True, id="before-and-cooling-down"),
+        pytest.param(NOW - timedelta(minutes=5), 9, False, id="since-and-cooling-down"),
     ],
 )
-def test_force_passes_no_back_off_of_its_own_making(failed_at: datetime, is_passed: bool) -> None:
+def test_force_passes_no_back_off_of_its_own_making(
+    failed_at: datetime, cooldown: int, is_passed: bool
+) -> None:
     """Else a converter that always fails would be called in every run until the order is over."""
     backoff = msgspec.structs.replace(BACKED_OFF["a"], since=failed_at)
-    forced = ordered(is_forced=True).recorded(backoffs={"a": backoff})
+    forced = ordered(is_forced=True).recorded(
+        backoffs={"a": backoff}, last_conversion=NOW - timedelta(minutes=5)
+    )
+    forced = forced.configured(global_cooldown=timedelta(minutes=cooldown))
     assert bool(asked(forced)) is is_passed
     assert is_passed or "are backing off" in why(forced)
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from dnm.convert.lab import SlurmLab
 from tests.real.account import KUBECONFIG, make_account
 from tests.real.namespaces import INSIDE, run_directory
 from tests.real.programs import RigError
 from tests.real.rig import Rig
 from tests.real.site import Site
+from tests.slurm_lab import put_back, the_lab
 
 if INSIDE not in os.environ:  # `make test` and others; `python -m tests.real test` plays them
     collect_ignore_glob = ["test_*.py"]
@@ -69,3 +71,13 @@ def make_site(rig: Rig, tmp_path: Path) -> MakeSite:
         return Site(rig, tmp_path / name, KUBECONFIG, **settings)  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def lab() -> Iterator[SlurmLab]:
+    """The installed Slurm, as it was after its start when the test ends."""
+    lab = the_lab()
+    try:
+        yield lab
+    finally:
+        put_back(lab)

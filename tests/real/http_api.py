@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import ssl
-import urllib.error
-import urllib.request
+import threading
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 Json = dict[str, Any]
 PATCHES = {
@@ -35,11 +37,13 @@ class ApiError(Exception):
 
 
 class Api:
-    """`url` with a path below; with `keys` it is the administrator of the rig's API server."""
+    """`url` with a path below; with `keys` it is the administrator of the rig's API server. What
+    only reads goes over one connection for each thread: a test that waits asks often."""
 
     def __init__(self, url: str, keys: Path | None = None, name: str = "admin") -> None:
         self.url = url
         self.context: ssl.SSLContext | None = None
+        self._kept = threading.local()
         if keys is not None:
             self.context = ssl.create_default_context(cafile=f"{keys}/ca.crt")
             self.context.load_cert_chain(f"{keys}/{name}.crt", f"{keys}/{name}.key")
@@ -54,14 +58,49 @@ class Api:
     ) -> bytes:
         """Raises ApiError for an answer of 400 and above, OSError where there is none."""
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url + path, data=content, method=method, headers={"Content-Type": kind, **headers}
-        )
+        sent = {"Content-Type": kind, **headers}
+        if method != "GET":
+            with closing(self._connect()) as connection:
+                return self._exchange(connection, method, path, content, sent)
+        kept: HTTPConnection | None = getattr(self._kept, "connection", None)
+        if kept is not None:
+            try:
+                return self._exchange(kept, method, path, content, sent)
+            except TimeoutError:
+                self._drop()
+                raise
+            except OSError:  # its server has gone, and may have come back meanwhile
+                self._drop()
+        self._kept.connection = connection = self._connect()
         try:
-            with urllib.request.urlopen(request, timeout=90, context=self.context) as answer:
-                return bytes(answer.read())
-        except urllib.error.HTTPError as error:
-            raise ApiError(error.code, error.read().decode(errors="replace")) from None
+            return self._exchange(connection, method, path, content, sent)
+        except OSError:
+            self._drop()
+            raise
+
+    def _connect(self) -> HTTPConnection:
+        place = urlsplit(self.url).netloc
+        if self.context is None:
+            return HTTPConnection(place, timeout=90)
+        return HTTPSConnection(place, timeout=90, context=self.context)
+
+    def _drop(self) -> None:
+        self._kept.connection.close()
+        self._kept.connection = None
+
+    def _exchange(
+        self, connection: HTTPConnection, method: str, path: str, content: bytes | None,
+        headers: dict[str, str],
+    ) -> bytes:  # fmt: skip
+        try:
+            connection.request(method, urlsplit(self.url).path + path, content, headers)
+            answer: HTTPResponse = connection.getresponse()
+            text = answer.read()
+        except HTTPException as error:
+            raise ConnectionError(f"{self.url}{path}: {error!r}") from error
+        if answer.status >= 400:
+            raise ApiError(answer.status, text.decode(errors="replace"))
+        return text
 
     def get(self, path: str) -> Any:
         return json.loads(self.ask("GET", path))

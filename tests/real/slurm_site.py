@@ -43,8 +43,31 @@ slurm_patience_seconds = 120
 """
 
 
-class SlurmSite(Site):
+class _OnSlurm(Site):
+    """Its converter is a `program` that dnm ships, beside the lab's Slurm."""
+
+    lab: SlurmLab
+    program: Path | str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        ours, theirs = super().environment, self.lab.environ
+        programs = [str(self.lab.programs)] if self.lab.programs else []
+        path = ":".join([*programs, ours["PATH"]])
+        return {**ours, "SLURM_CONF": theirs["SLURM_CONF"], "PATH": path}
+
+    def convert(self, *arguments: str) -> Answer:
+        """The shipped program, as an administrator calls it."""
+        return subprocess.run(
+            [self.program, *arguments], env=self.environment, cwd=self.directory,
+            capture_output=True, text=True, timeout=400,
+        )  # fmt: skip
+
+
+class SlurmSite(_OnSlurm):
     """Hooks of the lab, but for `join`: it registers the Node with the real API server."""
+
+    program = "node-convert"
 
     def __init__(
         self, rig: Rig, directory: Path, kubeconfig: Path, lab: SlurmLab, *, more: str = "",
@@ -63,17 +86,6 @@ class SlurmSite(Site):
                 python=sys.executable, repository=str(REPOSITORY),
                 log=str(self.hooks / "hooks.log"), url=rig.api.url, keys=str(rig.keys),
             )
-        )  # fmt: skip
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**super().environment, "SLURM_CONF": self.lab.environ["SLURM_CONF"]}
-
-    def convert(self, *arguments: str) -> Answer:
-        """The shipped `node-convert`, as an administrator calls it."""
-        return subprocess.run(
-            ["node-convert", *arguments], env=self.environment, cwd=self.directory,
-            capture_output=True, text=True, timeout=300,
         )  # fmt: skip
 
     @property
@@ -107,7 +119,7 @@ slurm_patience_seconds = 60
 """
 
 
-class StandingSite(Site):
+class StandingSite(_OnSlurm):
     """Machines that are Nodes all the time: its converter is the shipped `program`, by its name."""
 
     def __init__(
@@ -119,17 +131,4 @@ class StandingSite(Site):
         super().__init__(
             rig, directory, KUBECONFIG, sections=STANDING.format(more=more),
             node_convert_path=self.program, **settings,
-        )  # fmt: skip
-
-    @property
-    def environment(self) -> dict[str, str]:
-        ours, theirs = super().environment, self.lab.environ
-        path = f"{self.lab.programs}:{ours['PATH']}"
-        return {**ours, "SLURM_CONF": theirs["SLURM_CONF"], "PATH": path}
-
-    def convert(self, *arguments: str) -> Answer:
-        """The shipped program, as an administrator calls it."""
-        return subprocess.run(
-            [self.program, *arguments], env=self.environment, cwd=self.directory,
-            capture_output=True, text=True, timeout=400,
         )  # fmt: skip

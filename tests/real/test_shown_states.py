@@ -19,7 +19,6 @@ from tests.real.proxy import Proxy, proxied
 from tests.real.rig import Rig
 from tests.real.site import pod
 from tests.real.slurm_site import SlurmSite
-from tests.slurm_lab import put_back, the_lab
 
 DEV = "root.research.services.dev"
 ROLE = "dynamic-node-manager-conditions"
@@ -32,15 +31,6 @@ WORDS = {
     "COMPLETING": "Completing", "MAINTENANCE": "Maintenance",
 }  # fmt: skip
 REASON = re.compile(r"Reason=(.*) \[(\w+)@(\S+)\]")
-
-
-@pytest.fixture
-def lab() -> Iterator[SlurmLab]:
-    lab = the_lab()
-    try:
-        yield lab
-    finally:
-        put_back(lab)
 
 
 @pytest.fixture

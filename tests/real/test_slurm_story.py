@@ -16,18 +16,9 @@ from tests.real.http_api import Json
 from tests.real.rig import Rig
 from tests.real.site import pod
 from tests.real.slurm_site import SlurmSite
-from tests.slurm_lab import is_running, put_back, the_lab
+from tests.slurm_lab import is_running
 
 DEV = "root.research.services.dev"
-
-
-@pytest.fixture
-def lab() -> Iterator[SlurmLab]:
-    lab = the_lab()
-    try:
-        yield lab
-    finally:
-        put_back(lab)
 
 
 @pytest.fixture

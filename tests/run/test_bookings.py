@@ -13,21 +13,22 @@ HOUR = timedelta(hours=1)
 BOOKED = {"event_reservations": "true", "lead_minutes": 10}
 
 
-def event(begins_in: timedelta, site: Site) -> str:
-    begins = site.now() + begins_in
-    return (
+def booking_site(sandbox: Sandbox, directory: Path) -> Site:
+    """Three machines and an event in two hours that wants two of them."""
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(3)
+    begins = Site(sandbox, directory).now() + 2 * HOUR
+    event = (
         f"[event:stars]\nnamespace = dev\nnodes = 2\nfrom = {begins:%Y-%m-%d %H:%M}\n"
         f"until = {begins + HOUR:%Y-%m-%d %H:%M}\n"
     )
+    return Site(sandbox, directory, sections=event, **BOOKED)
 
 
 def test_booked_nodes_serve_when_the_event_begins_beside_jobs_that_wait(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
-    site = Site(sandbox, tmp_path)
-    site = Site(sandbox, tmp_path, sections=event(2 * HOUR, site), **BOOKED)
+    site = booking_site(sandbox, tmp_path)
     site.run()
     booked = sandbox.batch.reservations.by_name
     assert sorted(one.node for one in booked.values()) == ["a001", "a002"]
@@ -46,10 +47,7 @@ def test_booked_nodes_serve_when_the_event_begins_beside_jobs_that_wait(
 def test_what_the_calendar_knows_no_more_is_given_up_and_what_is_anothers_stays(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
-    site = Site(sandbox, tmp_path)
-    site = Site(sandbox, tmp_path, sections=event(2 * HOUR, site), **BOOKED)
+    site = booking_site(sandbox, tmp_path)
     span = sandbox.clock.now() + 7200, sandbox.clock.now() + 9000
     sandbox.batch.reserve("dnm-ev-stars-20270115T1000-000000-a001", "a001", span)
     assert len(site.run().outcome.actions) == 1  # type: ignore[union-attr]
