@@ -11,6 +11,7 @@ import ast
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,8 +130,13 @@ class Import(NamedTuple):
     line: int
 
 
-def imports(root: Path) -> Iterator[Import]:
+@cache
+def imports(root: Path) -> tuple[Import, ...]:
     """Every import of every file, in functions too; of `from a import b` both `a` and `a.b`."""
+    return tuple(_read_imports(root))
+
+
+def _read_imports(root: Path) -> Iterator[Import]:
     for path in sorted(root.rglob("*.py")):
         by = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
