@@ -4,8 +4,9 @@ The invariant: **a booking is one node's, is created without a flag that would p
 another reservation, and only what carries this instance's name is deleted.** So Slurm refuses each
 node that can't be had then, nobody's job ends for it, and its scheduler plans around the rest.
 
-A node that is booked for the occurrence already, but from later on, gets its booking anew, before
-any other node is looked at; where Slurm refuses that, it keeps the one that it had.
+Of a node that is booked for the occurrence already, but from later on, the booking begins earlier
+then, before any other node is looked at; where Slurm refuses that, it stays as it was. It is one
+call, so that no job and no kill comes between.
 
 A node that rests after a failure until the event begins is not booked, for nobody would lend it
 then; one that rests now, or whose journal can't be read, only where there is no other.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from dnm.convert.claimed import Claimed, read_claims
 from dnm.convert.failures import rests_until
@@ -28,7 +29,7 @@ from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
 from dnm.slurm.commands import SlurmRefused
 from dnm.slurm.interface import Slurm
-from dnm.slurm.text import Reservation, SlurmNode
+from dnm.slurm.text import SlurmNode
 
 _FREE_FLAGS = frozenset(("PLANNED", "COMPLETING", "RESERVED"))
 
@@ -46,44 +47,40 @@ def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
     return ExitCode.FAILED if left else ExitCode.OK
 
 
-def list_late(
-    facts: SlurmFacts, options: argparse.Namespace, instance: str
-) -> dict[str, Reservation]:
-    """Returns the nodes that the occurrence has, but from a later moment on, and what holds them
-    then."""
-    return {
-        node: one
+def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> frozenset[str]:
+    """Returns the nodes that the occurrence has, but from a later moment on."""
+    return frozenset(
+        node
         for one in facts.reservations
         for node in (one.nodes if len(one.nodes) == 1 else ())
         if booking_on(one.name, node, instance) == options.book
         and is_late(one.start, options.begins)
-    }
+    )
 
 
 def book_nodes(
     slurm: Slurm,
     nodes: Sequence[str],
-    late: Mapping[str, Reservation],
+    late: Container[str],
     options: argparse.Namespace,
 ) -> Iterator[str]:
     """Yields those of the nodes that are reserved now as it was asked for, so many at most."""
     left = options.num_nodes
     for node in sorted(nodes, key=lambda node: node not in late):
-        if left and _book(slurm, node, late.get(node), options):
+        if left and _book(slurm, node, late, options):
             left -= 1
             yield node
 
 
-def _book(slurm: Slurm, node: str, late: Reservation | None, options: argparse.Namespace) -> bool:
-    """Says whether the node is reserved as it was asked for."""
+def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Namespace) -> bool:
+    """Says whether the node is reserved as it was asked for; one that is refused stays as it is."""
     name = f"{options.book}-{node}"
-    if late is not None:
-        slurm.delete_reservation(name)
     try:
-        slurm.book(name, node, options.begins, options.until)
+        if node in late:
+            slurm.move_booking(name, options.begins, options.until)
+        else:
+            slurm.book(name, node, options.begins, options.until)
     except SlurmRefused as error:
-        if late is not None and late.start is not None:
-            slurm.book(name, node, late.start, late.end or options.until)
         if "overlap" in error.answer or "busy" in error.answer or "uplicate" in error.answer:
             return False  # this one can't be had then
         raise

@@ -28,7 +28,8 @@ class Alarm:
     def __init__(self) -> None:
         self._work, self._wall = time.process_time(), time.monotonic()
         self._is_set = False
-        signal.signal(signal.SIGPROF, self._ring)
+        for ring in (signal.SIGPROF, signal.SIGALRM):
+            signal.signal(ring, self._ring)
 
     def spent(self) -> float:
         slack = MOST_SECONDS - SECONDS_OF_ALL - _TO_ANSWER
@@ -38,12 +39,15 @@ class Alarm:
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
         self._is_set = True
+        on_the_wall = MOST_SECONDS - _TO_ANSWER - (time.monotonic() - self._wall)
         signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, max(on_the_wall, _AGAIN), _AGAIN)
         try:
             yield
         finally:
             self._is_set = False  # it may have rung already, and be heard only now
             signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _ring(self, number: int, frame: object) -> None:
         if self._is_set:

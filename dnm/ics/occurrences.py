@@ -30,6 +30,7 @@ from dnm.ics.question import (
     MOST_KEPT,
     MOST_OF_ONE,
     MOST_TOLD,
+    MOST_WORDS,
     SECONDS_OF_ALL,
     SECONDS_OF_ONE,
     Question,
@@ -82,8 +83,8 @@ def _bounded(
     left = Counter(one.name for one in events if one.begins < soon)
     left -= Counter(one.name for one in kept if one.begins < soon)
     more += [
-        f"[{name}]: has more windows than there is room for beside the others, {MOST_KEPT} of all; "
-        "the first are looked at"
+        f"[{name}]: has more windows than there is room for beside the others, {MOST_KEPT} of all "
+        f"and {MOST_WORDS // 1024} KiB; the first are looked at"
         for name in sorted(left)[:MOST_TOLD]
     ]
     told = {**dict.fromkeys(unread, ()), **told, **({"": tuple(more)} if more else {})}

@@ -2,12 +2,13 @@
 
 The invariant: **after a run that Slurm refuses nothing, each occurrence that begins within
 `book_days` has bookings on exactly as many nodes as it takes empty ones, from the moment its
-lending begins, or minutes later, until it ends; whatever else carries this instance's name in Slurm
-is given up, and nothing that does not.** With nothing changed, the next run books and gives up
-nothing.
+lending begins at the latest, or minutes later, until it ends; whatever else carries this instance's
+name in Slurm is given up, and nothing that does not.** With nothing changed, the next run books and
+gives up nothing.
 
 A booking that begins later than that, since lending was thought to take less time, counts as none:
-the converter makes it anew, and keeps it where Slurm refuses that.
+the converter lets it begin earlier, and leaves it where Slurm refuses that. One that begins sooner
+than needed, since lending was thought to take more, stays.
 
 Sized are empty nodes, for who knows what will be free then. Once lending for it has begun nothing
 more is booked: what is free is lent. When its floor is met, the rest goes back to Slurm at once.

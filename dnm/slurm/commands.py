@@ -92,12 +92,15 @@ def reserve_command(name: str, node: str, end: datetime | None, ignore_jobs: boo
 def book_command(name: str, node: str, begins: datetime, until: datetime) -> list[str]:
     """Returns the command that reserves a node for later. It is refused where a job may run by
     then, or another reservation overlaps; from then on no job is started that would run into it."""
-    times = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" for one in (begins, until))
-    start, end = times
     return [
         "scontrol", "create", "reservation", f"ReservationName={name}", f"Nodes={node}",
-        f"StartTime={start}", f"EndTime={end}", "Users=root",
+        *_times(begins, until), "Users=root",
     ]  # fmt: skip
+
+
+def _times(begins: datetime, until: datetime) -> list[str]:
+    start, end = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" for one in (begins, until))
+    return [f"StartTime={start}", f"EndTime={end}"]
 
 
 def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]:
@@ -183,6 +186,12 @@ class SlurmClient:
     def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
         command = book_command(checked_name(name), checked_name(node), begins, until)
         self._change("slurm.create_reservation", command)
+
+    def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
+        """Gives a booking other times. Slurm refuses them as it does those of a new one, and leaves
+        it as it was then (slurmctld/reservation.c, update_resv)."""
+        command = ["scontrol", "update", f"ReservationName={checked_name(name)}"]
+        self._change("slurm.update_reservation", [*command, *_times(begins, until)])
 
     def create_overlapping_reservation(
         self, name: str, node: str, end: datetime | None = None

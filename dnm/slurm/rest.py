@@ -153,6 +153,9 @@ class SlurmRestClient:
     def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
         raise self._cannot("book nodes for events")
 
+    def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
+        raise self._cannot("book nodes for events")
+
     def create_overlapping_reservation(
         self, name: str, node: str, end: datetime | None = None
     ) -> None:

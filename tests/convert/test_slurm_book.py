@@ -60,6 +60,35 @@ def test_a_job_that_may_run_until_then_keeps_its_node_and_no_other_starts(site: 
     assert verdicts["a003"][0] == "SKIP" and verdicts["a010"] == ("OK", "-")
 
 
+def test_a_booking_that_begins_too_late_is_moved_where_no_job_is_in_the_way(
+    site: SlurmSite,
+) -> None:
+    """Lending takes longer than was thought: in one call, so that a node is never without one."""
+    lab = site.lab
+    occurrence = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=90)
+    name = booking_name("w", occurrence, "test")
+    times = [occurrence - timedelta(minutes=minutes) for minutes in (10, 60)]
+
+    def ask(begins: datetime, **environment: str) -> tuple[list[str], int]:
+        answer = site.run(
+            "--book", name, "--node-type", "a", "--num-nodes", "2", "--exclude", LEAVE,
+            "--from", f"{begins:%Y-%m-%dT%H:%M:%SZ}",
+            "--until", f"{occurrence + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}", **environment,
+        )  # fmt: skip
+        return answer.stdout.split(), answer.returncode
+
+    assert ask(times[0]) == (["a001", "a002"], 0)
+    job = lab.submit("-w", "a001", "--exclusive", "-t", "60")
+    lab.wait_for(lambda: lab.client.read_job(job).state == "RUNNING", 15)
+    killed = ask(times[1], DNM_FAULT="slurm.update_reservation:before:kill:1")
+    assert killed == ([], -signal.SIGKILL)
+    found, code = ask(times[1])
+    assert (sorted(found), code) == (["a002", "a003"], 0)
+    begins = {one.nodes[0]: one.start for one in lab.client.read_reservations()}
+    assert begins == {"a001": times[0], "a002": times[1], "a003": times[1]}
+    assert lab.client.read_job(job).state == "RUNNING"
+
+
 def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: SlurmSite) -> None:
     lab = site.lab
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)

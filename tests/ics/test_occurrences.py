@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from dnm.ics.__main__ import Alarm
 from dnm.ics.occurrences import read_calendar
 from dnm.ics.question import Question
+from dnm.ics.shares import TooLong
 from dnm.model.calendar import CalendarReading
 
 BERLIN, INDIANA = "Europe/Berlin", "America/Indiana/Indianapolis"
@@ -212,6 +214,13 @@ def test_what_is_no_calendar_is_refused(content: bytes) -> None:
         read_calendar(content, question, Alarm())
 
 
+def test_time_that_passes_without_work_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a host where nobody gets to work; who asked would end it all, with what was read."""
+    monkeypatch.setattr("dnm.ics.__main__.MOST_SECONDS", 3.2)  # 0.2 s are left for what is played
+    with pytest.raises(TooLong), Alarm().within(60.0):
+        time.sleep(30)
+
+
 BOMB = at(*DAY, more="RRULE:FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30")
 
 
@@ -268,6 +277,6 @@ def test_the_first_windows_are_kept_and_what_is_left_out_soon_is_told(
     assert [one.begins.day for one in found.events] == [1, 2, 3, 4, 5]
     assert found.unread[""] == (
         "[stars-dev-5feceb66ff]: has more windows than there is room for beside the others, "
-        "1000 of all; the first are looked at",
+        "1000 of all and 384 KiB; the first are looked at",
     )
     assert not read(daily.replace("DAILY", "WEEKLY")).unread

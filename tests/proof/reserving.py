@@ -178,6 +178,22 @@ class ModelSlurm:
         year = self.world.now + timedelta(days=365)
         self._create(name, node, self.world.now, end or year, over_jobs=True, over_others=True)
 
+    def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
+        def move() -> str:
+            old = self.world.reserved.pop(name, None)
+            if old is None:
+                return "Requested reservation is invalid"
+            if old.maker != self.instance:
+                self.world.broken.append(f"{self.instance} moved {old.maker}'s {name}")
+            answer = reserve(self.world, msgspec.structs.replace(old, begins=begins, ends=until))
+            if answer:
+                self.world.reserved[name] = old
+            else:
+                self.weather.effects.append(f"move {name}")
+            return answer
+
+        self._change("slurm.update_reservation", move)
+
     def delete_reservation(self, name: str) -> None:
         def delete() -> str:
             one = self.world.reserved.get(name)
