@@ -32,7 +32,8 @@ def pod_of(name: str, owner: str = "", **labels: str) -> dict[str, object]:
     if name == "logs":
         metadata["annotations"] = {"kubernetes.io/config.mirror": "x"}
     if owner:
-        one = {"apiVersion": "v1", "kind": owner, "name": "o", "uid": "u", "controller": True}
+        version, _, kind = owner.rpartition(" ")
+        one = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
         metadata["ownerReferences"] = [one]
     return {
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
@@ -65,7 +66,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     made.run()
     made.run()
     assert made.registry.nodes["a001"].phase is Phase.SERVING
-    for manifest in (pod_of("alone"), pod_of("web", "Job", app="web"),
+    for manifest in (pod_of("alone"), pod_of("web", "v1 Job", app="web"),
                      pod_of("logs")):  # fmt: skip
         sandbox.create(manifest)
     sandbox.create(budget(1))
@@ -178,7 +179,7 @@ def test_an_administrator_s_cordon_is_refused(sandbox: Sandbox, site: Site) -> N
 def test_a_node_of_slurmd_is_named_and_stays(
     sandbox: Sandbox, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sandbox.create(pod_of("slurmd", "NodeSet"))
+    sandbox.create(pod_of("slurmd", "slinky.slurm.net/v1beta1 NodeSet"))
     give_back(site.config, ["a001"], "", Evict(NOW_ON, make_sure(True)))
     assert capsys.readouterr().out.splitlines()[3] == "  dev/slurmd: of a NodeSet, is never evicted"
 

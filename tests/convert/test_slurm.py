@@ -369,7 +369,8 @@ def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> 
     sandbox.add_namespace("dev")
 
     def pod(name: str, owner: str) -> None:
-        owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "u",
+        version, _, kind = owner.rpartition(" ")
+        owners = [{"apiVersion": version, "kind": kind, "name": "x", "uid": "u",
                    "controller": True}]  # fmt: skip
         sandbox.create(
             {
@@ -380,8 +381,9 @@ def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> 
             }
         )  # fmt: skip
 
-    pod("daemon", "DaemonSet")
-    pod("slurmd", "NodeSet")  # of another node of Slurm, for all that this one can tell
+    pod("daemon", "apps/v1 DaemonSet")
+    # Of another node of Slurm, for all that this one can tell.
+    pod("slurmd", "slinky.slurm.net/v1beta1 NodeSet")
     arguments = ("--set", "batch", "--node-name", "a001")
     for words in (arguments, (*arguments, "--force")):
         refused = site.run(*words)
@@ -396,7 +398,7 @@ def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> 
     assert "reset a001" not in site.hook_calls
     sandbox.delete("pods", "alone", "dev")
 
-    pod("served", "StatefulSet")
+    pod("served", "apps/v1 StatefulSet")
     sandbox.create(
         {
             "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
