@@ -16,12 +16,13 @@ unexport PYTHONDONTWRITEBYTECODE
 AGAIN := --reruns=1 --max-suite-reruns=3 --rerun-show-tracebacks --rerun-except=Violation \
 	--rerun-exclude-path=tests/proof/test_machine.py
 
-.PHONY: mutants report-page help demo test lint audit compiled real programs roots test-real test-operator stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
+.PHONY: mutants report-page help demo test lint audit compiled real programs roots test-real test-real-all test-operator stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
 	@echo "make test           everything but the real servers"
-	@echo "make test-real      dnm on real servers: kube-apiserver, YuniKorn, Slurm; builds them once"
+	@echo "make test-real      the short row on kube-apiserver, YuniKorn and Slurm; builds them once"
+	@echo "make test-real-all  all stories on real servers, in all their releases; builds more of them"
 	@echo "make packages       dist/: a deb and an rpm"
 	@echo "make test-operator  nodeset-convert beside the real slurm-operator; builds it once"
 	@echo "make test-packages  both installed, upgraded and removed in roots of their own"
@@ -77,12 +78,23 @@ test: $(STAMP) tools
 compiled: $(STAMP)
 	$(BIN)/python -m pytest --collect-only --quiet >/dev/null 2>&1 || true  # told by the next command
 
-# Debian's packages are unpacked while Go compiles.
+# What CI plays on real servers: a story of each kind, with what they alone need to be built.
+SHORT_ROW := \
+	tests/real/test_slurm_story.py::test_a_workshop_on_slurm_nodes \
+	tests/real/test_permissions.py \
+	tests/real/test_races.py::test_a_kill_at_any_write_of_a_lend_and_a_return_is_repaired \
+	tests/real/test_slinky.py \
+	'tests/real/test_shared_hosts.py::test_of_hosts_that_start_together_one_acts[2]'
+
+test-real: $(STAMP) tools
+	$(BIN)/python -m tests.real test $(AGAIN) $(SHORT_ROW)
+
+# All that the stories need. Debian's packages are unpacked while Go compiles.
 real: $(STAMP) tools packages
 	$(MAKE) --jobs 2 programs roots
 
 programs:
-	$(BIN)/python -m tests.real build
+	$(BIN)/python -m tests.real build kubernetes kubelet-1.34 kubelet-1.30 yunikorn-1.9
 	$(BIN)/python -m tests.real.judge
 
 roots:
@@ -97,7 +109,7 @@ ROW_4 := in_kubernetes by_hand
 ROW_5 := shared_hosts bridge_story shown_states
 files = $(patsubst %,tests/real/test_%.py,$(1))
 
-test-real: real
+test-real-all: real
 	$(MAKE) --jobs 7 --keep-going --output-sync=target stories $(addprefix stories-,1 2 3 4 5) generations
 
 stories:
@@ -125,7 +137,7 @@ bench: $(STAMP) tools
 	$(BIN)/python -m tests.bench.record run
 	$(BIN)/python -m tests.bench.changes
 
-bench-real: real
+bench-real: $(STAMP) tools
 	$(BIN)/python -m tests.real bench
 
 bench-economy: $(STAMP)

@@ -1,6 +1,6 @@
 """The command of the rig:
 
-python -m tests.real build [...]    builds the servers, once; the modules named, else all
+python -m tests.real build [...]    builds the modules named, else what the short row needs, once
 python -m tests.real up [VERSION]   a cluster to play with, until Ctrl-C; YuniKorn's version
 python -m tests.real shell [...]    a shell, or a command, in the cluster that is up
 python -m tests.real test [...]     pytest on tests/real, with pytest's own options

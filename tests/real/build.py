@@ -1,4 +1,4 @@
-"""Builds the servers once and keeps them by name and version: `make real`.
+"""Builds the servers once and keeps them by name and version: `make real` builds all.
 
 They are in `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real. A program is built beside its place and
 renamed into it, so that one that is there is whole; Go's own caches keep what was compiled before

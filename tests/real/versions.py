@@ -50,7 +50,7 @@ class Module:
     patches: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()  # directories beside this file that are part of the module
-    is_asked_for: bool = False  # built where it is named only, and not by `make real`
+    is_asked_for: bool = False  # built where it is named only: `make test-real` does without
 
 
 def kubernetes_program(name: str, release: str = KUBERNETES) -> Program:
@@ -82,23 +82,22 @@ def yunikorn_program(version: str) -> Program:
     return Program("yunikorn", version, f"{shim}/pkg/cmd/shim", stamps)
 
 
+_SERVERS = {
+    "github.com/apache/yunikorn-k8shim": "1.8.0",
+    "sigs.k8s.io/kwok": KWOK,
+    "go.etcd.io/etcd/server/v3": ETCD,
+}
+
 MODULES = (
     Module(
         "kubernetes",
         KUBERNETES,
-        {
-            "github.com/apache/yunikorn-k8shim": "1.8.0",
-            "sigs.k8s.io/kwok": KWOK,
-            "go.etcd.io/etcd/server/v3": ETCD,
-        },
+        _SERVERS,
         (
             Program("etcd", ETCD, "go.etcd.io/etcd/server/v3"),
             kubernetes_program("kube-apiserver"),
             kubernetes_program("kube-controller-manager"),
             kubernetes_program("kubectl"),
-            kubernetes_program("kubelet"),
-            kubelet_judge(KUBERNETES),
-            Program("no-runtime", str(JUDGE), "./kubelet_judge/cri"),
             yunikorn_program("1.8.0"),
             Program("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
         ),
@@ -110,7 +109,18 @@ MODULES = (
                 '"kubernetes.io/initial-events-list-blueprint"',
             )
         },
+    ),
+    Module(
+        "kubelet-1.34",
+        KUBERNETES,
+        _SERVERS,  # so that nothing is compiled twice
+        (
+            kubernetes_program("kubelet"),
+            kubelet_judge(KUBERNETES),
+            Program("no-runtime", str(JUDGE), "./kubelet_judge/cri"),
+        ),
         sources=("kubelet_judge",),
+        is_asked_for=True,
     ),
     Module(
         "kubelet-1.30",
@@ -118,6 +128,7 @@ MODULES = (
         {},
         (kubernetes_program("kubelet", KUBELETS[1]), kubelet_judge(KUBELETS[1])),
         sources=("kubelet_judge",),
+        is_asked_for=True,
     ),
     Module(
         "yunikorn-1.9",
@@ -131,12 +142,14 @@ MODULES = (
         },
         # The checksum database does not know them either.
         environment={"GONOSUMDB": "github.com/apache,k8s.io,sigs.k8s.io"},
+        is_asked_for=True,
     ),
     Module(
         "nfpm",
         "",
         {"github.com/goreleaser/nfpm/v2": NFPM},
         (Program("nfpm", NFPM, "github.com/goreleaser/nfpm/v2/cmd/nfpm"),),
+        is_asked_for=True,
     ),
     Module(
         "slurm-operator",
