@@ -3,15 +3,14 @@ would have cost. It asks no cluster and changes nothing."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
-from functools import partial
-from multiprocessing import active_children
+from multiprocessing import active_children, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +36,7 @@ from dnm.simulate.workload_file import parse_workload
 
 _LARGEST = 256 * 1024 * 1024  # bytes of a file that is given
 _KINDS = frozenset({"node", "request"})
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class Question(NamedTuple):
@@ -97,28 +97,41 @@ def _configs(question: Question) -> dict[str, Config]:
 def _play(
     workload: Workload, configs: Mapping[str, Config | None]
 ) -> dict[str, tuple[Figures, tuple[str, ...]]]:
-    """Each in a process of its own: a year takes a minute or two of one core."""
-    played = partial(play_under, workload)
-    with ProcessPoolExecutor(min(len(configs), os.cpu_count() or 1), initializer=_ready) as pool:
-        try:
-            return dict(zip(configs, pool.map(played, configs.values()), strict=True))
-        except KeyboardInterrupt:
-            for child in active_children():
-                child.terminate()
-            raise
-        except BrokenProcessPool:
-            raise SimulationError(
-                "a process that played it was ended from outside: is there memory for it? Ask for "
-                "a shorter --since"
-            ) from None
+    """Each in a process of its own: a year takes a minute or two of one core. They end with this
+    one, whatever ends it."""
+    fork = get_context("fork")  # the workload is there already, and isn't copied before it changes
+    ends = {}
+    # A Ctrl-C is for the command, which ends these: they are born deaf to it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        for name, config in configs.items():
+            ends[name], there = fork.Pipe(duplex=False)
+            words = (there, os.getpid(), workload, config)
+            fork.Process(target=_play_alone, args=words, daemon=True).start()
+            there.close()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        return {name: end.recv() for name, end in ends.items()}
+    except EOFError:
+        raise SimulationError(
+            "a process that played it ended early. If it said nothing, it was ended from outside: "
+            "is there memory for it? Ask for a shorter --since"
+        ) from None
+    finally:
+        for child in active_children():
+            child.kill()
+            child.join()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _ready() -> None:
-    """What is there stays there: only what a plan makes is looked through for garbage. A Ctrl-C is
-    for the command, which ends this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _play_alone(there: Connection, parent: int, workload: Workload, config: Config | None) -> None:
+    """Plays one and sends what it came to. What is there stays there: only what a plan makes is
+    looked through for garbage."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+    there.send(play_under(workload, config))
 
 
 # --- what is played --------------------------------------------------------------------------
@@ -148,10 +161,11 @@ def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, 
     registry = load_registry(config, now)
     recorded = reader.close(registry, since, now)
     if not recorded.stays and not recorded.spans:
-        raise SimulationError(
-            f"the record has no pods and no nodes that were lent since {question.since}: ask for "
-            "a longer --since, or give a --workload"
-        )
+        nothing = f"the record has no pods and no nodes that were lent since {question.since}"
+        if recorded.nodes:
+            lent = count_of(sum(map(len, recorded.nodes.values())), "node")
+            nothing = f"of {lent} lent since {question.since} pods have used none for a minute"
+        raise SimulationError(f"{nothing}: ask for a longer --since, or give a --workload")
     accounting = _accounting(question, config, recorded.since, now)
     notes = recorded.notes
     if accounting.left_out:

@@ -19,7 +19,7 @@ from typing import Any
 
 from dnm.model.config import Config
 from dnm.model.history import PODS_ON_A_NODE, HistoryLine, pods_on
-from dnm.model.registry import Registry
+from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.simulate.accounting import Accounting
 from dnm.simulate.kinds import KindReplay, Span
@@ -89,12 +89,15 @@ class Reader:
         """Returns what all the lines have said, from the first of them on; nodes that are lent now
         are in the registry."""
         for name, entry in registry.nodes.items():
+            if name not in self._open and entry.phase is Phase.SERVING:
+                self._lent_before(name, entry, since)
             if name in self._open:
                 self._end(name, entry.idle_since or until)
-        spans = self._kinds.close()
+        young = self._young_demand(until)
+        spans = [] if young else self._kinds.close()
         tried = len(self._conversions) + self._failures
         return Recorded(
-            since=self._demand_from or self._first or since,
+            since=(None if young else self._demand_from) or self._first or since,
             until=until,
             stays=tuple(self._stays),
             spans=tuple(spans),
@@ -103,13 +106,22 @@ class Reader:
             fails=self._failures / tried if tried else 0.0,
             fullness={queue: median(shares) for queue, shares in self._fullness.items()},
             nodes={name: frozenset(names) for name, names in self._nodes.items()},
-            notes=tuple(self._notes(spans)),
+            notes=tuple(self._notes(spans, young)),
         )
 
-    def _notes(self, spans: Sequence[Span]) -> Iterable[str]:
+    def _young_demand(self, until: datetime) -> str:
+        """Since when demand is recorded, where that is less than half of the time that lent nodes
+        tell of: a day would stand for a month. Else nothing."""
+        if not (self._demand_from and self._first and self._stays):
+            return ""
+        is_young = 2 * (until - self._demand_from) < until - self._first
+        return f"{self._demand_from:%Y-%m-%d %H:%M} UTC" if is_young else ""
+
+    def _notes(self, spans: Sequence[Span], young: str) -> Iterable[str]:
         if not spans:
+            has = f"demand only since {young}" if young else "no demand of this time"
             yield (
-                "the record has no demand of this time (demand_days): pods are those for which "
+                f"the record has {has} (demand_days): pods are those for which "
                 "nodes were lent; those that waited in vain, and what permanent nodes carried "
                 "besides, are not known"
             )
@@ -150,6 +162,13 @@ class Reader:
                 node["returning"] = line.time
             case "returned" | "forgotten" | "failed":
                 self._leave(name, line)
+
+    def _lent_before(self, name: str, entry: LentNode, since: datetime) -> None:
+        """A node that serves since before the first line: its pods had it from there on."""
+        begun = max(entry.since, since)
+        self._open[name] = {"queue": entry.queue, "asked": None, "joined": begun}
+        self._open[name]["size"] = dict(entry.counted)
+        self._nodes.setdefault(entry.node_type, set()).add(name)
 
     def _leave(self, name: str, line: HistoryLine) -> None:
         node = self._open[name]

@@ -309,7 +309,10 @@ class World:
         self.version += 1
 
     def revert(self, name: str) -> None:
-        """Take a node out of Kubernetes and give it back; Slurm has it again minutes later."""
+        """Take a node out of Kubernetes and give it back; Slurm has it again minutes later. One
+        that is on its way back is left there, as converters do with a call that is repeated."""
+        if name not in self.nodes:
+            return
         node = self.nodes.pop(name)
         assert not node.pods, f"{name} still has pods"
         self.ledger.idle += self.now - self._idle_from.pop(name)

@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from multiprocessing import active_children
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -107,16 +108,31 @@ def test_a_cap_is_what_it_costs(site: Site) -> None:
 
 
 class Killed:
-    """Ends the process that gets it, as the kernel does where memory is short."""
+    """Ends the process that plays it, as the kernel does where memory is short."""
 
-    def __reduce__(self) -> tuple[Callable[[int], object], tuple[int]]:
-        return os._exit, (9,)
+    def __getattr__(self, name: str) -> object:
+        os._exit(9)
 
 
 def test_a_process_that_is_killed_is_a_sentence() -> None:
     workload: Any = Killed()
     with pytest.raises(SimulationError, match="is there memory for it"):
         _play(workload, {"configured": None})
+
+
+class Sleeping:
+    """Is played for ever."""
+
+    def __getattr__(self, name: str) -> object:
+        time.sleep(3600)
+
+
+def test_one_that_is_killed_ends_the_others() -> None:
+    """They would play on for minutes, and a Ctrl-C meanwhile was not heard."""
+    workload, killed = Sleeping(), Killed()
+    with pytest.raises(SimulationError, match="is there memory for it"):
+        _play(cast(Any, workload), {"configured": cast(Any, killed), "nobody lends": None})
+    assert not active_children()
 
 
 def test_two_files_are_played_side_by_side(site: Site) -> None:
@@ -182,10 +198,31 @@ def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
     assert not any("demand_days" in note for note in done["notes"])
 
 
-@pytest.mark.parametrize("to_whom", [os.kill, os.killpg], ids=["the command", "the terminal"])
-def test_ctrl_c_ends_it_with_a_sentence_and_leaves_nothing_running(
-    site: Site, tmp_path: Path, to_whom: Callable[[int, int], None]
-) -> None:
+ENDS: dict[str, tuple[Callable[[int, int], None], int, int, str]] = {
+    "Ctrl-C": (os.killpg, signal.SIGINT, 130, "dnm: interrupted; a simulation changes nothing\n"),
+    "its own SIGINT": (
+        os.kill, signal.SIGINT, 130, "dnm: interrupted; a simulation changes nothing\n"
+    ),
+    "SIGTERM": (os.kill, signal.SIGTERM, -signal.SIGTERM, ""),
+    "SIGKILL": (os.kill, signal.SIGKILL, -signal.SIGKILL, ""),
+}  # fmt: skip
+
+
+def workers_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def is_alive(pid: str) -> bool:
+    """Whether it runs, and is no zombie that nobody has asked for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_whatever_ends_it_leaves_nothing_running(site: Site, tmp_path: Path, name: str) -> None:
+    to_whom, number, code, sentence = ENDS[name]
     (many, *_), kept = json.loads(course())["pods"], {"seconds": 8_640_000}
     path = tmp_path / "long.json"
     path.write_text(json.dumps({**json.loads(course()), **kept, "pods": [{**many, "count": 9999}]}))
@@ -194,19 +231,22 @@ def test_ctrl_c_ends_it_with_a_sentence_and_leaves_nothing_running(
     playing = subprocess.Popen(
         command, env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    children = Path(f"/proc/{playing.pid}/task/{playing.pid}/children")
     end = time.monotonic() + 60
-    while not (workers := children.read_text().split()) and time.monotonic() < end:
+    while len(workers := workers_of(playing.pid)) < 2 and time.monotonic() < end:
         time.sleep(0.02)
     time.sleep(0.3)
-    to_whom(playing.pid, signal.SIGINT)
+    to_whom(playing.pid, number)
     try:
         _, told = playing.communicate(timeout=60)
+        assert (playing.returncode, told) == (code, sentence)
+        assert len(workers) == 2
+        while any(map(is_alive, workers)) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not [one for one in workers if is_alive(one)]
     finally:
         playing.kill()
-    assert (playing.returncode, told) == (130, "dnm: interrupted; a simulation changes nothing\n")
-    assert workers
-    assert not [one for one in workers if Path(f"/proc/{one}").exists()]
+        for one in filter(is_alive, workers):
+            os.kill(int(one), signal.SIGKILL)
 
 
 def test_a_page_has_no_price(site: Site) -> None:
@@ -219,7 +259,10 @@ QUESTIONS = {
     "a value that is none": (("--set", "headroom=much"), "headroom = much"),
     "no value": (("--set", "headroom"), "--set 'headroom' is no change: write KEY=VALUE"),
     "no time": (("--since", "yesterday"), "--since 'yesterday' is no time"),
-    "no record of that time": (("--since", "1m"), "ask for a longer --since"),
+    "no record of that time": (
+        ("--since", "1m"),
+        "no pods and no nodes that were lent since 1m: ask for a longer --since",
+    ),
     "a workload that is not there": (("--workload", "/nowhere"), "/nowhere can't be read"),
     "a workload that is a directory": (("--workload", "/tmp"), "can't be read"),
     "a workload that is none": (("--workload", "/etc/passwd"), "it is no workload"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -43,6 +44,15 @@ def test_what_plans_complain_of_is_told_once_and_failures_are_figures() -> None:
     broken = DnmPolicy(replace(some, limits={"root.elsewhere": limit(80, 320)}))
     World(some).play(broken)
     assert len(broken.errors) == 1
+
+
+@pytest.mark.parametrize("seconds", [300, 1])
+def test_a_return_that_is_repeated_meanwhile_changes_nothing_in_the_world(seconds: int) -> None:
+    """A boot takes longer than join_timeout_seconds: the plan repeats the call."""
+    some = oscillation(1, DAY / 4)
+    config = make_config(some, join_timeout=timedelta(seconds=seconds))
+    figures, _ = play_under(some, config)
+    assert figures.conversions and figures.lent, "else this shows nothing"
 
 
 def test_what_is_kept_out_at_the_site_is_not_in_the_world() -> None:

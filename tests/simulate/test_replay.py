@@ -105,7 +105,7 @@ def test_of_demand_the_pods_are_those_that_were_there(lines: list[HistoryLine]) 
 def demand(minute: int, pending: int, bound: int) -> HistoryLine:
     kinds = [{"request": {"vcore": 4000}, "pending": pending, "bound": bound}]
     return HistoryLine(
-        schema=1, number=0, time=NOW - timedelta(hours=5) + timedelta(minutes=minute), run="",
+        schema=1, number=0, time=NOW - timedelta(days=6) + timedelta(minutes=minute), run="",
         instance="prod", kind="demand", event="seen", object=QUEUES[0], queue=QUEUES[0],
         numbers={"kinds": kinds if pending or bound else []},
     )  # fmt: skip
@@ -156,3 +156,32 @@ def test_a_queue_whose_limit_is_not_known_is_left_out(lines: list[HistoryLine]) 
     made = make_workload(read(lines), CONFIG, known, Accounting(), seed=1)
     assert {ask.queue for ask in made.asks} == set(made.limits) == {QUEUES[0]}
     assert [queue for queue, _ in made.namespaces.values()] == [QUEUES[0]]
+
+
+@pytest.mark.parametrize(("days", "is_young"), [(1, True), (4, True), (6, False), (20, False)])
+def test_a_young_record_of_demand_does_not_stand_for_the_whole_time(
+    lines: list[HistoryLine], days: int, is_young: bool
+) -> None:
+    """Ten days of lending: what is recorded of demand for less than half of them is not taken."""
+    seen = demand(int(timedelta(days=6 - days).total_seconds()) // 60, 3, 0)
+    recorded = read([*lines, seen])
+    assert recorded.since == (lines[0].time if is_young else seen.time)
+    assert bool(recorded.spans) is not is_young
+    assert recorded.stays
+    said = f"demand only since {seen.time:%Y-%m-%d %H:%M} UTC (demand_days)"
+    assert [note for note in recorded.notes if said in note] or not is_young
+
+
+def test_nodes_that_serve_since_before_the_record_are_played(lines: list[HistoryLine]) -> None:
+    """Lent before the first line and not returned: their pods had them all the time."""
+    long_ago = NOW - timedelta(days=400)
+    serving = a_lent_node(
+        Phase.SERVING, since=long_ago, counted={"vcore": 128_000, "pods": 110},
+        was_used=True, idle_since=NOW - timedelta(hours=1),
+    )  # fmt: skip
+    registry = msgspec.structs.replace(REGISTRY, nodes={"a001": serving})
+    recorded = read((), registry)
+    (stay,) = recorded.stays
+    assert stay.asked == NOW - timedelta(days=30) == recorded.since
+    assert stay.lasts == (30 * 24 - 1) * 3600
+    assert recorded.nodes == {serving.node_type: {"a001"}}
