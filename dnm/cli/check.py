@@ -41,6 +41,7 @@ from dnm.model.value import Unreadable
 from dnm.plan.brakes import backoffs_in_force
 from dnm.plan.foreseen import known_events, why_incomplete
 from dnm.run.calendars import read_calendars
+from dnm.run.lock import find_lock_holder, find_open_lock
 from dnm.run.recorded import read_last_run, warn_of_last_run
 from dnm.run.registry import load_registry, place_of
 
@@ -49,7 +50,7 @@ _SYSLOG = Path("/dev/log")
 
 
 # Exit code 2 if one fails.
-_FOR_A_PERSON = ("configuration", "events", "state directory", "registry", "instance")
+_FOR_A_PERSON = ("configuration", "events", "state directory", "lock", "registry", "instance")
 
 
 def run_checks(
@@ -87,6 +88,7 @@ def find_everything(
     )
     yield from check_kubelets(config)
     yield from guarded("state directory", lambda: check_state_directory(config))
+    yield from guarded("lock", lambda: check_lock(config))
     registry = Registry()
     try:
         registry = load_registry(config, now)
@@ -151,6 +153,24 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
                 )
             else:
                 yield fine(check, f"{path} is writable, by its owner alone")
+
+
+def check_lock(config: Config) -> Iterator[Finding]:
+    """Who holds it, and who else could: while it is held no run does anything."""
+    if trouble := find_open_lock(config.lock_path):
+        yield doubtful("lock", *trouble.rsplit(": ", 1))
+    holder = find_lock_holder(config.lock_path)
+    if holder is None:
+        return
+    text = f"{config.lock_path} is held by {holder.text}"
+    if holder.is_foreign:
+        yield wrong(
+            "lock",
+            f"{text}, which is no run of dnm: nothing is done until it ends",
+            f"look at it, then 'kill {holder.pid}'",
+        )
+    else:
+        yield fine("lock", f"{text}: a run or a verb is at work")
 
 
 def check_registry(config: Config, registry: Registry) -> Iterator[Finding]:

@@ -5,7 +5,8 @@
     stale    2   no run has ended for three intervals
     person   2   something waits for a person: a failed node, or a run that asks
 
-Behind a word other than ok stands why.
+Behind a word other than ok stands why. Who holds the lock, and since when, is said with each of
+them: another user's process there stops dnm, whatever the last run was.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 from dnm.model.registry import Phase, Registry
+from dnm.run.lock import find_lock_holder
 from dnm.run.recorded import read_last_run, warn_of_last_run
 from dnm.run.registry import load_registry
 
@@ -35,16 +37,20 @@ def print_health(config: Config, now: datetime) -> int:
 def judge_health(config: Config, registry: Registry, now: datetime) -> tuple[str, str, int]:
     """Returns the word, why, and the exit code."""
     times, run = read_last_run(config), registry.last_run
+    holder = find_lock_holder(config.lock_path)
+    held = [f"{config.lock_path} is held by {holder.text}"] if holder else []
+    if holder is not None and holder.is_foreign:
+        return "person", f"{held[0]}, which is no run of dnm: nothing is done", _CRITICAL
     is_old = times.began is None or now - times.began > 3 * config.check_interval
     if is_old:
-        return "stale", "; ".join(warn_of_last_run(config, times, now)), _CRITICAL
+        return "stale", "; ".join([*warn_of_last_run(config, times, now), *held]), _CRITICAL
     failed = [
         f"{name} has failed: {entry.error}"
         for name, entry in sorted(registry.nodes.items())
         if entry.phase is Phase.FAILED
     ]
     if failed or run.exit_code == ExitCode.NEEDS_PERSON:
-        return "person", "; ".join(failed or run.errors), _CRITICAL
+        return "person", "; ".join([*(failed or run.errors), *held]), _CRITICAL
     if run.exit_code != ExitCode.OK:
-        return "failed", "; ".join(run.errors), _WARNING
-    return "ok", "", _OK
+        return "failed", "; ".join([*run.errors, *held]), _WARNING
+    return "ok", "; ".join(held), _OK

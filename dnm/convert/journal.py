@@ -22,6 +22,7 @@ import msgspec
 
 from dnm.model.errors import ConverterError
 from dnm.model.fault_points import fault_point
+from dnm.model.readers import Access, mend_access
 from dnm.model.registry import ConverterProcess
 from dnm.model.trust import check_trust, read_trusted
 from dnm.model.value import Value
@@ -197,6 +198,7 @@ class JournalStore:
         list that looks for a moment whether one is at work. Ends with the process."""
         path = self.directory / f"{node}.lock"
         try:
+            mend_access(path, Access(owner=os.geteuid()))  # who can open it can hold the node
             with fault_point("journal.lock"):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 is_ours = _try_lock(descriptor, fcntl.LOCK_EX)

@@ -17,10 +17,11 @@ from dnm.model.value import Value
 
 
 class Access(Value):
-    """The mode of a file, and the number of its group; -1 for the one that it has."""
+    """The mode of a file, and the numbers of its group and its owner; -1 for those that it has."""
 
     mode: int = 0o600
     group: int = -1
+    owner: int = -1
 
 
 def access_of(group: str) -> Access:
@@ -44,9 +45,13 @@ def mend_access(path: Path, access: Access) -> None:
     no moment it is open to more. Raises OSError, but not where there is none."""
     with suppress(FileNotFoundError):
         info = os.lstat(path)
-        is_right = stat.S_IMODE(info.st_mode) == access.mode
-        if stat.S_ISREG(info.st_mode) and not (is_right and access.group in (-1, info.st_gid)):
+        is_right = (
+            stat.S_IMODE(info.st_mode) == access.mode
+            and access.group in (-1, info.st_gid)
+            and access.owner in (-1, info.st_uid)
+        )
+        if stat.S_ISREG(info.st_mode) and not is_right:
             with fault_point("registry.access"):
                 os.chmod(path, 0o600)
-                os.chown(path, -1, access.group)
+                os.chown(path, access.owner, access.group)
                 os.chmod(path, access.mode)

@@ -159,3 +159,12 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
 
 def test_operations_sort_by_time_and_differ() -> None:
     assert len({new_operation() for _ in range(50)}) == 50
+
+
+def test_a_lock_that_was_left_open_to_all_is_closed(tmp_path: Path) -> None:
+    store = JournalStore(tmp_path / "state")
+    lock = tmp_path / "state" / "a001.lock"
+    lock.touch()
+    lock.chmod(0o644)
+    with store.lock("a001") as is_ours:
+        assert is_ours and lock.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,115 @@
+"""The lock beside the registry: closed to others whoever left it open, and who holds it is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dnm.cli.check import check_lock
+from dnm.cli.findings import CheckResult
+from dnm.cli.health import judge_health
+from dnm.model.config import Config
+from dnm.model.errors import LockedError, RegistryError
+from dnm.model.registry import Registry
+from dnm.run.lock import find_lock_holder, run_lock
+from tests.builders import NOW, a_config
+
+NOBODY = 65534
+HOLD = """import fcntl, os, sys
+os.setuid(int(sys.argv[1]))
+fcntl.flock(2, fcntl.LOCK_EX)
+print(flush=True)
+input()
+"""
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """With a lock as an older dnm left it."""
+    tmp_path.chmod(0o755)
+    config = a_config(tmp_path)
+    config.lock_path.touch()
+    config.lock_path.chmod(0o644)
+    return config
+
+
+@contextmanager
+def held(path: Path, user: int = os.geteuid()) -> Iterator[int]:
+    """By a process that has opened it for reading."""
+    command, pipe = [sys.executable, "-c", HOLD, str(user)], subprocess.PIPE
+    with (
+        open(path, "rb") as lock,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=lock) as child,
+    ):
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child.pid
+        child.communicate(b"\n")
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o666, 0o600, 0o400])
+def test_it_is_closed_to_others_whoever_left_it_open(config: Config, mode: int) -> None:
+    config.lock_path.chmod(mode)
+    with run_lock(config):
+        assert mode_of(config.lock_path) == 0o600
+
+
+@needs_root
+def test_another_owner_s_is_taken(config: Config) -> None:
+    os.chown(config.lock_path, NOBODY, -1)
+    with run_lock(config):
+        assert config.lock_path.stat().st_uid == 0
+
+
+def test_what_is_no_file_is_refused(config: Config) -> None:
+    config.lock_path.unlink()
+    config.lock_path.symlink_to("elsewhere")
+    with pytest.raises(RegistryError, match="no regular file: run 'rm "), run_lock(config):
+        pass
+
+
+def test_who_holds_it_is_told_with_the_time(config: Config) -> None:
+    assert find_lock_holder(config.lock_path) is None
+    with held(config.lock_path) as pid:
+        found = find_lock_holder(config.lock_path)
+        assert found is not None and found.pid == pid and not found.is_foreign
+        assert found.text.startswith(f"process {pid} of ") and " UTC" in found.text
+        with pytest.raises(LockedError, match=f"left to finish: process {pid} "), run_lock(config):
+            pass
+        (finding,) = check_lock(config)
+        assert finding.result is CheckResult.OK and f"process {pid} " in finding.text
+        assert f"process {pid} " in judge_health(config, Registry(), NOW)[1]
+
+
+@needs_root
+def test_another_user_s_process_is_no_run_and_is_told_loudly(config: Config) -> None:
+    with held(config.lock_path, NOBODY) as pid:
+        waits: list[int] = []
+        for on_wait in (None, lambda: waits.append(1)):
+            with pytest.raises(RegistryError, match=f"kill {pid}"), run_lock(config, on_wait):
+                pass
+        assert not waits and mode_of(config.lock_path) == 0o600
+        (finding,) = check_lock(config)
+        assert finding.result is CheckResult.FAILED and "of nobody" in finding.text
+        word, why, exit_code = judge_health(config, Registry(), NOW)
+        assert (word, exit_code) == ("person", 2) and "of nobody" in why
+
+
+def test_check_says_what_others_could_do(config: Config) -> None:
+    (finding,) = check_lock(config)
+    assert finding.result is CheckResult.WARNING
+    assert finding.remedy == f"run 'chmod 600 {config.lock_path}'"
+    with run_lock(config):
+        pass
+    assert list(check_lock(config)) == []
