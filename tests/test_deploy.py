@@ -9,14 +9,30 @@ import os
 import re
 import shutil
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from dnm.config.load import load_config
+from dnm.converter.contract import (
+    OPTIONS,
+    VALUE,
+    VARIABLES,
+    book_command,
+    convert_command,
+    list_command,
+    resume_command,
+    return_command,
+    unbook_command,
+)
+from dnm.model.booking import Booking, booking_name
 from dnm.model.config import Config
+from dnm.model.hostlist import fold_hostlist
 from dnm.queues.source import LEDGER_ANNOTATION
 from tests.docs.pages import PAGES, ROOT
 
@@ -27,7 +43,11 @@ POD = CRON_JOB["spec"]["jobTemplate"]["spec"]["template"]["spec"]
 CONTAINER = POD["containers"][0]
 PAGE = PAGES["docs/kubernetes.md"]
 BLOCKS = [yaml.safe_load(one) for one in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)]
-SCRIPTS = [*sorted((ROOT / "packages" / "scripts").iterdir()), DEPLOY / "instance" / "node-convert"]
+SCRIPTS = [
+    *sorted((ROOT / "packages" / "scripts").iterdir()),
+    DEPLOY / "instance" / "node-convert",
+    DEPLOY / "node-convert-by-ssh",
+]
 DEFAULTS = Config(path=Path(), namespaces={}, node_types={})
 
 
@@ -40,7 +60,7 @@ def block(kind: str) -> Any:
 def test_every_file_that_a_kustomization_names_is_there(path: Path) -> None:
     told = yaml.safe_load(path.read_text())
     files = [name for one in told.get("configMapGenerator", ()) for name in one["files"]]
-    for name in (*told["resources"], *files):
+    for name in (*told.get("resources", ()), *files):
         found = path.parent / name
         assert (found / "kustomization.yaml").exists() if found.is_dir() else found.exists(), name
 
@@ -59,6 +79,62 @@ def test_every_configuration_is_valid(tmp_path: Path, folder: str) -> None:
     assert config.state == "kubernetes" and config.log_console
     assert config.state_dir.parent == Path("/dev/shm")
     assert str(config.node_convert_path) in mounted()
+
+
+def built(folder: Path) -> dict[str, list[Any]]:
+    """What kubectl would apply, by kind."""
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
+    )
+    found: dict[str, list[Any]] = {}
+    for one in yaml.safe_load_all(done.stdout):
+        found.setdefault(one["kind"], []).append(one)
+    return found
+
+
+def test_the_account_in_the_cluster_has_what_its_pod_does_and_no_more() -> None:
+    """The converter is elsewhere: no Node is deleted, no pod evicted. YuniKorn leaves it alone."""
+    objects = built(DEPLOY / "one")
+    bound = {one["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding")
+             for one in objects[kind]}  # fmt: skip
+    rules = [rule for one in [*objects["Role"], *objects["ClusterRole"]]
+             if one["metadata"]["name"] in bound for rule in one["rules"]]  # fmt: skip
+    may = {
+        f"{verb} {what}" for rule in rules for what in rule["resources"] for verb in rule["verbs"]
+    }
+    assert {"list pods", "patch nodes", "update configmaps", "update leases"} <= may
+    assert not {one for one in may if one.startswith("delete") or "eviction" in one}
+    (namespace,) = objects["Namespace"]
+    ignored = {"yunikorn.apache.org/namespace.enableYuniKorn": "false"}
+    assert namespace["metadata"]["annotations"] == ignored
+
+
+@pytest.mark.parametrize("folder", ["one", "two", "plan"])
+def test_what_is_made_around_the_pod_is_of_that_pod(folder: str) -> None:
+    objects = built(DEPLOY / folder)
+    (policy,), (priority,) = objects["NetworkPolicy"], objects["PriorityClass"]
+    ports = {one["port"] for rule in policy["spec"]["egress"] for one in rule["ports"]}
+    assert {9080, 6443, 22, 53} <= ports and "ingress" not in policy["spec"]
+    for job in objects["CronJob"]:
+        template = job["spec"]["jobTemplate"]["spec"]["template"]
+        assert template["spec"]["priorityClassName"] == priority["metadata"]["name"]
+        wanted = policy["spec"]["podSelector"]["matchLabels"]
+        assert wanted.items() <= template["metadata"]["labels"].items()
+
+
+def test_what_is_kept_lies_on_a_volume_that_no_group_may_write(tmp_path: Path) -> None:
+    for name in ("deploy", "etc"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "kustomization.yaml").write_text(
+        "resources: [../deploy/two]\ncomponents: [../deploy/kept]\n"
+    )
+    for job in built(tmp_path / "site")["CronJob"]:
+        spec = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        assert "fsGroup" not in spec["securityContext"]
+        assert spec["volumes"][1]["secret"]["defaultMode"] == 0o444
+        assert spec["volumes"][2]["persistentVolumeClaim"] == {"claimName": "dnm"}
+        assert spec["containers"][0]["volumeMounts"][-1]["name"] == "kept"
 
 
 def test_two_instances_share_nothing_but_the_account() -> None:
@@ -146,45 +222,107 @@ def test_flux_is_told_to_leave_the_document_alone() -> None:
     assert LEDGER_ANNOTATION not in metadata["annotations"]
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "called"),
-    [
-        ("DNM_REQUEST=r1 NAMESPACE=dev node-convert --set k8s --node-type a --num-nodes 2", 0,
-         "r1 dev --set k8s --node-type a --num-nodes 2"),
-        ("DNM_REQUEST= NAMESPACE= node-convert --list", 0, "--list"),
-        ("node-convert --list; touch /tmp/x", 2, ""),
-        ("node-convert $(id)", 2, ""),
-        ("node-convert --node-name ../etc/a", 2, ""),
-        ("PATH=/tmp node-convert --list", 2, ""),
-    ],
+# --- both ends of ssh ----------------------------------------------------------------------------
+
+BY_SSH = (DEPLOY / "node-convert-by-ssh").read_text()
+CONFIG = Config(path=Path(), namespaces={}, node_types={}, node_convert_path=DEPLOY)
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an ssh that runs the other end as sshd would, and a converter that says what it
+    was told."""
+    folder = tmp_path_factory.mktemp("ends")
+    other_end = f'env -i PATH="$PATH" "SSH_ORIGINAL_COMMAND=$*" sh {DEPLOY}/node-convert-by-ssh'
+    write_program(folder / "ssh", f"shift 3\nexec {other_end}")
+    shown = " ".join(f'"${{{name}-}}"' for name in VARIABLES)
+    write_program(folder / "node-convert", f'printf "%s\\n" {shown} "$@"')
+    return folder
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def called(ends: Path, script: str, *words: str, **variables: str) -> tuple[int, list[str]]:
+    done = subprocess.run(
+        ["sh", script, *words], capture_output=True, text=True, check=False, cwd="/",
+        env={"PATH": f"{ends}:{os.environ['PATH']}", **variables},
+    )  # fmt: skip
+    return done.returncode, done.stdout.split("\n")[:-1]
+
+
+LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
+NODES = st.lists(LABELS | st.builds("a{:03}".format, st.integers(0, 300)), max_size=9)
+MOMENTS = st.datetimes(timezones=st.just(UTC), min_value=datetime(2000, 1, 1))
+COUNTS = st.integers(1, 300)
+COMMANDS = st.one_of(
+    st.builds(list_command, st.just(CONFIG), LABELS | st.just("")),
+    st.builds(resume_command, st.just(CONFIG), LABELS, LABELS),
+    st.builds(return_command, st.just(CONFIG), LABELS),
+    st.builds(
+        convert_command, st.just(CONFIG), LABELS, COUNTS, LABELS, NODES.map(fold_hostlist)
+    ),
+    st.builds(
+        book_command, st.just(CONFIG),
+        st.builds(Booking, name=st.builds(booking_name, LABELS, MOMENTS, LABELS),
+                  node_type=LABELS, count=COUNTS, begins=MOMENTS, ends=MOMENTS,
+                  leave_out=NODES.map(fold_hostlist)),
+    ),
+    st.builds(unbook_command, st.just(CONFIG), LABELS, NODES.map(fold_hostlist)),
 )  # fmt: skip
-def test_the_other_end_of_ssh_takes_the_words_of_the_contract_alone(
-    tmp_path: Path, words: str, code: int, called: str
+
+
+@settings(max_examples=60, deadline=None)
+@given(command=COMMANDS, reservation=LABELS | st.just(""))
+@example(convert_command(CONFIG, "a", 2, "dev", "a001,a002"), "")
+@example(convert_command(CONFIG, "node-convert", 2, "dev", "a[001-004],b007"), "k8s")
+def test_both_ends_of_ssh_pass_on_all_that_the_contract_can_say(
+    ends: Path, command: list[str], reservation: str
 ) -> None:
-    (script,) = re.findall(r"^```sh\n(#!/bin/sh\n.*?)^```", PAGE, re.M | re.S)
-    (tmp_path / "by-ssh").write_text(script)
-    (tmp_path / "node-convert").write_text('#!/bin/sh\necho $DNM_REQUEST $NAMESPACE "$@"\n')
-    (tmp_path / "node-convert").chmod(0o755)
-    done = subprocess.run(
-        ["sh", str(tmp_path / "by-ssh")], capture_output=True, text=True, check=False,
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SSH_ORIGINAL_COMMAND": words},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout.strip()) == (code, called), done.stderr
+    told = {
+        "DNM_REQUEST": "20260301T120000Z-1",
+        "DNM_INSTANCE": "My_site.1",
+        "RES_NAME": reservation,
+    }
+    said = called(ends, str(DEPLOY / "instance" / "node-convert"), *command[1:], **told)
+    assert said == (0, [*told.values(), *command[1:]])
 
 
-def test_the_way_to_the_converter_calls_ssh_with_what_it_was_told(tmp_path: Path) -> None:
-    (tmp_path / "ssh").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    (tmp_path / "ssh").chmod(0o755)
-    done = subprocess.run(
-        ["sh", str(DEPLOY / "instance" / "node-convert"), "--set", "batch", "--node-name", "a001"],
-        capture_output=True, text=True, check=True,
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "DNM_REQUEST": "r7"},
-    )  # fmt: skip
-    options, _, words = done.stdout.partition("\nconverter\n")
-    folder = options.splitlines()[1].rpartition("/")[0]
-    assert folder in mounted()
-    assert words.split() == ["DNM_REQUEST=r7", "NAMESPACE=", "node-convert", "--set", "batch",
-                             "--node-name", "a001"]  # fmt: skip
+def test_the_other_end_of_ssh_is_made_of_the_contracts_declaration() -> None:
+    named = re.findall(r"--[a-z-]+(?= \||\) ;;)", BY_SSH)
+    assert tuple(named) == OPTIONS
+    assert tuple(re.findall(r"([A-Z_]+)=\*", BY_SSH)) == VARIABLES
+    (others,) = re.findall(r"-\* \| \*\[!(.*)\]\*\)", BY_SSH)
+    assert VALUE.pattern == f"(?!-)[{others}]+"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "node-convert --list; touch /tmp/x",
+        "node-convert $(id)",
+        "node-convert --node-name ../etc/a",
+        "node-convert --set batch --node-name a001 --force",
+        "node-convert --list --config /tmp/x",
+        "node-convert --list --config=/tmp/x",
+        "node-convert -n",
+        "node-convert --node-name *",
+        "PATH=/tmp node-convert --list",
+        "LD_PRELOAD=x node-convert --list",
+    ],
+)
+def test_the_other_end_of_ssh_takes_nothing_else(ends: Path, words: str) -> None:
+    script = str(DEPLOY / "node-convert-by-ssh")
+    assert called(ends, script, SSH_ORIGINAL_COMMAND=words) == (2, [])
+
+
+def test_the_way_to_the_converter_uses_the_secret_that_is_mounted(tmp_path: Path) -> None:
+    write_program(tmp_path / "ssh", 'printf "%s\\n" "$@"')
+    _, said = called(tmp_path, str(DEPLOY / "instance" / "node-convert"), "--list")
+    assert said[0] == "-F" and said[1].rpartition("/")[0] in mounted()
+    assert said[2:] == ["converter", "node-convert", "--list"]
 
 
 def test_the_files_of_the_queue_maps_are_json() -> None:

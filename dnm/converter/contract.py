@@ -22,52 +22,63 @@ _COMMON = (
 )  # fmt: skip
 
 
-def list_command(config: Config, node: str = "") -> list[str]:
-    """`--list`, of all nodes or of one; raises ConverterError for an unusable name."""
-    chosen = ["--node-name", _checked(node)] if node else []
-    return [str(config.node_convert_path), "--list", *chosen]
-
-
 REQUEST = "DNM_REQUEST"
 """The variable by which a converter learns the request that a call is for, and may tell in its
 list what it has claimed for it."""
+
+LEAVE_OUT = "--exclude"
+"""The option by which a converter that names it in its list is told what not to choose."""
+
+BOOK, UNBOOK = "--book", "--unbook"
+"""The options by which a converter that names the first in its list reserves nodes for an event,
+and gives them up."""
+
+VARIABLES = (REQUEST, "DNM_INSTANCE", "RES_NAME")
+OPTIONS = (
+    "--list", "--set", "--node-name", "--node-type", "--num-nodes", "--namespace", LEAVE_OUT,
+    "--allow-preempt", BOOK, UNBOOK, "--from", "--until",
+)  # fmt: skip
+VALUE = re.compile(r"(?!-)[]A-Za-z0-9.,:[-]+")
+"""All that a converter is ever told: deploy/node-convert-by-ssh lets nothing else through."""
+
+
+def _command(config: Config, *words: str, leave_out: str = "") -> list[str]:
+    """The command line; raises ConverterError for what is no word of the contract."""
+    words = (*words, LEAVE_OUT, leave_out) if leave_out else words
+    for word in words:
+        if word not in OPTIONS and not VALUE.fullmatch(word):
+            raise ConverterError(f"{word!r} is no word that may reach a command line")
+    return [str(config.node_convert_path), *words]
+
+
+def list_command(config: Config, node: str = "") -> list[str]:
+    """`--list`, of all nodes or of one; raises ConverterError for an unusable name."""
+    return _command(config, "--list", *(["--node-name", _checked(node)] if node else []))
 
 
 def resume_command(config: Config, node: str, namespace: str) -> list[str]:
     """`--set k8s` for one node, whose conversion was interrupted; raises ConverterError for an
     unusable name."""
-    command = [
-        str(config.node_convert_path), "--set", "k8s", "--node-name", _checked(node),
-        "--namespace", _checked(namespace),
-    ]  # fmt: skip
+    command = _command(
+        config, "--set", "k8s", "--node-name", _checked(node), "--namespace", _checked(namespace)
+    )
     return [*command, "--allow-preempt"] if config.allow_preempt else command
-
-
-LEAVE_OUT = "--exclude"
-"""The option by which a converter that names it in its list is told what not to choose."""
-
-
-BOOK, UNBOOK = "--book", "--unbook"
-"""The options by which a converter that names the first in its list reserves nodes for an event,
-and gives them up."""
 
 
 def book_command(config: Config, booking: Booking) -> list[str]:
     """`--book`; raises ConverterError for an unusable name."""
     times = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for one in (booking.begins, booking.ends))
     begins, ends = times
-    command = [
-        str(config.node_convert_path), BOOK, booking.name, "--node-type",
-        _checked(booking.node_type), "--num-nodes", str(booking.count), "--from", begins,
-        "--until", ends,
-    ]  # fmt: skip
-    return [*command, LEAVE_OUT, booking.leave_out] if booking.leave_out else command
+    return _command(
+        config, BOOK, booking.name, "--node-type", _checked(booking.node_type),
+        "--num-nodes", str(booking.count), "--from", begins, "--until", ends,
+        leave_out=booking.leave_out,
+    )  # fmt: skip
 
 
 def unbook_command(config: Config, name: str, leave_out: str = "") -> list[str]:
-    """`--unbook`, but for the nodes of a host list."""
-    command = [str(config.node_convert_path), UNBOOK, name]
-    return [*command, LEAVE_OUT, leave_out] if leave_out else command
+    """`--unbook`, but for the nodes of a host list; raises ConverterError for an unusable name."""
+    return _command(config, UNBOOK, name, leave_out=leave_out)
 
 
 def convert_command(
@@ -75,17 +86,16 @@ def convert_command(
 ) -> list[str]:
     """`--set k8s` for `count` nodes of a type, none of the host list `leave_out`; raises
     ConverterError for an unusable name."""
-    command = [
-        str(config.node_convert_path), "--set", "k8s", "--node-type", _checked(node_type),
-        "--num-nodes", str(count), "--namespace", _checked(namespace),
-    ]  # fmt: skip
-    command += [LEAVE_OUT, leave_out] if leave_out else []
+    command = _command(
+        config, "--set", "k8s", "--node-type", _checked(node_type), "--num-nodes", str(count),
+        "--namespace", _checked(namespace), leave_out=leave_out,
+    )  # fmt: skip
     return [*command, "--allow-preempt"] if config.allow_preempt else command
 
 
 def return_command(config: Config, node: str) -> list[str]:
     """`--set batch` for one node; raises ConverterError for an unusable name."""
-    return [str(config.node_convert_path), "--set", "batch", "--node-name", _checked(node)]
+    return _command(config, "--set", "batch", "--node-name", _checked(node))
 
 
 def _checked(name: str) -> str:
