@@ -43,7 +43,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from dnm.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.cluster import Sandbox
 
 os.environ.pop("KUBERNETES_SERVICE_HOST", None)  # what is tested runs on a host, or says so
 

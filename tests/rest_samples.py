@@ -1,7 +1,7 @@
 """What slurmrestd and Slurm's commands say of one lab at the same time, compared and kept.
 
-The judge is the text: what `dnm.slurm.text` makes of it is compared with Slurm's JSON in
-tests/slurm/test_states.py. `python -m tests.rest_samples SUITE...` keeps an entry for each state
+The judge is the text: what `dnm.converters.slurm.text` makes of it is compared with Slurm's JSON in
+tests/converters/test_states.py. `python -m tests.rest_samples SUITE...` keeps an entry for each state
 that is met, as slurmrestd of that suite answered, with the lines of the commands.
 """
 
@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dnm.convert.lab import SlurmLab
+from dnm.converters.slurm import rest_answers as rest
+from dnm.converters.slurm import text
+from dnm.converters.slurm.rest import SlurmRestClient
+from dnm.converters.slurm.rest_offer import NEWEST, OLDEST, choose_version
+from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import SlurmError
-from dnm.slurm import rest_answers as rest
-from dnm.slurm import text
-from dnm.slurm.rest import SlurmRestClient
-from dnm.slurm.rest_offer import NEWEST, OLDEST, choose_version
 from tests.slurm_states import play, states_lab
 from tests.slurmrestd import slurmrestd
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config.load import load_config
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.plan import Pass
 from dnm.model.registry import Registry
 from dnm.run.planning import plan_pass
 from dnm.run.registry import load_registry
 from dnm.run.runner import run_pass
-from dnm.sandbox.cluster import Sandbox
 
 QUEUE = "root.anvil.services.dev"
 

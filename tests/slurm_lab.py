@@ -21,10 +21,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.convert.lab import SlurmLab, missing_programs
-from dnm.convert.lab_hooks import write_lab_hooks
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.slurm.hooks import write_lab_hooks
+from dnm.lab.slurm.lab import SlurmLab, missing_programs
 from dnm.model.errors import SlurmError
-from dnm.sandbox.cluster import Sandbox
 
 NODES = (*(f"a{number:03}" for number in range(1, 11)), "b001", "b002")
 REPOSITORY = Path(__file__).parent.parent
@@ -143,7 +143,7 @@ class SlurmSite:
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "dnm.convert.cli", *arguments],
+            [sys.executable, "-m", "dnm.converters.cli", *arguments],
             env={
                 **self.lab.environ,
                 "PYTHONPATH": str(REPOSITORY),

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dnm.convert.lab import SlurmLab
+from dnm.converters.slurm.text import JOB_FORMAT
+from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import SlurmError
-from dnm.slurm.text import JOB_FORMAT
 from tests.slurm_lab import end_with_us
 
 SAMPLES = Path(__file__).parent / "data" / "slurm_states"

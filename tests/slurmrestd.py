@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dnm.convert.lab import SlurmLab
+from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import SlurmError
 
 NOBODY = 65534

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 TESTS = """
 from pathlib import Path
-from dnm.sandbox.violations import Violation
+from dnm.lab.sandbox.violations import Violation
 
 def is_second(name):
     path = Path(__file__).parent / name

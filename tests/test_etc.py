@@ -27,7 +27,7 @@ from dnm.config.keys import (
     SETTINGS,
 )
 from dnm.config.load import load_config
-from dnm.convert.settings import load_settings
+from dnm.converters.settings import load_settings
 from dnm.kubelet.check import check_node_type
 from dnm.model.config import Config
 

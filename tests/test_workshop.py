@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import StartConversion
-from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 LEAST = 5

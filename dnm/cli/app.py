@@ -397,10 +397,10 @@ def demo_(
 ) -> None:
     """Play a workshop on an embedded cluster."""
     if slurm:
-        from dnm.demo.slurm_workshop import demo_slurm
+        from dnm.lab.demo.slurm_workshop import demo_slurm
 
         raise typer.Exit(demo_slurm())
-    from dnm.demo.workshop import demo
+    from dnm.lab.demo.workshop import demo
 
     raise typer.Exit(demo(speed=speed))
 

@@ -275,7 +275,7 @@ def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Find
         yield fine("converter", f"{path} is executable")
     yield from _check_passed(config, environ)
     if "node_convert" in read_ini(config.path, []):
-        from dnm.convert.settings import load_settings
+        from dnm.converters.settings import load_settings
 
         load_settings({}, environ, config.path)
         yield fine("converter", f"its section [node_convert] in {config.path} is right")

@@ -24,7 +24,7 @@ def up(
     speed: Annotated[float, typer.Option(help="How much faster its time passes.")] = 1.0,
 ) -> None:
     """Start an embedded cluster and say how to use it."""
-    from dnm.sandbox import commands
+    from dnm.lab.sandbox import commands
 
     raise typer.Exit(
         commands.up(directory, nodes=nodes_, workshop=workshop, port=port, speed=speed)
@@ -37,6 +37,6 @@ def down(
     keep: Annotated[bool, typer.Option("--keep", help="The next `up` goes on from here.")] = False,
 ) -> None:
     """Stop the embedded cluster."""
-    from dnm.sandbox import commands
+    from dnm.lab.sandbox import commands
 
     raise typer.Exit(commands.down(directory, keep=keep))

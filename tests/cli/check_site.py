@@ -8,9 +8,9 @@ from pathlib import Path
 from dnm.cli.check import find_everything
 from dnm.cli.findings import CheckResult, Finding
 from dnm.config.load import load_config
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Registry
 from dnm.run.registry import save_registry
-from dnm.sandbox.cluster import Sandbox
 
 INI = """[settings]
 monitored_namespaces = dev

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Phase, Registry
 from dnm.run.registry import encode_registry
-from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
 
 

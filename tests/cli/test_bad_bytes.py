@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dnm.converters.slurm.text import parse_jobs, parse_nodes, parse_reservations
 from dnm.demand.pod_request import task_groups
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import DnmError
@@ -24,7 +25,6 @@ from dnm.queues.edit import edit_source
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.source import resolve_document
 from dnm.queues.tree import check_text, parse_tree
-from dnm.slurm.text import parse_jobs, parse_nodes, parse_reservations
 from tests.site import QUEUE, WORKSHOP_QUEUES
 
 SIZE = {"vcore": 128_000, "memory": 256 * 10**9}

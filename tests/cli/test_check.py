@@ -13,8 +13,8 @@ import pytest
 from dnm.cli.check import run_checks
 from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import LentNode, Phase, Registry, RunRecord
-from dnm.sandbox.cluster import Sandbox
 from tests.cli.check_site import INI, QUEUES, CheckedSite, add_settings
 
 ROOT = Path(__file__).parents[2]

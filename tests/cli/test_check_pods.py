@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.cluster import Sandbox
 from tests.cli.check_site import CheckedSite, ask_the_scheduler
 
 

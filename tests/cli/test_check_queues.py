@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dnm.cli.check import run_checks
-from dnm.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.cluster import Sandbox
 from tests.cli.check_site import QUEUES, CheckedSite, add_settings, ask_the_scheduler, results_of
 
 

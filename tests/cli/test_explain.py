@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 

@@ -16,9 +16,9 @@ from dnm.cli.give_back import Evict, give_back, make_sure
 from dnm.cli.lend import RefusedError, Wanted, lend
 from dnm.cli.status import status_document
 from dnm.cli.status_view import by_hand_lines
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.registry import Leaving, Phase
-from dnm.sandbox.cluster import Sandbox
 from tests.cli.test_permissions import RBAC
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 

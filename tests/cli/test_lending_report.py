@@ -26,10 +26,10 @@ from dnm.cli.lending_report import (
 )
 from dnm.cli.report_page import MOST_NODES, make_page
 from dnm.cli.status_page import make_status_page
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Phase, QueueStatus, Registry, RunRecord
 from dnm.record.accounts import Bookkeeper
 from dnm.record.price import SeenPrice
-from dnm.sandbox.cluster import Sandbox
 from tests.builders import NOW, QUEUE, a_config, a_lent_node
 from tests.record.year import NODES, QUEUES, write_year
 from tests.site import Site, a_workshop_site

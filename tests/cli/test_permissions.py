@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError
-from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 RBAC = Path(__file__).parents[2] / "etc" / "rbac.yaml"

@@ -11,6 +11,7 @@ import pytest
 
 from dnm.cli.queue_verbs import check_cluster, rebase_queues, show_queues
 from dnm.kube.client import KubeClient
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import QueueError
 from dnm.model.queue_edit import QueueEdit, QueueWants
@@ -23,7 +24,6 @@ from dnm.queues.rebase import rebase_document
 from dnm.queues.source import SourceDocument
 from dnm.queues.tree import parse_tree
 from dnm.queues.yunikorn_rest import YunikornClient
-from dnm.sandbox.cluster import Sandbox
 from tests.queue_kit import TREE, A, B, change, lend, nodes_of
 from tests.queue_writer import PLACE, write
 

@@ -19,11 +19,11 @@ from typing import Any, cast
 import pytest
 
 from dnm.cli.simulation import _play
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.record.demand_lines import DEMAND
 from dnm.record.history_file import History
 from dnm.run.registry import save_registry
-from dnm.sandbox.cluster import Sandbox
 from dnm.simulate.accounting import SimulationError
 from tests.docs.pages import PAGES
 from tests.record.year import write_year

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dnm.cli.status import status_document
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Registry
-from dnm.sandbox.cluster import Sandbox
 from tests.builders import NOW, a_config
 from tests.site import QUEUE, Site, a_workshop_site
 

@@ -15,9 +15,9 @@ from dnm.cli.explain import explain_name
 from dnm.cli.findings import CheckResult
 from dnm.cli.history import select_lines
 from dnm.cli.status import status_document
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ExitCode, KubeError, LeaseError
 from dnm.queues.lease import lease_annotation
-from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 MAP = ("configmaps", "yunikorn-configs")

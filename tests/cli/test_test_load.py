@@ -12,9 +12,9 @@ import pytest
 
 from dnm.cli.test_load import Load, create_load, delete_loads, list_loads, make_manifest, scale_load
 from dnm.config.load import load_config
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import ConfigError, DnmError, KubeError
-from dnm.sandbox.cluster import Sandbox
 
 INI = """[settings]
 monitored_namespaces = dev, test

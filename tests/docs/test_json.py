@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dnm.sandbox.cluster import Sandbox
-from tests.convert.test_cli import Host
+from dnm.lab.sandbox.cluster import Sandbox
+from tests.converters.test_cli import Host
 from tests.docs.pages import PAGES, rows
 from tests.site import QUEUE, Site
 

@@ -12,6 +12,7 @@ import pytest
 
 from dnm.config import values
 from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_request
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config, Floors, Forecast
 from dnm.model.plan import Plan, Snapshot
@@ -35,7 +36,6 @@ from dnm.plan.needs import QUARTERS_OF_A_WEEK, quarter_of
 from dnm.plan.planner import make_plan
 from dnm.plan.reclaim import fair_share
 from dnm.queues.tree import parse_tree
-from dnm.sandbox.cluster import Sandbox
 from tests.docs.pages import quoted, section, table_of
 from tests.queue_kit import TREE, A, change, edit, lend
 from tests.scenes import DEV, GPU, NOW, bound, config, entry, lent, node, pods, size

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from dnm.config.load import load_config
-from dnm.convert import to_batch, to_k8s
+from dnm.converters import to_batch, to_k8s
 from dnm.demand.gangs import MOST_MEMBERS
 from dnm.demand.pending import NotCounted
 from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
+from dnm.lab.sandbox.client import ask
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.plan import Reason
 from dnm.record.metrics import TABLE as METRICS
-from dnm.sandbox.client import ask
-from dnm.sandbox.cluster import Sandbox
 from tests.docs.pages import PAGES, ROOT, all_names, names_in, quoted, rows, section, without_code
 from tests.proof.invariants import RULES
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
@@ -80,7 +80,7 @@ def test_every_command_of_dnm_exists_with_its_options(command: str) -> None:
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("node-convert ")])
 def test_every_option_of_node_convert_exists(command: str) -> None:
     for option in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", command):
-        assert option in help_of("dnm.convert.cli"), option
+        assert option in help_of("dnm.converters.cli"), option
 
 
 def test_every_target_of_the_makefile_that_is_named_exists() -> None:

@@ -9,8 +9,8 @@ from types import FrameType
 
 import pytest
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Phase
-from dnm.sandbox.cluster import Sandbox
 from tests.docs.pages import ROOT, quoted, table_of
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -20,7 +20,7 @@ LIMIT = "A limit, from the ConfigMap to the write"
 NODE = "A node, through its phases"
 STAGES = "The stages of a plan"
 Call = tuple[str, str]  # file and function, as a walk names them
-ELSEWHERE = "dnm/convert/"  # the shipped converter is another process
+ELSEWHERE = "dnm/converters/"  # the shipped converter is another process
 
 
 def walk(title: str) -> list[Call]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from dnm.convert.kube_side import KubeConnection
-from dnm.convert.settings import Settings
+from dnm.converters.kube_side import KubeConnection
+from dnm.converters.settings import Settings
 from dnm.http.access import Access
 from dnm.kube import credentials
 from dnm.kube.credentials import load_access

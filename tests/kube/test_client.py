@@ -13,12 +13,12 @@ from dnm.http.access import Access
 from dnm.kube import deployments
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import Claim, ConfigMap, Mark, NodeSelectorTerm, Pod, Requirement
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.fault_points import struck_by
 from dnm.model.value import Unreadable
-from dnm.sandbox.cluster import Sandbox
 from tests.builders import a_config
 from tests.scripted_server import ScriptedServer, answer
 

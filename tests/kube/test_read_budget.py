@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from dnm.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.cluster import Sandbox
 from tests.bench.cluster import Size, write_cluster
 from tests.bench.server import StaticServer
 from tests.bench.site import write_site

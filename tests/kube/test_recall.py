@@ -16,10 +16,10 @@ import pytest
 from dnm.kube.client import KubeClient
 from dnm.kube.recall import Recall
 from dnm.kube.unreliable_watch import distrust_path
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.reading import Reading
-from dnm.sandbox.cluster import Sandbox
 from tests.builders import a_config
 
 BEGIN = datetime(2027, 3, 1, 12, tzinfo=UTC)

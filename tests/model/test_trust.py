@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dnm.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 pytestmark = pytest.mark.xdist_group("trust")  # what the fixture has built is built once

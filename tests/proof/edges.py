@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dnm.convert.event_bookings import book, unbook
-from dnm.convert.settings import Settings
+from dnm.converters.event_bookings import book, unbook
+from dnm.converters.settings import Settings
 from dnm.model.cluster import (
     BatchClaim,
     BatchList,

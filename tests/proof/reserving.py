@@ -1,6 +1,6 @@
 """Reservations of the model's Slurm, whoever made them: what Slurm allows, and what is never right.
 
-The shipped `--book` and `--unbook` (`dnm/convert/event_bookings.py`) are played on it by
+The shipped `--book` and `--unbook` (`dnm/converters/event_bookings.py`) are played on it by
 `ModelSlurm`. Whose a reservation is, is known by who made it, never by its name.
 """
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
+from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.errors import SlurmError
 from dnm.model.fault_points import fault_point
 from dnm.model.slurm_state import NodeState
-from dnm.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
-from dnm.slurm.text import Reservation, SlurmJob, SlurmNode
 
 if TYPE_CHECKING:
     from tests.proof.edges import Weather

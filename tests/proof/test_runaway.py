@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import Reason, Verdict
-from dnm.sandbox.cluster import Sandbox
 from tests.proof.harness import note_figures
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import DnmError, KubeConflict, KubeError, QueueError
 from dnm.model.queue_edit import QueueWants
@@ -28,7 +29,6 @@ from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import check_text, parse_tree
 from dnm.queues.writer import QueueOutcome, apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
-from dnm.sandbox.cluster import Sandbox
 from tests import queue_writer
 from tests.queue_kit import TREE, A, B, change, config_map, nodes_of
 from tests.queue_writer import PLACE

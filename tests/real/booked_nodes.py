@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from dnm.convert.lab import SlurmLab
-from dnm.convert.lab_hooks import write_lab_hooks
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.slurm.hooks import write_lab_hooks
+from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.registry import Phase
 from dnm.run.runner import run_pass
-from dnm.sandbox.cluster import Sandbox
 from tests.site import WORKSHOP_QUEUES, Site
 from tests.slurm_lab import end_with_us, needs_slurm
 
@@ -80,7 +80,7 @@ class Half:
         hooks = directory / "hooks"
         write_lab_hooks(hooks, lab.directory, self.sandbox.url, SIZE)
         converter = directory / "node-convert"
-        converter.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dnm.convert.cli "$@"\n')
+        converter.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dnm.converters.cli "$@"\n')
         converter.chmod(0o755)
         self.books = node_type.startswith("b")
         self.site = Site(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dnm.convert.lab import SlurmLab
+from dnm.lab.slurm.lab import SlurmLab
 from tests.real.account import KUBECONFIG, make_account
 from tests.real.namespaces import INSIDE, run_directory
 from tests.real.programs import RigError

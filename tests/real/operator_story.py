@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.convert.nodeset import FENCE
+from dnm.converters.nodeset import FENCE
 from tests.real.cluster import QUEUES
 from tests.real.rig import Rig
 from tests.real.site import pod

@@ -16,13 +16,13 @@ from collections.abc import Callable
 
 import pytest
 
+from dnm.lab.sandbox.queues_rules import check_activation, read_document
+from dnm.lab.sandbox.queues_yaml import ConfigRefused
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.value import Resources
 from dnm.queues.files import judge_text
 from dnm.queues.placement_rules import is_regex
 from dnm.queues.tree import parse_tree
-from dnm.sandbox.queues_rules import check_activation, read_document
-from dnm.sandbox.queues_yaml import ConfigRefused
 from tests.queue_kit import CORPUS, DATA, TREE, edit
 from tests.queue_trees import random_tree
 from tests.real.judge import CORES, ask_all, judge

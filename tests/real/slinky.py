@@ -1,7 +1,7 @@
 """A stand-in of slurm-operator as a controller of a real API server.
 
 Kubernetes is the rig's: Nodes, pods, taints, labels, NodeSets by a CRD with the scale subresource.
-Slurm is state in memory, as in tests/convert. No slurmd runs: the operator's word takes its place.
+Slurm is state in memory, as in tests/converters. No slurmd runs: the operator's word takes its place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from tests.convert.nodeset_world import LABEL, Machine
+from tests.converters.nodeset_world import LABEL, Machine
 from tests.real.http_api import ApiError, Json
 from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
@@ -87,7 +87,7 @@ class PodMachine(Machine):
 
 
 class SlurmState:
-    """What the `SlurmSide`s of tests/convert ask: one change at a time."""
+    """What the `SlurmSide`s of tests/converters ask: one change at a time."""
 
     def __init__(self, names: list[str]) -> None:
         self.machines = {name: PodMachine(name) for name in names}

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dnm.convert.lab import SlurmLab
+from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import SlurmError
-from tests.convert.bridge_world import LABEL as EXTERNAL
-from tests.convert.bridge_world import PARTITIONS
+from tests.converters.bridge_world import LABEL as EXTERNAL
+from tests.converters.bridge_world import PARTITIONS
 from tests.real.http_api import Json
 from tests.real.rig import Rig
 from tests.real.slinky import GROUP, Controller

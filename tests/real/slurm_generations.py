@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.convert.test_slurm import *  # noqa: F403
-from tests.convert.test_slurm_bad_days import *  # noqa: F403
+from tests.converters.test_slurm import *  # noqa: F403
+from tests.converters.test_slurm_bad_days import *  # noqa: F403
+from tests.converters.test_states import assert_every_state_is_read_right
 from tests.real.slurm_roots import SUITES, programs_of
-from tests.slurm.test_states import assert_every_state_is_read_right
 from tests.slurm_lab import SlurmSite, make_site
 from tests.slurm_states import states_lab
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dnm.convert.lab import SlurmLab, _free_ports
+from dnm.lab.slurm.lab import SlurmLab, _free_ports
 from dnm.model.errors import SlurmError
 from tests.real.build import files_of, program
 from tests.real.http_api import Api, ApiError, Json

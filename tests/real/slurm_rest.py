@@ -23,11 +23,11 @@ from pathlib import Path
 
 import pytest
 
-from dnm.convert.lab import SlurmLab, _free_ports
+from dnm.converters.slurm.commands import SlurmRefused
+from dnm.converters.slurm.rest import SlurmRestClient
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.slurm.lab import SlurmLab, _free_ports
 from dnm.model.errors import SlurmError
-from dnm.sandbox.cluster import Sandbox
-from dnm.slurm.commands import SlurmRefused
-from dnm.slurm.rest import SlurmRestClient
 from tests.real.slurm_roots import REST_SUITES, programs_of
 from tests.rest_samples import assert_same, by_rest, by_text, compare_all_states, lines_of
 from tests.slurm_lab import SlurmSite, end_with_us, finished
@@ -87,7 +87,7 @@ def rows(rest: RestLab, way: str, environment: dict[str, str]) -> list[dict[str,
         f"min_idle_seconds = 0\nslurm_access = {way}\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "dnm.convert.cli", "--list", "--output", "json"],
+        [sys.executable, "-m", "dnm.converters.cli", "--list", "--output", "json"],
         env={"PYTHONPATH": os.getcwd(), "DNM_CONFIG": str(config), **environment},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

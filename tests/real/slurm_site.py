@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dnm.convert.lab import SlurmLab
-from dnm.convert.lab_hooks import write_lab_hooks
+from dnm.lab.slurm.hooks import write_lab_hooks
+from dnm.lab.slurm.lab import SlurmLab
 from tests.real.account import KUBECONFIG
 from tests.real.converter import AMOUNTS
 from tests.real.namespaces import REPOSITORY

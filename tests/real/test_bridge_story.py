@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.convert.bridge_world import LABEL as EXTERNAL
-from tests.convert.bridge_world import PARTITIONS, TAKEN
+from tests.converters.bridge_world import LABEL as EXTERNAL
+from tests.converters.bridge_world import PARTITIONS, TAKEN
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
 from tests.real.rig import Rig

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.convert.lab import SlurmLab
+from dnm.lab.slurm.lab import SlurmLab
 from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json

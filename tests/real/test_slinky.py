@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from dnm.convert.conversion import Sides, StopRequest
-from dnm.convert.journal import JournalStore
-from dnm.convert.kube_side import KubeConnection
-from dnm.convert.machines import Machines
-from dnm.convert.pool import Candidate, ConversionPool
-from dnm.convert.programs import program_of
-from dnm.convert.results import NodeResult
-from dnm.convert.settings import Settings
-from tests.convert.nodeset_world import LABEL, SlurmSide
+from dnm.converters.conversion import Sides, StopRequest
+from dnm.converters.journal import JournalStore
+from dnm.converters.kube_side import KubeConnection
+from dnm.converters.machines import Machines
+from dnm.converters.pool import Candidate, ConversionPool
+from dnm.converters.programs import program_of
+from dnm.converters.results import NodeResult
+from dnm.converters.settings import Settings
+from tests.converters.nodeset_world import LABEL, SlurmSide
 from tests.real.account import KUBECONFIG
 from tests.real.http_api import Json
 from tests.real.rig import Rig

@@ -19,13 +19,13 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as SdkDashboard
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.fault_points import struck_by
 from dnm.model.history import Durations
 from dnm.model.registry import Breaker, ClaimedNode, Pause, QueueStatus, Registry, RunRecord
 from dnm.record.exposition import Family, MetricType, Sample, format_families, histogram_samples
 from dnm.record.metrics import TABLE, Facts, RunTimes, make_families
 from dnm.record.textfile import write_textfile
-from dnm.sandbox.cluster import Sandbox
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.site import WORKSHOP_QUEUES, Site
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.cluster import Sandbox
 from tests.proof.told import check_told, lines_on_disk
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 

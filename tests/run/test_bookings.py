@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Phase
-from dnm.sandbox.cluster import Sandbox
 from tests.site import WORKSHOP_QUEUES, Site
 
 HOUR = timedelta(hours=1)

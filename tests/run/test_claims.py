@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dnm.converter.processes import is_alive
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Phase
-from dnm.sandbox.cluster import Sandbox
 from tests.site import Site, a_workshop_site
 
 LEND = ["--set", "k8s", "--node-name", "a003", "--namespace", "dev"]

@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from dnm.kube.client import KubeClient
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.plan import Pass, SetQueueLimits
@@ -23,7 +24,6 @@ from dnm.queues.validation import validate
 from dnm.queues.yaml_nodes import compose
 from dnm.run.planning import connect
 from dnm.run.runner import Edges, KubeEdge, run_pass
-from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.event import KubeEvent
 from dnm.record.history_file import History
 from dnm.run.events import MOST, send_events
-from dnm.sandbox.cluster import Sandbox
 from tests.builders import NOW
 from tests.site import QUEUE, a_workshop_site
 

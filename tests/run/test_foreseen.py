@@ -7,10 +7,10 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import Reason, StartConversion
 from dnm.model.registry import Phase
 from dnm.run.planning import plan_pass
-from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from dnm.kube.client import KubeClient
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import (
     KubeError,
     LeaseLostError,
@@ -25,7 +26,6 @@ from dnm.model.state import RunLease
 from dnm.run.kube_state import KubeState, object_name, pack, unpack
 from dnm.run.registry import encode_registry
 from dnm.run.tenure import Tenure, find_holder, lease_seconds
-from dnm.sandbox.cluster import Sandbox
 from tests.builders import NOW
 from tests.site import Site
 

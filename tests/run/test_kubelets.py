@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import Reason, StartConversion
 from dnm.model.registry import Phase
-from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, Site
 
 MI = 2**20

@@ -14,8 +14,8 @@ import pytest
 
 from dnm.converter.processes import process_of
 from dnm.converter.started import started_at
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Phase
-from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
 
 OTHER_QUEUE = "root.anvil.services.notebook"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from dnm.cli import admin
 from dnm.converter import processes
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
 from dnm.model.fault_points import struck_by
@@ -19,7 +20,6 @@ from dnm.model.history import Memory
 from dnm.model.registry import Registry
 from dnm.run.lock import run_lock
 from dnm.run.registry import load_registry, opened_state, save_registry
-from dnm.sandbox.cluster import Sandbox
 from tests.builders import NOW, a_lent_node, a_request
 from tests.run.edges import PROCESS
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site

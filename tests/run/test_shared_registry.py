@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from dnm.cli import admin, by_hand
+from dnm.lab.sandbox.access import Rule
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, ExitCode, LockedError
 from dnm.model.registry import Phase
 from dnm.run import lease
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import opened_state
-from dnm.sandbox.access import Rule
-from dnm.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 

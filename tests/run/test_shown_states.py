@@ -10,10 +10,10 @@ import pytest
 
 from dnm.kube.client import KubeClient
 from dnm.kube.shown_state import make_patch
+from dnm.lab.sandbox.batch import OWN_DRAIN
+from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import ShownState
 from dnm.model.plan import Pass, ShowState
-from dnm.sandbox.batch import OWN_DRAIN
-from dnm.sandbox.cluster import Sandbox
 from tests.builders import NOW
 from tests.site import Site, a_workshop_site
 

@@ -1,0 +1,92 @@
+"""Which Nodes that slurm-bridge has put into Slurm may be moved, by what Kubernetes says. Pure.
+
+slurm-bridge puts a Node with its label into Slurm, taints it as long as Slurm knows it, and drains
+it while it is cordoned. Without the label it drains it, takes the record away and the taint off;
+but a pass of it that finds the Node schedulable lifts its own drain again. So a Node is drained
+with a Reason that is not slurm-bridge's, and cordoned, before its label goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dnm.converters.slurm.text import SlurmNode
+from dnm.model.cluster import BATCH_TAINT, Node
+from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, SLURM_NAME
+from dnm.model.value import Value
+
+_OF_KIND = frozenset(("EXTERNAL", "DYNAMIC_NORM"))
+_BASES = ("IDLE", "MIXED", "ALLOCATED")
+
+
+class Taken(Value):
+    """What lending took off a Node, and who did, as it stands on the Node until it is back."""
+
+    instance: str
+    label: str  # its value
+    partitions: str | None = None  # None: it had no such annotation
+
+
+class BridgedNode(Value):
+    """A Node and its annotations that matter here. `taken` None: nothing was taken off it."""
+
+    node: Node
+    partitions: str | None = None
+    taken: Taken | None = None
+
+    @property
+    def is_labelled(self) -> bool:
+        return EXTERNAL_NODE in self.node.labels
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether it carries slurm-bridge's taint."""
+        return any(taint.key == MANAGED_TAINT for taint in self.node.taints)
+
+
+def why_not_moved(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:
+    """Says why a node can't be lent whatever Slurm says; empty: it may be. `is_cordoned`: that may
+    be, since it is our cordon."""
+    if at is None:
+        return f"Kubernetes has no Node {name}: its Node must have the name that Slurm knows"
+    node = at.node
+    if node.is_deleting or not node.is_ready:
+        return "its Node is not Ready"
+    if node.is_cordoned and not is_cordoned:
+        return "its Node is cordoned"
+    if not at.is_labelled:
+        return f"its Node has no label {EXTERNAL_NODE}: slurm-bridge is about to take it from Slurm"
+    if (called := node.labels.get(SLURM_NAME, name)) != name:
+        return f"its Node is {called} in Slurm by its label {SLURM_NAME}"
+    if not at.is_managed:
+        return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node: is it at work?"
+    if any(taint.key == BATCH_TAINT for taint in node.taints):
+        return f"its Node carries {BATCH_TAINT}: a return that was not ended, or a person's"
+    return ""
+
+
+def split_partitions(text: str | None) -> tuple[str, ...]:
+    """Returns the names of the annotation, as slurm-bridge reads it."""
+    return tuple(filter(None, (one.strip() for one in (text or "").split(","))))
+
+
+def missing_partitions(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Returns those that Slurm does not have: slurm-bridge puts no Node into Slurm then."""
+    return tuple(one for one in wanted if one not in known)
+
+
+def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str]) -> str:
+    """Says what is missing until Slurm has the machine again, still cordoned; empty: nothing is.
+    Its drain says nothing: slurm-bridge drains what is cordoned."""
+    if node is None:
+        return "slurm-bridge has not put it into Slurm yet"
+    if "EXTERNAL" not in node.state.flags:
+        return f"Slurm has it {node.state.text}, not as a node of slurm-bridge's"
+    flags = node.state.flags - _OF_KIND - {"DRAIN", "RESERVED", "COMPLETING"}
+    if node.state.base not in _BASES or flags:
+        return f"Slurm has it {node.state.text} {node.reason}".rstrip()
+    if missing := [one for one in wanted if one not in node.features]:
+        return f"its features in Slurm lack {', '.join(missing)}"
+    if not at.is_managed:
+        return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node yet"
+    return ""

@@ -1,0 +1,240 @@
+"""bridge-convert, return: check, fence, drain, back, known, return.
+
+The partitions of the Node's annotation are looked for in Slurm before anything is touched: where
+one is missing slurm-bridge never puts the Node into Slurm. The Node stays cordoned, and so drained,
+until Slurm has it as it shall be.
+"""
+
+from __future__ import annotations
+
+from dnm.converters.bridge import (
+    BridgedNode,
+    missing_partitions,
+    split_partitions,
+    why_not_back,
+)
+from dnm.converters.bridge_lending import find_slurm_node, read_bridged
+from dnm.converters.bridge_side import TAKEN
+from dnm.converters.claim import (
+    clear_marks,
+    lift_drain,
+    own_reservations,
+    release,
+    tell_other_drain,
+)
+from dnm.converters.conversion import NodeConversion, Stage
+from dnm.converters.marks import refuse_other_instance
+from dnm.converters.nodeset import FENCE
+from dnm.converters.select import service_of
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.text import SlurmNode
+from dnm.converters.standing_node import (
+    CORDONED,
+    is_fence,
+    is_fenced,
+    is_our_cordon,
+    is_our_drain,
+    is_resumed,
+    own_annotations,
+    undress,
+)
+from dnm.converters.standing_node import fence as put_fence
+from dnm.converters.to_batch import AlreadyBack
+from dnm.converters.to_batch import drain as evict_all
+from dnm.model.errors import ConverterError, KubeError, SlurmError
+from dnm.model.slinky import BRIDGE_REASON, EXTERNAL_NODE, PARTITIONS
+
+
+def _partitions(at: BridgedNode) -> str | None:
+    """As they stand on the Node, else as they stood when it was lent."""
+    return at.partitions or (at.taken.partitions if at.taken else None)
+
+
+def check(conversion: NodeConversion) -> str:
+    """Nothing is done to a node that Slurm works on, that is not ours, or that slurm-bridge could
+    not take back."""
+    at = read_bridged(conversion)
+    node = conversion.patiently(lambda: find_slurm_node(conversion))
+    jobs = (
+        conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node)) if node else ()
+    )
+    _refuse_others(conversion, at, node)
+    is_ours = _is_ours(conversion, at, node)
+    if is_ours and not at.is_labelled and at.taken is None:
+        _leave_to_others(conversion, at)
+        raise AlreadyBack(f"somebody has taken the label {EXTERNAL_NODE} off: it is left to them")
+    _forget_opened(conversion, at)
+    if at.is_labelled and not is_ours:
+        raise AlreadyBack("slurm-bridge has it: nothing is done to it")
+    if not is_ours:
+        raise ConverterError(
+            f"{conversion.node} is not lent by '{conversion.settings.instance}': nothing on its "
+            "Node or in the journal says so; nothing is done"
+        )
+    # The label goes on in the change that takes our note off: with both, another has put it on.
+    if at.taken is not None and node and service_of(node, jobs, "") is not False:
+        raise ConverterError(
+            f"Slurm has {node.name} in service or can't say ({node.state.text}, {len(jobs)} "
+            "job(s)) although it is lent: nothing is done to it; look at the node"
+        )
+    _require_partitions(conversion, at)
+    return f"lent: {node.state.text if node else 'Slurm has no record of it'}"
+
+
+def _leave_to_others(conversion: NodeConversion, at: BridgedNode) -> None:
+    """Whoever took the label off, without our note, wants the machine out of Slurm: what is ours
+    goes off the Node, and the reservation, with which Slurm would keep the record. Our drain stays,
+    for slurm-bridge lifts its own from a schedulable Node, and goes with the record."""
+    is_ours = is_our_cordon(conversion, at.node)
+    if is_fenced(at.node) or (is_ours and at.node.is_cordoned):
+        taints = [one for one in at.node.taints if not is_fence(one)]
+        conversion.kube.node_sets.change(at.node, {}, taints, is_uncordoned=is_ours)
+    conversion.book.remember({CORDONED: ""})
+    release(conversion)
+
+
+def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
+    """Our cordon goes only together with our fence: on a Node that was opened, or given back, and
+    that has no fence, a cordon is not ours, whatever the journal says. Lending cordons before it
+    puts the fence on; such a Node has its label, and nothing was taken off it."""
+    was_moved = at.taken is not None or conversion.journal.has_begun("return")
+    if was_moved and not is_fenced(at.node):
+        conversion.book.remember({CORDONED: ""})
+
+
+def _refuse_others(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None) -> None:
+    if node is not None:
+        refuse_other_instance(conversion.settings, node)
+    other = at.taken.instance if at.taken else conversion.settings.instance
+    if other != conversion.settings.instance:
+        raise ConverterError(
+            f"{conversion.node} is lent by instance '{other}': nothing is done; use its "
+            f"configuration, or DNM_INSTANCE={other}"
+        )
+
+
+def _is_ours(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None) -> bool:
+    if at.taken is not None or conversion.journal.facts.get(CORDONED) or is_resumed(conversion):
+        return True
+    return node is not None and bool(is_our_drain(conversion, node) or own_reservations(conversion))
+
+
+def _require_partitions(conversion: NodeConversion, at: BridgedNode) -> None:
+    wanted = split_partitions(_partitions(at))
+    if not wanted:
+        return
+    known = conversion.patiently(conversion.slurm.read_partitions)
+    if missing := missing_partitions(wanted, known):
+        raise ConverterError(
+            f"Slurm has no partition {', '.join(missing)}, which the annotation {PARTITIONS} of "
+            f"Node {conversion.node} names: slurm-bridge would not take the node back; make the "
+            "partition, or mend the annotation, then repeat"
+        )
+
+
+def fence(conversion: NodeConversion) -> str:
+    """Keeps pods off from now on; not where slurm-bridge has it already. A Node that lending has
+    cordoned, and no more, gets it too: while it is on, the cordon is ours."""
+    is_labelled = read_bridged(conversion).is_labelled
+    is_at_work = is_labelled and not conversion.journal.facts.get(CORDONED)
+    return "slurm-bridge has it" if is_at_work else put_fence(conversion)
+
+
+def drain(conversion: NodeConversion) -> str:
+    """Evicts what is left, but for what belongs there; not where slurm-bridge may have pods."""
+    if read_bridged(conversion).is_labelled:
+        return "slurm-bridge has it"
+    return evict_all(conversion)
+
+
+def back(conversion: NodeConversion) -> str:
+    """Gives the Node slurm-bridge's label again, cordoned, and takes off what lending has put on
+    it."""
+    at = read_bridged(conversion)
+    if at.taken is None and at.is_labelled:
+        return "the label is on"
+    if at.taken is None:
+        raise ConverterError(f"somebody has taken the label {EXTERNAL_NODE} off: repeat")
+    node = at.node
+    if node.is_cordoned and not is_our_cordon(conversion, node):
+        raise ConverterError(
+            f"{conversion.node} is cordoned by an administrator, and slurm-bridge keeps a cordoned "
+            f"node drained: 'kubectl uncordon {conversion.node}', then repeat"
+        )
+    conversion.book.remember({CORDONED: "yes"})
+    if not node.is_cordoned:
+        conversion.kube.set_cordon(conversion.node, True)
+        node = read_bridged(conversion).node
+    labels, taints = undress(conversion, node)
+    partitions = _partitions(at)
+    conversion.kube.node_sets.change(
+        node,
+        {**labels, EXTERNAL_NODE: at.taken.label},
+        [*taints, FENCE],
+        annotations={
+            **own_annotations(node),
+            TAKEN: None,
+            **({PARTITIONS: partitions} if partitions else {}),
+        },
+    )
+    return f"label {EXTERNAL_NODE} put on"
+
+
+def known(conversion: NodeConversion) -> str:
+    """slurm-bridge has put it into Slurm, idle and with its partitions as features."""
+
+    def look() -> str:
+        at = read_bridged(conversion)
+        node = find_slurm_node(conversion)
+        return why_not_back(at, node, split_partitions(at.partitions))
+
+    conversion.wait_until(look, conversion.settings.boot_timeout_seconds, (KubeError, SlurmError))
+    found = conversion.run_hook("health", conversion.settings.health_timeout_seconds)
+    return "Slurm has it" + ("" if found else ", no hook health")
+
+
+def hand_over(conversion: NodeConversion) -> str:
+    """Fence and cordon off in one change, and our own drain lifted if there is one still; then
+    slurm-bridge lifts its. A drain with another's reason stays, and an administrator's cordon."""
+    at = read_bridged(conversion)
+    if is_fenced(at.node):
+        taints = [one for one in at.node.taints if not is_fence(one)]
+        is_cordoned = is_our_cordon(conversion, at.node)
+        conversion.kube.node_sets.change(at.node, {}, taints, is_uncordoned=is_cordoned)
+    conversion.book.remember({CORDONED: ""})
+    if is_our_drain(conversion, conversion.read_node()):
+        lift_drain(conversion)
+    clear_marks(conversion)
+    release(conversion)
+
+    def look() -> str:
+        node = conversion.slurm.read_node(conversion.node)
+        is_held = "DRAIN" in node.state.flags and node.reason.startswith(BRIDGE_REASON)
+        return f"Slurm has it {node.state.text} {node.reason}" if is_held else ""
+
+    conversion.wait_until(look, conversion.settings.return_timeout_seconds, (KubeError, SlurmError))
+    node = conversion.read_node()
+    if "DRAIN" in node.state.flags:
+        return tell_other_drain(conversion, node)
+    return "in service"
+
+
+RETURNING = (
+    Stage("fence", fence),
+    Stage("drain", drain),
+    Stage("back", back),
+    Stage("known", known),
+    Stage("return", hand_over),
+)
+
+
+def describe_return(settings: Settings, node: str) -> list[tuple[str, str]]:
+    """What a return would do: (stage, command or deed)."""
+    return [
+        ("check", "scontrol -a -o show nodes; scontrol -a -o show partition"),
+        ("fence", f"taint node {node} {FENCE.key}=:NoSchedule"),
+        ("drain", f"cordon {node}, evict its pods"),
+        ("back", f"label node {node} {EXTERNAL_NODE}, annotate {PARTITIONS}"),
+        ("known", f"wait until Slurm has {node} idle, with its partitions as features"),
+        ("return", f"uncordon {node}, wait until slurm-bridge has lifted its drain"),
+    ]

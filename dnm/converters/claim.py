@@ -1,0 +1,330 @@
+"""Taking a node from Slurm by a reservation and a drain, and giving it back. Nothing else drains or
+resumes; bookings of events (`event_bookings`) and turns (`turn`) are reservations too.
+
+A reservation of one node without flags is an atomic test-and-set: Slurm refuses it where a job
+runs, where another reservation overlaps, and where the name is taken. Then comes the drain, with
+our mark and our operation in its reason, which is the fence that lasts; then both are read back.
+Undone is only what carries our mark, and only by looking first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from dnm.converters.conversion import NodeConversion, NotClaimed
+from dnm.converters.machines import plain_state, why_not_ours
+from dnm.converters.marks import (
+    drain_reason,
+    is_own_reason,
+    reason_of_drain,
+)
+from dnm.converters.select import is_own_booking, is_own_reservation
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
+from dnm.converters.slurm.text import Reservation, SlurmNode
+from dnm.converters.turn import has_turn, our_turn
+from dnm.model.errors import SlurmError
+
+RESERVING = (
+    "reserving"  # key of the journal's facts: the name of the reservation we set out to make
+)
+# PLANNED stays until Slurm plans again; on a node that is drained and reserved nothing starts.
+_WHILE_TAKEN = frozenset(("DRAIN", "RESERVED", "PLANNED"))
+_WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has been stopped
+
+
+def _is_of_operation(settings: Settings, reason: str, operation: str) -> bool:
+    return is_own_reason(settings, reason) and f"op={operation}" in reason.split()
+
+
+def _reservations_of(conversion: NodeConversion) -> tuple[Reservation, ...]:
+    found = conversion.patiently(conversion.slurm.read_reservations)
+    return tuple(one for one in found if conversion.node in one.nodes)
+
+
+def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
+    """Returns our reservation of this node, and the predecessor's shared one if the node is in
+    it."""
+    prefix = conversion.settings.res_name
+    return tuple(
+        one
+        for one in _reservations_of(conversion)
+        if is_own_reservation(one, conversion.node, prefix)
+    )
+
+
+def reserve(conversion: NodeConversion, ignore_jobs: bool = False) -> None:
+    """Raises NotClaimed where Slurm says no. With `ignore_jobs` it holds a node on which a job
+    runs, so that no other can start."""
+    name = conversion.reservation
+    there = _reservations_of(conversion)
+    if any(one.name == name for one in there):
+        if conversion.journal.facts.get(RESERVING) == name:
+            return
+        raise NotClaimed(f"the reservation {name} is there already: another conversion has it")
+    conversion.book.remember({RESERVING: name})
+    end = _end_before(there)
+    try:
+        _create(conversion, there, end, ignore_jobs)
+    except SlurmRefused as error:
+        conversion.book.remember({RESERVING: ""})
+        raise NotClaimed(f"Slurm does not let go of it: {error.answer}") from error
+    except SlurmOutcomeUnknown as error:
+        conversion.say(f"outcome unknown, looks what is there: {error}")
+        _reserve_again(conversion, end, ignore_jobs)
+
+
+def _create(
+    conversion: NodeConversion,
+    there: tuple[Reservation, ...],
+    end: datetime | None,
+    ignore_jobs: bool,
+) -> None:
+    """A node that is booked for an event is taken from under its booking, which keeps others' jobs
+    away until the window is over; the name is given once all the same, and the drain looks again
+    whether a job is there."""
+    node = conversion.node
+    if _is_booked(conversion, there):
+        conversion.slurm.create_overlapping_reservation(conversion.reservation, node, end)
+    else:
+        conversion.slurm.create_reservation(conversion.reservation, node, end, ignore_jobs)
+
+
+def _is_booked(conversion: NodeConversion, there: tuple[Reservation, ...]) -> bool:
+    node, instance, now = conversion.node, conversion.settings.instance, datetime.now(UTC)
+    return any(
+        is_own_booking(one, node, instance) and one.start is not None and one.start <= now
+        for one in there
+    )
+
+
+def _reserve_again(conversion: NodeConversion, end: datetime | None, ignore_jobs: bool) -> None:
+    """After a lost answer the command may still be carried out. A reservation that is there now is
+    taken for ours; should it be another's, the operation in the drain's reason tells."""
+    deadline = time.monotonic() + conversion.settings.slurm_patience_seconds.total_seconds()
+    while True:
+        conversion.wait(conversion.settings.poll_seconds)
+        there = _reservations_of(conversion)
+        if any(one.name == conversion.reservation for one in there):
+            return
+        try:
+            _create(conversion, there, end, ignore_jobs)
+            return
+        except SlurmRefused as error:
+            if "Duplicate" not in error.answer:
+                conversion.book.remember({RESERVING: ""})
+                raise NotClaimed(f"Slurm does not let go of it: {error.answer}") from error
+        except SlurmOutcomeUnknown:
+            if time.monotonic() > deadline:
+                raise
+
+
+def _end_before(there: tuple[Reservation, ...]) -> datetime | None:
+    """A minute before the next reservation of the node: ours would overlap it and be refused. The
+    drain outlasts it."""
+    now = datetime.now(UTC)
+    starts = [
+        one.start
+        for one in there
+        if one.start and one.start > now and not {"MAINT", "OVERLAP"} & set(one.flags)
+    ]
+    return min(starts) - timedelta(minutes=1) if starts else None
+
+
+def drain(conversion: NodeConversion, may_work: bool = False) -> None:
+    """Drains the node with our mark. Raises NotClaimed where the node is no longer what it was when
+    it was chosen; `may_work` where jobs are on it that will be preempted."""
+    operation = conversion.journal.operation
+    machines = conversion.settings.machines
+    node = conversion.read_node()
+    if _is_drained_by(conversion, node):
+        return
+    if why := why_not_ours(machines, node):
+        raise NotClaimed(why)
+    node = plain_state(machines, node)
+    allowed = {"RESERVED", "COMPLETING"} if may_work else {"RESERVED"}
+    if "PLANNED" in node.state.flags and _is_booked(conversion, _reservations_of(conversion)):
+        allowed.add("PLANNED")  # for when the booking is over
+    bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE",)
+    if node.state.base not in bases or node.state.flags - allowed:
+        raise NotClaimed(f"it is {node.state.text} by now {node.reason}".rstrip())
+    reason = drain_reason(conversion.settings, operation)
+    marks = _marks(node, f"dnm:{conversion.settings.instance} {operation}")
+    conversion.change_slurm(
+        lambda: conversion.slurm.drain(conversion.node, reason, marks),
+        lambda: _is_drained_by(conversion, conversion.slurm.read_node(conversion.node)),
+    )
+
+
+def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
+    """Comment where the site has left it empty, else Extra (Slurm 21.08 and later)."""
+    if not node.comment:
+        return {"comment": mark}
+    return {"extra": mark} if not node.extra and node.tells_last_busy else {}
+
+
+def _own_marks(settings: Settings, node: SlurmNode) -> Mapping[str, str]:
+    """Returns the marks to be cleared: what is not ours stays."""
+    begin = f"dnm:{settings.instance} "
+    found = {"comment": node.comment, "extra": node.extra or ""}
+    return {key: "" for key, text in found.items() if text.startswith(begin)}
+
+
+def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
+    return _is_of_operation(
+        conversion.settings, reason_of_drain(node), conversion.journal.operation
+    )
+
+
+def check_claim(
+    conversion: NodeConversion, may_be_away: bool = False, is_reserved: bool = True
+) -> None:
+    """Reads back everything that makes the node ours: drained by this operation, no job, nothing
+    allocated, our reservation. `may_be_away` once its slurmd may have been stopped; `is_reserved`
+    False once the reservation had to go, and the drain alone holds it.
+
+    Raises NotClaimed. A suspended job shows in the jobs and the memory only.
+    """
+    node = plain_state(conversion.settings.machines, conversion.read_node())
+    if not _is_drained_by(conversion, node):
+        raise NotClaimed(f"it is {node.state.text} by now, not drained by us: {node.reason!r}")
+    bases = ("IDLE", "DOWN") if may_be_away else ("IDLE",)
+    allowed = _WHILE_AWAY if may_be_away else _WHILE_TAKEN
+    if node.state.base not in bases or node.state.flags - allowed:
+        raise NotClaimed(f"it is {node.state.text}")
+    if node.cpus_allocated or node.memory_allocated:
+        raise NotClaimed(
+            f"{node.cpus_allocated} CPUs and {node.memory_allocated} MB are allocated on it"
+        )
+    jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    if jobs:
+        raise NotClaimed(f"job {jobs[0].display_id} of {jobs[0].user} is on it")
+    if is_reserved and not own_reservations(conversion):
+        raise NotClaimed(f"the reservation {conversion.reservation} is gone")
+
+
+def give_back(conversion: NodeConversion) -> str:
+    """Undoes drain and reservation as far as they are this operation's; says what was left.
+
+    Raises SlurmError where that can't be done now; the node then stays out of service.
+    """
+    node = conversion.read_node()
+    is_drained = "DRAIN" in node.state.flags
+    if is_drained and is_own_reason(conversion.settings, node.reason):
+        if not _is_drained_by(conversion, node):
+            return "another conversion of ours has it; left as it is"
+        lift_drain(conversion)
+    clear_marks(conversion)
+    if conversion.journal.facts.get(RESERVING):
+        release(conversion)
+    return f"left drained: {node.reason}" if is_drained and not _was_ours(conversion, node) else ""
+
+
+def _was_ours(conversion: NodeConversion, node: SlurmNode) -> bool:
+    return is_own_reason(conversion.settings, node.reason)
+
+
+def lift_drain(conversion: NodeConversion) -> None:
+    """Resumes the node and clears our marks in one command; whose drain it is, the caller knows."""
+    node = conversion.read_node()
+    marks = _own_marks(conversion.settings, node)
+
+    def is_lifted() -> bool:
+        # Patient: scontrol repeats a command whose answer was lost, and a slurmctld that was just
+        # started refuses the second one while it knows no state yet.
+        return "DRAIN" not in conversion.read_node().state.flags
+
+    conversion.change_slurm(lambda: conversion.slurm.resume(conversion.node, marks), is_lifted)
+
+
+def tell_other_drain(conversion: NodeConversion, node: SlurmNode) -> str:
+    """Says, and returns, that a drain stays on which a return has no claim."""
+    note = f"left drained, as somebody else wants it: {node.reason}"
+    conversion.say(note)
+    return note
+
+
+def clear_marks(conversion: NodeConversion) -> None:
+    """Clears the marks that are left where somebody else has lifted our drain."""
+
+    def own_marks() -> Mapping[str, str]:
+        node = conversion.slurm.read_node(conversion.node)
+        return _own_marks(conversion.settings, node)
+
+    conversion.change_slurm(
+        lambda: conversion.slurm.mark(conversion.node, own_marks()), lambda: not own_marks()
+    )
+
+
+def release(conversion: NodeConversion) -> None:
+    """Takes the node out of our reservation and out of the predecessor's shared one. Of several
+    conversions, here or on other hosts, one after the other takes that apart: each looks anew what
+    is left of it."""
+    if all(len(one.nodes) == 1 for one in own_reservations(conversion)):
+        return _release(conversion)
+    with our_turn(conversion):
+        _release(conversion)
+
+
+def _release(conversion: NodeConversion) -> None:
+    for reservation in own_reservations(conversion):
+        if reservation.name == conversion.reservation or len(reservation.nodes) == 1:
+            _delete(conversion, reservation.name)
+        else:
+            _leave_shared(conversion, reservation)
+
+
+def _delete(conversion: NodeConversion, name: str) -> None:
+    def is_gone() -> bool:
+        return all(one.name != name for one in conversion.slurm.read_reservations())
+
+    conversion.change_slurm(lambda: conversion.slurm.delete_reservation(name), is_gone)
+
+
+def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
+    """Atomic with Slurm 23.02 and later. Earlier ones can only replace the whole list, which loses
+    what somebody adds meanwhile; there the shared reservation is split into one a node."""
+
+    def has_left() -> bool:
+        there = conversion.slurm.read_reservations()
+        return all(conversion.node not in one.nodes for one in there if one.name == shared.name)
+
+    try:
+        conversion.change_slurm(
+            lambda: conversion.slurm.remove_from_reservation(shared.name, conversion.node),
+            has_left,
+        )
+    except SlurmRefused as error:
+        if "not supported" not in error.answer:
+            raise
+        _split(conversion, shared)
+
+
+def _split(conversion: NodeConversion, shared: Reservation) -> None:
+    """The other members get reservations of their own first (OVERLAP, since they are reserved yet),
+    then the shared one goes; a kill in between is mended by doing it again."""
+    others = [node for node in shared.nodes if node != conversion.node]
+    conversion.say(f"splits the reservation {shared.name} into one a node: {', '.join(others)}")
+    for node in others:
+        name = f"{conversion.settings.res_name}-{node}"
+
+        def is_there(name: str = name) -> bool:
+            return any(one.name == name for one in conversion.slurm.read_reservations())
+
+        def create(name: str = name, node: str = node) -> None:
+            if not is_there():
+                conversion.slurm.create_overlapping_reservation(name, node)
+
+        conversion.change_slurm(create, is_there)
+    now = conversion.patiently(conversion.slurm.read_reservations)
+    members = next((one.nodes for one in now if one.name == shared.name), ())
+    if set(members) - set(shared.nodes):
+        raise SlurmError(
+            f"somebody added to the reservation {shared.name} meanwhile: stop the script that uses "
+            "it, then repeat"
+        )
+    if not has_turn(conversion):
+        raise SlurmError(f"taking the reservation {shared.name} apart took too long: repeat")
+    _delete(conversion, shared.name)

@@ -1,0 +1,171 @@
+"""Which nodes are claimed, by whom, and how far: what `--list` tells dnm of them.
+
+Slurm says what is claimed: a reservation of ours, a drain with a mark. The journals say how far it
+has come, and their locks whether a converter is at work on it now. Slurm is read before the
+journals, so that a claim that was read has its journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from dnm.converters.journal import Direction, Journal, JournalStore
+from dnm.converters.marks import instances_on, operation_of, reason_of_drain
+from dnm.converters.select import Judged, ListVerdict, SlurmFacts
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.text import SlurmNode
+from dnm.model.cluster import BatchClaim
+from dnm.model.errors import ConverterError
+from dnm.model.slurm_state import ABSENT
+
+_FIRST_TOUCH = (
+    "prepare",
+    "reset",
+    "cordon",
+    "leave",
+    "fence",
+)  # from these stages on the machine itself may be another
+
+
+class Claimed(NamedTuple):
+    """By node: what is claimed, None: it can't be told; and the last conversion of each."""
+
+    claims: dict[str, BatchClaim] | None = None
+    journals: Mapping[str, Journal] = {}
+
+
+def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None]) -> Claimed:
+    """Returns the claims. Where the journals can't be looked at nothing can be told; `say` gets
+    why."""
+    unreadable: dict[str, str] = {}
+    try:
+        store = _store_of(settings)
+        journals = store.load_all(unreadable.__setitem__) if store else {}
+        reserved = _reserved(facts, settings.res_name)
+        claims = {
+            node.name: claim
+            for node in facts.nodes
+            if (claim := _claim_of(node, reserved, journals.get(node.name)))
+        }
+        for node, why in unreadable.items():
+            found = claims.get(node, BatchClaim(instance=settings.instance))
+            claims[node] = msgspec.structs.replace(found, error=why)
+        if store:
+            claims = {
+                node: msgspec.structs.replace(claim, is_at_work=store.is_at_work(node))
+                for node, claim in claims.items()
+            }
+    except (ConverterError, OSError) as error:
+        say(f"{settings.machines.value}: what was claimed can't be told: {error}")
+        return Claimed()
+    return Claimed(claims, journals)
+
+
+def _store_of(settings: Settings) -> JournalStore | None:
+    """None: nothing was ever converted here; a list makes no directory."""
+    return JournalStore(settings.state_dir) if settings.state_dir.exists() else None
+
+
+def _reserved(facts: SlurmFacts, prefix: str) -> frozenset[str]:
+    """Nodes with a reservation of their own. The shared one of the script before is nobody's
+    claim: dnm has taken over what is in it, or a person keeps it."""
+    return frozenset(
+        node for one in facts.reservations for node in one.nodes if one.name == f"{prefix}-{node}"
+    )
+
+
+def _claim_of(
+    node: SlurmNode, reserved: frozenset[str], journal: Journal | None
+) -> BatchClaim | None:
+    is_drained, marks = "DRAIN" in node.state.flags, instances_on(node)
+    is_held = node.name in reserved or (is_drained and bool(marks))
+    if node.state.base == ABSENT and journal is not None and not journal.is_open:
+        is_lent = (
+            journal.direction is Direction.K8S and not journal.error
+        )  # Slurm can't say whose it is, but we did it
+        return _from_journal(journal, "") if is_lent else None
+    is_begun = journal is not None and journal.is_open and any(map(journal.has_begun, _FIRST_TOUCH))
+    if not is_held and not is_begun:
+        return None
+    if (
+        journal is not None
+        and journal.is_open
+        and journal.instance in (marks or [journal.instance])
+    ):
+        return _from_journal(journal, journal.direction.value)
+    operation = operation_of(reason_of_drain(node))
+    if journal is not None and operation and operation == journal.operation:
+        return _from_journal(journal, "")
+    return BatchClaim(instance=marks[0] if marks else "", since=_time_of(operation))
+
+
+def _from_journal(journal: Journal, direction: str) -> BatchClaim:
+    return BatchClaim(
+        instance=journal.instance,
+        direction=direction,
+        namespace=journal.namespace,
+        node_type=journal.node_type,
+        request=journal.request,
+        since=journal.begun,
+        error=journal.error if direction else "",
+    )
+
+
+def _time_of(operation: str) -> datetime | None:
+    """When it was begun, as its name says."""
+    try:
+        return datetime.strptime(operation.partition("-")[0], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def hold_unreadable(
+    judged: Sequence[Judged], claims: Mapping[str, BatchClaim]
+) -> tuple[Judged, ...]:
+    """Returns the verdicts, where a node whose journal can't be read is not to be had: a conversion
+    would stop at it each time."""
+    return tuple(
+        msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=claims[one.node.name].error)
+        if one.verdict is not ListVerdict.SKIP
+        and one.node.name in claims
+        and claims[one.node.name].error
+        else one
+        for one in judged
+    )
+
+
+def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:
+    """Returns a line for each claim of this instance that somebody should know of: conversions that
+    were interrupted or failed, and what to do."""
+    lines = []
+    for node, claim in sorted(claims.items()):
+        if claim.instance != settings.instance or claim.is_at_work:
+            continue
+        if claim.error and not claim.direction:
+            lines.append(claim.error)
+        elif claim.direction:
+            failed = f" ({claim.error})" if claim.error else ""
+            program = settings.machines.value
+            todo = what_to_do(node, claim.direction, claim.namespace, program)
+            lines.append(f"{node}: {_way(claim)} was interrupted{failed}; {todo}")
+    return lines
+
+
+def _way(claim: BatchClaim) -> str:
+    if claim.direction == "batch":
+        return "its return to Slurm"
+    return f"its conversion for '{claim.namespace}'"
+
+
+def what_to_do(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:
+    """Returns what a person may do about a conversion that stopped; the next run of dnm does one of
+    the two by itself."""
+    back = f"'{program} --set batch --node-name {node}' gives it back"
+    if direction == "batch":
+        return back
+    namespace = f" --namespace {namespace}" if namespace else ""
+    return f"'{program} --set k8s --node-name {node}{namespace}' goes on, {back}"

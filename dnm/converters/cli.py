@@ -1,0 +1,255 @@
+"""`node-convert`: the command line. Exit 0: all that was asked, 1: some or none, 2: usage.
+
+argparse, not typer: `--list` is asked for caps in every run of dnm, so it must start fast, and
+nothing of Kubernetes is imported for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dnm.config import values
+from dnm.converter.contract import BOOK, LEAVE_OUT, UNBOOK
+from dnm.converters.claimed import describe_claims, hold_unreadable, read_claims
+from dnm.converters.failures import hold_failed
+from dnm.converters.listing import (
+    describe_waiting,
+    is_of_type,
+    list_as_json,
+    list_as_text,
+    read_facts,
+    reservations_of,
+    with_reasons,
+)
+from dnm.converters.machines import Machines
+from dnm.converters.pressure import list_waiting_jobs
+from dnm.converters.select import Judged, SlurmFacts, judge_nodes
+from dnm.converters.settings import Settings, load_settings
+from dnm.converters.slurm_side import connect_slurm
+from dnm.model.errors import DnmError, ExitCode
+from dnm.model.printable import printable
+
+_EPILOG = """\
+Settings come from [node_convert] in dnm's configuration file, then from the environment (the key in
+capitals: RES_NAME, MIN_IDLE_SECONDS, RES_LOOKAHEAD_SECONDS, PROTECT_LARGEST_PENDING, MARK_REASON,
+PREEMPT_USER, ...), then from the options. etc/ explains every key; etc/hooks/ has example hooks.
+"""
+_DESCRIPTIONS = {
+    Machines.OWN: "Moves nodes between Slurm and Kubernetes, one safe stage after the other.",
+    Machines.PODS: "Moves Kubernetes nodes whose slurmd runs in a pod of slurm-operator's "
+    "between Slurm and pods, one safe stage after the other.",
+    Machines.BRIDGED: "Moves Kubernetes nodes that slurm-bridge has put into Slurm between it and "
+    "the pods of a namespace, one safe stage after the other.",
+}
+
+
+def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A ValueError's sentence becomes argparse's message."""
+
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
+
+    return convert
+
+
+def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=machines.value,
+        allow_abbrev=False,
+        description=_DESCRIPTIONS[machines],
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--set", choices=("k8s", "batch"), dest="direction", help="where the nodes shall go")
+    add("--node-name", metavar="NODE", type=_argument(values.object_name), help="one node by name")
+    add(
+        "--node-type",
+        metavar="TYPE",
+        type=_argument(values.node_type_name),
+        help="nodes of a type, by its name prefix (with --num-nodes)",
+    )
+    add(
+        "--num-nodes",
+        metavar="N",
+        type=_argument(values.whole_number(1, 100_000)),
+        help="how many of the type",
+    )
+    add(
+        "--namespace",
+        metavar="NS",
+        type=_argument(values.namespace),
+        help="the namespace they will serve: label <NS>=true",
+    )
+    add(
+        LEAVE_OUT,
+        metavar="NODES",
+        type=_argument(values.host_list),
+        default=frozenset(),
+        help="nodes that are not chosen, e.g. a[001-004],b007 (with --set k8s --node-type)",
+    )
+    add(
+        "--list", action="store_true", help="show which nodes could be lent, and why not the others"
+    )
+    add(
+        "--resume",
+        action="store_true",
+        help="finish returns that were interrupted, and give back what was being lent",
+    )
+    add(
+        BOOK,
+        metavar="NAME",
+        help="reserve nodes for an event (with --node-type, --num-nodes, --from and --until)",
+    )
+    add(UNBOOK, metavar="NAME", help="delete the reservations of --book NAME")
+    add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="with --book")
+    add("--until", type=_argument(_moment), metavar="TIME", help="with --book, in ISO 8601 with Z")
+    add("--allow-preempt", action="store_true", help="free nodes of the jobs that may be preempted")
+    add("--force", action="store_true", help="evict pods that nothing would bring back")
+    add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
+    add("--output", choices=("text", "json"), default="text", help="what is printed on stdout")
+    add("--config", metavar="FILE", type=Path, help="dnm's configuration file (or $DNM_CONFIG)")
+    add("--version", action="store_true", help="show the version")
+    return parser
+
+
+def parse_arguments(
+    arguments: Sequence[str], machines: Machines = Machines.OWN
+) -> argparse.Namespace:
+    """Returns the options; exits with 2 and a sentence where they don't go together."""
+    parser = make_parser(machines)
+    options = parser.parse_args(arguments)
+    if options.version:
+        print(f"{machines.value} {_version()}")
+        parser.exit(0)
+    others = (options.direction, options.book, options.unbook)
+    modes = sum((options.list, options.resume, *(one is not None for one in others)))
+    if modes != 1:
+        parser.error("one of --set k8s, --set batch, --list, --resume, --book, --unbook is needed")
+    if is_booking(options):
+        needed = (options.node_type, options.num_nodes, options.begins, options.until)
+        if options.unbook is None and not all(needed):
+            parser.error("--book needs --node-type, --num-nodes, --from and --until")
+        if options.node_name or options.dry_run:
+            parser.error("--node-name and --dry-run don't go with --book and --unbook")
+        return options
+    if options.node_name and (options.node_type or options.num_nodes):
+        parser.error("--node-name names the node; leave --node-type and --num-nodes out")
+    if options.exclude and not (options.direction == "k8s" and options.node_type):
+        parser.error("--exclude goes with --set k8s --node-type: nothing else chooses nodes")
+    if options.direction is None:
+        return options
+    if bool(options.node_type) != bool(options.num_nodes):
+        parser.error("--node-type and --num-nodes go together")
+    if not options.node_name and not options.node_type:
+        parser.error("--node-name, or --node-type with --num-nodes, is required")
+    return options
+
+
+def is_booking(options: argparse.Namespace) -> bool:
+    """Returns whether --book or --unbook is asked for, be it with an empty name, which is none."""
+    return options.book is not None or options.unbook is not None
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError("has no zone; write e.g. 2026-12-01T09:00:00Z")
+    try:
+        return found.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("is too far away; write a nearer day") from error
+
+
+def _version() -> str:
+    from importlib.metadata import version  # 20 ms that only this option has to pay
+
+    return version("dnm")
+
+
+def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.OWN) -> None:
+    """The entry point; ends the process with the exit code."""
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments, machines)
+    try:
+        given = {"allow_preempt": options.allow_preempt or None, "force": options.force or None}
+        settings = load_settings(given, os.environ, options.config, machines)
+        code = run(options, settings)
+    except DnmError as error:
+        print(f"{machines.value}: {error}", file=sys.stderr)
+        code = error.exit_code
+    sys.exit(code)
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    if options.list:
+        return show_list(options, settings)
+    if is_booking(options):
+        from dnm.converters.event_bookings import book, unbook
+
+        do = unbook if options.book is None else book
+        return do(options, settings, connect_slurm(settings))
+    # It brings Kubernetes with it, which --list must not pay for.
+    from dnm.converters.convert_nodes import ConvertCall
+    from dnm.converters.programs import program_of
+
+    return ConvertCall(options, settings, program_of(settings.machines)).run()
+
+
+def _judge(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
+    """Only machines that are always Nodes are judged by what Kubernetes says of them too."""
+    if settings.machines is Machines.OWN:
+        return judge_nodes(facts, settings.rules())
+    from dnm.converters.programs import program_of
+
+    return tuple(program_of(settings.machines).judge(facts, settings))
+
+
+def show_list(options: argparse.Namespace, settings: Settings) -> int:
+    facts = read_facts(connect_slurm(settings))
+    judged = _judge(facts, settings)
+    listed = msgspec.structs.replace(facts, nodes=tuple(one.node for one in judged))
+    claimed = read_claims(settings, listed, lambda text: print(printable(text), file=sys.stderr))
+    claims = claimed.claims
+    judged = hold_unreadable(judged, claims or {})
+    judged = hold_failed(judged, claimed.journals, settings.min_idle_seconds, facts.read_at)
+    judged = with_reasons(judged, claims or {}, settings)
+    of = ""
+    if options.node_name:
+        of = f" named '{options.node_name}'"
+        judged = tuple(one for one in judged if one.node.name == options.node_name)
+    elif options.node_type:
+        prefix = settings.prefix(options.node_type)
+        of = f" of type '{options.node_type}'"
+        judged = tuple(one for one in judged if is_of_type(one.node.name, prefix))
+    types = {settings.type_of(one.node.name) for one in judged}
+    jobs = list_waiting_jobs(facts, settings.res_name, settings.type_of)
+    waiting = [one for one in jobs if one.node_type in types]
+    if options.output == "json":
+        reserved = reservations_of(facts, settings.res_name)
+        books = settings.machines is Machines.OWN and settings.slurm_access == "commands"
+        print(list_as_json(judged, claims, waiting, reserved, books))
+    else:
+        shown = {one.node.name for one in judged}
+        known = {node: claim for node, claim in (claims or {}).items() if node in shown}
+        more = [*describe_waiting(waiting, facts.read_at), *describe_claims(known, settings)]
+        print(list_as_text(judged, facts.jobs, settings, of, more))
+    if options.node_name and not judged:
+        program = settings.machines.value
+        print(f"{program}: Slurm knows no node {options.node_name}", file=sys.stderr)
+        return ExitCode.FAILED
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    main()

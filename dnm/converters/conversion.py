@@ -1,0 +1,284 @@
+"""One conversion of one node: what its stages share, and how they are run.
+
+A stage is written into the journal before and after. Its precondition is looked up anew each time,
+never believed from an earlier look. A stage that has begun and not ended is run again: every one
+first looks what is there already. SIGTERM ends a conversion between two looks, with its journal
+open; nothing is rolled back then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from dnm.converters.hooks import HookCall, find_hook, hook_environment, outlive
+from dnm.converters.journal import Book, Journal, StageMark
+from dnm.converters.kube_side import KubeConnection, KubeSide
+from dnm.converters.kubelet_file import kubelet_facts
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
+from dnm.converters.slurm.interface import Slurm
+from dnm.converters.slurm.text import SlurmNode
+from dnm.converters.slurm_side import connect_slurm
+from dnm.model.blackout import Secrets, secrets_by_name
+from dnm.model.errors import ConverterError, DnmError, SlurmError
+from dnm.model.fault_points import fault_point
+
+Found = TypeVar("Found")
+
+
+class Interrupted(ConverterError):
+    """The program was told to stop: the journal stays open, a repetition goes on from here."""
+
+
+class NotClaimed(ConverterError):
+    """Somebody else has the node, or a job got in; it is given back as far as it was taken."""
+
+
+class StopRequest:
+    """What SIGTERM and SIGINT ask for: the first lets a hook end its work, the second ends it
+    too."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.hurry = threading.Event()
+
+    def ask(self) -> None:
+        (self.hurry if self.stop.is_set() else self.stop).set()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`act` does the work within the stage's time-out, raises DnmError where it can't, and returns
+    a note for the journal. `require`, the precondition, raises before the stage counts as begun."""
+
+    name: str
+    act: Callable[[NodeConversion], str]
+    require: Callable[[NodeConversion], None] | None = None
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How the two sides are reached; nothing is asked of them yet."""
+
+    slurm: Callable[[Settings], Slurm] = connect_slurm
+    kube: Callable[[Settings], KubeSide] = KubeConnection
+
+
+BY_SETTINGS = Sides()
+
+
+class NodeConversion:
+    """A node under way. Not for several threads; each has its own connections."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        book: Book,
+        control: StopRequest,
+        say: Callable[[str], None],
+        sides: Sides,
+    ) -> None:
+        self.settings = settings
+        self.book = book
+        self.control = control
+        self.say = say
+        self.slurm = sides.slurm(settings)
+        self._connect_kube = sides.kube
+        self._kube: KubeSide | None = None
+
+    @property
+    def node(self) -> str:
+        return self.book.journal.node
+
+    @property
+    def journal(self) -> Journal:
+        return self.book.journal
+
+    @property
+    def reservation(self) -> str:
+        """The name of ours for this node."""
+        return f"{self.settings.res_name}-{self.node}"
+
+    @property
+    def kube(self) -> KubeSide:
+        if self._kube is None:
+            self._kube = self._connect_kube(self.settings)
+        return self._kube
+
+    def wait(self, duration: timedelta) -> None:
+        """Raises Interrupted as soon as the program is told to stop."""
+        self.control.stop.wait(duration.total_seconds())
+        self.check_control()
+
+    def check_control(self) -> None:
+        if self.control.stop.is_set():
+            raise Interrupted(
+                f"{self.node}: stopped on demand: the next run of dnm takes it up, or repeat the "
+                f"call; '{self.settings.machines.value} --resume' gives back what was being lent"
+            )
+
+    def patiently(self, ask: Callable[[], Found]) -> Found:
+        """Asks Slurm until it answers, for as long as a restart of slurmctld may take. What Slurm
+        refuses is an answer. Raises SlurmError."""
+        deadline = time.monotonic() + self.settings.slurm_patience_seconds.total_seconds()
+        last = ""
+        while True:
+            try:
+                return ask()
+            except SlurmRefused:
+                raise
+            except SlurmError as error:
+                if time.monotonic() > deadline:
+                    raise
+                if str(error) != last:
+                    last = str(error)
+                    self.say(f"waits for Slurm: {last}")
+                self.wait(self.settings.poll_seconds)
+
+    def read_node(self) -> SlurmNode:
+        """Returns the node as Slurm has it, once Slurm knows its state: a slurmctld that was just
+        started knows none for some seconds. Raises SlurmError."""
+
+        def ask() -> SlurmNode:
+            node = self.slurm.read_node(self.node)
+            if node.state.base == "UNKNOWN":
+                raise SlurmError(f"Slurm does not know the state of {self.node} yet")
+            return node
+
+        return self.patiently(ask)
+
+    def change_slurm(self, change: Callable[[], None], is_so: Callable[[], bool]) -> None:
+        """Makes a change unless it is so already, and reads the outcome back: a refusal and a lost
+        answer count for nothing where the wanted state is there. Raises SlurmError when it does
+        not come about within the patience."""
+        deadline = time.monotonic() + self.settings.slurm_patience_seconds.total_seconds()
+        while not self.patiently(is_so):
+            refused: SlurmError | None = None
+            try:
+                change()
+            except SlurmRefused as error:
+                refused = error
+            except SlurmOutcomeUnknown as error:
+                self.say(f"outcome unknown, looks what is there: {error}")
+            if self.patiently(is_so):
+                return
+            if refused is not None:
+                raise refused
+            if time.monotonic() > deadline:
+                raise SlurmError(f"Slurm has not carried out a change of {self.node} in time")
+            self.wait(self.settings.poll_seconds)
+
+    def wait_until(
+        self,
+        look: Callable[[], str],
+        timeout: timedelta,
+        errors: type[Exception] | tuple[type[Exception], ...],
+    ) -> None:
+        """Waits until `look` returns "" instead of what is missing, also while it raises `errors`.
+
+        Raises ConverterError with what was missing last; NotClaimed where that was one.
+        """
+        deadline = time.monotonic() + timeout.total_seconds()
+        last = ""
+        while True:
+            kind = ConverterError
+            try:
+                missing = look()
+            except errors as error:
+                missing = str(error)
+                kind = NotClaimed if isinstance(error, NotClaimed) else ConverterError
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                raise kind(f"after {timeout.total_seconds():g} s: {missing}")
+            if missing != last:
+                self.say(f"waits: {missing}")
+                last = missing
+            self.wait(self.settings.poll_seconds)
+
+    def run_hook(self, name: str, timeout: timedelta, is_required: bool = False) -> bool:
+        """Runs a hook; returns whether the site has it. One that an earlier call left running is
+        waited for first.
+
+        Raises HookFailed, or ConverterError where a hook that is required is missing.
+        """
+        path = find_hook(self.settings, name)
+        if path is None:
+            if is_required:
+                raise ConverterError(missing_hook(self.settings, name))
+            return False
+        if self.journal.hook is not None:
+            outlive(self.journal.hook, timeout, self.say)
+        facts = {
+            **hook_facts(self.settings, self.journal, name),
+            **kubelet_facts(self.settings, self.journal, name),
+        }
+        environment = hook_environment(self.settings, facts, os.environ)
+        passed = (os.environ.get(variable, "") for variable in self.settings.pass_environment)
+        secrets = Secrets([*passed, *secrets_by_name(os.environ)])
+        call = HookCall([str(path), self.node], environment, secrets, self.say)
+        self.book.change(hook=call.process)
+        call.let_go()
+        call.wait(timeout, self.control.hurry.is_set)
+        return True
+
+
+def missing_hook(settings: Settings, name: str) -> str:
+    return (
+        f"there is no hook {settings.hooks_dir / name}: node-convert can't do this part of the "
+        "work; write it (examples are in etc/hooks/) or set hooks_dir"
+    )
+
+
+def hook_facts(settings: Settings, journal: Journal, name: str) -> dict[str, str]:
+    """What a hook is told of the conversion."""
+    labels = settings.labels(journal.node_type, journal.namespace)
+    taints = settings.taints(journal.node_type, journal.namespace)
+    return {
+        "DNM_HOOK": name,
+        "DNM_NODE": journal.node,
+        "DNM_NODE_TYPE": journal.node_type,
+        "DNM_DIRECTION": journal.direction.value,
+        "DNM_OPERATION": journal.operation,
+        "DNM_NAMESPACE": journal.namespace,
+        "NAMESPACE": journal.namespace,
+        "DNM_LABELS": ",".join(f"{key}={value}" for key, value in labels.items()),
+        "DNM_TAINTS": ",".join(
+            f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in taints
+        ),
+    }
+
+
+def run_stages(conversion: NodeConversion, stages: Sequence[Stage]) -> None:
+    """Runs the stages that are not done yet, in order."""
+    for stage in stages:
+        if not conversion.journal.is_done(stage.name):
+            run_stage(conversion, stage)
+
+
+def run_stage(conversion: NodeConversion, stage: Stage) -> None:
+    """The DnmError of a stage that failed is in the journal when it comes out of here."""
+    conversion.check_control()
+    try:
+        if stage.require is not None:
+            stage.require(conversion)
+        conversion.book.write(stage.name, StageMark.BEGUN)
+        conversion.say(f"{stage.name}: begins")
+        with fault_point(f"convert.{stage.name}"):
+            note = stage.act(conversion)
+    except Interrupted:
+        raise
+    except DnmError as error:
+        conversion.book.write(stage.name, StageMark.FAILED, str(error))
+        raise
+    except OSError as error:
+        conversion.book.write(stage.name, StageMark.FAILED, str(error))
+        raise ConverterError(f"the machine fails the converter: {error}") from error
+    conversion.book.write(stage.name, StageMark.DONE, note)
+    conversion.say(f"{stage.name}: {note or 'done'}")

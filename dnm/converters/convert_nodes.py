@@ -1,0 +1,285 @@
+"""One call that converts: which nodes, in which direction, what is printed, the exit code.
+
+stdout has the names of converted nodes as they come, or one JSON document at the end; progress goes
+to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from dnm.converters import to_batch
+from dnm.converters.claimed import hold_unreadable, read_claims
+from dnm.converters.conversion import StopRequest
+from dnm.converters.failures import hold_failed
+from dnm.converters.journal import Direction, Journal, JournalStore
+from dnm.converters.kube_side import KubeConnection
+from dnm.converters.kubelet_file import check_kubelets
+from dnm.converters.listing import is_of_type, read_facts
+from dnm.converters.marks import is_own_reason, other_instance, reason_of_drain
+from dnm.converters.pool import Candidate, ConversionPool
+from dnm.converters.program import Program
+from dnm.converters.results import SCHEMA, NodeResult
+from dnm.converters.select import (
+    Judged,
+    ListVerdict,
+    SlurmFacts,
+    format_duration,
+    is_own_reservation,
+)
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.text import SlurmNode
+from dnm.converters.slurm_side import connect_slurm
+from dnm.model.errors import ConverterError, ExitCode
+from dnm.model.printable import printable
+from dnm.model.slurm_state import ABSENT
+
+
+class ConvertCall:
+    """The parsed command line at work. `run` raises DnmError before anything is touched."""
+
+    def __init__(self, options: argparse.Namespace, settings: Settings, program: Program) -> None:
+        self.program = program
+        self.options = options
+        self.settings = settings
+        self.control = StopRequest()
+        self._lock = threading.Lock()
+        self.unreadable: list[str] = []  # journals, each with what to do
+
+    def run(self) -> int:
+        for sent in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(sent, lambda *_: self.control.ask())
+        connect_slurm(self.settings).check_changes()
+        if self.options.resume:
+            return self._resume()
+        if self.options.direction == Direction.K8S.value:
+            return self._to_k8s()
+        return self._to_batch()
+
+    # --- batch -> Kubernetes ------------------------------------------------------------------
+
+    def _to_k8s(self) -> int:
+        self.program.check_settings(self.settings)
+        node_type = self.options.node_type or self.settings.type_of(self.options.node_name or "")
+        check_kubelets(self.settings, node_type)
+        facts = self._read_facts()
+        count = self.options.num_nodes or 1
+        claimed = read_claims(self.settings, facts, self._unreadable)
+        judged = hold_unreadable(self.program.judge(facts, self.settings), claimed.claims or {})
+        if not self.options.node_name:
+            shortest = self.settings.min_idle_seconds
+            judged = hold_failed(judged, claimed.journals, shortest, facts.read_at)
+        judged = tuple(one for one in judged if self._is_meant(one))
+        candidates = [one for one in self._unfinished() if one.node not in self.options.exclude]
+        known = {candidate.node for candidate in candidates}
+        candidates += [one for one in self._candidates(judged) if one.node not in known]
+        if not candidates:
+            raise ConverterError(self._why_none(judged))
+        if self.options.dry_run:
+            return self._show_plan(
+                count,
+                [
+                    (one.node, self.program.describe_lending(self.settings, one.node, one.jobs))
+                    for one in candidates[:count]
+                ],
+            )
+        pool = self._pool()
+        node_type, namespace = self.options.node_type or "", self.options.namespace or ""
+        results = pool.lend(candidates, count, node_type, namespace)
+        return self._end(results, count)
+
+    def _read_facts(self) -> SlurmFacts:
+        return read_facts(connect_slurm(self.settings))
+
+    def _is_meant(self, one: Judged) -> bool:
+        if self.options.node_name:
+            return bool(one.node.name == self.options.node_name)
+        is_left_out = one.node.name in self.options.exclude
+        prefix = self.settings.prefix(self.options.node_type)
+        return not is_left_out and is_of_type(one.node.name, prefix)
+
+    def _unfinished(self) -> list[Candidate]:
+        """Conversions that were interrupted count first: their nodes are out of service already."""
+        return [
+            Candidate(node=journal.node)
+            for journal in self._open_journals()
+            if journal.direction is Direction.K8S
+            and journal.namespace == (self.options.namespace or "")
+            and (
+                journal.node == self.options.node_name
+                or (self.options.node_type and journal.node_type == self.options.node_type)
+            )
+        ]
+
+    def _open_journals(self) -> tuple[Journal, ...]:
+        if not self.settings.state_dir.exists():
+            return ()
+        return JournalStore(self.settings.state_dir).load_open(
+            self.settings.instance, self._unreadable
+        )
+
+    def _unreadable(self, why: str) -> None:
+        self.unreadable.append(why)
+        self._say(f"{self.settings.machines.value}: {why}")
+
+    def _candidates(self, judged: Iterable[Judged]) -> list[Candidate]:
+        found = [
+            Candidate(
+                node=one.node.name,
+                why=f"idle for {format_duration(one.idle)}" if one.idle is not None else "idle",
+            )
+            for one in judged
+            if one.verdict is ListVerdict.OK
+        ]
+        if self.settings.allow_preempt:
+            found += [
+                Candidate(
+                    node=one.node.name,
+                    why=one.reason,
+                    jobs=",".join(job.id for job in one.jobs),
+                )
+                for one in judged
+                if one.verdict is ListVerdict.PREEMPT
+            ]
+        return found
+
+    def _why_none(self, judged: Sequence[Judged]) -> str:
+        if not judged and self.options.exclude:
+            return "Slurm knows no node of this type that --exclude does not name"
+        if not judged:
+            return f"Slurm knows no node {self.options.node_name or 'of this type'}"
+        reasons = "; ".join(f"{one.node.name}: {one.reason}" for one in judged[:5])
+        hint = ""
+        if any(one.verdict is ListVerdict.PREEMPT for one in judged):
+            hint = "; --allow-preempt would free one of its job"
+        program = self.settings.machines.value
+        return f"no node can be lent now ({reasons}){hint}; '{program} --list' shows all"
+
+    # --- Kubernetes -> batch ------------------------------------------------------------------
+
+    def _to_batch(self) -> int:
+        count = self.options.num_nodes or 1
+        nodes = [self.options.node_name] if self.options.node_name else self._lent(count)
+        if not nodes:
+            raise ConverterError(f"no node of type {self.options.node_type} is lent")
+        if self.options.dry_run:
+            plans = [(node, self.program.describe_return(self.settings, node)) for node in nodes]
+            return self._show_plan(count, plans)
+        if self.options.node_name:
+            connect_slurm(self.settings).check_controller()
+        return self._end(self._pool().bring_back(nodes), count)
+
+    def _lent(self, count: int) -> list[str]:
+        """Those on their way back first, then those with the fewest pods that would be evicted."""
+        facts = self._read_facts()
+        prefix = self.settings.prefix(self.options.node_type)
+        lent = [
+            one.node.name
+            for one in self.program.judge(facts, self.settings)
+            if is_of_type(one.node.name, prefix) and self._is_lent(one.node, facts)
+        ]
+        on_their_way = {
+            journal.node
+            for journal in self._open_journals()
+            if journal.direction is Direction.BATCH
+        }
+        kube = KubeConnection(self.settings)
+        pods = {
+            node: sum(not pod.stays for pod in kube.read_pods_on(node))
+            for node in lent
+            if node not in on_their_way
+        }
+        return sorted(lent, key=lambda node: (pods.get(node, -1), node))[:count]
+
+    def _is_lent(self, node: SlurmNode, facts: SlurmFacts) -> bool:
+        if node.state.base == ABSENT:
+            claims = read_claims(
+                self.settings, msgspec.structs.replace(facts, nodes=(node,)), self._unreadable
+            ).claims
+            return node.name in (claims or {})
+        if other_instance(self.settings, node):
+            return False
+        return is_own_reason(self.settings, reason_of_drain(node)) or any(
+            is_own_reservation(one, node.name, self.settings.res_name) for one in facts.reservations
+        )
+
+    # --- all ----------------------------------------------------------------------------------
+
+    def _resume(self) -> int:
+        journals = [
+            journal
+            for journal in self._open_journals()
+            if journal.node == (self.options.node_name or journal.node)
+            and journal.node_type == (self.options.node_type or journal.node_type)
+        ]
+        if self.options.dry_run:
+            plans = [
+                (
+                    one.node,
+                    self.program.describe_return(self.settings, one.node)
+                    if one.has_begun(self.program.touches) or one.direction is Direction.BATCH
+                    else to_batch.describe_undo(self.settings, one.node),
+                )
+                for one in journals
+            ]
+            return self._show_plan(len(journals), plans)
+        if not journals:
+            self._say("nothing to resume")
+            return self._end([], len(self.unreadable))
+        connect_slurm(self.settings).check_controller()
+        return self._end(self._pool().resume(journals), len(journals) + len(self.unreadable))
+
+    def _pool(self) -> ConversionPool:
+        store = JournalStore(self.settings.state_dir)
+        return ConversionPool(
+            self.settings,
+            self.program,
+            store,
+            self.control,
+            self._say,
+            self._on_result,
+            self._on_claimed,
+        )
+
+    def _on_claimed(self, node: str) -> None:
+        """dnm must know the node if this call ends before the node has come."""
+        if self.options.output == "text":
+            with self._lock:
+                print(node, flush=True)
+
+    def _say(self, text: str) -> None:
+        with self._lock:
+            print(printable(text), file=sys.stderr, flush=True)
+
+    def _on_result(self, result: NodeResult) -> None:
+        is_lending = self.options.direction == Direction.K8S.value  # has named it already
+        if result.result == "ok" and self.options.output == "text" and not is_lending:
+            with self._lock:
+                print(result.node, flush=True)
+        if result.error:
+            self._say(f"{result.node}: {result.result}: {result.error}")
+
+    def _show_plan(self, count: int, plans: Sequence[tuple[str, list[tuple[str, str]]]]) -> int:
+        for node, lines in plans:
+            for stage, deed in lines:
+                print(f"{node} {stage}: {deed}")
+        if len(plans) < count:
+            self._say(f"only {len(plans)} of {count} node(s) could be converted now")
+        return ExitCode.OK if len(plans) >= count else ExitCode.FAILED
+
+    def _end(self, results: Sequence[NodeResult], count: int) -> int:
+        """A node that is back already counts as brought back; a lent one must have come."""
+        if self.options.output == "json":
+            print(msgspec.json.encode({"schema": SCHEMA, "nodes": list(results)}).decode())
+        is_lending = self.options.direction == Direction.K8S.value
+        good = ("ok",) if is_lending else ("ok", "skipped")
+        done = sum(result.result in good for result in results)
+        if done < count:
+            self._say(f"{done} of {count} node(s) converted")
+        return ExitCode.OK if done >= count else ExitCode.FAILED

@@ -1,0 +1,147 @@
+"""`--book` and `--unbook`: nodes reserved in Slurm ahead of time, for an event.
+
+The invariant: **a booking is one node's, is created without a flag that would pass over a job or
+another reservation, and only what carries this instance's name is deleted.** So Slurm refuses each
+node that can't be had then, nobody's job ends for it, and its scheduler plans around the rest.
+
+Of a node that is booked for the occurrence already, but from later on, the booking begins earlier
+then, before any other node is looked at; where Slurm refuses that, it stays as it was. It is one
+call, so that no job and no kill comes between.
+
+A node that rests after a failure until the event begins is not booked, for nobody would lend it
+then; one that rests now, or whose journal can't be read, only where there is no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Container, Iterator, Sequence
+
+from dnm.converters.claimed import Claimed, read_claims
+from dnm.converters.failures import rests_until
+from dnm.converters.listing import is_of_type, read_facts
+from dnm.converters.machines import plain_state, why_not_ours
+from dnm.converters.select import SlurmFacts, is_own_reservation
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.commands import SlurmRefused
+from dnm.converters.slurm.interface import Slurm
+from dnm.converters.slurm.text import SlurmNode
+from dnm.model.booking import booking_on, is_booking, is_late
+from dnm.model.errors import ConverterError, ExitCode
+from dnm.model.printable import printable
+
+_FREE_FLAGS = frozenset(("PLANNED", "COMPLETING", "RESERVED"))
+
+
+def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
+    """Reserves so many nodes of a type; prints those that are. Exit 1 where they are fewer."""
+    _check_name(options.book, settings)
+    facts = read_facts(slurm)
+    claimed = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
+    nodes = list_candidates(facts, claimed, settings, options)
+    left = options.num_nodes
+    for node in book_nodes(slurm, nodes, list_late(facts, options, settings.instance), options):
+        print(node, flush=True)
+        left -= 1
+    return ExitCode.FAILED if left else ExitCode.OK
+
+
+def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> frozenset[str]:
+    """Returns the nodes that the occurrence has, but from a later moment on."""
+    return frozenset(
+        node
+        for one in facts.reservations
+        for node in (one.nodes if len(one.nodes) == 1 else ())
+        if booking_on(one.name, node, instance) == options.book
+        and is_late(one.start, options.begins)
+    )
+
+
+def book_nodes(
+    slurm: Slurm,
+    nodes: Sequence[str],
+    late: Container[str],
+    options: argparse.Namespace,
+) -> Iterator[str]:
+    """Yields those of the nodes that are reserved now as it was asked for, so many at most."""
+    left = options.num_nodes
+    for node in sorted(nodes, key=lambda node: node not in late):
+        if left and _book(slurm, node, late, options):
+            left -= 1
+            yield node
+
+
+def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Namespace) -> bool:
+    """Says whether the node is reserved as it was asked for; one that is refused stays as it is."""
+    name = f"{options.book}-{node}"
+    try:
+        if node in late:
+            slurm.move_booking(name, options.begins, options.until)
+        else:
+            slurm.book(name, node, options.begins, options.until)
+    except SlurmRefused as error:
+        if "overlap" in error.answer or "busy" in error.answer or "uplicate" in error.answer:
+            return False  # this one can't be had then
+        raise
+    return True
+
+
+def unbook(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
+    """Deletes the reservations of an occurrence, but for those of the nodes of `exclude`; prints
+    the nodes."""
+    _check_name(options.unbook, settings)
+    for one in slurm.read_reservations():
+        for node in one.nodes if len(one.nodes) == 1 else ():
+            if booking_on(one.name, node, settings.instance) != options.unbook:
+                continue
+            if node not in options.exclude:
+                slurm.delete_reservation(one.name)
+                print(node, flush=True)
+    return ExitCode.OK
+
+
+def _check_name(name: str, settings: Settings) -> None:
+    if not is_booking(name, settings.instance):
+        raise ConverterError(f"{name!r} is no booking of the instance {settings.instance}")
+
+
+def list_candidates(
+    facts: SlurmFacts, claimed: Claimed, settings: Settings, options: argparse.Namespace
+) -> list[str]:
+    """Returns the machines of the type that Slurm has in service, that are not lent, and that may
+    be lent when the event begins, idle ones first."""
+    prefix = settings.prefix(options.node_type)
+    lent = {
+        node
+        for one in facts.reservations
+        for node in one.nodes
+        if is_own_reservation(one, node, settings.res_name)
+    }
+    unreadable = {name for name, claim in (claimed.claims or {}).items() if claim.error}
+    rests = {
+        name: until
+        for name, journal in claimed.journals.items()
+        if (until := rests_until(journal, settings.min_idle_seconds))
+    }
+
+    def is_in_doubt(name: str) -> bool:
+        return name in unreadable or rests.get(name, facts.read_at) > facts.read_at
+
+    found = [
+        plain_state(settings.machines, node)
+        for node in facts.nodes
+        if is_of_type(node.name, prefix)
+        and node.name not in lent | options.exclude
+        and rests.get(node.name, options.begins) <= options.begins
+    ]
+    usable = [node for node in found if _is_usable(node, settings)]
+    usable.sort(key=lambda node: (is_in_doubt(node.name), node.state.base != "IDLE", node.name))
+    return [node.name for node in usable]
+
+
+def _is_usable(node: SlurmNode, settings: Settings) -> bool:
+    if why_not_ours(settings.machines, node):
+        return False
+    is_up = node.state.is_understood and node.state.base in ("IDLE", "ALLOCATED", "MIXED")
+    return is_up and not node.state.flags - _FREE_FLAGS

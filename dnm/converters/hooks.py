@@ -1,0 +1,185 @@
+"""The site's own work: executables in the hooks directory, called with the node's name.
+
+A hook must be repeatable: it can be ended at any point and is then run again. What it is told is in
+its environment, which is built up anew; secrets come to it by the variables that the site names
+(`pass_environment`) or by files of its own, never on a command line, and their values are blacked
+out in what it prints. It runs in a session of its own and ends with its children when its time is
+up. Its process is in the journal before it begins, so that a repetition finds one that lives on.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from dnm.converter.processes import is_alive, process_of
+from dnm.converter.signals import end_by_signals
+from dnm.converters.settings import Settings
+from dnm.model.blackout import SafeLines, Secrets
+from dnm.model.errors import ConverterError
+from dnm.model.fault_points import fault_point
+from dnm.model.registry import ConverterProcess
+from dnm.model.trust import check_trust
+
+# The child waits for a byte before it becomes the hook; without one it ends. `-I` keeps it fast.
+_GATE = "import os,sys; os.read(0,1) or sys.exit(1); os.execv(sys.argv[1], sys.argv[1:])"
+_LONGEST_LINE = 4096
+_LAST_LINES = 3
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class HookFailed(ConverterError):
+    """The hook said no, or its time was up."""
+
+
+def find_hook(settings: Settings, name: str) -> Path | None:
+    """Returns the hook's path; None: the site has none of this name. Raises ConverterError for one
+    that must not be run."""
+    path = settings.hooks_dir / name
+    try:
+        check_trust(path, ConverterError)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConverterError(f"the hook {path} can't be read ({error.strerror})") from error
+    if not path.is_file() or not os.access(path, os.X_OK):
+        raise ConverterError(f"the hook {path} is not executable: run 'chmod +x {path}'")
+    return path
+
+
+def hook_environment(
+    settings: Settings, facts: Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns the variables of a hook (etc/hooks/README explains each); it inherits nothing
+    else."""
+    environment = {
+        "PATH": ":".join(filter(None, (environ.get("PATH", ""), _PATH))),
+        "HOME": environ.get("HOME", "/"),
+        "LC_ALL": "C",
+        "DNM_INSTANCE": settings.instance,
+        "NODE_SEARCH_DOMAIN": settings.node_search_domain,
+        **facts,
+    }
+    for name in ("SLURM_CONF", "KUBECONFIG", *settings.pass_environment):
+        if environ.get(name):
+            environment[name] = environ[name]
+    if settings.kubeconfig_path is not None:
+        environment["KUBECONFIG"] = str(settings.kubeconfig_path)
+    if settings.config_path is not None:
+        environment["DNM_CONFIG"] = str(settings.config_path)
+    return environment
+
+
+class HookCall:
+    """One hook under way."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        secrets: Secrets,
+        say: Callable[[str], None],
+    ) -> None:
+        """Starts the process, which waits at the gate until `let_go`. Raises ConverterError."""
+        self.command = list(command)
+        self.say = say
+        self.lines = SafeLines(secrets, _LONGEST_LINE)
+        self.last_lines: list[str] = []
+        try:
+            with fault_point("hook.start"):
+                self.child = subprocess.Popen(
+                    [sys.executable, "-ISc", _GATE, *self.command],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=dict(environment),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ConverterError(
+                f"the hook {self.command[0]} can't be started ({error.strerror})"
+            ) from error
+        self.process = process_of(self.child.pid) or ConverterProcess(
+            pid=self.child.pid, start_ticks=0
+        )
+
+    def let_go(self) -> None:
+        """The hook begins; its standard input is empty."""
+        assert self.child.stdin is not None
+        with fault_point("hook.let_go"), suppress(BrokenPipeError):
+            self.child.stdin.write(b"\n")
+            self.child.stdin.close()
+
+    def wait(self, timeout: timedelta, is_hurried: Callable[[], bool]) -> None:
+        """Waits until it has ended. Raises HookFailed with its last lines for an exit code that is
+        not 0, and when its time is up or `is_hurried` turns true, after it and its children have
+        ended.
+
+        What it leaves behind in the background may keep its output open; that is not waited for.
+        """
+        assert self.child.stdout is not None
+        deadline = time.monotonic() + timeout.total_seconds()
+        why = ""
+        with selectors.DefaultSelector() as selector:
+            os.set_blocking(self.child.stdout.fileno(), False)
+            selector.register(self.child.stdout, selectors.EVENT_READ)
+            while self.child.poll() is None and not why:
+                self._listen(selector, 0.1)
+                if time.monotonic() > deadline:
+                    why = f"did not end within {timeout.total_seconds():g} s and was ended"
+                elif is_hurried():
+                    why = "was ended because node-convert was told twice to stop"
+            if why:
+                end_session(self.child.pid, lambda: self.child.poll() is not None)
+            self._listen(selector, 0)
+            self._hear(self.lines.end())
+        self.child.stdout.close()
+        with fault_point("hook.end"):
+            code = self.child.wait()
+        if why or code:
+            last = f": {' / '.join(self.last_lines)}" if self.last_lines else ""
+            raise HookFailed(f"the hook {self.command[0]} {why or f'failed (exit {code})'}{last}")
+
+    def _listen(self, selector: selectors.BaseSelector, seconds: float) -> None:
+        for event, _ in selector.select(seconds) if selector.get_map() else ():
+            content = os.read(event.fd, 65536)
+            if not content:
+                selector.unregister(event.fileobj)
+            self._hear(self.lines.feed(content))
+        if not selector.get_map():
+            time.sleep(min(seconds, 0.02))
+
+    def _hear(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.last_lines = [*self.last_lines, line][-_LAST_LINES:]
+            self.say(line)
+
+
+def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
+    """Ends a hook and its children: TERM, and KILL ten seconds later."""
+
+    def send(sent: signal.Signals) -> None:
+        with fault_point("hook.signal"), suppress(ProcessLookupError):
+            os.killpg(leader, sent)
+
+    end_by_signals(send, has_ended)
+
+
+def outlive(process: ConverterProcess, patience: timedelta, say: Callable[[str], None]) -> None:
+    """Waits for a hook that an earlier node-convert left behind, then ends it."""
+    if not is_alive(process):
+        return
+    say(f"waits for a hook of an earlier call (process {process.pid})")
+    deadline = time.monotonic() + patience.total_seconds()
+    while is_alive(process) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if is_alive(process):
+        end_session(process.pid, lambda: not is_alive(process))

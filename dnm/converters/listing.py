@@ -1,0 +1,163 @@
+"""`--list`: every node with its verdict and the reason, for people and for dnm."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from dnm.converter.contract import BOOK, LEAVE_OUT
+from dnm.converters.marks import slurm_reason_of
+from dnm.converters.select import (
+    Judged,
+    ListVerdict,
+    SlurmFacts,
+    format_duration,
+    is_own_reservation,
+)
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.interface import Slurm
+from dnm.converters.slurm.text import SlurmJob
+from dnm.model.cluster import BatchClaim, WaitingJobs
+from dnm.model.printable import count_of, printable
+
+SCHEMA = "node-convert.list/1"
+_HEADER = ("NODE", "STATE", "IDLE", "VERDICT", "REASON")
+
+
+def read_facts(client: Slurm) -> SlurmFacts:
+    """Reads what nodes are judged by; jobs after nodes, so that what starts in between is seen.
+    Raises SlurmError."""
+    client.check_controller()
+    nodes = client.read_nodes()
+    reservations = client.read_reservations()
+    jobs = client.read_jobs()
+    return SlurmFacts(nodes=nodes, jobs=jobs, reservations=reservations, read_at=datetime.now(UTC))
+
+
+def is_of_type(name: str, prefix: str) -> bool:
+    """Returns whether the name is the prefix followed by digits and nothing else."""
+    return name.startswith(prefix) and name[len(prefix) :].isdecimal()
+
+
+def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datetime | None]]:
+    """Returns node -> the reservations that name it and are not over, however far ahead, and when
+    each begins; not those of conversions."""
+    found: dict[str, dict[str, datetime | None]] = defaultdict(dict)
+    for one in facts.reservations:
+        if one.end is None or one.end >= facts.read_at:
+            for node in one.nodes:
+                if not is_own_reservation(one, node, prefix):
+                    found[node][one.name] = one.start
+    return found
+
+
+def with_reasons(
+    judged: Sequence[Judged], claims: Mapping[str, BatchClaim], settings: Settings
+) -> tuple[Judged, ...]:
+    """Returns the verdicts with Slurm's Reason of each; of a claimed node that somebody else has
+    drained, the verdict's own reason says so too."""
+    return tuple(_with_reason(one, claims.get(one.node.name), settings) for one in judged)
+
+
+def _with_reason(one: Judged, claim: BatchClaim | None, settings: Settings) -> Judged:
+    is_claimed = claim is not None and claim.instance == settings.instance
+    said = slurm_reason_of(settings, one.node, is_claimed)
+    one = msgspec.structs.replace(one, slurm_reason=said)
+    drain = one.batch_node.others_drain
+    if claim is None or drain is None:
+        return one
+    return msgspec.structs.replace(one, reason=f"{one.reason}; drained by another: {drain.line}")
+
+
+def list_as_json(
+    judged: Sequence[Judged],
+    claims: Mapping[str, BatchClaim] | None = None,
+    waiting: Sequence[WaitingJobs] = (),
+    reserved: Mapping[str, Mapping[str, datetime | None]] = {},
+    books: bool = True,
+) -> str:
+    """Returns the document; without `claims` the rows don't tell of them. `waiting`: the jobs that
+    would start on more nodes. `reserved`: node -> the reservations that name it, and when each
+    begins. `books`: nodes can be reserved ahead of time."""
+    nodes = [
+        {
+            "node": one.node.name,
+            "state": one.node.state.text,
+            "idle_seconds": None if one.idle is None else int(one.idle.total_seconds()),
+            "verdict": one.verdict.value,
+            "reason": one.reason,
+            "in_service": one.in_service,
+            "partitions": one.node.partitions,
+            "features": one.node.features,
+            "reservations": list(reserved.get(one.node.name, ())),
+            "reservations_begin": reserved.get(one.node.name, {}),
+            "slurm_reason": one.slurm_reason,
+            **({} if claims is None else {"claim": claims.get(one.node.name)}),
+        }
+        for one in judged
+    ]
+    document = {
+        "schema": SCHEMA,
+        "options": [LEAVE_OUT, BOOK] if books else [LEAVE_OUT],
+        "nodes": nodes,
+        "waiting_jobs": waiting,
+    }
+    return msgspec.json.encode(document).decode()
+
+
+def list_as_text(
+    judged: Sequence[Judged],
+    jobs: Sequence[SlurmJob],
+    settings: Settings,
+    of: str,
+    more: Sequence[str] = (),
+) -> str:
+    """Returns a table whose last column is free text, an empty line, what the verdicts depend on,
+    and `more` lines. `of` says which nodes were asked for."""
+    rows = [_HEADER, *map(_row, judged)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = ["  ".join((*map(str.ljust, row, widths), row[4])) for row in rows]
+    return "\n".join([*lines, "", *_summary(judged, jobs, settings, of), *map(printable, more)])
+
+
+def describe_waiting(waiting: Sequence[WaitingJobs], now: datetime) -> list[str]:
+    """Returns a line for each partition and type that jobs wait for nodes in."""
+    lines = []
+    for one in waiting:
+        since = f", the first for {format_duration(now - one.since)}" if one.since else ""
+        lines.append(
+            f"Partition {one.partition}: {count_of(one.jobs, 'job')} would start on "
+            f"{count_of(one.nodes, 'more node')} of type '{one.node_type}'{since}"
+        )
+    return lines
+
+
+def _row(one: Judged) -> tuple[str, str, str, str, str]:
+    idle = "-" if one.idle is None else format_duration(one.idle)
+    return one.node.name, one.node.state.text, idle, one.verdict.value, printable(one.reason)
+
+
+def _summary(
+    judged: Sequence[Judged], jobs: Sequence[SlurmJob], settings: Settings, of: str
+) -> list[str]:
+    count: Callable[[ListVerdict], int] = [one.verdict for one in judged].count
+    largest = max((job.node_count for job in jobs if job.state == "PENDING"), default=0)
+    holders = f"{settings.preempt_user}/{settings.preempt_account}".strip("/")
+    preemption = (
+        f"enabled, mode={settings.preempt_mode}, "
+        f"grace={settings.preempt_grace_seconds.total_seconds():g}s"
+        if settings.allow_preempt
+        else f"disabled (--allow-preempt or PREEMPT_ENABLED=1), mode={settings.preempt_mode}"
+    )
+    guard = "on" if settings.protect_largest_pending else "off"
+    return [
+        f"Viable now: {count(ListVerdict.OK)} of {len(judged)} node(s){of}",
+        f"Thresholds: MIN_IDLE_SECONDS={settings.min_idle_seconds.total_seconds():g} "
+        f"RES_LOOKAHEAD_SECONDS={settings.res_lookahead_seconds.total_seconds():g}",
+        f"Preemptible: {count(ListVerdict.PREEMPT)} node(s) held by {holders or 'nobody named'}",
+        f"Preemption: {preemption}",
+        f"Largest pending job: {largest} node(s); PROTECT_LARGEST_PENDING is {guard}",
+    ]

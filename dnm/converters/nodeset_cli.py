@@ -1,0 +1,15 @@
+"""`nodeset-convert`: the command line of node-convert, for machines whose slurmd runs in a pod."""
+
+from __future__ import annotations
+
+from dnm.converters.cli import main as run_program
+from dnm.converters.machines import Machines
+
+
+def main() -> None:
+    """The entry point; ends the process with the exit code."""
+    run_program(machines=Machines.PODS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""Pods of slurmd, NodeSets and autoscalers as the API prints them, reduced to what decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dnm.converters.nodeset import NodeSet, SlurmdPod
+from dnm.kube.constraints import read_constraints
+
+COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
+MANAGER = "dynamic-node-manager"  # as managedFields name us
+_AUTOSCALERS = "kube-controller-manager"
+_CONDEMNED = "nodeset.slinky.slurm.net/pod-cordon"
+_HOSTNAME = "nodeset.slinky.slurm.net/pod-hostname"
+_MODE = "nodeset.slinky.slurm.net/scaling-mode"
+_STATE = "SlurmNodeState"
+_NODE_SET = ("slinky.slurm.net", "NodeSet")
+
+
+class _Owner(msgspec.Struct, rename="camel"):
+    kind: str
+    api_version: str = ""
+    name: str = ""
+    controller: bool = False
+
+    @property
+    def is_node_set(self) -> bool:
+        """Whether it is a NodeSet that has made what it owns."""
+        return self.controller and (self.api_version.partition("/")[0], self.kind) == _NODE_SET
+
+
+class _Manager(msgspec.Struct, rename="camel"):
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="fieldsV1")
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    resource_version: str = ""
+    managed_fields: list[_Manager] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    host_network: bool = False
+    node_selector: dict[str, str] | None = None
+    tolerations: msgspec.Raw = msgspec.Raw()
+
+
+class _PodStatus(msgspec.Struct):
+    phase: str = ""
+    conditions: list[_Condition] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _PodSpec
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _Template(msgspec.Struct):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+class _SetSpec(msgspec.Struct, rename="camel"):
+    scaling_mode: str = "StatefulSet"
+    replicas: int = 1
+    template: _Template = msgspec.field(default_factory=_Template)
+
+
+class _SetStatus(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+    replicas: int = 0
+    updated_replicas: int = 0
+
+
+class _Set(msgspec.Struct):
+    metadata: _Metadata
+    spec: _SetSpec
+    status: _SetStatus = msgspec.field(default_factory=_SetStatus)
+
+
+class _Pods(msgspec.Struct):
+    items: list[_Pod]
+
+
+class _Sets(msgspec.Struct):
+    items: list[_Set]
+
+
+def read_pod_page(page: memoryview | bytes) -> list[SlurmdPod]:
+    """Returns the slurmd pods of a page that have not finished. Anybody may write their labels on a
+    pod: one that no NodeSet has made is none, or a tenant's would hold up its node for ever."""
+    pods = msgspec.json.decode(page, type=_Pods).items
+    return [
+        _make_pod(pod, owner.name)
+        for pod in pods
+        if pod.status.phase not in ("Succeeded", "Failed")
+        for owner in pod.metadata.owner_references or ()
+        if owner.is_node_set
+    ]
+
+
+def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
+    conditions = {one.type for one in pod.status.conditions or () if one.status == "True"}
+    return SlurmdPod(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        node=pod.spec.node_name,
+        hostname=_slurm_name(pod),
+        node_set=node_set,
+        is_ready=pod.status.phase == "Running" and "Ready" in conditions,
+        is_terminating=pod.metadata.deletion_timestamp is not None,
+        states=frozenset(one.removeprefix(_STATE) for one in conditions if one.startswith(_STATE)),
+        cost=_cost((pod.metadata.annotations or {}).get(COST, "")),
+        is_condemned=(pod.metadata.annotations or {}).get(_CONDEMNED, "") == "true",
+    )
+
+
+def _slurm_name(pod: _Pod) -> str:
+    """What Slurm calls it, as the operator itself tells (GetSlurmNodeName, 1.1 to 1.2). The label
+    is written before the pod has a Node: in StatefulSet mode with hostNetwork it has the pod's own
+    name, which Slurm does not know."""
+    labels = pod.metadata.labels or {}
+    if labels.get(_MODE) == "StatefulSet" and pod.spec.host_network:
+        return pod.spec.node_name
+    return labels.get(_HOSTNAME, "")
+
+
+def _cost(text: str) -> int:
+    """As the operator reads it: what is no number is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def read_set_page(page: memoryview | bytes) -> list[NodeSet]:
+    """Returns the NodeSets of a page."""
+    return [_make_set(one) for one in msgspec.json.decode(page, type=_Sets).items]
+
+
+def _make_set(one: _Set) -> NodeSet:
+    spec, status = one.spec.template.spec, one.status
+    wants = read_constraints(b"", bytes(spec.tolerations), b"", b"")
+    return NodeSet(
+        namespace=one.metadata.namespace,
+        name=one.metadata.name,
+        is_daemon_set=one.spec.scaling_mode == "DaemonSet",
+        is_deleting=one.metadata.deletion_timestamp is not None,
+        is_settled=status.observed_generation == one.metadata.generation
+        and status.updated_replicas == status.replicas,
+        selector=spec.node_selector or {},
+        tolerations=wants.tolerations,
+        replicas=one.spec.replicas,
+        resource_version=one.metadata.resource_version,
+        scalers=tuple(sorted({*filter(None, map(_scaler, one.metadata.managed_fields or ()))})),
+    )
+
+
+def _scaler(one: _Manager) -> str:
+    """The name of who has the say on `.spec.replicas` and would set it again: by server-side apply,
+    or by the scale subresource. A person's kubectl, and we, write it once; autoscalers are listed
+    by themselves."""
+    writes_once = one.manager in (MANAGER, _AUTOSCALERS) or one.manager.startswith("kubectl")
+    is_scaling = one.subresource == "scale" and not writes_once
+    if not (one.operation == "Apply" or is_scaling):
+        return ""
+    try:
+        fields = msgspec.json.decode(one.fields_v1, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return ""
+    spec = fields.get("f:spec")
+    return one.manager if isinstance(spec, dict) and "f:replicas" in spec else ""
+
+
+class _Target(msgspec.Struct):
+    kind: str
+    name: str
+
+
+class _ScalerSpec(msgspec.Struct, rename="camel"):
+    scale_target_ref: _Target
+
+
+class _Scaler(msgspec.Struct):
+    metadata: _Metadata
+    spec: _ScalerSpec
+
+
+class _Scalers(msgspec.Struct):
+    items: list[_Scaler]
+
+
+def read_scaler_page(page: memoryview | bytes) -> list[tuple[str, str, str]]:
+    """Returns namespace, NodeSet and name of each autoscaler of a NodeSet."""
+    return [
+        (one.metadata.namespace, one.spec.scale_target_ref.name, one.metadata.name)
+        for one in msgspec.json.decode(page, type=_Scalers).items
+        if one.spec.scale_target_ref.kind == "NodeSet"
+    ]

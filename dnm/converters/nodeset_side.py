@@ -1,0 +1,203 @@
+"""What nodeset-convert reads and changes in Kubernetes beside `kube_side.py`: slurmd's pods,
+NodeSets, and labels and taints of a Node, each change with what it must find there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from dnm.converters.nodeset import NodeSet, SlurmdPod
+from dnm.converters.nodeset_objects import (
+    COST,
+    MANAGER,
+    read_pod_page,
+    read_scaler_page,
+    read_set_page,
+)
+from dnm.kube.lists import List
+from dnm.kube.nodes import read_node_page, taint_fields
+from dnm.kube.requests import ApiRequests
+from dnm.kube.session import MERGE_PATCH
+from dnm.model.cluster import Node
+from dnm.model.config import Taint
+from dnm.model.fault_points import fault_point
+
+_JSON_PATCH = "application/json-patch+json"
+_SLURMD = "app.kubernetes.io/name=slurmd,app.kubernetes.io/component=worker"
+_PATH = "/apis/slinky.slurm.net/v1beta1/nodesets"
+_SCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+
+
+class NodeSetSide(Protocol):
+    """What the stages need. Every method raises KubeError."""
+
+    def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
+        """Those on a Node, or all."""
+
+    def read_sets(self) -> Sequence[NodeSet]: ...
+    def read_chosen(self, key: str, value: str) -> Sequence[str]:
+        """The Nodes with that label, by name, that are Ready and not cordoned."""
+
+    def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
+        """Writes the pod's pod-deletion-cost, or takes it off; a pod that is gone has none."""
+
+    def scale(self, node_set: NodeSet, replicas: int) -> None:
+        """Changes how many pods are wanted, if the NodeSet is still as it was read."""
+
+    def remove_label(self, node: str, key: str, value: str) -> None:
+        """Takes the label off if it has that value, else raises."""
+
+    def change(
+        self,
+        node: Node,
+        labels: Mapping[str, str | None],
+        taints: Sequence[Taint],
+        is_uncordoned: bool = False,
+        annotations: Mapping[str, str | None] = {},
+    ) -> None:
+        """Changes all of it at once, if the Node is still as `node` was read. `taints`: all."""
+
+
+class NodeSetConnection:
+    """NodeSetSide on a real API server."""
+
+    def __init__(self, requests: ApiRequests) -> None:
+        self.requests = requests
+
+    def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
+        found: list[SlurmdPod] = []
+        query = {"labelSelector": _SLURMD}
+        if node:
+            query["fieldSelector"] = f"spec.nodeName={node}"
+        where = f" on node {node}" if node else ""
+        with (
+            self.requests.asking(f"list slurmd's pods{where}", "list pods"),
+            fault_point("kube.list_slurmd"),
+        ):
+            self.requests.list_pages(
+                List("/api/v1/pods", "PodList", query), _collecting(found, read_pod_page)
+            )
+        return found
+
+    def read_sets(self) -> Sequence[NodeSet]:
+        found: list[NodeSet] = []
+        with (
+            self.requests.asking("list the NodeSets", "list nodesets.slinky.slurm.net"),
+            fault_point("kube.list_node_sets"),
+        ):
+            self.requests.list_pages(List(_PATH, "NodeSetList"), _collecting(found, read_set_page))
+        if all(one.is_daemon_set for one in found):
+            return found
+        scalers = self._read_scalers()
+        return [_with_scalers(one, scalers) for one in found]
+
+    def read_chosen(self, key: str, value: str) -> Sequence[str]:
+        found: list[Node] = []
+        what = List("/api/v1/nodes", "NodeList", {"labelSelector": f"{key}={value}"})
+        with (
+            self.requests.asking(f"list the Nodes with {key}={value}", "list nodes"),
+            fault_point("kube.list_chosen"),
+        ):
+            self.requests.list_pages(what, _collecting(found, read_node_page))
+        return [one.name for one in found if one.is_ready and not one.is_cordoned]
+
+    def _read_scalers(self) -> list[tuple[str, str, str]]:
+        found: list[tuple[str, str, str]] = []
+        what = List(_SCALERS, "HorizontalPodAutoscalerList")
+        with (
+            self.requests.asking(
+                "list the autoscalers", "list horizontalpodautoscalers.autoscaling"
+            ),
+            fault_point("kube.list_scalers"),
+        ):
+            self.requests.list_pages(what, _collecting(found, read_scaler_page))
+        return found
+
+    def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
+        namespace, name = quote(pod.namespace, safe=""), quote(pod.name, safe="")
+        annotations = {COST: None if cost is None else str(cost)}
+        patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
+        with (
+            self.requests.changing(f"write the deletion cost of pod {pod.key}", "patch pods"),
+            fault_point("kube.set_cost"),
+        ):
+            self.requests.session.write(
+                "PATCH",
+                f"/api/v1/namespaces/{namespace}/pods/{name}",
+                msgspec.json.encode(patch),
+                MERGE_PATCH,
+            )
+
+    def scale(self, node_set: NodeSet, replicas: int) -> None:
+        namespace, name = quote(node_set.namespace, safe=""), quote(node_set.name, safe="")
+        path = f"/apis/slinky.slurm.net/v1beta1/namespaces/{namespace}/nodesets/{name}/scale"
+        patch = {
+            "metadata": {"resourceVersion": node_set.resource_version},
+            "spec": {"replicas": replicas},
+        }
+        with (
+            self.requests.changing(
+                f"scale NodeSet {node_set.key} to {replicas}", "patch nodesets/scale"
+            ),
+            fault_point("kube.scale_node_set"),
+        ):
+            body = msgspec.json.encode(patch)
+            query = f"?fieldManager={MANAGER}"
+            self.requests.session.write("PATCH", path + query, body, MERGE_PATCH)
+
+    def remove_label(self, node: str, key: str, value: str) -> None:
+        path = f"/metadata/labels/{key.replace('~', '~0').replace('/', '~1')}"
+        patch = [{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}]
+        with (
+            self.requests.changing(f"take the label {key} off node {node}", "patch nodes"),
+            fault_point("kube.remove_label"),
+        ):
+            body = msgspec.json.encode(patch)
+            self.requests.session.write("PATCH", _path_of(node), body, _JSON_PATCH)
+
+    def change(
+        self,
+        node: Node,
+        labels: Mapping[str, str | None],
+        taints: Sequence[Taint],
+        is_uncordoned: bool = False,
+        annotations: Mapping[str, str | None] = {},
+    ) -> None:
+        metadata: dict[str, Any] = {"resourceVersion": node.resource_version}
+        metadata |= {"labels": dict(labels), "annotations": dict(annotations)}
+        spec: dict[str, Any] = {"taints": [taint_fields(one) for one in taints] or None}
+        if is_uncordoned:
+            spec["unschedulable"] = None
+        patch = {"metadata": metadata, "spec": spec}
+        with (
+            self.requests.changing(f"label and taint node {node.name}", "patch nodes"),
+            fault_point("kube.dress_node"),
+        ):
+            body = msgspec.json.encode(patch)
+            self.requests.session.write("PATCH", _path_of(node.name), body, MERGE_PATCH)
+
+
+def _with_scalers(one: NodeSet, scalers: Sequence[tuple[str, str, str]]) -> NodeSet:
+    known = [
+        f"HorizontalPodAutoscaler {name}"
+        for namespace, node_set, name in scalers
+        if (namespace, node_set) == (one.namespace, one.name)
+    ]
+    return msgspec.structs.replace(one, scalers=(*known, *one.scalers))
+
+
+def _path_of(node: str) -> str:
+    return f"/api/v1/nodes/{quote(node, safe='')}"
+
+
+def _collecting(
+    found: list[Any], read: Callable[[memoryview], list[Any]]
+) -> Callable[[], Callable[[memoryview], None]]:
+    def restart() -> Callable[[memoryview], None]:
+        found.clear()
+        return lambda page: found.extend(read(page))
+
+    return restart

@@ -1,0 +1,326 @@
+"""Several nodes at once: who is taken next, what a failure leads to, and what is reported.
+
+Each node has a thread, a lock and a journal of its own. A node that can't be claimed is replaced by
+the next candidate. A failure is rolled back as far as that is safe; what can't be rolled back stays
+drained and reserved, and the message says what to do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import msgspec
+
+from dnm.converters import to_batch
+from dnm.converters.claim import RESERVING
+from dnm.converters.claimed import what_to_do
+from dnm.converters.conversion import (
+    BY_SETTINGS,
+    Interrupted,
+    NodeConversion,
+    NotClaimed,
+    Sides,
+    StopRequest,
+    run_stage,
+    run_stages,
+)
+from dnm.converters.failures import NO_FAILURE, carry_over, count_failure
+from dnm.converters.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
+from dnm.converters.machines import Machines
+from dnm.converters.preempt import JOBS
+from dnm.converters.program import Program
+from dnm.converters.results import NodeResult, stages_of
+from dnm.converters.settings import Settings
+from dnm.model.errors import DnmError
+from dnm.model.value import Value
+
+_VERDICT = "verdict"  # key of the journal's facts: why the node was chosen
+_BUSY = "another converter works on it"
+
+
+class Candidate(Value, frozen=True):
+    """A node to be lent, and why it may be. `jobs`: those to be preempted, comma-separated ids."""
+
+    node: str
+    why: str = ""
+    jobs: str = ""
+
+
+class ConversionPool:
+    """What all nodes of one call share."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        program: Program,
+        store: JournalStore,
+        control: StopRequest,
+        say: Callable[[str], None],
+        on_result: Callable[[NodeResult], None],
+        on_claimed: Callable[[str], None] = lambda node: None,
+        sides: Sides = BY_SETTINGS,
+    ) -> None:
+        self.settings = settings
+        self.program = program
+        self.store = store
+        self.control = control
+        self.say = say
+        self.on_result = on_result
+        self.on_claimed = on_claimed
+        self.sides = sides
+        self._lock = threading.Lock()
+
+    # --- batch -> Kubernetes ------------------------------------------------------------------
+
+    def lend(
+        self, candidates: Sequence[Candidate], count: int, node_type: str, namespace: str
+    ) -> list[NodeResult]:
+        """Converts up to `count` of the candidates and returns what came of each that was tried. It
+        gives up after `count` failures; candidates that somebody else took are none."""
+        waiting = list(candidates)
+        results: list[NodeResult] = []
+        failures = 0
+
+        def lend_one() -> None:
+            nonlocal failures
+            while not self.control.stop.is_set():
+                with self._lock:
+                    if not waiting or failures >= count:
+                        return
+                    candidate = waiting.pop(0)
+                result = self._lend_locked(candidate, node_type, namespace)
+                with self._lock:
+                    results.append(result)
+                    failures += result.result == "failed"
+                self.on_result(result)
+                if result.result == "ok":
+                    return
+
+        self._in_parallel([lend_one] * count)
+        return results
+
+    def _lend_locked(self, candidate: Candidate, node_type: str, namespace: str) -> NodeResult:
+        with self.store.lock(candidate.node) as is_ours:
+            if not is_ours:
+                return _skipped(candidate.node, _BUSY)
+            try:
+                journal = self.store.load(candidate.node)
+            except DnmError as error:
+                return _failed(candidate.node, str(error))
+            if journal is None or not journal.is_open:
+                facts = {_VERDICT: candidate.why, JOBS: candidate.jobs, **carry_over(journal)}
+                journal = _new_journal(
+                    self.settings, candidate.node, Direction.K8S, node_type, namespace
+                )
+                journal = msgspec.structs.replace(journal, facts=facts)
+            elif journal.instance != self.settings.instance:
+                return _skipped(candidate.node, f"instance {journal.instance} works on it")
+            elif journal.direction is Direction.BATCH:
+                return _skipped(candidate.node, "it is on its way back; --resume finishes that")
+            elif journal.namespace != namespace:
+                why = (
+                    f"its conversion for '{journal.namespace}' is unfinished; --resume gives it "
+                    "back"
+                )
+                return _skipped(candidate.node, why)
+            return self._carry_on(msgspec.structs.replace(journal, request=self.settings.request))
+
+    # --- Kubernetes -> batch ------------------------------------------------------------------
+
+    def bring_back(self, nodes: Iterable[str]) -> list[NodeResult]:
+        return self._each(nodes, self._bring_back_locked)
+
+    def _bring_back_locked(self, node: str) -> NodeResult:
+        with self.store.lock(node) as is_ours:
+            if not is_ours:
+                return _failed(node, _BUSY)
+            try:
+                journal = self.store.load(node)
+            except DnmError as error:
+                return _failed(node, str(error))
+            if journal is None or not journal.is_open:
+                is_lent = journal and (journal.direction is Direction.K8S or journal.error)
+                known = journal if is_lent else None  # an error: it was not given back after all
+                facts = carry_over(journal)
+                journal = _new_journal(
+                    self.settings,
+                    node,
+                    Direction.BATCH,
+                    known.node_type if known else "",
+                    known.namespace if known else "",
+                )
+                journal = msgspec.structs.replace(journal, facts=facts)
+            elif journal.instance != self.settings.instance:
+                return _failed(node, f"instance {journal.instance} works on it")
+            journal = msgspec.structs.replace(journal, direction=Direction.BATCH)
+            return self._carry_on(journal)
+
+    # --- both ---------------------------------------------------------------------------------
+
+    def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
+        """Takes up open journals, back to Slurm: whether a lending that was interrupted is still
+        wanted nobody here knows. Who does goes on with it by `lend`."""
+        return self._each([journal.node for journal in journals], self._resume_locked)
+
+    def _resume_locked(self, node: str) -> NodeResult:
+        with self.store.lock(node) as is_ours:
+            if not is_ours:
+                return _failed(node, _BUSY)
+            journal = self.store.load(node)
+            if journal is None or not journal.is_open:
+                return _skipped(node, "another converter has finished it")
+            if self._is_counted(journal):
+                return _skipped(node, "dnm counts it as lent, and gives it back when it is idle")
+            return self._carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
+
+    def _is_counted(self, journal: Journal) -> bool:
+        """Whether the conversion had as good as ended, and the Node serves: it has dnm's mark."""
+        if journal.direction is Direction.BATCH or not journal.has_begun(self.program.touches):
+            return False
+        node = self.sides.kube(self.settings).read_node(journal.node)
+        return node is not None and node.is_marked_by(journal.instance)
+
+    def _each(self, nodes: Iterable[str], work: Callable[[str], NodeResult]) -> list[NodeResult]:
+        results: list[NodeResult] = []
+
+        def do(node: str) -> None:
+            try:
+                result = work(node)
+            except DnmError as error:
+                result = _failed(node, str(error))
+            results.append(result)
+            self.on_result(result)
+
+        self._in_parallel([lambda node=node: do(node) for node in nodes])  # type: ignore[misc]
+        return results
+
+    def _in_parallel(self, work: Sequence[Callable[[], None]]) -> None:
+        with ThreadPoolExecutor(max(1, min(len(work), self.settings.parallel))) as pool:
+            for future in [pool.submit(one) for one in work]:
+                future.result()
+
+    def _carry_on(self, journal: Journal) -> NodeResult:
+        """Goes on from where the journal stands to its end, with the node's lock held."""
+        began = datetime.now(UTC)
+        book = Book(self.store, journal)
+
+        def say(text: str) -> None:
+            self.say(f"{journal.node}: {text}")
+
+        conversion = NodeConversion(self.settings, book, self.control, say, self.sides)
+        try:
+            book.open()
+            if journal.direction is Direction.K8S:
+                result, error = self._to_k8s(conversion)
+            else:
+                result, error = self._to_batch(conversion)
+        except Interrupted as interrupted:
+            result, error = "failed", str(interrupted)
+        except DnmError as failure:
+            result, error = "failed", str(failure)
+        return NodeResult(
+            node=journal.node, result=result, error=error, stages=stages_of(book.journal, began)
+        )
+
+    def _to_k8s(self, conversion: NodeConversion) -> tuple[str, str]:
+        if not conversion.journal.is_done("select"):
+            conversion.book.write(
+                "select", StageMark.DONE, conversion.journal.facts.get(_VERDICT, "")
+            )
+        try:
+            run_stages(conversion, self.program.claiming)
+            self.on_claimed(conversion.node)  # from here on only the whole way back leads back
+            run_stages(conversion, self.program.lending)
+        except Interrupted:
+            raise
+        except DnmError as error:
+            return self._turn_round(conversion, error)
+        conversion.book.remember(NO_FAILURE)
+        conversion.book.close()
+        return "ok", ""
+
+    def _turn_round(self, conversion: NodeConversion, error: DnmError) -> tuple[str, str]:
+        """A failed conversion: rolled back, or left where it is with a word on what to do."""
+        conversion.say(f"failed: {error}")
+        if not isinstance(error, NotClaimed):
+            conversion.book.remember(count_failure(conversion.journal, datetime.now(UTC)))
+        journal = conversion.journal
+        if not (journal.has_begun("claim") or journal.facts.get(RESERVING)):
+            conversion.book.close(str(error))  # whoever has the node keeps it
+            return "skipped" if isinstance(error, NotClaimed) else "failed", str(error)
+        if self.program.has_touched(conversion) and not self.settings.roll_back:
+            conversion.book.change(error=str(error))
+            return "failed", f"{error}; {_what_to_do(conversion)}"
+        conversion.book.change(direction=Direction.BATCH, rolled_back_from=str(error))
+        result, why = self._to_batch(conversion)
+        is_back = result in ("ok", "skipped")
+        if is_back and isinstance(error, NotClaimed):
+            return "skipped", str(error)
+        return "failed", f"{error}; {'it was given back to Slurm' if is_back else why}"
+
+    @property
+    def _first_return(self) -> str:
+        return self.program.returning[0].name
+
+    def _to_batch(self, conversion: NodeConversion) -> tuple[str, str]:
+        was_claimed_here = conversion.journal.has_begun("claim")
+        note = ""
+        try:
+            if was_claimed_here and not self.program.has_touched(conversion):
+                note = to_batch.undo_claim(conversion)
+            else:
+                # Whether it is back already is looked up every time, never remembered.
+                run_stage(conversion, self.program.check)
+                self.program.forget_what_is_undone(conversion)
+                run_stages(conversion, self.program.returning)
+        except to_batch.AlreadyBack as known:
+            conversion.book.close()
+            return "skipped", str(known)
+        except Interrupted:
+            raise
+        except DnmError as error:
+            was_changed = was_claimed_here or self.program.has_touched(conversion)
+            if not was_changed and not conversion.journal.has_begun(self._first_return):
+                conversion.book.close(str(error))  # nothing was done to it
+                return "failed", str(error)
+            conversion.book.change(error=str(error))
+            return "failed", f"{error}; {_what_to_do(conversion)}"
+        conversion.book.close(conversion.journal.rolled_back_from)
+        return "ok", note
+
+
+def _what_to_do(conversion: NodeConversion) -> str:
+    node, journal = conversion.node, conversion.journal
+    program = conversion.settings.machines.value
+    is_known = conversion.settings.machines is not Machines.BRIDGED  # to Slurm, all the time
+    held = f", drained in Slurm and reserved as {conversion.reservation}" if is_known else ""
+    return (
+        f"{node} stays as it is{held}: mend "
+        f"the cause, then {what_to_do(node, journal.direction.value, journal.namespace, program)}"
+    )
+
+
+def _failed(node: str, why: str) -> NodeResult:
+    return NodeResult(node=node, result="failed", error=why)
+
+
+def _skipped(node: str, why: str) -> NodeResult:
+    return NodeResult(node=node, result="skipped", error=why)
+
+
+def _new_journal(
+    settings: Settings, node: str, direction: Direction, node_type: str, namespace: str
+) -> Journal:
+    return Journal(
+        node=node,
+        operation=new_operation(),
+        direction=direction,
+        instance=settings.instance,
+        node_type=node_type or settings.type_of(node),
+        namespace=namespace,
+        request=settings.request,
+        begun=datetime.now(UTC),
+    )

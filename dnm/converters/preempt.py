@@ -1,0 +1,157 @@
+"""Freeing a node of jobs that the site allows to be preempted: opt-in, single-node, of one user and
+account, the youngest first.
+
+The node is reserved and drained before a job is touched, so nothing else starts there. Then TERM, a
+grace time, and a requeue (or a cancel where the site says so). A job that did not end by itself
+with success is requeued in any case, also after a kill of node-convert in between.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from dnm.converters.claim import drain, reserve
+from dnm.converters.conversion import Interrupted, NodeConversion, NotClaimed
+from dnm.converters.slurm.commands import SlurmRefused
+from dnm.converters.slurm.text import JobRecord
+from dnm.model.errors import ConverterError, SlurmError
+from dnm.model.slinky import pods_of_job
+
+JOBS = "preempt"  # key of the journal's facts: ids of the jobs that were judged preemptible
+_TOUCHED = "touched."  # prefix of a key: something was done to this job
+_BEGUN = "begun"  # its value until the job is requeued or cancelled
+_AT_WORK = ("RUNNING", "SUSPENDED")
+_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+_ITS_OWN_END = ("COMPLETED", "CANCELLED")  # of itself, or by its user; our TERM makes it FAILED
+
+
+def claim_from_jobs(conversion: NodeConversion) -> str:
+    """Reserves, drains and empties the node. Raises NotClaimed while no job was touched and where
+    one could not be made to leave; the jobs then go on or are requeued."""
+    jobs = conversion.journal.facts[JOBS].split(",")
+    for job in jobs:
+        _check_preemptible(conversion, job)
+    reserve(conversion, ignore_jobs=True)
+    drain(conversion, may_work=True)
+    there = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    others = [job for job in there if job.id not in jobs]
+    if others:
+        raise NotClaimed(f"job {others[0].display_id} of {others[0].user} got in")
+    for job in jobs:
+        _make_leave(conversion, job)
+    _wait_for_idle(conversion)
+    return f"preempted job {', '.join(jobs)}"
+
+
+def make_good(conversion: NodeConversion) -> None:
+    """Requeues, before a node is given back, each job that got our TERM and has ended."""
+    for key, state in conversion.journal.facts.items():
+        job = key.removeprefix(_TOUCHED)
+        if job == key or state != _BEGUN or conversion.settings.preempt_mode == "cancel":
+            continue
+        if not _is_on_node(conversion, job):
+            _requeue(conversion, job)
+
+
+def _check_preemptible(conversion: NodeConversion, job: str) -> None:
+    if _is_touched(conversion, job):
+        return
+    record = _read_record(conversion, job)
+    if pods := pods_of_job(record.admin_comment):
+        raise NotClaimed(
+            f"job {job} stands for pod {pods[0]}, which slurm-bridge would delete with it"
+        )
+    if conversion.settings.preempt_mode == "cancel":
+        return
+    if not (record.is_requeueable and record.is_batch):
+        raise NotClaimed(f"job {job} can't be requeued; PREEMPT_MODE=cancel would end it for good")
+
+
+def _is_touched(conversion: NodeConversion, job: str) -> bool:
+    return _TOUCHED + job in conversion.journal.facts
+
+
+def _make_leave(conversion: NodeConversion, job: str) -> None:
+    """Also after a kill: a job that is not here and got nothing from us is left alone."""
+    settings = conversion.settings
+    is_here = _is_on_node(conversion, job)
+    if not is_here and not _is_touched(conversion, job):
+        return
+    conversion.book.remember({_TOUCHED + job: _BEGUN})
+    if settings.preempt_grace_seconds and is_here:
+        conversion.say(
+            f"sends TERM to job {job}, {settings.preempt_grace_seconds.total_seconds():g} s grace"
+        )
+        try:
+            conversion.slurm.terminate_job(job)
+        except SlurmError as error:
+            conversion.say(f"TERM to job {job} failed, goes on: {error}")
+        _wait_for_end(conversion, job, settings.preempt_grace_seconds)
+    if settings.preempt_mode == "cancel":
+        conversion.change_slurm(
+            lambda: conversion.slurm.cancel_job(job), lambda: _has_ended(conversion, job)
+        )
+    else:
+        _requeue(conversion, job)
+    conversion.book.remember({_TOUCHED + job: settings.preempt_mode})
+
+
+def _requeue(conversion: NodeConversion, job: str) -> None:
+    conversion.say(f"sees to it that job {job} is requeued")
+    try:
+        conversion.change_slurm(
+            lambda: conversion.slurm.requeue_job(job), lambda: _is_requeued(conversion, job)
+        )
+    except SlurmRefused as error:
+        if _is_on_node(conversion, job):
+            raise NotClaimed(f"job {job} stays: {error.answer}") from error
+        raise ConverterError(
+            f"job {job} has ended and Slurm does not requeue it ({error.answer}): submit it again"
+        ) from error
+
+
+def _read_record(conversion: NodeConversion, job: str) -> JobRecord:
+    return conversion.patiently(lambda: conversion.slurm.read_job(job))
+
+
+def _is_requeued(conversion: NodeConversion, job: str) -> bool:
+    """It waits again, or runs elsewhere by now, or has ended of itself."""
+    state = conversion.slurm.read_job(job).state
+    if state in _AT_WORK:
+        return not _is_on_node(conversion, job)
+    return state in _WAITING or state in _ITS_OWN_END
+
+
+def _has_ended(conversion: NodeConversion, job: str) -> bool:
+    return not _is_on_node(conversion, job)
+
+
+def _is_on_node(conversion: NodeConversion, job: str) -> bool:
+    """And not on its way out."""
+    there = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    return any(one.id == job and one.state != "COMPLETING" for one in there)
+
+
+def _wait_for_end(conversion: NodeConversion, job: str, patience: timedelta) -> None:
+    deadline = time.monotonic() + patience.total_seconds()
+    while time.monotonic() < deadline and _is_on_node(conversion, job):
+        remaining = timedelta(seconds=max(0.0, deadline - time.monotonic()))
+        conversion.wait(min(conversion.settings.poll_seconds, remaining))
+
+
+def _wait_for_idle(conversion: NodeConversion) -> None:
+    """Raises NotClaimed when the jobs' remains don't leave the node in time: it is given back."""
+
+    def look() -> str:
+        node = conversion.read_node()
+        if conversion.slurm.read_jobs_on(conversion.node) or node.state.has_work:
+            return f"it is still {node.state.text}"
+        return ""
+
+    try:
+        conversion.wait_until(look, conversion.settings.preempt_drain_timeout, SlurmError)
+    except Interrupted:
+        raise
+    except ConverterError as error:
+        raise NotClaimed(f"the preempted node does not become idle: {error}") from error

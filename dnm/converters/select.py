@@ -1,0 +1,331 @@
+"""Which nodes may be lent now, and why not the others. Pure; `--list` and the conversion share it.
+
+A node is OK only if its base state is IDLE without any other flag, nothing of a job is on it, no
+pending job is planned for it, no reservation holds it now or soon, and it has been idle for long
+enough. It is PREEMPT if only single-node jobs of one named user *and* account keep it from that.
+All else is SKIP. What can't be read never comes here: the reading has failed before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+
+import msgspec
+
+from dnm.converters.machines import Machines, maintained_nodes, plain_state, why_not_ours
+from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
+from dnm.model.booking import booking_on
+from dnm.model.cluster import BatchNode, SlurmReason
+from dnm.model.printable import count_of
+from dnm.model.slurm_state import in_service_of
+from dnm.model.value import Value
+
+NOT_OWN = frozenset(("CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL"))
+"""Nodes that come and go by other means than a power switch."""
+_WHILE_BOOKED = frozenset(("RESERVED", "PLANNED"))
+
+
+class ListVerdict(Enum):
+    OK = "OK"
+    PREEMPT = "PREEMPT"
+    SKIP = "SKIP"
+
+
+class Rules(Value, frozen=True):
+    """What the site wants. `order`: node -> rank, lower first; nodes not in it come last."""
+
+    reservation: str = "k8s"
+    min_idle: timedelta = timedelta(seconds=600)
+    lookahead: timedelta = timedelta(seconds=86400)
+    protect_largest_pending: bool = False
+    preempt_user: str = ""
+    preempt_account: str = ""
+    preempt_max_runtime: timedelta = timedelta(0)  # 0: no limit
+    order: Mapping[str, int] = {}
+    machines: Machines = Machines.OWN
+    instance: str = ""  # whose bookings for events are to be taken from
+
+
+class SlurmFacts(Value, frozen=True):
+    """What Slurm says, read together."""
+
+    nodes: tuple[SlurmNode, ...]
+    jobs: tuple[SlurmJob, ...]
+    reservations: tuple[Reservation, ...]
+    read_at: datetime
+
+
+class Judged(Value, frozen=True):
+    """One node's verdict. `idle` None: Slurm can't tell. `jobs` are those that are on it."""
+
+    node: SlurmNode
+    verdict: ListVerdict
+    reason: str
+    idle: timedelta | None
+    in_service: bool | None
+    jobs: tuple[SlurmJob, ...] = ()
+    slurm_reason: SlurmReason | None = None  # filled for the list
+
+    @property
+    def batch_node(self) -> BatchNode:
+        return BatchNode(
+            name=self.node.name,
+            state=self.node.state.text,
+            verdict=self.verdict.value,
+            reason=self.reason,
+            in_service=self.in_service,
+            slurm_reason=self.slurm_reason,
+        )
+
+
+class _Index:
+    """The facts by node, made once for all of them."""
+
+    def __init__(self, facts: SlurmFacts, rules: Rules) -> None:
+        self.jobs: dict[str, list[SlurmJob]] = defaultdict(list)
+        self.planned: dict[str, str] = {}
+        self.reserved: dict[str, str] = {}
+        self.own: dict[str, str] = {}
+        self.booked: dict[str, str] = {}  # by us, for an event that nodes are lent for now
+        maintained = maintained_nodes(facts.reservations)
+        self.foreign = {
+            node.name: why
+            for node in facts.nodes
+            if (why := why_not_ours(rules.machines, node, maintained))
+        }
+        for job in facts.jobs:
+            for node in job.nodes:
+                self.jobs[node].append(job)
+            for node in job.planned_nodes:
+                self.planned.setdefault(node, job.display_id)
+        ahead: dict[str, str] = {}  # booked by us, for an event that is ahead
+        horizon = facts.read_at + rules.lookahead
+        for reservation in facts.reservations:
+            if reservation.end is not None and reservation.end < facts.read_at:
+                continue
+            if reservation.start is not None and reservation.start > horizon:
+                continue
+            is_begun = reservation.start is not None and reservation.start <= facts.read_at
+            for node in reservation.nodes:
+                if is_own_booking(reservation, node, rules.instance):
+                    (self.booked if is_begun else ahead).setdefault(node, reservation.name)
+                    continue
+                is_own = is_own_reservation(reservation, node, rules.reservation)
+                (self.own if is_own else self.reserved).setdefault(node, reservation.name)
+        for node in ahead.keys() - self.booked.keys():  # else it is booked for the next day too
+            self.reserved.setdefault(node, ahead[node])
+
+
+def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool:
+    """Returns whether a reservation is ours: it holds one node and is called `<prefix>-<node>`; the
+    shared `<prefix>` is of the site's script before."""
+    is_of_node = reservation.name == f"{prefix}-{node}" and reservation.nodes == (node,)
+    return is_of_node or (reservation.name == prefix and node in reservation.nodes)
+
+
+def is_own_booking(reservation: Reservation, node: str, instance: str) -> bool:
+    """Returns whether a reservation is a booking of ours for an event, and of this node alone."""
+    return reservation.nodes == (node,) and bool(booking_on(reservation.name, node, instance))
+
+
+def judge_nodes(facts: SlurmFacts, rules: Rules) -> tuple[Judged, ...]:
+    """Returns every node with its verdict, those that may be taken first, in the order in which
+    they would be."""
+    index = _Index(facts, rules)
+    nodes = (plain_state(rules.machines, node) for node in facts.nodes)
+    judged = [_judge(node, index, facts.read_at, rules) for node in nodes]
+    booked = frozenset(index.booked)
+    judged.sort(key=lambda one: _rank(one, rules, booked))
+    if rules.protect_largest_pending:
+        judged = _protect(judged, facts.jobs, booked)
+        judged.sort(key=lambda one: _rank(one, rules, booked))
+    return tuple(judged)
+
+
+def _rank(judged: Judged, rules: Rules, booked: frozenset[str]) -> tuple[int, int, float, str]:
+    """OK those that are booked first, then by the site's order and the longest idle; PREEMPT by the
+    youngest job."""
+    name = judged.node.name
+    if judged.verdict is ListVerdict.OK and name in booked:
+        return -1, 0, 0.0, name
+    place = rules.order.get(name, sys.maxsize)
+    if judged.verdict is ListVerdict.PREEMPT:
+        started = min(job.start.timestamp() for job in judged.jobs if job.start)
+        return 1, 0, -started, name
+    idle = judged.idle.total_seconds() if judged.idle is not None else -1.0
+    return (0, place, -idle, name) if judged.verdict is ListVerdict.OK else (2, 0, -idle, name)
+
+
+def _judge(node: SlurmNode, index: _Index, now: datetime, rules: Rules) -> Judged:
+    jobs = tuple(index.jobs.get(node.name, ()))
+    idle = None if jobs else _idle_time(node, now)
+    verdict, reason = _verdict(node, jobs, index, now, rules)
+    is_booked = node.name in index.booked  # nobody else's job starts there
+    if (
+        verdict is ListVerdict.OK
+        and not is_booked
+        and (why := _not_idle_long_enough(node, idle, rules))
+    ):
+        verdict, reason = ListVerdict.SKIP, why
+    return Judged(
+        node=node,
+        verdict=verdict,
+        reason=reason,
+        idle=idle,
+        in_service=service_of(node, jobs, index.own.get(node.name, "")),
+        jobs=jobs,
+    )
+
+
+def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) -> bool | None:
+    """Returns whether Slurm has the node: with any work on it, it has, whatever else is true of it.
+    What our own reservation holds without work is not in service."""
+    if jobs or node.cpus_allocated or node.memory_allocated or node.state.has_work:
+        return True
+    in_service = in_service_of(node.state)
+    return False if in_service and own_reservation else in_service
+
+
+def _verdict(
+    node: SlurmNode, jobs: tuple[SlurmJob, ...], index: _Index, now: datetime, rules: Rules
+) -> tuple[ListVerdict, str]:
+    name, state = node.name, node.state
+    if name in index.own:
+        return ListVerdict.SKIP, f"lent or being lent (reservation {index.own[name]})"
+    if name in index.foreign:
+        return ListVerdict.SKIP, index.foreign[name]
+    if not state.is_understood or state.base not in ("IDLE", "ALLOCATED", "MIXED"):
+        return ListVerdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
+    held = _held_by_flag(node, index)
+    if held:
+        return ListVerdict.SKIP, held
+    if name in index.planned and name not in index.booked:  # else for when the booking is over
+        return ListVerdict.SKIP, f"planned for pending job {index.planned[name]}"
+    if name in index.reserved:
+        return ListVerdict.SKIP, f"reservation {index.reserved[name]}"
+    if jobs or state.has_work or node.cpus_allocated or node.memory_allocated:
+        return _judge_work(node, jobs, now, rules)
+    return ListVerdict.OK, "-"
+
+
+def _held_by_flag(node: SlurmNode, index: _Index) -> str:
+    """The reason that a flag of the state gives; the flag of a reservation is told by its name."""
+    flags = node.state.flags - (_WHILE_BOOKED if node.name in index.booked else set())
+    if "PLANNED" in flags and node.name in index.planned:
+        return f"planned for pending job {index.planned[node.name]}"
+    if flags & {"RESERVED", "MAINTENANCE"} and node.name in index.reserved:
+        return f"reservation {index.reserved[node.name]}"
+    for flag in sorted(flags & NOT_OWN):
+        return f"state flag {flag}: not a machine of its own"
+    if flags == {"COMPLETING"}:
+        return "a job is still completing"
+    for flag in sorted(flags - {"COMPLETING"}):
+        return _explained(f"state flag {flag}", node)
+    return ""
+
+
+def _explained(text: str, node: SlurmNode) -> str:
+    """With Slurm's Reason, which can be of an earlier time where nothing is wrong with the node."""
+    return f"{text}: {node.reason}" if node.reason else text
+
+
+def _judge_work(
+    node: SlurmNode, jobs: tuple[SlurmJob, ...], now: datetime, rules: Rules
+) -> tuple[ListVerdict, str]:
+    if not jobs:
+        return (
+            ListVerdict.SKIP,
+            f"not idle ({node.state.base}, {node.memory_allocated} MB allocated)",
+        )
+    shown = jobs[0]
+    if why := next((why for job in jobs if (why := _not_preemptible(job, now, rules))), ""):
+        return ListVerdict.SKIP, f"not idle ({node.state.base}): {why}"
+    age = format_duration(now - shown.start) if shown.start else "?"
+    more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+    return (
+        ListVerdict.PREEMPT,
+        f"job {shown.display_id}{more} ({shown.user}/{shown.account}) running {age}",
+    )
+
+
+def _not_preemptible(job: SlurmJob, now: datetime, rules: Rules) -> str:
+    """Why the job must be left alone; empty only for what the site has named, user and account."""
+    what = f"job {job.display_id} of {job.user}"
+    if not rules.preempt_user or not rules.preempt_account:
+        return what
+    if (job.user, job.account) != (rules.preempt_user, rules.preempt_account):
+        return what
+    if job.state != "RUNNING":
+        return f"{what} is {job.state}"
+    if job.node_count != 1 or len(job.nodes) != 1 or "+" in job.display_id:
+        return f"{what} spans several nodes; only single-node jobs are preemptible"
+    if job.start is None:
+        return f"{what} has no start time"
+    if rules.preempt_max_runtime and now - job.start > rules.preempt_max_runtime:
+        return f"{what} has run for {format_duration(now - job.start)}, too long to be preempted"
+    return ""
+
+
+def _idle_time(node: SlurmNode, now: datetime) -> timedelta | None:
+    """A lower bound: a restart of slurmctld and a resume begin it anew. A node that was never busy
+    is idle since its slurmd started. None: not idle, or a Slurm before 21.08 doesn't tell."""
+    if node.state.base != "IDLE":
+        return None
+    since = node.last_busy or (node.slurmd_started if node.tells_last_busy else None)
+    return max(now - since, timedelta(0)) if since else None
+
+
+def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, rules: Rules) -> str:
+    if not rules.min_idle:
+        return ""
+    if idle is not None:
+        shown = f"{int(idle.total_seconds())}s (< {int(rules.min_idle.total_seconds())}s)"
+        return f"idle only {shown}" if idle < rules.min_idle else ""
+    if node.tells_last_busy:
+        return "Slurm does not say since when it is idle"
+    return "this Slurm (before 21.08) does not say since when it is idle; MIN_IDLE_SECONDS=0 allows"
+
+
+def _protect(
+    judged: Sequence[Judged], jobs: Iterable[SlurmJob], booked: frozenset[str]
+) -> list[Judged]:
+    """For the largest pending job of each partition, keeps as many OK nodes as it needs, the last
+    to be taken; none that is booked, for no job gets it before the booking is over. Held jobs and
+    those with a reservation of their own wait for something else."""
+    largest: dict[str, SlurmJob] = {}
+    for job in jobs:
+        if job.state == "PENDING" and job.priority and not job.reservation:
+            for partition in job.partitions:
+                if partition not in largest or job.node_count > largest[partition].node_count:
+                    largest[partition] = job
+    found = list(judged)
+    for job in {job.id: job for job in largest.values()}.values():
+        free = [
+            place
+            for place, one in enumerate(found)
+            if one.verdict is ListVerdict.OK
+            and one.node.name not in booked
+            and not set(one.node.partitions).isdisjoint(job.partitions)
+        ]
+        for place in free[-job.node_count :]:
+            found[place] = msgspec.structs.replace(
+                found[place],
+                verdict=ListVerdict.SKIP,
+                reason=f"pending job {job.display_id} needs {count_of(job.node_count, 'node')}",
+            )
+    return found
+
+
+def format_duration(duration: timedelta) -> str:
+    """`2d3h`, `2h5m`, `45m`, `12s`: without a space, since it stands in a column."""
+    seconds = max(0, int(duration.total_seconds()))
+    days, hours, minutes = seconds // 86400, seconds // 3600, seconds // 60
+    if days:
+        return f"{days}d{hours % 24}h"
+    if hours:
+        return f"{hours}h{minutes % 60}m"
+    return f"{minutes}m" if minutes else f"{seconds}s"

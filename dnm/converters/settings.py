@@ -1,0 +1,260 @@
+"""What node-convert is told: defaults < `[node_convert]` of dnm's ini < environment < options.
+
+The environment names are those of the site's existing script; here every key has one, its own name
+in capitals. `[settings]` and `[node_type:NAME]` of the same file give what both programs need to
+know alike. All problems are reported at once, each with its key, its value and what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dnm.config import values
+from dnm.config.files import Sections, read_ini, shown
+from dnm.config.keys import (
+    KUBELET_KEYS,
+    NODE_CONVERT_KEYS,
+    NODE_CONVERT_MAY_BE_EMPTY,
+    NODE_TYPE_KEYS,
+    SETTINGS,
+)
+from dnm.config.load import find_config_path, kubelet_settings
+from dnm.config.sections import (
+    fields_of,
+    known_entries,
+    list_problems,
+    named_sections,
+    parse_section,
+    resolve_paths,
+)
+from dnm.converters.machines import Machines
+from dnm.converters.select import Rules
+from dnm.model.bounded import read_regular
+from dnm.model.config import PASSED_BY_DEFAULT, NodeType, Taint
+from dnm.model.errors import ConfigError
+from dnm.model.hostlist import expand_hostlist
+from dnm.model.value import Value
+
+
+class Settings(Value, frozen=True):
+    """Every default stands here. Names in capitals are the names in the environment."""
+
+    config_path: Path | None = None  # None: there is no file, and none was named
+    instance: str = "prod"
+    kubeconfig_path: Path | None = None
+    node_types: Mapping[str, NodeType] = {}
+    slurm_access: str = "commands"  # commands | rest
+    slurmrestd_url: str = ""
+    slurmrestd_token_file: Path | None = None
+    res_name: str = "k8s"
+    min_idle_seconds: timedelta = timedelta(seconds=600)
+    res_lookahead_seconds: timedelta = timedelta(seconds=86400)
+    protect_largest_pending: bool = False
+    mark_reason: str = "batch node selected for k8s conversion"
+    order_file: Path | None = None
+    node_search_domain: str = ""
+    preempt_enabled: bool = False
+    preempt_user: str = ""
+    preempt_account: str = ""
+    preempt_mode: str = "requeue"  # requeue | cancel
+    preempt_grace_seconds: timedelta = timedelta(seconds=60)
+    preempt_max_runtime_seconds: timedelta = timedelta(0)
+    preempt_drain_timeout: timedelta = timedelta(seconds=300)
+    state_dir: Path = Path("/etc/dynamic-node/node-convert")
+    hooks_dir: Path = Path("/etc/dynamic-node/hooks")
+    nodeset_label: tuple[str, str] | None = None  # what makes a NodeSet run slurmd on a Node
+    pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT
+    parallel: int = 8
+    roll_back: bool = True
+    poll_seconds: timedelta = timedelta(seconds=2)
+    command_timeout_seconds: timedelta = timedelta(seconds=30)
+    slurm_patience_seconds: timedelta = timedelta(seconds=120)
+    verify_seconds: timedelta = timedelta(seconds=6)
+    reach_timeout_seconds: timedelta = timedelta(seconds=30)
+    prepare_timeout_seconds: timedelta = timedelta(seconds=900)
+    join_timeout_seconds: timedelta = timedelta(seconds=900)
+    ready_timeout_seconds: timedelta = timedelta(seconds=900)
+    drain_timeout_seconds: timedelta = timedelta(seconds=600)
+    reset_timeout_seconds: timedelta = timedelta(seconds=600)
+    boot_timeout_seconds: timedelta = timedelta(seconds=1800)
+    health_timeout_seconds: timedelta = timedelta(seconds=600)
+    return_timeout_seconds: timedelta = timedelta(seconds=120)
+    allow_preempt: bool = False  # from here on: options of one call
+    force: bool = False
+    request: str = ""  # of dnm's, which the call is for
+    machines: Machines = Machines.OWN  # of the program
+
+    def labels(self, node_type: str, namespace: str) -> dict[str, str]:
+        """Returns what a node lent to the namespace carries: `<NS>=true` and its type's labels."""
+        found = {namespace: "true"} if namespace else {}
+        known = self.node_types.get(node_type)
+        return {**found, **known.labels_for(namespace)} if known else found
+
+    def taints(self, node_type: str, namespace: str) -> tuple[Taint, ...]:
+        known = self.node_types.get(node_type)
+        return known.taints_for(namespace) if known else ()
+
+    def prefix(self, node_type: str) -> str:
+        """Returns what the names of the type's nodes begin with; digits follow."""
+        if node_type in self.node_types:
+            return self.node_types[node_type].name_prefix or node_type
+        return node_type
+
+    def type_of(self, node: str) -> str:
+        """Returns the type by the prefixes; where the configuration has no types, the letters
+        before the number. Empty: no type has such a node."""
+        for name in self.node_types:
+            prefix = self.prefix(name)
+            if node.startswith(prefix) and node[len(prefix) :].isdecimal():
+                return name
+        return "" if self.node_types else node.rstrip("0123456789")
+
+    def rules(self) -> Rules:
+        """Returns what nodes are judged by. Raises ConfigError where the site's order can't be
+        read."""
+        return Rules(
+            reservation=self.res_name,
+            min_idle=self.min_idle_seconds,
+            lookahead=self.res_lookahead_seconds,
+            protect_largest_pending=self.protect_largest_pending,
+            preempt_user=self.preempt_user,
+            preempt_account=self.preempt_account,
+            preempt_max_runtime=self.preempt_max_runtime_seconds,
+            order=_read_order(self.order_file) if self.order_file else {},
+            machines=self.machines,
+            # slurmrestd can't take a node from under its booking: there it is one that is reserved.
+            instance=self.instance if self.slurm_access == "commands" else "",
+        )
+
+
+_LARGEST_ORDER = 16 * 1024 * 1024  # bytes
+
+# What dnm's own sections say to both programs: key -> field here
+_SHARED = {
+    key: (field, SETTINGS[key][1])
+    for key, field in (
+        ("instance_id", "instance"),
+        ("slurm_reservation_name", "res_name"),
+        ("state_dir", "state_dir"),
+        ("kubeconfig_path", "kubeconfig_path"),
+    )
+}
+_TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints")}
+# Too common a name to be taken from the environment for it.
+_NOT_IN_ENVIRONMENT = frozenset((
+    "state_dir", "hooks_dir", "parallel", "roll_back", "order_file", "slurmrestd_token_file",
+))  # fmt: skip
+
+
+def load_settings(
+    options: Mapping[str, Any],
+    environ: Mapping[str, str],
+    config: Path | None = None,
+    machines: Machines = Machines.OWN,
+) -> Settings:
+    """Returns the settings in force; `options` are those given on the command line, already values.
+
+    Raises ConfigError (exit 2) that lists every problem; a file that was named must be there.
+    """
+    problems: list[str] = []
+    file = find_config_path(config, environ)
+    is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
+    sections = read_ini(file, problems) if is_named or file.exists() else {}
+    at = file.parent, environ
+    found = {"machines": machines, **_shared(sections, at, problems, machines.value)}
+    own = parse_section(
+        "node_convert",
+        sections.get("node_convert", {}),
+        NODE_CONVERT_KEYS,
+        problems,
+        NODE_CONVERT_MAY_BE_EMPTY,
+    )
+    resolve_paths("node_convert", own, NODE_CONVERT_KEYS, at, problems)
+    found |= fields_of(own, NODE_CONVERT_KEYS)
+    found |= _from_environment(environ, problems)
+    found |= {key: value for key, value in options.items() if value is not None}
+    problems += _ways_to_slurm(found)
+    if problems:
+        raise ConfigError(list_problems(f"{machines.value}'s settings ({file})", problems))
+    settings = Settings(**found, config_path=file if sections else None)
+    if settings.preempt_enabled and not settings.allow_preempt:
+        settings = msgspec.structs.replace(settings, allow_preempt=True)
+    return settings
+
+
+def _ways_to_slurm(found: Mapping[str, Any]) -> Iterator[str]:
+    """What is missing to ask slurmrestd."""
+    if found.get("slurm_access") != "rest":
+        return
+    url = found.get("slurmrestd_url") or ""
+    if not url:
+        yield (
+            "[node_convert] slurm_access = rest: slurmrestd_url is missing; write where slurmrestd "
+            "listens, e.g. http://127.0.0.1:6820 or unix:/run/slurmrestd/slurmrestd.sock"
+        )
+    elif url.startswith("http") and not found.get("slurmrestd_token_file"):
+        yield (
+            f"[node_convert] slurmrestd_url = {url}: slurmrestd_token_file is missing; write a "
+            "file with what 'scontrol token' prints (a unix socket needs none)"
+        )
+
+
+def _shared(
+    sections: Sections, at: tuple[Path, Mapping[str, str]], problems: list[str], program: str
+) -> dict[str, Any]:
+    """What dnm's own sections say about both programs; dnm judges the rest of them. The size of a
+    node type is dnm's business."""
+    entries = known_entries(sections.get("settings", {}), _SHARED)
+    parsed = parse_section("settings", entries, _SHARED, problems)
+    resolve_paths("settings", parsed, _SHARED, at, problems)
+    found = fields_of(parsed, _SHARED)
+    if "state_dir" in found:
+        found["state_dir"] /= program
+    types: dict[str, NodeType] = {}
+    for name, section in named_sections(sections, "node_type").items():
+        entries = known_entries(sections[section], {**_TYPE_KEYS, **KUBELET_KEYS})
+        parsed = parse_section(section, entries, {**_TYPE_KEYS, **KUBELET_KEYS}, problems)
+        kubelet = kubelet_settings(parsed)
+        fields = fields_of(parsed, _TYPE_KEYS)
+        types[name] = NodeType(name=name, size={}, kubelet=kubelet, **fields)
+    return {**found, "node_types": types}
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+    """A name that is exported but empty counts as not given, as it always has."""
+    found: dict[str, Any] = {}
+    names = {key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}
+    names["DNM_INSTANCE"] = _SHARED["instance_id"]
+    names["DNM_REQUEST"] = "request", values.request_id
+    for name, (field, parse) in names.items():
+        text = environ.get(name, "")
+        if not text or field in _NOT_IN_ENVIRONMENT:
+            continue
+        try:
+            found[field] = parse(text)
+        except ValueError as error:
+            problems.append(f"{name}={shown(text)} in the environment: {error}")
+    if environ.get("KUBECONFIG"):
+        found["kubeconfig_path"] = None  # the client reads it, it may be a list
+    return found
+
+
+def _read_order(path: Path) -> dict[str, int]:
+    """Node -> number of its line; a line is a host list, e.g. a rack or a switch."""
+    try:
+        lines = read_regular(path, _LARGEST_ORDER).decode("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"order_file {path} can't be read ({error}): name a file with a host list on each line"
+        ) from error
+    order: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        text = line.partition("#")[0].strip()
+        for name in expand_hostlist(text):
+            order.setdefault(name, number)
+    return order

@@ -1,0 +1,324 @@
+"""The Slurm edge: runs scontrol, squeue and scancel, one at a time, each with a time-out.
+
+Every command gets a built-up environment: an inherited SQUEUE_STATES, SQUEUE_USERS or TZ silently
+empties or shifts an answer. A command that timed out may still be carried out by slurmctld, so it
+raises `SlurmOutcomeUnknown`; whoever changes something reads back what is there before he goes on.
+One node per command: an update of a list is carried out in part when one name is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from subprocess import CompletedProcess
+
+from dnm.converters.slurm.text import (
+    JOB_FORMAT,
+    JobRecord,
+    Reservation,
+    SlurmJob,
+    SlurmNode,
+    parse_job_record,
+    parse_jobs,
+    parse_nodes,
+    parse_partitions,
+    parse_reservations,
+)
+from dnm.model.bounded import TimeoutExpired, run_bounded
+from dnm.model.errors import SlurmError
+from dnm.model.fault_points import fault_point
+
+COMMAND_TIMEOUT = timedelta(seconds=30)
+PING_TIMEOUT = timedelta(seconds=10)
+_LARGEST = 256 * 1024 * 1024  # bytes; ten thousand nodes take 20 MiB
+_SEARCH_PATH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin:/sbin"
+# The longest is a booking's: an event's name of 52 characters, and a host's of 64.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}")
+# What Slurm's library (22.05, 24.11 and 26.05) and the kernel's sockets say of a lost connection.
+_AWAY = re.compile(
+    "Unable to contact|timed out|Timeout waiting|Unexpected m(essage received|issing socket)"
+    "|Zero Bytes|Header lengths|Insane message length|Message (send|receive) failure"
+    "|Communication (connection|shutdown) failure|Connection (re|forced)|Broken pipe"
+    "|No route to host|unreachable|Transport endpoint|temporarily unavailable|would block"
+    "|Protocol authentication error|standby mode|[Rr]ate limit exceeded"
+)
+_ARRAY_JOB = re.compile(r"[0-9]+(_[0-9]+)?")
+
+
+class SlurmOutcomeUnknown(SlurmError):
+    """A command that changes something timed out: it may or may not have been carried out."""
+
+
+class SlurmRefused(SlurmError):
+    """Slurm answered no; `answer` is its sentence."""
+
+    def __init__(self, message: str, answer: str) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
+def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What Slurm's commands get: nothing that changes their answers but SLURM_CONF."""
+    environment = {
+        "PATH": ":".join(filter(None, (environ.get("PATH", ""), _SEARCH_PATH))),
+        "HOME": environ.get("HOME", "/"),
+        "LC_ALL": "C",
+        "TZ": "UTC",
+        "SLURM_TIME_FORMAT": "%s",
+    }
+    if environ.get("SLURM_CONF"):
+        environment["SLURM_CONF"] = environ["SLURM_CONF"]
+    return environment
+
+
+def reserve_command(name: str, node: str, end: datetime | None, ignore_jobs: bool) -> list[str]:
+    """Returns the command that reserves a node. Without IGNORE_JOBS this is an atomic test-and-set:
+    it fails where a job runs, where another reservation overlaps, and where the name is taken.
+    MAINT and OVERLAP would give that up.
+
+    UNLIMITED is a year in every version; `end` keeps clear of a reservation that comes later.
+    """
+    until = f"EndTime={end.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" if end else "Duration=UNLIMITED"
+    command = [
+        "scontrol", "create", "reservation", f"ReservationName={name}", f"Nodes={node}",
+        "StartTime=now", until, "Users=root",
+    ]  # fmt: skip
+    return [*command, "Flags=IGNORE_JOBS"] if ignore_jobs else command
+
+
+def book_command(name: str, node: str, begins: datetime, until: datetime) -> list[str]:
+    """Returns the command that reserves a node for later. It is refused where a job may run by
+    then, or another reservation overlaps; from then on no job is started that would run into it."""
+    return [
+        "scontrol", "create", "reservation", f"ReservationName={name}", f"Nodes={node}",
+        *_times(begins, until), "Users=root",
+    ]  # fmt: skip
+
+
+def _times(begins: datetime, until: datetime) -> list[str]:
+    start, end = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" for one in (begins, until))
+    return [f"StartTime={start}", f"EndTime={end}"]
+
+
+def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]:
+    """Returns the command that sets state, reason and marks (`comment`, `extra`) in one RPC."""
+    return [
+        "scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}",
+        *(f"{key}={value}" for key, value in marks.items()),
+    ]  # fmt: skip
+
+
+def resume_command(node: str, marks: Mapping[str, str]) -> list[str]:
+    """Returns the command that clears DRAIN, DOWN and FAIL, and in the same RPC the marks that are
+    given empty."""
+    return [
+        "scontrol", "update", f"nodename={node}", "state=resume",
+        *(f"{key}={value}" for key, value in marks.items()),
+    ]  # fmt: skip
+
+
+class SlurmClient:
+    """Slurm as node-convert and dnm see it. Whatever Slurm refuses raises SlurmRefused; a read that
+    got no answer SlurmError, a change SlurmOutcomeUnknown."""
+
+    def __init__(
+        self, environ: Mapping[str, str] = os.environ, timeout: timedelta = COMMAND_TIMEOUT
+    ) -> None:
+        self.environment = slurm_environment(environ)
+        self.timeout = timeout
+
+    def check_controller(self) -> None:
+        """Raises SlurmError within seconds when no slurmctld answers, where other commands take ten
+        each."""
+        try:
+            answer = self._run("slurm.ping", ["scontrol", "ping"], PING_TIMEOUT)
+        except SlurmOutcomeUnknown as error:
+            raise SlurmError(f"Slurm's controller does not answer: {error}") from error
+        if " is UP" not in answer.stdout:
+            sentence = " ".join(answer.stdout.split("\n")[:1]) or _sentence_of(answer)
+            raise SlurmError(
+                f"Slurm's controller does not answer ('scontrol ping': {sentence}): "
+                "nothing is done; look at slurmctld and try again"
+            )
+
+    def check_changes(self) -> None:
+        """Raises SlurmError where nodes can't be converted this way: the commands can."""
+
+    def read_nodes(self) -> tuple[SlurmNode, ...]:
+        return parse_nodes(self._read("scontrol", "-a", "-o", "show", "nodes"))
+
+    def read_node(self, name: str) -> SlurmNode:
+        found = parse_nodes(self._read("scontrol", "-a", "-o", "show", "node", checked_name(name)))
+        if len(found) != 1:  # a Slurm whose nodes come and go may have none left
+            raise SlurmRefused(f"Slurm knows no node {name}", "no such node")
+        return found[0]
+
+    def read_jobs(self) -> tuple[SlurmJob, ...]:
+        """Returns the unfinished jobs of all users and partitions. An unprivileged reader would see
+        fewer on a site with PrivateData, without being told."""
+        return parse_jobs(self._read("squeue", "-a", "-h", "--noconvert", "-o", JOB_FORMAT))
+
+    def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
+        """Returns the running, completing and suspended jobs on the node."""
+        command = ("squeue", "-a", "-h", "--noconvert", "-w", checked_name(node), "-o", JOB_FORMAT)
+        return parse_jobs(self._read(*command))
+
+    def read_reservations(self) -> tuple[Reservation, ...]:
+        return parse_reservations(self._read("scontrol", "-a", "-o", "show", "reservation"))
+
+    def read_partitions(self) -> tuple[str, ...]:
+        """Returns the names of all partitions, also of those that have no node now."""
+        return parse_partitions(self._read("scontrol", "-a", "-o", "show", "partition"))
+
+    def read_job(self, job: str) -> JobRecord:
+        checked_job(job)
+        return parse_job_record(self._read("scontrol", "-a", "-o", "show", "job", job))
+
+    def create_reservation(
+        self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
+    ) -> None:
+        command = reserve_command(checked_name(name), checked_name(node), end, ignore_jobs)
+        self._change("slurm.create_reservation", command)
+
+    def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
+        command = book_command(checked_name(name), checked_name(node), begins, until)
+        self._change("slurm.create_reservation", command)
+
+    def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
+        """Gives a booking other times. Slurm refuses them as it does those of a new one, and leaves
+        it as it was then (slurmctld/reservation.c, update_resv)."""
+        command = ["scontrol", "update", f"ReservationName={checked_name(name)}"]
+        self._change("slurm.update_reservation", [*command, *_times(begins, until)])
+
+    def create_overlapping_reservation(
+        self, name: str, node: str, end: datetime | None = None
+    ) -> None:
+        """Reserves a node that another name of ours reserves already. No test-and-set."""
+        command = reserve_command(checked_name(name), checked_name(node), end, True)
+        command[-1] = "Flags=IGNORE_JOBS,OVERLAP"
+        self._change("slurm.create_reservation", command)
+
+    def take_turn(self, name: str, node: str) -> None:
+        """Reserves a name for a minute, on a node that is reserved already: Slurm gives it once,
+        whoever asks for it."""
+        command = reserve_command(checked_name(name), checked_name(node), None, True)
+        command[-3:] = "Duration=1", "Users=root", "Flags=IGNORE_JOBS,OVERLAP"
+        self._change("slurm.create_reservation", command)
+
+    def delete_reservation(self, name: str) -> None:
+        self._change(
+            "slurm.delete_reservation",
+            ["scontrol", "delete", f"ReservationName={checked_name(name)}"],
+        )
+
+    def remove_from_reservation(self, name: str, node: str) -> None:
+        """Takes a node out atomically; only Slurm 23.02 and later know `-=`, earlier ones
+        refuse."""
+        self._change(
+            "slurm.update_reservation",
+            [
+                "scontrol",
+                "update",
+                f"ReservationName={checked_name(name)}",
+                f"Nodes-={checked_name(node)}",
+            ],
+        )
+
+    def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
+        self._change("slurm.drain", drain_command(checked_name(node), reason, marks))
+
+    def resume(self, node: str, marks: Mapping[str, str]) -> None:
+        self._change("slurm.resume", resume_command(checked_name(node), marks))
+
+    def mark(self, node: str, marks: Mapping[str, str]) -> None:
+        """Sets or, empty, clears `comment` and `extra` without touching the state."""
+        changes = [f"{key}={value}" for key, value in marks.items()]
+        self._change(
+            "slurm.mark", ["scontrol", "update", f"nodename={checked_name(node)}", *changes]
+        )
+
+    def terminate_job(self, job: str) -> None:
+        """Sends SIGTERM to the batch shell and all its steps; a job that ignores it goes on."""
+        self._change(
+            "slurm.terminate_job", ["scancel", "--signal=TERM", "--full", checked_job(job)]
+        )
+
+    def requeue_job(self, job: str) -> None:
+        self._change("slurm.requeue_job", ["scontrol", "requeue", checked_job(job)])
+
+    def cancel_job(self, job: str) -> None:
+        self._change("slurm.cancel_job", ["scancel", checked_job(job)])
+
+    def _read(self, *command: str) -> str:
+        try:
+            answer = self._run("slurm.read", command, self.timeout)
+        except SlurmOutcomeUnknown as error:
+            raise SlurmError(str(error)) from error
+        if answer.returncode:
+            sentence = _sentence_of(answer)
+            message = f"'{' '.join(command[:6])}' failed: {sentence}; nothing is done"
+            raise SlurmError(message) if _is_away(answer) else SlurmRefused(message, sentence)
+        return answer.stdout
+
+    def _change(self, point: str, command: Sequence[str]) -> None:
+        answer = self._run(point, command, self.timeout)
+        if answer.returncode:
+            sentence = _sentence_of(answer)
+            if _is_away(answer):
+                raise SlurmOutcomeUnknown(f"'{' '.join(command)}': {sentence}")
+            raise SlurmRefused(f"'{' '.join(command)}' was refused: {sentence}", sentence)
+
+    def _run(self, point: str, command: Sequence[str], timeout: timedelta) -> CompletedProcess[str]:
+        program = shutil.which(command[0], path=self.environment["PATH"])
+        if program is None:
+            raise SlurmError(
+                f"{command[0]} is not installed here: install Slurm's client commands, or put "
+                "their directory into PATH"
+            )
+        try:
+            with fault_point(point):
+                answer = run_bounded(  # a list, no shell, checked names
+                    [program, *command[1:]], self.environment, timeout.total_seconds(), _LARGEST
+                )
+        except TimeoutExpired as error:
+            raise SlurmOutcomeUnknown(
+                f"'{' '.join(command[:6])}' did not answer within {timeout.total_seconds():g} s: "
+                "is slurmctld busy or away?"
+            ) from error
+        except OSError as error:
+            raise SlurmError(f"{program} can't be run ({error.strerror})") from error
+        out, err = (text.decode("utf-8", "replace") for text in (answer.stdout, answer.stderr))
+        return CompletedProcess(answer.args, answer.returncode, out, err)
+
+
+def _is_away(answer: CompletedProcess[str]) -> bool:
+    """Returns whether the controller went away during the command. Some clients are then ended by
+    SIGPIPE, without a word (26.05)."""
+    return answer.returncode < 0 or says_away(_sentence_of(answer))
+
+
+def says_away(sentence: str) -> bool:
+    """Returns whether it is one of Slurm's sentences for a controller that can't be talked to."""
+    return bool(_AWAY.search(sentence))
+
+
+def _sentence_of(answer: CompletedProcess[str]) -> str:
+    """Slurm's sentence; some commands print it on stdout."""
+    text = " ".join(f"{answer.stderr} {answer.stdout}".split())
+    return text[:300] or f"exit {answer.returncode} without a word"
+
+
+def checked_name(name: str) -> str:
+    """A node's or reservation's name that can be neither an option nor a list nor an assignment."""
+    if not _NAME.fullmatch(name):
+        raise SlurmError(f"{name[:80]!r} is not a name that may reach Slurm's command line")
+    return name
+
+
+def checked_job(job: str) -> str:
+    if not _ARRAY_JOB.fullmatch(job):
+        raise SlurmError(f"{job[:80]!r} is not a job id")
+    return job

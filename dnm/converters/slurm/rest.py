@@ -1,0 +1,305 @@
+"""The Slurm edge over slurmrestd: one request after another, each with a deadline and a bound.
+
+For hosts without munge and Slurm's commands. A request over TCP carries a token, one over a unix
+socket the peer's user id. Connections are closed after each request: slurmrestd has few of them.
+A change whose answer was lost raises `SlurmOutcomeUnknown`, as with the commands.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from dnm.converters.slurm.commands import (
+    COMMAND_TIMEOUT,
+    SlurmOutcomeUnknown,
+    SlurmRefused,
+    checked_job,
+    checked_name,
+    says_away,
+)
+from dnm.converters.slurm.rest_answers import (
+    parse_job_record,
+    parse_jobs,
+    parse_nodes,
+    parse_partitions,
+    parse_reservations,
+)
+from dnm.converters.slurm.rest_body import RestError, read_errors
+from dnm.converters.slurm.rest_changes import encode_node_change, encode_reservation
+from dnm.converters.slurm.rest_offer import Offer, choose_version
+from dnm.converters.slurm.rest_token import read_token
+from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
+from dnm.http.access import Access
+from dnm.http.body import BodyBuffer
+from dnm.http.connection import Connection, SocketConnection
+from dnm.model.errors import SlurmError
+from dnm.model.fault_points import fault_point
+
+_LARGEST = 256 * 1024 * 1024  # bytes; a node takes 1.5 to 2.5 kB, a job 4 to 9 kB
+_SOCKET = "unix:"
+_LOCKED = timedelta(minutes=1)  # Slurm's shortest reservation
+_NO_TOKEN = 1007  # SLURM_PROTOCOL_AUTHENTICATION_ERROR
+_UNSPECIFIED = -1  # all that 22.05 says of a bad token and of a slurmctld that is away
+
+
+class RestAnswer(msgspec.Struct, frozen=True):
+    status: int
+    body: bytes
+
+
+class SlurmRestClient:
+    """Slurm as node-convert sees it, through slurmrestd. `url` is http://HOST:PORT, https://…
+    or unix:/PATH; without a `token_file` nothing but the socket says who asks. Errors are those of
+    SlurmClient."""
+
+    def __init__(
+        self, url: str, token_file: Path | None = None, timeout: timedelta = COMMAND_TIMEOUT
+    ) -> None:
+        self.url = url
+        self.timeout = timeout
+        self._token_file = token_file
+        self._path = url.removeprefix(_SOCKET) if url.startswith(_SOCKET) else ""
+        server = "http://localhost" if self._path else url
+        self._access = Access(server=server, source="slurmrestd_url", authorization=lambda: "")
+        self._offer: Offer | None = None
+
+    def check_controller(self) -> None:
+        """Raises SlurmError where slurmrestd, the token or slurmctld fails: by a small read, since
+        `ping` of 24.11 says DOWN of a slurmctld that is there and does not take the token."""
+        self.read_reservations()
+
+    def read_nodes(self) -> tuple[SlurmNode, ...]:
+        return parse_nodes(self._read("nodes"))
+
+    def read_node(self, name: str) -> SlurmNode:
+        """Returns the node. Its partitions are not to be relied on: 25.05 and 25.11 filled them
+        wrongly for a single one."""
+        found = parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
+        if len(found) != 1:
+            raise SlurmRefused(f"slurmrestd knows no node {name}", "no such node")
+        return found[0]
+
+    def read_jobs(self) -> tuple[SlurmJob, ...]:
+        """Returns the unfinished jobs, as far as PrivateData lets the token's user see them."""
+        return parse_jobs(self._read("jobs"))
+
+    def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
+        checked_name(node)
+        return tuple(job for job in self.read_jobs() if node in job.nodes)
+
+    def read_reservations(self) -> tuple[Reservation, ...]:
+        return parse_reservations(self._read("reservations"))
+
+    def read_partitions(self) -> tuple[str, ...]:
+        return parse_partitions(self._read("partitions"))
+
+    def read_job(self, job: str) -> JobRecord:
+        return parse_job_record(self._read(f"job/{checked_job(job)}"))
+
+    def check_changes(self) -> None:
+        """Raises SlurmError where this version can't change nodes and reservations: 23.02 begins
+        with the ones (v0.0.39), 25.05 with the others (v0.0.43, which is not read)."""
+        self._require("POST", "node/", "change nodes")
+        self._require("POST", "reservation", "make reservations")
+        self._require("DELETE", "reservation/", "delete reservations")
+
+    def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
+        self._change_node("slurm.drain", node, encode_node_change(marks, "DRAIN", reason))
+
+    def resume(self, node: str, marks: Mapping[str, str]) -> None:
+        self._change_node("slurm.resume", node, encode_node_change(marks, "RESUME"))
+
+    def mark(self, node: str, marks: Mapping[str, str]) -> None:
+        """Sets or, empty, clears `comment` and `extra` without touching the state."""
+        self._change_node("slurm.mark", node, encode_node_change(marks))
+
+    def create_reservation(
+        self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
+    ) -> None:
+        """Reserves a node as the command does: one of several gets it, and none where a job runs.
+
+        Slurm would update a reservation that has the name, whoever made it. So the test-and-set is
+        a reservation of a minute with a name of its own, which overlaps every other one and is
+        refused for it; who has it looks whether the name is free, and takes the name behind it.
+        """
+        checked_name(name), checked_name(node)
+        flags = ["IGNORE_JOBS"] if ignore_jobs else []
+        lock = f"{name}_{secrets.token_hex(4)}"
+        self._reserve(lock, node, _LOCKED, flags)
+        try:
+            there = {one.name for one in self.read_reservations()}
+            if name in there:
+                sentence = f"Duplicate reservation name {name}: somebody else was first"
+                raise SlurmRefused(f"{node} is not reserved: {sentence}", sentence)
+            if lock not in there:  # it has ended: a clock that is wrong, or a pause
+                sentence = f"the lock {lock} is over already: do the clocks agree?"
+                raise SlurmRefused(f"{node} is not reserved: {sentence}", sentence)
+            self._reserve(name, node, end, [*flags, "OVERLAP"])
+        finally:
+            with suppress(SlurmError):  # it is over in a minute
+                self.delete_reservation(lock)
+        if not any(one.name == name and one.nodes == (node,) for one in self.read_reservations()):
+            raise SlurmOutcomeUnknown(f"the reservation {name} does not hold {node} alone")
+
+    def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
+        raise self._cannot("book nodes for events")
+
+    def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
+        raise self._cannot("book nodes for events")
+
+    def create_overlapping_reservation(
+        self, name: str, node: str, end: datetime | None = None
+    ) -> None:
+        raise self._cannot("share reservations out")
+
+    def take_turn(self, name: str, node: str) -> None:
+        raise self._cannot("share reservations out")
+
+    def remove_from_reservation(self, name: str, node: str) -> None:
+        raise self._cannot(f"take {node} out of the reservation {name}, which others are in")
+
+    def delete_reservation(self, name: str) -> None:
+        self._require("DELETE", "reservation/", "delete reservations")
+        path = f"reservation/{quote(checked_name(name))}"
+        self._change("slurm.delete_reservation", "DELETE", path)
+
+    def terminate_job(self, job: str) -> None:
+        """Sends SIGTERM to the batch shell and all its steps; a job that ignores it goes on."""
+        path = f"job/{checked_job(job)}?signal=TERM&flags=FULL_JOB"
+        self._change("slurm.terminate_job", "DELETE", path)
+
+    def requeue_job(self, job: str) -> None:
+        raise self._cannot(f"requeue job {job}; preempt_mode = cancel can end it")
+
+    def cancel_job(self, job: str) -> None:
+        self._change("slurm.cancel_job", "DELETE", f"job/{checked_job(job)}")
+
+    def _change_node(self, point: str, node: str, body: bytes) -> None:
+        self._require("POST", "node/", "change nodes")
+        self._change(point, "POST", f"node/{quote(checked_name(node))}", body)
+
+    def _reserve(
+        self, name: str, node: str, end: datetime | timedelta | None, flags: Sequence[str]
+    ) -> None:
+        self._require("POST", "reservation", "make reservations")
+        body = encode_reservation(name, node, datetime.now(UTC), end, flags)
+        self._change("slurm.create_reservation", "POST", "reservation", body)
+
+    def _require(self, method: str, path: str, what: str) -> None:
+        if not self.offer.can(method, path):
+            raise self._cannot(what)
+
+    def _cannot(self, what: str) -> SlurmError:
+        return SlurmError(
+            f"slurmrestd at {self.url} (API {self.offer.version}) can't {what}; nothing is done: "
+            "set slurm_access = commands on a host with Slurm's commands"
+        )
+
+    @property
+    def offer(self) -> Offer:
+        """What slurmrestd offers, asked once."""
+        if self._offer is None:
+            answer = self._ask("slurm.read", "GET", "/openapi/v3")
+            if answer.status != 200:
+                raise self._refusal("GET /openapi/v3", answer)
+            self._offer = choose_version(answer.body)
+        return self._offer
+
+    def _read(self, path: str) -> bytes:
+        answer = self._ask("slurm.read", "GET", f"/slurm/{self.offer.version}/{path}")
+        if answer.status != 200 or read_errors(answer.body) != []:
+            raise self._refusal(f"GET {path}", answer)
+        return answer.body
+
+    def _change(self, point: str, method: str, path: str, body: bytes = b"") -> None:
+        """One change, sent once."""
+        version = self.offer.version
+        answer = self._ask(point, method, f"/slurm/{version}/{path}", body, is_change=True)
+        if answer.status != 200 or read_errors(answer.body) != []:
+            raise self._refusal(f"{method} {path}", answer, is_change=True)
+
+    def _ask(
+        self, point: str, method: str, path: str, body: bytes = b"", is_change: bool = False
+    ) -> RestAnswer:
+        """The answer, whatever it says. Raises SlurmError where none came, SlurmOutcomeUnknown
+        where it may have been carried out."""
+        headers = {"Accept": "application/json", "Connection": "close", "User-Agent": "dnm"}
+        if self._token_file:
+            headers |= read_token(self._token_file).headers
+        if body:
+            headers["Content-Type"] = "application/json"
+        was_sent = False
+        try:
+            with fault_point(point), closing(self._connection()) as connection:
+                connection.deadline = time.monotonic() + self.timeout.total_seconds()
+                connection.connect()
+                connection.sock.settimeout(connection.seconds_left())
+                was_sent = True
+                connection.request(method, connection.prefix + path, body or None, headers)
+                answer = connection.getresponse()
+                return RestAnswer(answer.status, bytes(BodyBuffer(_LARGEST).read(answer)))
+        except (OSError, HTTPException, ValueError) as error:
+            said = str(error) or type(error).__name__
+            sentence = f"slurmrestd at {self.url} does not answer ({said})"
+            if is_change and was_sent:
+                raise SlurmOutcomeUnknown(sentence) from error
+            raise SlurmError(
+                f"{sentence}; nothing is done: look at slurmrestd, or mend slurmrestd_url"
+            ) from error
+
+    def _connection(self) -> Connection:
+        if self._path:
+            return SocketConnection(self._access, self._path)
+        return Connection(self._access)
+
+    def _refusal(self, what: str, answer: RestAnswer, is_change: bool = False) -> SlurmError:
+        """What went wrong, judged by the body."""
+        errors = read_errors(answer.body)
+        if errors:
+            return self._judge(what, errors[0], is_change)
+        told = " ".join(answer.body[:200].decode("utf-8", "replace").split())
+        if answer.status == 401:
+            return SlurmError(f"slurmrestd at {self.url} lets nobody in without {self._way_in()}")
+        sentence = f"slurmrestd at {self.url} answers {answer.status} to {what} ({told})"
+        if is_change and answer.status >= 500:
+            return SlurmOutcomeUnknown(sentence)
+        return SlurmError(f"{sentence}; nothing is done: is that slurmrestd?")
+
+    def _judge(self, what: str, error: RestError, is_change: bool) -> SlurmError:
+        away = SlurmOutcomeUnknown if is_change else SlurmError
+        if error.number == _NO_TOKEN:
+            return SlurmError(
+                f"slurmctld does not take {self._proof()} ({error.text}); nothing is done: "
+                "write a new token, and look whether the clocks agree"
+            )
+        if error.number == _UNSPECIFIED:
+            return away(
+                f"slurmrestd at {self.url} has no answer of slurmctld to {what}: it is away, or it "
+                f"does not take {self._proof()} (Slurm 22.05 does not say which); nothing is "
+                "done: look at slurmctld, then write a new token"
+            )
+        if says_away(error.text):
+            return away(
+                f"Slurm's controller does not answer (slurmrestd at {self.url}: {error.text}): "
+                "look at slurmctld and try again"
+            )
+        return SlurmRefused(f"slurmrestd refuses {what}: {error.text}", error.text)
+
+    def _proof(self) -> str:
+        if self._token_file:
+            return f"the token of {self._token_file}"
+        return f"the user that slurmrestd at {self.url} runs as"
+
+    def _way_in(self) -> str:
+        if self._token_file:
+            return f"a token that it takes: write a new one to {self._token_file}"
+        return "a token: set slurmrestd_token_file, or run as root or slurmrestd's own user"

@@ -1,0 +1,20 @@
+"""The Slurm side of a call: by the commands of this host, or by slurmrestd, as the settings say."""
+
+from __future__ import annotations
+
+import os
+
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.commands import SlurmClient
+from dnm.converters.slurm.interface import Slurm
+
+
+def connect_slurm(settings: Settings) -> Slurm:
+    """Returns Slurm; nothing is asked of it yet."""
+    if settings.slurm_access == "commands":
+        return SlurmClient(os.environ, settings.command_timeout_seconds)
+    from dnm.converters.slurm.rest import SlurmRestClient  # 20 ms that only those who use it pay
+
+    return SlurmRestClient(
+        settings.slurmrestd_url, settings.slurmrestd_token_file, settings.command_timeout_seconds
+    )

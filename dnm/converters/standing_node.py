@@ -1,0 +1,109 @@
+"""What is done to the Node of a machine that always is one, whoever runs jobs on it: its fence, its
+dress for a namespace, and whose its cordon and its drain are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dnm.converters.claim import RESERVING
+from dnm.converters.conversion import NodeConversion
+from dnm.converters.marks import is_own_reason
+from dnm.converters.nodeset import FENCE
+from dnm.converters.slurm.text import SlurmNode
+from dnm.model.cluster import Node
+from dnm.model.config import Taint
+from dnm.model.errors import ConverterError, KubeError
+
+CORDONED = "cordoned"  # as to_batch.drain writes it: the cordon is ours
+MARKS = "dynamic-node-manager/"
+
+
+def read_own_node(conversion: NodeConversion) -> Node:
+    """Returns the machine's Node. Raises ConverterError where there is none."""
+    node = conversion.kube.read_node(conversion.node)
+    if node is None:
+        raise ConverterError(f"Kubernetes has no Node {conversion.node}: nothing is done to it")
+    return node
+
+
+def is_fence(taint: Taint) -> bool:
+    """Returns whether the taint says that batch has the machine."""
+    return (taint.key, taint.effect) == (FENCE.key, FENCE.effect)
+
+
+def is_fenced(node: Node) -> bool:
+    """Returns whether it carries dnm's fence."""
+    return any(map(is_fence, node.taints))
+
+
+def is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
+    """Returns whether this instance has drained it."""
+    is_drained = "DRAIN" in node.state.flags
+    return is_drained and is_own_reason(conversion.settings, node.reason)
+
+
+def is_resumed(conversion: NodeConversion) -> bool:
+    """Returns whether the journal knows the return from before: it may only have a line to go."""
+    return conversion.journal.has_begun("fence") or bool(conversion.journal.facts.get(RESERVING))
+
+
+def fence(conversion: NodeConversion) -> str:
+    """Keeps pods off from now on; for dnm too the Node is none from now on."""
+    node = read_own_node(conversion)
+    if not is_fenced(node):
+        conversion.kube.node_sets.change(node, {}, (*node.taints, FENCE))
+    return "fenced"
+
+
+def open_to_pods(
+    conversion: NodeConversion, why_not: Callable[[Node], str], is_uncordoned: bool = False
+) -> str:
+    """Labels and taints as for a node that joins, and the fence off, in one change; the cordon too
+    where `is_uncordoned`. A Node without the fence has been opened: a cordon that is on it is not
+    ours. Raises ConverterError as soon as `why_not` says that somebody else has the Node."""
+    settings, journal = conversion.settings, conversion.journal
+    labels = settings.labels(journal.node_type, journal.namespace)
+    taints = settings.taints(journal.node_type, journal.namespace)
+
+    def look() -> str:
+        node = read_own_node(conversion)
+        if why := why_not(node):
+            raise ConverterError(why)
+        kept = [taint for taint in node.taints if not is_fence(taint)]
+        wanted = [*kept, *(taint for taint in taints if taint not in kept)]
+        lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
+        if lacking or list(node.taints) != wanted:
+            is_ours = is_uncordoned and is_fenced(node)
+            conversion.kube.node_sets.change(node, lacking, wanted, is_ours)
+            return "the change is looked at once more"
+        return "" if node.is_ready else "the Node is not Ready"
+
+    conversion.wait_until(look, settings.ready_timeout_seconds, (KubeError,))
+    if is_uncordoned:
+        conversion.book.remember({CORDONED: ""})
+    conversion.run_hook("ready", settings.ready_timeout_seconds)
+    return "the Node is open"
+
+
+def undress(conversion: NodeConversion, node: Node) -> tuple[dict[str, str | None], list[Taint]]:
+    """Returns the labels that lending has put on, to be taken off, and the taints that it has
+    not; the fence is in neither. dnm may have moved the Node to another namespace since it was
+    lent: what is of either goes, for a taint that stays would keep Slurm's pods off."""
+    settings, node_type = conversion.settings, conversion.journal.node_type
+    served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
+    names = {name for one in served for name in settings.labels(node_type, one)}
+    mine = {taint for one in served for taint in settings.taints(node_type, one)}
+    labels: dict[str, str | None] = {name: None for name in names if name in node.labels}
+    return labels, [one for one in node.taints if one not in mine and not is_fence(one)]
+
+
+def own_annotations(node: Node) -> dict[str, None]:
+    """Returns dnm's mark as it is taken off."""
+    names = ("instance", "node-type", "namespace", "queue", "fenced") if node.mark else ()
+    return {f"{MARKS}{name}": None for name in names}
+
+
+def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:
+    """Returns whether a cordon of the Node is dnm's or this conversion's."""
+    is_ours = node.is_marked_by(conversion.settings.instance) and node.is_fenced
+    return is_ours or bool(conversion.journal.facts.get(CORDONED))

@@ -1,0 +1,347 @@
+"""Kubernetes -> batch: check, drain, reset, delete, boot, health, return.
+
+The Node is deleted only when it is empty and after the reset, when no kubelet of before can
+register it again. Slurm's drain is lifted only when slurmd has registered anew after the reset, the
+health hook says yes and Kubernetes has no such Node; and only our own drain.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from dnm.converters.claim import (
+    RESERVING,
+    clear_marks,
+    give_back,
+    lift_drain,
+    own_reservations,
+    release,
+    tell_other_drain,
+)
+from dnm.converters.conversion import Interrupted, NodeConversion, Stage, missing_hook
+from dnm.converters.hooks import find_hook
+from dnm.converters.journal import StageMark
+from dnm.converters.marks import is_own_reason, is_predecessors_reason, refuse_other_instance
+from dnm.converters.preempt import make_good
+from dnm.converters.select import service_of
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.commands import resume_command
+from dnm.converters.slurm.text import SlurmNode
+from dnm.converters.to_k8s import FIRST_IRREVERSIBLE
+from dnm.model.errors import ConverterError, DnmError, KubeError, SlurmError
+from dnm.model.eviction import PodOnNode
+
+_CORDONED = "cordoned"  # keys of the journal's facts
+_SLURMD_BEFORE = "slurmd started before"
+_RESET_AT = "reset at"
+_CLOCK_SKEW = timedelta(seconds=30)  # between this host and the node
+
+
+class AlreadyBack(ConverterError):
+    """Slurm has the node in service: nothing is done to it, and nothing has to be."""
+
+
+def check(conversion: NodeConversion) -> str:
+    """Nothing is done to a node that Slurm has in service, that is not ours, or that can't be
+    judged. Raises AlreadyBack for the first."""
+    node = conversion.read_node()
+    jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    refuse_other_instance(conversion.settings, node)
+    reservations = own_reservations(conversion)
+    in_service = service_of(node, jobs, reservations[0].name if reservations else "")
+    if in_service and not reservations and not _is_our_drain(conversion, node):
+        raise AlreadyBack(_in_service(conversion, node, len(jobs)))
+    if in_service:
+        raise ConverterError(
+            f"there is work on {node.name} ({node.state.text}, {len(jobs)} job(s)) although it is "
+            "lent: nothing is done to it; repeat when the work has ended"
+        )
+    # Resumed after its reset, it does not answer before the next ping: the last stage waits for it.
+    is_resumed = _is_resumed(conversion) and "DRAIN" not in node.state.flags
+    if in_service is None and not (is_resumed and conversion.journal.is_done("boot")):
+        raise ConverterError(
+            f"whether Slurm has {node.name} in service can't be told ({node.state.text}): nothing "
+            "is done; look at the node and try again"
+        )
+    if not (reservations or _is_our_drain(conversion, node) or is_resumed):
+        held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
+        if was_touched(conversion) and not conversion.journal.is_done("reset"):
+            raise ConverterError(
+                f"{node.name} was prepared for Kubernetes, never reset, and Slurm has it {held}, "
+                "without our mark: nothing is done. To let it be reset and given back: "
+                f"scontrol update nodename={node.name} state=drain "
+                f"reason='dnm:{conversion.settings.instance}'"
+            )
+        if conversion.kube.read_node(conversion.node) is None:
+            raise AlreadyBack(f"it is not lent, and Slurm has it {held}; that is left as it is")
+        raise ConverterError(
+            f"{node.name} is not lent by '{conversion.settings.instance}': no reservation "
+            f"{conversion.reservation}, no drain of ours ({held}); nothing is done"
+        )
+    check_hooks(conversion.settings)
+    return f"lent: {node.state.text}"
+
+
+def _in_service(conversion: NodeConversion, node: SlurmNode, jobs: int) -> str:
+    shown = f"Slurm has it in service ({node.state.text}, {jobs} job(s)): nothing is done to it"
+    if conversion.kube.read_node(conversion.node) is not None:
+        raise ConverterError(
+            f"{shown}, but Kubernetes has it too: cordon it there and find out who is right"
+        )
+    return shown
+
+
+def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
+    """Of this instance, or of the site's script before where one of our reservations holds it."""
+    if "DRAIN" not in node.state.flags:
+        return False
+    if is_own_reason(conversion.settings, node.reason):
+        return True
+    is_predecessors = is_predecessors_reason(conversion.settings, node.reason)
+    return is_predecessors and bool(own_reservations(conversion))
+
+
+def _is_resumed(conversion: NodeConversion) -> bool:
+    """The journal knows it from before, e.g. with the drain lifted and a line to go."""
+    return conversion.journal.has_begun("drain") or bool(conversion.journal.facts.get(RESERVING))
+
+
+def drain(conversion: NodeConversion) -> str:
+    """Cordon, then evict until only what stays is left. What eviction would lose for good is only
+    evicted with --force. Failed: uncordoned, if the cordon was ours."""
+    node = conversion.kube.read_node(conversion.node)
+    if node is None:
+        return "Kubernetes has no such Node"
+    if not node.is_cordoned and not conversion.journal.facts.get(_CORDONED):
+        conversion.book.remember({_CORDONED: "yes"})
+    try:
+        conversion.wait_until(
+            lambda: _drain_once(conversion), conversion.settings.drain_timeout_seconds, KubeError
+        )
+    except Interrupted:
+        raise
+    except ConverterError as error:
+        if conversion.settings.force:
+            return f"goes on although not empty (--force): {error}"
+        _uncordon(conversion)
+        raise
+    return "empty"
+
+
+def _drain_once(conversion: NodeConversion) -> str:
+    node = conversion.kube.read_node(conversion.node)
+    if node is None:
+        return ""
+    if not node.is_cordoned:
+        conversion.kube.set_cordon(conversion.node, True)
+    pods = [pod for pod in conversion.kube.read_pods_on(conversion.node) if not pod.stays]
+    lost = [pod for pod in pods if pod.loss and not pod.is_terminating]
+    if lost and not conversion.settings.force:
+        raise ConverterError(f"{_named(lost)}: {lost[0].loss}; --force evicts nevertheless")
+    why = [
+        blocked
+        for pod in pods
+        if not pod.is_terminating and (blocked := conversion.kube.evict(pod))
+    ]
+    if not pods:
+        return ""
+    return f"{_named(pods)} on it" + (f": {why[0]}" if why else "")
+
+
+def _named(pods: list[PodOnNode]) -> str:
+    more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
+    return f"pod {', '.join(pod.key for pod in pods[:3])}{more}"
+
+
+def _uncordon(conversion: NodeConversion) -> None:
+    if not conversion.journal.facts.get(_CORDONED):
+        return
+    try:
+        conversion.kube.set_cordon(conversion.node, False)
+        conversion.book.remember({_CORDONED: ""})
+    except KubeError as error:
+        conversion.say(f"could not be uncordoned: {error}")
+
+
+def reset(conversion: NodeConversion) -> str:
+    """The site's hooks end what runs on the machine: `leave` (optional) in good order, `reset` by
+    power."""
+    node = conversion.read_node()
+    started = node.slurmd_started.isoformat() if node.slurmd_started else ""
+    conversion.book.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
+    conversion.run_hook("leave", conversion.settings.reset_timeout_seconds)
+    conversion.run_hook("reset", conversion.settings.reset_timeout_seconds, is_required=True)
+    return ""
+
+
+def is_still_out(conversion: NodeConversion) -> None:
+    """Slurm is asked once more, and Kubernetes for a slurmd in a pod, whose jobs Slurm may know by
+    another node: a machine with work is never reset, by --force neither."""
+    slurmds: list[PodOnNode] = []
+
+    def look() -> str:
+        pods = conversion.kube.read_pods_on(conversion.node)
+        slurmds[:] = [pod for pod in pods if pod.stays and pod.is_work]
+        return ""
+
+    conversion.wait_until(look, conversion.settings.drain_timeout_seconds, KubeError)
+    if slurmds:
+        raise ConverterError(
+            f"{_named(slurmds)} of a NodeSet on it: its jobs would be lost; it is not reset"
+        )
+    node = conversion.read_node()
+    jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    own = own_reservations(conversion)
+    if service_of(node, jobs, own[0].name if own else "") is not False:
+        raise ConverterError(
+            f"Slurm has {node.name} in service or can't say ({node.state.text}, {len(jobs)} "
+            "job(s)): it is not touched; look at the node"
+        )
+
+
+def delete(conversion: NodeConversion) -> str:
+    def look() -> str:
+        if conversion.kube.read_node(conversion.node) is None:
+            return ""
+        conversion.kube.delete_node(conversion.node)
+        is_gone = conversion.kube.read_node(conversion.node) is None
+        return "" if is_gone else "the Node is still there"
+
+    conversion.wait_until(look, conversion.settings.drain_timeout_seconds, KubeError)
+    return "the Node is gone"
+
+
+def boot(conversion: NodeConversion) -> str:
+    """A slurmd that was there before the reset doesn't count: jobs would land on a machine that is
+    about to go down."""
+    facts = conversion.journal.facts
+    before = facts.get(_SLURMD_BEFORE, "")
+    reset_at = datetime.fromisoformat(facts[_RESET_AT]) - _CLOCK_SKEW
+
+    def look() -> str:
+        node = conversion.slurm.read_node(conversion.node)
+        started = node.slurmd_started
+        if started is None or (before and started <= datetime.fromisoformat(before)):
+            return f"slurmd has not registered anew ({node.state.text})"
+        if started < reset_at:
+            return f"slurmd was started at {started:%H:%M:%S}, before the reset"
+        if "NOT_RESPONDING" in node.state.flags or node.state.base not in ("IDLE", "DOWN"):
+            return f"Slurm has it {node.state.text}"
+        return ""
+
+    conversion.wait_until(look, conversion.settings.boot_timeout_seconds, SlurmError)
+    return "slurmd has registered anew"
+
+
+def health(conversion: NodeConversion) -> str:
+    found = conversion.run_hook("health", conversion.settings.health_timeout_seconds)
+    return "" if found else "no hook health"
+
+
+def hand_over(conversion: NodeConversion) -> str:
+    """Our drain is lifted, then the reservation goes. A drain with another's reason stays."""
+    if conversion.kube.read_node(conversion.node) is not None:
+        raise ConverterError(
+            f"Kubernetes has a Node {conversion.node} again: its kubelet still starts at boot; "
+            "mend the node's role, then repeat"
+        )
+    node = conversion.read_node()
+    note = "in service"
+    if _is_our_drain(conversion, node):
+        lift_drain(conversion)
+    elif "DRAIN" in node.state.flags:
+        note = tell_other_drain(conversion, node)
+    if "DRAIN" not in conversion.read_node().state.flags:
+        conversion.wait_until(
+            lambda: _not_usable(conversion), conversion.settings.return_timeout_seconds, SlurmError
+        )
+    clear_marks(conversion)
+    release(conversion)
+    return note
+
+
+def _not_usable(conversion: NodeConversion) -> str:
+    node = conversion.slurm.read_node(conversion.node)
+    if "DRAIN" in node.state.flags:
+        return ""
+    is_usable = node.state.base in ("IDLE", "MIXED", "ALLOCATED")
+    if is_usable and not node.state.flags & {"NOT_RESPONDING", "FAIL"}:
+        return ""
+    return f"Slurm has it {node.state.text} {node.reason}".rstrip()
+
+
+CHECK = Stage("check", check)
+STAGES = (
+    Stage("drain", drain),
+    Stage("reset", reset, is_still_out),
+    Stage("delete", delete),
+    Stage("boot", boot),
+    Stage("health", health),
+    Stage("return", hand_over),
+)
+
+
+def forget_what_is_undone(conversion: NodeConversion) -> None:
+    """What an open journal says of an earlier call is no news of now: pods may have come since. A
+    Node that is open to them again, or Ready after its reset, is drained and reset anew."""
+    node = conversion.kube.read_node(conversion.node)
+    if node is None:
+        return
+    if not node.is_cordoned or (node.is_ready and conversion.journal.is_done("reset")):
+        conversion.book.reopen(tuple(stage.name for stage in STAGES))
+    else:
+        conversion.book.reopen(("drain",))
+
+
+def was_touched(conversion: NodeConversion) -> bool:
+    """Whether a conversion got so far that only a reset brings the node back."""
+    return conversion.journal.has_begun(FIRST_IRREVERSIBLE)
+
+
+def undo_claim(conversion: NodeConversion) -> str:
+    """The way back while nothing of the node itself was touched."""
+    conversion.book.write("give back", StageMark.BEGUN)
+    try:
+        make_good(conversion)
+        note = give_back(conversion)
+    except DnmError as error:
+        conversion.book.write("give back", StageMark.FAILED, str(error))
+        raise
+    conversion.book.write("give back", StageMark.DONE, note)
+    return note
+
+
+def check_hooks(settings: Settings) -> None:
+    """Looks for the hooks before anything is drained. Raises ConverterError for a hook that is
+    missing or unusable."""
+    for name in ("leave", "reset", "health"):
+        if find_hook(settings, name) is None and name == "reset":
+            raise ConverterError(missing_hook(settings, name))
+
+
+def describe(settings: Settings, node: str) -> list[tuple[str, str]]:
+    """What a return would do: (stage, command or deed)."""
+
+    def hook(name: str, otherwise: str) -> str:
+        path = find_hook(settings, name)
+        return f"{path} {node}" if path else otherwise
+
+    return [
+        ("check", f"scontrol -a -o show node {node}; squeue -a -h -w {node}"),
+        ("drain", f"cordon {node}, evict its pods"),
+        ("reset", hook("leave", "(no hook leave)")),
+        ("reset", hook("reset", "(no hook: would be refused)")),
+        ("delete", f"delete Node {node}"),
+        ("boot", "wait until slurmd has registered anew"),
+        ("health", hook("health", "(no hook)")),
+        ("return", " ".join(resume_command(node, {"comment": "<cleared>"}))),
+        ("return", f"scontrol delete ReservationName={settings.res_name}-{node}"),
+    ]
+
+
+def describe_undo(settings: Settings, node: str) -> list[tuple[str, str]]:
+    """What is undone while nothing but the claim was made: (stage, command or deed)."""
+    return [
+        ("give back", " ".join(resume_command(node, {"comment": "<cleared>"}))),
+        ("give back", f"scontrol delete ReservationName={settings.res_name}-{node}"),
+    ]

@@ -1,0 +1,163 @@
+"""batch -> Kubernetes: select (whoever calls has done it), claim, verify, reach, prepare, join,
+ready.
+
+Up to *reach* nothing of the node itself is touched, and the way back is to lift the drain. From
+*prepare* on, the way back is the whole of `to_batch`, reset included.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+from dnm.converters.claim import check_claim, drain, reserve
+from dnm.converters.conversion import NodeConversion, Stage, missing_hook
+from dnm.converters.hooks import find_hook
+from dnm.converters.marks import drain_reason
+from dnm.converters.preempt import JOBS, claim_from_jobs
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.commands import drain_command, reserve_command
+from dnm.model.errors import ConverterError, KubeError
+from dnm.model.fault_points import fault_point
+
+FIRST_IRREVERSIBLE = "prepare"
+
+
+def claim(conversion: NodeConversion) -> str:
+    if conversion.journal.facts.get(JOBS):
+        return claim_from_jobs(conversion)
+    reserve(conversion)
+    drain(conversion)
+    return f"reservation {conversion.reservation}, drained"
+
+
+def verify(conversion: NodeConversion) -> str:
+    """Once more after Slurm has saved its state: acknowledged is not durable, and a crash of
+    slurmctld within the first seconds forgets a reservation or a drain."""
+    check_claim(conversion)
+    conversion.wait(conversion.settings.verify_seconds)
+    check_claim(conversion)
+    return "no job got in"
+
+
+def reach(conversion: NodeConversion) -> str:
+    """The machine answers, and Kubernetes can be asked and has no Node of this name yet."""
+    if conversion.kube.read_node(conversion.node) is not None:
+        raise ConverterError(
+            f"Kubernetes has a Node {conversion.node} already: 'kubectl describe node "
+            f"{conversion.node}' tells whose it is; delete it if it is a leftover"
+        )
+    timeout = conversion.settings.reach_timeout_seconds
+    if conversion.run_hook("reach", timeout):
+        return "the hook reaches it"
+    names = [conversion.node]
+    if conversion.settings.node_search_domain:
+        names.append(f"{conversion.node}.{conversion.settings.node_search_domain}")
+    for name in names:
+        if _answers_ping(name, timeout.total_seconds()):
+            return f"{name} answers"
+    raise ConverterError(f"{' and '.join(names)} did not answer a ping: is the machine up?")
+
+
+def _answers_ping(name: str, timeout: float) -> bool:
+    program = shutil.which("ping")
+    if program is None:
+        raise ConverterError("ping is not installed: install it, or write a hook 'reach'")
+    command = [program, "-c1", "-W1", "-q", name]
+    with fault_point("convert.ping"):
+        try:
+            nothing = subprocess.DEVNULL  # a name server decides how long the answer is
+            answer = subprocess.run(
+                command, stdin=nothing, stdout=nothing, stderr=nothing, timeout=timeout, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return False
+    return answer.returncode == 0
+
+
+def is_still_ours(conversion: NodeConversion) -> None:
+    check_claim(conversion, may_be_away=True)
+
+
+def prepare(conversion: NodeConversion) -> str:
+    found = conversion.run_hook("prepare", conversion.settings.prepare_timeout_seconds)
+    return "" if found else "no hook prepare"
+
+
+def join(conversion: NodeConversion) -> str:
+    conversion.run_hook("join", conversion.settings.join_timeout_seconds, is_required=True)
+    return ""
+
+
+def ready(conversion: NodeConversion) -> str:
+    """Ready in Kubernetes, with its labels and taints, and the site's own hook says so too. The
+    join hook is told of both, so that the kubelet registers with them; this is for one that
+    doesn't."""
+    settings, journal = conversion.settings, conversion.journal
+    labels = settings.labels(journal.node_type, journal.namespace)
+    taints = settings.taints(journal.node_type, journal.namespace)
+
+    def look() -> str:
+        node = conversion.kube.read_node(conversion.node)
+        if node is None:
+            return "Kubernetes has no such Node yet"
+        lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
+        untainted = [taint for taint in taints if taint not in node.taints]
+        if lacking or untainted:
+            conversion.kube.dress_node(node, lacking, untainted)
+        return "" if node.is_ready else "the Node is not Ready"
+
+    conversion.wait_until(look, settings.ready_timeout_seconds, KubeError)
+    conversion.run_hook("ready", settings.ready_timeout_seconds)
+    return "the Node is Ready"
+
+
+STAGES = (
+    Stage("claim", claim),
+    Stage("verify", verify),
+    Stage("reach", reach),
+    Stage("prepare", prepare, is_still_ours),
+    Stage("join", join, is_still_ours),
+    Stage("ready", ready, is_still_ours),
+)
+
+
+STAGES_BEFORE = STAGES[: [stage.name for stage in STAGES].index(FIRST_IRREVERSIBLE)]
+
+
+def check_hooks(settings: Settings) -> None:
+    """Looks for the hooks before anything is claimed. Raises ConverterError for a hook that is
+    missing or unusable."""
+    for name in ("reach", "prepare", "join", "ready"):
+        if find_hook(settings, name) is None and name == "join":
+            raise ConverterError(missing_hook(settings, name))
+
+
+def describe(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
+    """What a conversion would do: (stage, command or deed)."""
+
+    def hook(name: str, otherwise: str) -> str:
+        path = find_hook(settings, name)
+        return f"{path} {node}" if path else otherwise
+
+    name = f"{settings.res_name}-{node}"
+    reason = drain_reason(settings, "<operation>")
+    lines = [
+        ("claim", " ".join(reserve_command(name, node, None, bool(jobs)))),
+        ("claim", " ".join(drain_command(node, f"'{reason}'", {"comment": "<mark>"}))),
+    ]
+    if jobs:
+        verb = "scancel" if settings.preempt_mode == "cancel" else "scontrol requeue"
+        lines.append(("claim", f"scancel --signal=TERM --full {jobs}; {verb} {jobs}"))
+    return [
+        *lines,
+        ("verify", f"squeue -a -h -w {node}; again after {_seconds(settings)} s"),
+        ("reach", hook("reach", f"ping -c1 -W1 -q {node}")),
+        ("prepare", hook("prepare", "(no hook)")),
+        ("join", hook("join", "(no hook: would be refused)")),
+        ("ready", "the Node is Ready in Kubernetes, then " + hook("ready", "(no hook)")),
+    ]
+
+
+def _seconds(settings: Settings) -> str:
+    return f"{settings.verify_seconds.total_seconds():g}"

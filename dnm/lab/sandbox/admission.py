@@ -1,0 +1,181 @@
+"""What the API server does to an object before it is stored: defaults, checks, webhooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dnm.lab.sandbox.amounts import AmountError, kubernetes_amount
+from dnm.lab.sandbox.kinds import Kind
+from dnm.lab.sandbox.store import ApiError, Object, Store
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_ANNOTATIONS_LIMIT = 256 * 1024
+_CONFIG_MAP_LIMIT = 1024 * 1024
+_TOLERATED_SECONDS = 300
+_WORKLOADS = ("deployments", "replicasets", "daemonsets")
+
+Webhook = Callable[[Object, Object | None], None]
+"""Called with the new and the old object; raises ApiError to deny."""
+
+
+class Admission:
+    """`webhooks` by plural; they see updates and creations, as validating webhooks do."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.webhooks: dict[str, Webhook] = {}
+
+    def admit_creation(self, kind: Kind, manifest: Object) -> None:
+        """Changes the manifest in place; raises 422 or the webhook's denial."""
+        meta = manifest.setdefault("metadata", {})
+        name = meta.get("name") or f"{meta.get('generateName', '')}x"
+        if not _NAME.fullmatch(name) or len(name) > 253:
+            raise _invalid(kind, name, f'metadata.name: Invalid value: "{name}": a lowercase RFC '
+                           "1123 subdomain must consist of lower case alphanumeric characters, "
+                           "'-' or '.'")  # fmt: skip
+        _check_metadata(kind, meta)
+        if kind.plural == "pods":
+            _default_pod(self.store, manifest)
+        elif kind.plural == "namespaces":
+            meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": name}
+            manifest["status"] = {"phase": "Active"}
+            manifest.setdefault("spec", {"finalizers": ["kubernetes"]})
+        elif kind.plural == "nodes":
+            _default_node(manifest)
+        elif kind.plural in _WORKLOADS:
+            _default_workload(kind, manifest)
+        elif kind.plural == "configmaps":
+            _check_config_map(kind, manifest, None)
+        if kind.plural in self.webhooks:
+            self.webhooks[kind.plural](manifest, None)
+
+    def admit_update(self, kind: Kind, changed: Object, old: Object) -> None:
+        meta = changed.setdefault("metadata", {})
+        for field in ("name", "namespace"):
+            if meta.get(field) != old["metadata"].get(field):
+                raise _invalid(
+                    kind, old["metadata"]["name"], f"metadata.{field}: field is immutable"
+                )
+        _check_metadata(kind, meta)
+        if kind.plural == "configmaps":
+            _check_config_map(kind, changed, old)
+        if kind.plural in self.webhooks:
+            self.webhooks[kind.plural](changed, old)
+
+
+def _invalid(kind: Kind, name: str, what: str) -> ApiError:
+    return ApiError(422, f'{kind.name} "{name}" is invalid: {what}')
+
+
+def _check_metadata(kind: Kind, meta: Object) -> None:
+    annotations: dict[str, Any] = meta.get("annotations") or {}
+    for field in ("annotations", "labels"):
+        for key, value in (meta.get(field) or {}).items():
+            if not isinstance(value, str):
+                raise ApiError(400, f"metadata.{field}.{key}: expected a string, got {value!r}")
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if size > _ANNOTATIONS_LIMIT:
+        what = f"metadata.annotations: Too long: must have at most {_ANNOTATIONS_LIMIT} bytes"
+        raise _invalid(kind, meta.get("name", ""), what)
+
+
+def _check_config_map(kind: Kind, changed: Object, old: Object | None) -> None:
+    name = changed["metadata"].get("name", "")
+    content = {field: changed.get(field) or {} for field in ("data", "binaryData")}
+    if old is not None and old.get("immutable"):
+        before = {field: old.get(field) or {} for field in ("data", "binaryData")}
+        if content != before or not changed.get("immutable"):
+            raise _invalid(
+                kind, name, "data: Forbidden: field is immutable when `immutable` is set"
+            )
+    texts = [text for field in content.values() for text in field.values()]
+    if not all(isinstance(text, str) for text in texts):
+        raise ApiError(400, "ConfigMap data values must be strings")
+    if sum(len(text.encode()) for text in texts) > _CONFIG_MAP_LIMIT:
+        raise _invalid(kind, name, f"Too long: must have at most {_CONFIG_MAP_LIMIT} bytes")
+
+
+def _default_pod(store: Store, manifest: Object) -> None:
+    spec = manifest.setdefault("spec", {})
+    if not spec.get("containers"):
+        name = manifest["metadata"].get("name", "")
+        raise ApiError(422, f'Pod "{name}" is invalid: spec.containers: Required value')
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    if "priority" not in spec:
+        chosen = store.get("priorityclasses", "", spec.get("priorityClassName", ""))
+        spec["priority"] = chosen.get("value", 0) if chosen else 0
+    tolerations = spec.setdefault("tolerations", [])
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        if not any(toleration.get("key") == key for toleration in tolerations):
+            tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute",
+                                "tolerationSeconds": _TOLERATED_SECONDS})  # fmt: skip
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
+        _default_requests(container.setdefault("resources", {}))
+        _check_quantities(container["resources"].get("requests") or {})
+    manifest["status"] = {"phase": "Pending", "qosClass": _qos_class(spec)}
+
+
+def _qos_class(spec: Object) -> str:
+    """ComputePodQOS of pkg/apis/core/v1/helper/qos: Guaranteed where every container has limits of
+    CPU and memory that are its requests, BestEffort where none has either."""
+    parts = [
+        (one.get("requests") or {}, one.get("limits") or {})
+        for one in (
+            container.get("resources") or {}
+            for container in [*spec["containers"], *spec.get("initContainers", [])]
+        )
+    ]
+    named = [side.get(name) for part in parts for side in part for name in ("cpu", "memory")]
+    if not any(named):
+        return "BestEffort"
+    is_guaranteed = all(
+        name in limits and kubernetes_amount(str(limits[name])) ==
+        kubernetes_amount(str(asked.get(name, limits[name])))
+        for asked, limits in parts for name in ("cpu", "memory")
+    )  # fmt: skip
+    return "Guaranteed" if is_guaranteed else "Burstable"
+
+
+def _default_node(manifest: Object) -> None:
+    manifest.setdefault("spec", {})
+    status = manifest.setdefault("status", {})
+    status.setdefault("conditions", [])
+    status.setdefault("allocatable", dict(status.get("capacity") or {}))
+    status.setdefault("capacity", dict(status["allocatable"]))
+    _check_quantities(status["allocatable"])
+
+
+def _check_quantities(amounts: Mapping[str, Any]) -> None:
+    """Raises 400 for what is no amount, and 422 for a negative one."""
+    for name, text in amounts.items():
+        try:
+            amount = kubernetes_amount(str(text))
+        except AmountError as error:
+            raise ApiError(400, f"{name}: {error}") from error
+        if amount < 0:
+            what = f'{name}: Invalid value: "{text}": must be greater than or equal to 0'
+            raise ApiError(422, what)
+
+
+def _default_requests(resources: Object) -> None:
+    """A limit without a request is the request too."""
+    for resource, amount in (resources.get("limits") or {}).items():
+        resources.setdefault("requests", {}).setdefault(resource, amount)
+
+
+def _default_workload(kind: Kind, manifest: Object) -> None:
+    spec = manifest.setdefault("spec", {})
+    if kind.plural != "daemonsets":
+        spec.setdefault("replicas", 1)
+    template = spec.setdefault("template", {})
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()) or not spec.get("selector"):
+        name = manifest["metadata"].get("name", "")
+        what = "spec.template.metadata.labels: `selector` does not match template `labels`"
+        raise _invalid(kind, name, what)
+    manifest["status"] = {}

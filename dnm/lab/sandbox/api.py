@@ -1,0 +1,314 @@
+"""The HTTP routes of the Kubernetes API: discovery, objects, their subresources, access reviews."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dnm.lab.sandbox import events, kinds, node_restriction
+from dnm.lab.sandbox.access import AccessRules, Attempt
+from dnm.lab.sandbox.admission import Admission
+from dnm.lab.sandbox.deletion import Deletion
+from dnm.lab.sandbox.http_values import Answer, Request, is_asked_for, json_answer
+from dnm.lab.sandbox.kinds import Kind
+from dnm.lab.sandbox.lists import Lists, document
+from dnm.lab.sandbox.patches import apply_patch
+from dnm.lab.sandbox.store import ApiError, Object, Store
+from dnm.lab.sandbox.tables import table_answer, wants_table
+
+GIT_VERSION = "v1.30.0"
+
+
+class Target(NamedTuple):
+    """What a path names; `name` is empty for a collection."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+
+    @property
+    def resource(self) -> str:
+        plural = self.kind.plural
+        return f"{plural}/{self.subresource}" if self.subresource else plural
+
+
+class Api:
+    """Called with the store's lock held, one request at a time."""
+
+    def __init__(self, store: Store, access: AccessRules, admission: Admission) -> None:
+        self.store = store
+        self.access = access
+        self.admission = admission
+        self.lists = Lists(store)
+        self.deletion = Deletion(store)
+
+    def handle(self, request: Request) -> Answer:
+        """Raises ApiError for every answer that is not a success."""
+        self.access.authenticate(request.headers)
+        discovered = _discovery(request)
+        if discovered is not None:
+            return discovered
+        if request.path.endswith(f"/authorization.k8s.io/v1/{kinds.REVIEWS}"):
+            return self._review(request)
+        target = find_target(request.path)
+        attempt = attempt_of(request, target)
+        self._authorize(request, target, attempt)
+        if attempt.verb in ("list", "get", "watch"):
+            return self._read(request, target, attempt.verb)
+        _require_json(request)
+        if target.subresource == "eviction":
+            return self._evict(request, target)
+        if target.subresource == "scale":
+            return self._scale(request, target)
+        if target.subresource not in ("", "status"):
+            raise ApiError(404, "the server could not find the requested resource")
+        if attempt.verb == "create":
+            return self._create(request, target)
+        if attempt.verb in ("update", "patch"):
+            return self._update(request, target)
+        if attempt.verb == "delete":
+            return json_answer(self.deletion.delete(target.kind, target.namespace, target.name,
+                                                    request))  # fmt: skip
+        entries = self.lists.selected(target.kind, target.namespace, request.query)
+        return json_answer(self.deletion.delete_all(target.kind, entries, request))
+
+    def _authorize(self, request: Request, target: Target, attempt: Attempt) -> None:
+        node = node_restriction.node_of(request.headers)
+        if not node:
+            self.access.require(attempt)
+            return
+        node_restriction.authorize(node, attempt)
+        if attempt.verb not in ("list", "get", "watch"):
+            old = self.store.get(target.kind.plural, target.namespace, target.name)
+            changed = self._changed(request, target, old)
+            node_restriction.admit(self.store, node, attempt, changed, old)
+
+    def _changed(self, request: Request, target: Target, old: Object | None) -> Object | None:
+        """The object as a request would have it."""
+        if request.method == "PATCH" and old is not None:
+            return apply_patch(_content_type(request), document(target.kind, old), request.json())
+        return _object(request) if request.method in ("POST", "PUT") else None
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def _read(self, request: Request, target: Target, verb: str) -> Answer:
+        kind = target.kind
+        if verb == "watch":
+            return self.lists.watch(kind, target.namespace, request.query)
+        if verb == "list":
+            if wants_table(request):
+                entries = self.lists.selected(kind, target.namespace, request.query)
+                return table_answer(self.store, kind, entries)
+            return self.lists.page(kind, target.namespace, request.query)
+        entry = self.store.require(kind.plural, target.namespace, target.name)
+        if target.subresource == "scale":
+            return json_answer(_scale_of(entry.data))
+        if wants_table(request):
+            return table_answer(self.store, kind, [entry])
+        return json_answer(document(kind, entry.data))
+
+    # --- writing ----------------------------------------------------------------------------
+
+    def _create(self, request: Request, target: Target) -> Answer:
+        kind, manifest = target.kind, _object(request)
+        given = manifest.get("kind", kind.name)
+        if given != kind.name or manifest.get("apiVersion", kind.api_version) != kind.api_version:
+            version = manifest.get("apiVersion")
+            raise ApiError(400, f"{given} in version {version} cannot be handled as a {kind.name}")
+        meta = manifest.setdefault("metadata", {})
+        if kind.namespaced:
+            if meta.setdefault("namespace", target.namespace) != target.namespace:
+                raise ApiError(400, "the namespace of the provided object does not match the "
+                               "namespace sent on the request")  # fmt: skip
+        else:
+            meta.pop("namespace", None)
+        if kind.group == events.GROUP:
+            manifest = events.to_core(manifest)
+        self.admission.admit_creation(kind, manifest)
+        created = self.store.create(kind.plural, manifest, dry_run=_is_dry_run(request))
+        return json_answer(document(kind, created), 201)
+
+    def _update(self, request: Request, target: Target) -> Answer:
+        kind = target.kind
+        entry = self.store.require(kind.plural, target.namespace, target.name)
+        if request.method == "PUT":
+            changed = _object(request)
+        else:
+            changed = self._changed(request, target, entry.data) or {}
+        changed.setdefault("metadata", {}).setdefault("name", target.name)
+        if kind.namespaced:
+            changed["metadata"].setdefault("namespace", target.namespace)
+        old = entry.data
+        if target.subresource == "status":
+            sent = changed["metadata"].get("resourceVersion")
+            status = changed.get("status") or {}
+            metadata = changed["metadata"]
+            changed = {**entry.copy(), "status": status}
+            if kind.plural == "nodes":  # whose annotations the server takes with it (strategy.go)
+                changed["metadata"] = {**changed["metadata"], **_carried(metadata)}
+            changed["metadata"]["resourceVersion"] = sent
+        elif kind.has_status:
+            changed.pop("status", None)
+            if "status" in old:
+                changed["status"] = entry.copy()["status"]
+        self.store.check_version(kind, old, changed["metadata"].get("resourceVersion"),
+                                 changed["metadata"].get("uid"))  # fmt: skip
+        self.admission.admit_update(kind, changed, old)
+        updated = self.store.update(kind.plural, changed, dry_run=_is_dry_run(request))
+        return json_answer(document(kind, updated))
+
+    def _scale(self, request: Request, target: Target) -> Answer:
+        kind = target.kind
+        own = self.store.fetch(kind.plural, target.namespace, target.name)
+        scale = _scale_of(own)
+        if request.method == "PUT":
+            scale = _object(request)
+        else:
+            scale = apply_patch(_content_type(request), scale, request.json())
+        self.store.check_version(kind, own, scale["metadata"].get("resourceVersion"), None)
+        replicas = (scale.get("spec") or {}).get("replicas", 0)
+        if not isinstance(replicas, int) or replicas < 0:
+            raise ApiError(422, f"spec.replicas: Invalid value: {replicas!r}: must be at least 0")
+        own["spec"]["replicas"] = replicas
+        return json_answer(_scale_of(self.store.update(kind.plural, own)))
+
+    def _evict(self, request: Request, target: Target) -> Answer:
+        eviction = _object(request)
+        self.deletion.evict(target.namespace, target.name, eviction, _is_dry_run(request))
+        return json_answer({"kind": "Status", "apiVersion": "v1", "metadata": {},
+                            "status": "Success", "code": 201}, 201)  # fmt: skip
+
+    def _review(self, request: Request) -> Answer:
+        review = _object(request)
+        asked = (review.get("spec") or {}).get("resourceAttributes") or {}
+        subresource = asked.get("subresource")
+        resource = asked.get("resource", "") + (f"/{subresource}" if subresource else "")
+        attempt = Attempt(asked.get("verb", ""), asked.get("group", ""), resource,
+                          asked.get("namespace", ""), asked.get("name", ""))  # fmt: skip
+        allowed = self.access.allows(attempt)
+        review |= {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+                   "status": {"allowed": allowed}}  # fmt: skip
+        return json_answer(review, 201)
+
+
+# --- requests ------------------------------------------------------------------------------
+
+
+def find_target(path: str) -> Target:
+    """Raises 404 for a path that names nothing the API serves."""
+    steps = [step for step in path.split("/") if step]
+    if steps[:1] == ["api"]:
+        group, rest = "", steps[1:]
+    elif steps[:1] == ["apis"] and len(steps) > 2:
+        group, rest = steps[1], steps[2:]
+    else:
+        raise ApiError(404, "the server could not find the requested resource")
+    version, rest = rest[0] if rest else "", rest[1:]
+    namespace = ""
+    if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource, *more = [*rest, "", "", ""][: max(3, len(rest))]
+    kind = kinds.kind_at(group, version, plural)
+    misplaced = kind is not None and bool(namespace) and not kind.namespaced
+    if kind is None or more or misplaced or (kind.namespaced and name and not namespace):
+        raise ApiError(404, "the server could not find the requested resource")
+    return Target(kind, namespace, name, subresource)
+
+
+def attempt_of(request: Request, target: Target) -> Attempt:
+    """The verb that RBAC knows a request by."""
+    if request.method in ("GET", "HEAD"):
+        verb = "get" if target.name else "list"
+        if is_asked_for(request.query, "watch"):
+            verb = "watch"
+    else:
+        verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
+            request.method, ""
+        )
+        if verb == "delete" and not target.name:
+            verb = "deletecollection"
+        is_collection = verb == "create" and (target.name == "" or target.subresource != "")
+        if not verb or (verb == "create" and not is_collection):
+            raise ApiError(405, "the server does not allow this method on the requested resource")
+    return Attempt(verb, target.kind.group, target.resource, target.namespace, target.name)
+
+
+def _object(request: Request) -> Object:
+    value = request.json()
+    if not isinstance(value, dict):
+        raise ApiError(400, "the body must be an object")
+    return value
+
+
+def _require_json(request: Request) -> None:
+    """Raises 415 for protobuf and server-side apply, with what works instead."""
+    if _content_type(request) in (
+        "application/vnd.kubernetes.protobuf",
+        "application/apply-patch+yaml",
+    ):
+        raise ApiError(415, "this server speaks JSON only; use `kubectl create -f` or `apply -f`")
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip()
+
+
+def _is_dry_run(request: Request) -> bool:
+    return request.query.get("dryRun") == "All"
+
+
+def _carried(metadata: Object) -> Object:
+    """What an update of a Node's status may change besides."""
+    return {key: metadata.get(key) or {} for key in ("labels", "annotations")}
+
+
+def _scale_of(data: Object) -> Object:
+    meta = data["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {field: meta[field] for field in kept if field in meta},
+        "spec": {"replicas": data["spec"].get("replicas", 1)},
+        "status": {"replicas": (data.get("status") or {}).get("replicas", 0)},
+    }  # fmt: skip
+
+
+# --- discovery -----------------------------------------------------------------------------
+
+
+def _discovery(request: Request) -> Answer | None:
+    path = request.path.rstrip("/")
+    if path == "/api":
+        return json_answer({"kind": "APIVersions", "versions": ["v1"]})
+    if path == "/apis":
+        return json_answer(kinds.groups_document())
+    if path == "/version":
+        major, minor, _ = GIT_VERSION.removeprefix("v").split(".")
+        return json_answer({"major": major, "minor": minor, "gitVersion": GIT_VERSION,
+                            "platform": "dnm/sandbox"})  # fmt: skip
+    if path in ("/healthz", "/readyz", "/livez"):
+        return Answer(body=b"ok", content_type="text/plain")
+    if path == "/openapi/v2":
+        # No schema for anything: an empty protobuf message, and kubectl checks nothing.
+        kind = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+        return Answer(body=b"", content_type=kind)
+    if path == "/openapi/v3":
+        return json_answer({"paths": {}})
+    steps = path.split("/")
+    if steps[1:2] == ["api"] and len(steps) == 3:
+        return _resources("", steps[2])
+    if steps[1:2] == ["apis"] and len(steps) == 4:
+        return _resources(steps[2], steps[3])
+    if steps[1:2] == ["apis"] and len(steps) == 3:
+        groups = [g for g in kinds.groups_document()["groups"] if g["name"] == steps[2]]
+        return (
+            json_answer({"kind": "APIGroup", "apiVersion": "v1", **groups[0]}) if groups else None
+        )
+    return None
+
+
+def _resources(group: str, version: str) -> Answer:
+    found = kinds.resources_document(group, version)
+    if found is None:
+        raise ApiError(404, "the server could not find the requested resource")
+    return json_answer(found)

@@ -1,0 +1,349 @@
+"""The batch side: machines in Slurm's words, jobs on some of them, a FIFO that starts more.
+
+A machine is in one place at a time: `batch`, `leaving` (claimed by a converter), `kubernetes`, or
+`returning`. Drains are kept by owner, so that lifting one leaves the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from math import inf
+from typing import Any, Literal
+
+import msgspec
+
+from dnm.lab.sandbox.clock import Clock
+from dnm.lab.sandbox.reservations import Reservation, Reservations
+from dnm.lab.sandbox.violations import Violations
+
+OWN_DRAIN = "dnm"
+Place = Literal["batch", "leaving", "kubernetes", "returning"]
+
+
+class MachineType(msgspec.Struct, kw_only=True):
+    """What machines of one type bring to Kubernetes. `{namespace}` is replaced in them.
+
+    `late` resources are registered by a device plugin after the Node is Ready.
+    """
+
+    name: str
+    allocatable: dict[str, str]
+    capacity: dict[str, str] = {}  # where it is more: what the kubelet keeps back is the rest
+    labels: dict[str, str] = {}
+    taints: list[dict[str, str]] = []
+    late: dict[str, str] = {}
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """A batch job, waiting or running."""
+
+    id: int
+    nodes: int = 1
+    on: list[str] = []  # machines; empty while it waits
+    ends_at: float | None = None  # None: until it is ended by hand
+    run_seconds: float | None = None
+    preemptable: bool = False
+
+
+class Journal(msgspec.Struct, kw_only=True):
+    """What the converter remembers of a machine: for whom, which way, and whether it has ended."""
+
+    instance: str
+    direction: Literal["k8s", "batch"]
+    namespace: str
+    request: str
+    since: str
+    is_open: bool = True
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    """A physical machine: what Slurm has of it, and where it is."""
+
+    name: str
+    type: str
+    place: Place = "batch"
+    drains: dict[str, str] = {}  # owner -> reason
+    reserved: str = ""  # reservation that holds it
+    partitions: tuple[str, ...] = ("batch",)
+    features: tuple[str, ...] = ()
+    is_down: bool = False
+    idle_since: float = 0.0
+    node_name: str = ""  # in Kubernetes, where it differs
+    journal: Journal | None = None
+    claims: int = 0  # counts conversions, so that a late join of an old one is not mistaken
+
+    @property
+    def kubernetes_name(self) -> str:
+        return self.node_name or self.name
+
+
+class Batch:
+    """Called with the store's lock held. `min_idle_seconds` as the site's MIN_IDLE_SECONDS."""
+
+    def __init__(self, clock: Clock, violations: Violations) -> None:
+        self.clock = clock
+        self.violations = violations
+        self.types: dict[str, MachineType] = {}
+        self.machines: dict[str, Machine] = {}
+        self.jobs: dict[int, Job] = {}
+        self.reservations = Reservations()
+        self.min_idle_seconds = 0.0
+        self._last_job = 1000
+
+    # --- what there is ----------------------------------------------------------------------
+
+    def add_type(self, machine_type: MachineType) -> None:
+        self.types[machine_type.name] = machine_type
+
+    def add_machines(self, machine_type: str, names: Sequence[str]) -> None:
+        """Idle ones, for long enough."""
+        since = self.clock.now() - self.min_idle_seconds - 1
+        for name in names:
+            self.machines[name] = Machine(name=name, type=machine_type, idle_since=since)
+
+    def find(self, name: str) -> Machine | None:
+        """By its name in Slurm or in Kubernetes."""
+        return self.machines.get(name) or next(
+            (m for m in self.machines.values() if m.node_name == name), None
+        )
+
+    def jobs_on(self, machine: Machine) -> list[Job]:
+        return [job for job in self.jobs.values() if machine.name in job.on]
+
+    def is_in_service(self, machine: Machine) -> bool:
+        """Whether Slurm gives it work, or has work on it."""
+        if self.jobs_on(machine):
+            return True
+        is_free = not machine.drains and not machine.reserved and not machine.is_down
+        return machine.place == "batch" and is_free
+
+    def state_of(self, machine: Machine) -> str:
+        """Slurm's word with its flags, as `sinfo` and `scontrol` print them."""
+        if machine.is_down or machine.place in ("kubernetes", "returning"):
+            base = "DOWN"
+        else:
+            base = "ALLOCATED" if self.jobs_on(machine) else "IDLE"
+        flags = ["DRAIN"] if machine.drains else []
+        now = self.clock.now()
+        is_held = machine.reserved or self.reservations.in_force(machine.name, now)
+        flags += ["RESERVED"] if is_held else []
+        return "+".join([base, *flags])
+
+    def judge(self, machine: Machine, instance: str = "") -> tuple[str, str]:
+        """(verdict, reason) as the `--list` of an instance's converter gives them: OK, PREEMPT or
+        SKIP."""
+        jobs = self.jobs_on(machine)
+        if machine.place != "batch":
+            return "SKIP", f"is {_PLACE_WORDS[machine.place]}"
+        if machine.drains:
+            owner, reason = next(iter(machine.drains.items()))
+            return "SKIP", f"drained by {owner}: {reason}"
+        if machine.is_down:
+            return "SKIP", "state is DOWN"
+        if machine.reserved:
+            return "SKIP", f"reserved by {machine.reserved}"
+        now = self.clock.now()
+        if (other := self.reservations.holds_back(machine.name, instance, now)) is not None:
+            return "SKIP", f"reservation {other.name}"
+        if jobs:
+            can_preempt = all(job.preemptable and job.nodes == 1 for job in jobs)
+            number = jobs[0].id
+            return ("PREEMPT", f"job {number} may be preempted") if can_preempt else (
+                "SKIP", f"job {number} is running")  # fmt: skip
+        idle = self.idle_seconds(machine)
+        is_booked = self.reservations.in_force(machine.name, now) is not None
+        if idle < self.min_idle_seconds and not is_booked:
+            return "SKIP", f"idle for {idle} s, less than {self.min_idle_seconds:.0f} s"
+        return "OK", f"idle for {idle} s"
+
+    def idle_seconds(self, machine: Machine) -> int:
+        if machine.place != "batch" or self.jobs_on(machine):
+            return 0
+        return max(0, int(self.clock.now() - machine.idle_since))
+
+    # --- jobs -------------------------------------------------------------------------------
+
+    def submit(
+        self, nodes: int = 1, *, run_seconds: float | None = None, preemptable: bool = False
+    ) -> int:
+        """A job that waits for machines; returns its number."""
+        self._last_job += 1
+        self.jobs[self._last_job] = Job(
+            id=self._last_job, nodes=nodes, run_seconds=run_seconds, preemptable=preemptable
+        )
+        return self._last_job
+
+    def start_job(self, names: Sequence[str], *, run_seconds: float | None = None,
+                  preemptable: bool = False) -> int:  # fmt: skip
+        """A job on exactly these machines, at once and without asking."""
+        number = self.submit(len(names), run_seconds=run_seconds, preemptable=preemptable)
+        self._run(self.jobs[number], [self.machines[name] for name in names])
+        return number
+
+    def finish_job(self, number: int) -> None:
+        job = self.jobs.pop(number)
+        for name in job.on:
+            self.machines[name].idle_since = self.clock.now()
+
+    def step(self) -> None:
+        """Ends jobs that are over and starts those that fit, in the order of their numbers."""
+        now = self.clock.now()
+        self.reservations.purge(now)
+        for job in list(self.jobs.values()):
+            if job.on and job.ends_at is not None and job.ends_at <= now:
+                self.finish_job(job.id)
+        for job in list(self.jobs.values()):
+            if not job.on:
+                until = inf if job.run_seconds is None else self.clock.after(job.run_seconds)
+                free = [
+                    m for m in self.machines.values()
+                    if self.is_in_service(m) and not self.jobs_on(m)
+                    and self.reservations.may_start(m.name, until)
+                ][: job.nodes]  # fmt: skip
+                if len(free) < job.nodes:
+                    break
+                self._run(job, free)
+
+    def _run(self, job: Job, machines: Sequence[Machine]) -> None:
+        job.on = [machine.name for machine in machines]
+        if job.run_seconds is not None:
+            job.ends_at = self.clock.after(job.run_seconds)
+
+    def kill_jobs(self, machine: Machine, why: str) -> None:
+        """What a power cycle does; written down, since it must never happen."""
+        for job in self.jobs_on(machine):
+            self.violations.note("job-killed", machine.name, f"job {job.id} ran on it: {why}")
+            del self.jobs[job.id]
+
+    # --- reservations -----------------------------------------------------------------------
+
+    def reserve(self, name: str, node: str, span: tuple[float, float], instance: str = "") -> str:
+        """Reserves a machine from the first instant until the second, or returns why Slurm does
+        not. A job without an end may run for ever; what a converter holds is reserved already."""
+        machine = self.machines[node]
+        new = Reservation(name=name, node=node, begins=span[0], ends=span[1], instance=instance)
+        if machine.reserved:
+            return "Requested reservation overlaps with another reservation"
+        ends = [inf if job.ends_at is None else job.ends_at for job in self.jobs_on(machine)]
+        return self.reservations.create(new, self.clock.now(), max(ends, default=0.0))
+
+    def book(
+        self, name: str, of_type: str, count: int, span: tuple[float, float],
+        instance: str, left_out: Container[str] = (),
+    ) -> list[str]:  # fmt: skip
+        """Reserves so many machines of a type, those that Slurm gives; returns their names. First
+        those whose booking of the name begins minutes later: they keep it where Slurm refuses."""
+        found = [
+            machine
+            for machine in self.machines.values()
+            if machine.type == of_type and machine.name not in left_out
+            and self.is_in_service(machine)
+        ]  # fmt: skip
+        booked: list[str] = []
+        of_name = self.reservations.by_name
+        late = {
+            m.name: one for m in found
+            if (one := of_name.get(f"{name}-{m.name}")) and one.begins > span[0] + 300
+        }  # fmt: skip
+        for machine in sorted(
+            found, key=lambda m: (m.name not in late, bool(self.jobs_on(m)), m.name)
+        ):
+            if len(booked) == count:
+                break
+            before = of_name.pop(f"{name}-{machine.name}") if machine.name in late else None
+            if not self.reserve(f"{name}-{machine.name}", machine.name, span, instance):
+                booked.append(machine.name)
+            elif before is not None:
+                of_name[before.name] = before
+        return booked
+
+    def unbook(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
+        """Gives up those of a booking; one that another has made is a violation."""
+        given_up = list(self.reservations.give_up(name, left_out))
+        for one in given_up:
+            if one.instance != instance:
+                self.violations.note("reservation-taken", one.node, f"{one.name}, by {instance}")
+        return [one.node for one in given_up]
+
+    # --- administrators ---------------------------------------------------------------------
+
+    def drain(self, name: str, reason: str, owner: str = "root") -> None:
+        self.machines[name].drains = {**self.machines[name].drains, owner: reason}
+
+    def resume(self, name: str, owner: str = "root") -> None:
+        machine = self.machines[name]
+        machine.drains = {who: why for who, why in machine.drains.items() if who != owner}
+        machine.idle_since = self.clock.now()
+
+    def set_down(self, name: str, is_down: bool = True) -> None:
+        self.machines[name].is_down = is_down
+
+    # --- conversion -------------------------------------------------------------------------
+
+    def candidates(
+        self, machine_type: str, allow_preempt: bool, instance: str = ""
+    ) -> list[Machine]:
+        """Machines that may leave: those that are booked for now first, then those that have been
+        idle longest."""
+        now = self.clock.now()
+        verdicts = ("OK", "PREEMPT") if allow_preempt else ("OK",)
+        found = [
+            machine
+            for machine in self.machines.values()
+            if machine.type == machine_type and self.judge(machine, instance)[0] in verdicts
+        ]
+        return sorted(
+            found,
+            key=lambda m: (
+                self.reservations.in_force(m.name, now) is None,
+                bool(self.jobs_on(m)), m.idle_since, m.name,
+            ),
+        )  # fmt: skip
+
+    def claim(self, machine: Machine, reservation: str, reason: str) -> None:
+        """Drains and reserves; preempted jobs are requeued before anything happens to the node."""
+        for job in self.jobs_on(machine):
+            if job.preemptable:
+                job.on, job.ends_at = [], None
+        machine.place = "leaving"
+        machine.reserved = reservation
+        machine.drains = {**machine.drains, OWN_DRAIN: reason}
+        machine.claims += 1
+
+    def release(self, machine: Machine) -> None:
+        """Back in service; a drain of somebody else's stays."""
+        machine.place = "batch"
+        machine.reserved = ""
+        machine.node_name = ""
+        machine.journal = None
+        machine.is_down = False
+        machine.idle_since = self.clock.now()
+        machine.drains = {who: why for who, why in machine.drains.items() if who != OWN_DRAIN}
+        machine.claims += 1
+
+    # --- keeping ----------------------------------------------------------------------------
+
+    def dump(self) -> Mapping[str, Any]:
+        return {
+            "types": list(self.types.values()), "machines": list(self.machines.values()),
+            "jobs": list(self.jobs.values()), "min_idle_seconds": self.min_idle_seconds,
+            "last_job": self._last_job, "reservations": list(self.reservations.by_name.values()),
+        }  # fmt: skip
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        types = msgspec.convert(document["types"], list[MachineType])
+        machines = msgspec.convert(document["machines"], list[Machine])
+        self.types = {entry.name: entry for entry in types}
+        self.machines = {machine.name: machine for machine in machines}
+        self.jobs = {job.id: job for job in msgspec.convert(document["jobs"], list[Job])}
+        self.min_idle_seconds = document["min_idle_seconds"]
+        self._last_job = document["last_job"]
+        reservations = msgspec.convert(document["reservations"], list[Reservation])
+        self.reservations.by_name = {one.name: one for one in reservations}
+
+
+_PLACE_WORDS = {
+    "leaving": "being converted",
+    "kubernetes": "a Kubernetes node",
+    "returning": "being returned",
+}

@@ -1,0 +1,226 @@
+"""`dnm sandbox up` and `dnm sandbox down`: a sandbox in the background, and its end.
+
+A directory belongs to the sandbox when it holds the marker file; any other that is not empty is
+left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import dnm
+from dnm.converter.processes import process_of
+from dnm.lab.sandbox.client import ask
+from dnm.lab.sandbox.files import KEPT_STATE
+from dnm.lab.sandbox.server import SERVER_FILE, Server
+from dnm.model.errors import ExitCode, SandboxError
+
+_MARKER = ".dnm-sandbox"
+_LOG = "server.log"
+_START_SECONDS = 20.0
+_STOP_SECONDS = 10.0
+
+
+def default_directory() -> Path:
+    """After the XDG base directory specification: `$XDG_STATE_HOME/dnm/sandbox`."""
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "dnm" / "sandbox"
+
+
+def up(
+    directory: Path | None = None,
+    *,
+    nodes: int = 12,
+    workshop: bool = False,
+    port: int = 0,
+    speed: float = 1.0,
+) -> int:
+    """Starts a sandbox with `nodes` batch nodes and says how to use it; the exit code."""
+    place = (directory or default_directory()).absolute()
+    arguments = ["--nodes", str(nodes), "--port", str(port), "--speed", str(speed)]
+    arguments += ["--workshop"] if workshop else []
+    try:
+        if nodes < 0 or speed <= 0 or not 0 <= port <= 65535:
+            raise SandboxError("--nodes, --port and --speed must not be negative, --speed above 0")
+        is_kept = (place / KEPT_STATE).exists()
+        server = start(place, arguments)
+    except SandboxError as error:
+        print(f"dnm: {error}", file=sys.stderr)
+        return ExitCode.FAILED
+    print(_what_next(place, server, is_kept, workshop))
+    return ExitCode.OK
+
+
+def down(directory: Path | None = None, *, keep: bool = False) -> int:
+    """Ends it; `keep` lets the next `up` in this directory go on where this one was."""
+    place = (directory or default_directory()).absolute()
+    try:
+        print(stop(place, keep=keep))
+    except SandboxError as error:
+        print(f"dnm: {error}", file=sys.stderr)
+        return ExitCode.FAILED
+    return ExitCode.OK
+
+
+# --- starting ------------------------------------------------------------------------------
+
+
+def start(place: Path, arguments: Sequence[str]) -> Server:
+    """A detached server process that answers; raises SandboxError with its own words."""
+    running = find_server(place)
+    if running is not None:
+        raise SandboxError(
+            f"a sandbox runs in {place} already, at {running.url} (process {running.pid}); "
+            f"`dnm sandbox down --dir {place}` ends it"
+        )
+    _prepare(place)
+    command = [sys.executable, "-m", "dnm.lab.sandbox.server", str(place), *arguments]
+    with (place / _LOG).open("wb") as log:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=child_environment(),
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_SECONDS
+    try:
+        while child.poll() is None and time.monotonic() < deadline:
+            server = find_server(place)
+            if server is not None and server.pid == child.pid:
+                return server
+            time.sleep(0.03)
+    except KeyboardInterrupt:
+        child.kill()
+        child.wait()
+        raise
+    if child.poll() is None:
+        child.kill()
+        child.wait()
+        raise SandboxError(f"the sandbox did not answer in time; see {place / _LOG}")
+    said = (place / _LOG).read_text(errors="replace").strip().splitlines()
+    raise SandboxError(said[-1] if said else f"the sandbox ended at once; see {place / _LOG}")
+
+
+def child_environment() -> dict[str, str]:
+    """For a process that runs the same code as this one, installed or not."""
+    root = str(Path(dnm.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def _prepare(place: Path) -> None:
+    """The directory, emptied of a former sandbox's files unless its state was kept."""
+    try:
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not (place / _MARKER).exists() and any(place.iterdir()):
+            raise SandboxError(
+                f"{place} is not empty and is no sandbox's directory; name another with --dir"
+            )
+        (place / _MARKER).touch()
+        (place / SERVER_FILE).unlink(missing_ok=True)
+        (place / "dnm.ini").unlink(missing_ok=True)
+        if not (place / KEPT_STATE).exists():
+            shutil.rmtree(place / "state", ignore_errors=True)
+    except OSError as error:
+        raise SandboxError(
+            f"{place} can't be used: {error.strerror}; name another directory with --dir"
+        ) from error
+
+
+def _what_next(place: Path, server: Server, is_kept: bool, workshop: bool) -> str:
+    what = "with the state that was kept" if is_kept else "with a site to try dnm on"
+    waiting = "\n75 pods of a workshop are pending in namespace dev." if workshop else ""
+    option = "" if place == default_directory() else f" --dir {place}"
+    load = "" if workshop else "\n    dnm test-load create -n dev   pods that need nodes"
+    return f"""\
+A sandbox runs at {server.url} (process {server.pid}), {what}.{waiting}
+
+    export KUBECONFIG={place / "kubeconfig"}
+    export DNM_CONFIG={place / "dnm.ini"}
+
+    kubectl get nodes,pods -A     what is there
+    dnm nodes                     which batch nodes could be lent{load}
+    dnm plan                      what dnm would do now, and why
+    dnm run                       one pass; again and again, as cron would
+    dnm status                    what is lent
+
+    dnm sandbox down{option}"""
+
+
+# --- finding and stopping ------------------------------------------------------------------
+
+
+def find_server(place: Path) -> Server | None:
+    """The server that serves the directory and lives; None where there is none, or a stale file."""
+    server = _recorded(place)
+    if server is None:
+        return None
+    process = process_of(server.pid)
+    return server if process and process.start_ticks == server.start_ticks else None
+
+
+def _recorded(place: Path) -> Server | None:
+    try:
+        return msgspec.json.decode((place / SERVER_FILE).read_bytes(), type=Server)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def stop(place: Path, *, keep: bool = False) -> str:
+    """Returns the sentence that says what was done; raises SandboxError where there was nothing."""
+    server, recorded = find_server(place), _recorded(place)
+    if server is None:
+        if recorded is not None:
+            (place / SERVER_FILE).unlink(missing_ok=True)
+            return (
+                f"The sandbox in {place} had ended by itself (process {recorded.pid}); tidied up."
+            )
+        raise SandboxError(
+            f"no sandbox runs in {place}; `dnm sandbox up --dir {place}` starts one"
+            if (place / _MARKER).exists()
+            else f"there is no sandbox in {place}; name its directory with --dir"
+        )
+    if keep:
+        ask(server.url, "POST", "/sandbox/save", {})
+    else:
+        (place / KEPT_STATE).unlink(missing_ok=True)
+    _end(server)
+    (place / SERVER_FILE).unlink(missing_ok=True)
+    kept = " Its state is kept; `up` goes on from there." if keep else ""
+    return f"The sandbox in {place} is down.{kept}"
+
+
+def _end(server: Server) -> None:
+    def lives() -> bool:
+        process = process_of(server.pid)
+        return process is not None and process.start_ticks == server.start_ticks
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server.pid, number)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while lives() and time.monotonic() < deadline:
+            _reap(server.pid)
+            time.sleep(0.02)
+        if not lives():
+            return
+
+
+def _reap(pid: int) -> Any:
+    """Where this very process started the server, it is its child and must be waited for."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)
+    return None

@@ -1,0 +1,186 @@
+"""The sandbox's own routes, `/sandbox/...`: what the process-external demo and people use.
+
+Everything here is also a handle of `Sandbox`; the routes add no behaviour of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dnm.lab.sandbox import manifests
+from dnm.lab.sandbox.conversion import Behaviour
+from dnm.lab.sandbox.converter_text import read_call, write_result
+from dnm.lab.sandbox.deletion import FINISHED
+from dnm.lab.sandbox.embedded import EmbeddedCluster
+from dnm.lab.sandbox.faults import Fault
+from dnm.lab.sandbox.http_values import Answer, Request, json_answer
+from dnm.lab.sandbox.store import ApiError, Object
+from dnm.lab.sandbox.timing import Timing
+from dnm.lab.sandbox.violations import is_daemon
+
+
+class Control:
+    """Answers `/sandbox/...`; everything that it changes is changed under the lock."""
+
+    def __init__(self, sandbox: EmbeddedCluster) -> None:
+        self.sandbox = sandbox
+        self._actions: dict[str, Callable[[Object], Any]] = {
+            "return-by-hand": lambda asked: sandbox.return_by_hand(asked["node"]),
+            "join-by-hand": lambda asked: sandbox.join_by_hand(
+                asked["node"], asked.get("namespace", "")
+            ),
+            "cordon": lambda asked: sandbox.cordon(asked["node"], asked.get("on", True)),
+            "set-ready": lambda asked: sandbox.set_ready(asked["node"], asked["ready"]),
+            "delete-node": lambda asked: sandbox.delete("nodes", asked["node"]),
+            "drain": lambda asked: sandbox.batch.drain(asked["node"], asked.get("reason", "")),
+            "resume": lambda asked: sandbox.batch.resume(asked["node"]),
+            "down": lambda asked: sandbox.batch.set_down(asked["node"], asked.get("on", True)),
+            "submit-job": self._submit_job,
+            "start-job": self._start_job,
+            "finish-job": lambda asked: sandbox.batch.finish_job(asked["job"]),
+            "add-machines": lambda asked: sandbox.add_machines(asked["count"], asked["type"]),
+            "restart-scheduler": lambda asked: sandbox.yunikorn.restart(),
+        }
+
+    def handle(self, request: Request) -> Answer:
+        """Raises ApiError: 404 for an unknown route or thing, 400 for a body that does not fit."""
+        route = request.path.removeprefix("/sandbox").strip("/")
+        try:
+            return self._handle(request, route)
+        except KeyError as error:
+            raise ApiError(404, f"{route}: there is no {error}") from error
+        except (msgspec.ValidationError, TypeError, ValueError) as error:
+            raise ApiError(400, f"{route}: {error}") from error
+
+    def _handle(self, request: Request, route: str) -> Answer:
+        sandbox = self.sandbox
+        if request.method == "GET":
+            return json_answer(self._read(route))
+        if route == "node-convert/begin":
+            with sandbox.lock:
+                begun = sandbox.conversion.begin(*read_call(request.body))
+                sandbox.store.changed.notify_all()
+            return write_result(begun)
+        if route == "node-convert/finish":
+            return write_result(sandbox.finish_conversion(int(request.body)))
+        asked = request.json()
+        if route == "faults":
+            if request.method == "DELETE":
+                sandbox.faults.clear()
+                return json_answer([])
+            return json_answer(sandbox.faults.add(msgspec.convert(asked, Fault)))
+        if route == "behaviours":
+            with sandbox.lock:
+                if request.method == "DELETE":
+                    sandbox.conversion.behaviours.clear()
+                    return json_answer([])
+                sandbox.conversion.behaviours.append(msgspec.convert(asked, Behaviour))
+            return json_answer({})
+        if route == "timing":
+            return json_answer(self._set_timing(asked))
+        if route == "save":
+            sandbox.save()
+            return json_answer({})
+        if route == "tick":
+            sandbox.tick(float(asked.get("seconds", 0)))
+            return json_answer({"now": sandbox.clock.now()})
+        action = self._actions[route]
+        with sandbox.lock:
+            done = action(asked)
+            sandbox.step()
+        return json_answer({"done": done if isinstance(done, int | list) else True})
+
+    def _set_timing(self, asked: Object) -> Timing:
+        """Changes some durations; unknown names are refused."""
+        timing = self.sandbox.timing
+        known = msgspec.convert({**msgspec.structs.asdict(timing), **asked}, Timing)
+        for name in asked:
+            if not hasattr(timing, name):
+                raise ValueError(f"there is no duration {name}")
+            setattr(timing, name, getattr(known, name))
+        return timing
+
+    def _submit_job(self, asked: Object) -> int:
+        return self.sandbox.batch.submit(
+            asked.get("nodes", 1), run_seconds=asked.get("run_seconds")
+        )
+
+    def _start_job(self, asked: Object) -> int:
+        return self.sandbox.batch.start_job(
+            asked["on"], run_seconds=asked.get("run_seconds"),
+            preemptable=asked.get("preemptable", False),
+        )  # fmt: skip
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def _read(self, route: str) -> Any:
+        sandbox = self.sandbox
+        if route == "violations":
+            return sandbox.violations
+        if route == "requests":
+            return [entry._asdict() for entry in sandbox.requests.all()]
+        if route == "calls":
+            return sandbox.conversion.calls
+        if route == "state":
+            with sandbox.lock:
+                return self.state()
+        raise KeyError(route)
+
+    def state(self) -> Object:
+        """A summary for people and for the demo: nodes, pods by namespace, machines, queues."""
+        sandbox = self.sandbox
+        store, scheduler = sandbox.store, sandbox.scheduler
+        pods = list(store.objects("pods"))
+        here: dict[str, int] = {}
+        for pod in pods:
+            if pod["status"].get("phase") not in FINISHED and not is_daemon(pod):
+                node = pod["spec"].get("nodeName", "")
+                here[node] = here.get(node, 0) + 1
+        return {
+            "schema": "dnm.sandbox.state/1",
+            "now": sandbox.clock.now(),
+            "nodes": {
+                node["metadata"]["name"]: {
+                    "ready": manifests.is_ready(node),
+                    "cordoned": bool(node["spec"].get("unschedulable")),
+                    "pods": here.get(node["metadata"]["name"], 0),
+                }
+                for node in store.objects("nodes")
+            },
+            "pods": _count_pods(pods),
+            "ended": dict(sandbox.kubelet.ended),
+            "machines": {
+                machine.name: {
+                    "state": sandbox.batch.state_of(machine), "place": machine.place,
+                    "jobs": len(sandbox.batch.jobs_on(machine)),
+                }
+                for machine in sandbox.batch.machines.values()
+            },
+            "queues": {
+                path: {"max": dict(scheduler.tree.limit(path)),
+                       "used": scheduler.used.get(path, {})}
+                for path in sandbox.yunikorn.queues
+            },
+            "violations": len(sandbox.violations),
+        }  # fmt: skip
+
+
+def _count_pods(pods: list[Object]) -> dict[str, dict[str, int]]:
+    """namespace -> pending, starting, running, finished."""
+    counts: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        own = counts.setdefault(
+            pod["metadata"]["namespace"],
+            {"pending": 0, "starting": 0, "running": 0, "finished": 0},
+        )
+        phase = pod["status"].get("phase")
+        if phase in FINISHED:
+            own["finished"] += 1
+        elif phase == "Running":
+            own["running"] += 1
+        else:
+            own["starting" if pod["spec"].get("nodeName") else "pending"] += 1
+    return counts

@@ -1,0 +1,530 @@
+"""The sandbox's `node-convert`: the contract of the site's, and every way in which one can fail.
+
+A call has two halves. `begin` reads the command line and does what comes first (claim the machines,
+or take the Node out of Kubernetes); `finish` does the rest. Between them is the time that the
+converter takes, spent by the process that was started, so that killing it leaves things half done,
+as it would on a site.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from dnm.converter.processes import is_alive, process_of
+from dnm.lab.sandbox.batch import OWN_DRAIN, Batch, Journal, Machine
+from dnm.lab.sandbox.clock import Clock
+from dnm.lab.sandbox.joining import Joining
+from dnm.lab.sandbox.reservations import is_booking, moment
+from dnm.lab.sandbox.store import Store
+from dnm.lab.sandbox.timing import Timing
+from dnm.lab.sandbox.violations import Violations, working_pods
+from dnm.model.errors import SlurmError
+from dnm.model.hostlist import expand_hostlist
+from dnm.model.registry import ConverterProcess
+
+_USAGE = """usage: node-convert --set k8s --node-type T --num-nodes N [--namespace NS]
+                    [--exclude NODES]
+       node-convert --set k8s --node-name NODE [--namespace NS]
+       node-convert --set batch --node-name NODE
+       node-convert --book NAME --node-type T --num-nodes N --from TIME --until TIME
+                    [--exclude NODES]
+       node-convert --unbook NAME [--exclude NODES]
+       node-convert --list [--node-type T | --node-name NODE] [--output json]
+"""
+
+
+class Behaviour(msgspec.Struct, kw_only=True):
+    """How the converter acts in its next `times` calls of one direction (-1: in all of them).
+
+    act False: it touches no node. exit_code: what it returns, whatever it did. short: so many fewer
+    nodes come. stuck: machines are claimed and stay so. late_seconds: the Node registers so long
+    after the converter returned. rename: the Node's name, with `{node}`. hang: it never returns,
+    ignores SIGTERM and has a child that does too; `before` or `after` it did its work. detached:
+    the work goes on when the converter is killed. seconds: how long it takes. stdout: what it
+    prints.
+    """
+
+    direction: Literal["k8s", "batch", "list", "book"] = "k8s"
+    act: bool = True
+    exit_code: int | None = None
+    short: int = 0
+    stuck: bool = False
+    late_seconds: float = 0.0
+    rename: str = ""
+    hang: Literal["", "before", "after"] = ""
+    detached: bool = False
+    seconds: float | None = None
+    stdout: str | None = None
+    stderr: str = ""
+    times: int = 1
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """What the process does next: print, wait real seconds, call `finish`, or hang, or end."""
+
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int = 0
+    operation: int | None = None
+    wait: float = 0.0
+    hang: bool = False
+
+
+class Operation(msgspec.Struct, kw_only=True):
+    """A call that has begun."""
+
+    direction: Literal["k8s", "batch"]
+    machines: list[str]
+    claims: list[int]
+    asked: int
+    namespace: str = ""
+    seconds: float = 0.0
+    output: str = "text"
+    process: ConverterProcess | None = None
+    behaviour: Behaviour = msgspec.field(default_factory=Behaviour)
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One call, for tests; `environment` has what dnm gives a converter."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    at: str
+
+
+def _asker(number: int) -> ConverterProcess:
+    """The process that asks; one that was killed meanwhile is at work on nothing."""
+    return process_of(number) or ConverterProcess(pid=number, start_ticks=0)
+
+
+class _Usage(Exception):
+    pass
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _Usage(f"node-convert: {message}")
+
+
+class Conversion:
+    """Called with the store's lock held. `ask_nothing`: power-cycles what it is told to, as the
+    predecessor's script does; else a node that Slurm has in service is left alone."""
+
+    def __init__(self, store: Store, batch: Batch, timing: Timing, violations: Violations) -> None:
+        self.store = store
+        self.clock: Clock = store.clock
+        self.batch = batch
+        self.timing = timing
+        self.violations = violations
+        self.behaviours: list[Behaviour] = []
+        self.calls: list[Call] = []
+        self.joining = Joining(store, batch, timing)
+        self.ask_nothing = False
+        self.all_or_nothing = False
+        self.tells_claims = True
+        self.leaves_out = True  # knows --exclude, and says so
+        self.ignores_exclude = False
+        self.books = True  # knows --book, and says so
+        self._asking: ConverterProcess | None = None
+        self._operations: dict[int, Operation] = {}
+        self._last = 0
+
+    # --- a call -----------------------------------------------------------------------------
+
+    def begin(
+        self, arguments: Sequence[str], environment: Mapping[str, str], process: int = 0
+    ) -> Result:
+        """`process`: the number of the one that asks; while it lives, it is at work on what it
+        has begun."""
+        self._asking = _asker(process) if process else None
+        self._operations = {  # what a converter that was killed had begun stays half done
+            number: one
+            for number, one in self._operations.items()
+            if one.process is None or is_alive(one.process)
+        }
+        self.calls.append(
+            Call(arguments=tuple(arguments), environment=dict(environment), at=self.clock.stamp())
+        )
+        try:
+            options = _options(arguments)
+        except _Usage as usage:
+            return Result(exit_code=2, stderr=f"{usage}\n{_USAGE}")
+        instance = environment.get("DNM_INSTANCE", "")
+        if options.list:
+            return self._list(options, instance)
+        if options.book or options.unbook:
+            return self._book(options, instance)
+        if options.set == "k8s":
+            return self._begin_lending(options, environment)
+        return self._begin_returning(options, environment)
+
+    def finish(self, operation: int) -> Result:
+        """A call that is finished twice answers the same as an unknown one."""
+        begun = self._operations.pop(operation, None)
+        if begun is None:
+            return Result(exit_code=1, stderr="node-convert: this conversion is not known\n")
+        if begun.direction == "k8s":
+            done = self._finish_lending(begun)
+        else:
+            done = self._finish_returning(begun)
+        behaviour = begun.behaviour
+        if behaviour.stdout is not None:
+            done.stdout = behaviour.stdout
+        if behaviour.exit_code is not None:
+            done.exit_code = behaviour.exit_code
+        done.stderr += behaviour.stderr
+        done.hang = behaviour.hang == "after"
+        return done
+
+    def is_at_work(self, machine: Machine) -> bool:
+        """Whether a converter that lives has the machine."""
+        return any(
+            machine.name in one.machines and (one.process is None or is_alive(one.process))
+            for one in self._operations.values()
+        )
+
+    def duration(self, operation: int) -> float:
+        begun = self._operations.get(operation)
+        return begun.seconds if begun else 0.0
+
+    def _behaviour(self, direction: str) -> Behaviour:
+        for behaviour in self.behaviours:
+            if behaviour.direction == direction:
+                behaviour.times -= 1 if behaviour.times > 0 else 0
+                if behaviour.times == 0:
+                    self.behaviours.remove(behaviour)
+                return behaviour
+        return Behaviour()
+
+    def _start(self, operation: Operation, stderr: str) -> Result:
+        self._last += 1
+        operation.process = self._asking
+        self._operations[self._last] = operation
+        wait = 0.0 if self.clock.manual else self.clock.scaled(operation.seconds)
+        return Result(
+            operation=self._last, wait=wait, stderr=stderr,
+            hang=operation.behaviour.hang == "before",
+        )  # fmt: skip
+
+    def _seconds(self, behaviour: Behaviour, usual: float) -> float:
+        return usual if behaviour.seconds is None else behaviour.seconds
+
+    # --- --set k8s -------------------------------------------------------------------------------
+
+    def _begin_lending(self, options: Any, environment: Mapping[str, str]) -> Result:
+        behaviour = self._behaviour("k8s")
+        chosen, asked, refusal = self._choose(options, environment.get("DNM_INSTANCE", ""))
+        if refusal:
+            return Result(exit_code=1, stderr=f"node-convert: {refusal}\n")
+        chosen = chosen[: max(0, asked - behaviour.short)] if behaviour.act else []
+        instance = environment.get("DNM_INSTANCE", "")
+        reservation = environment.get("RES_NAME") or "k8s"
+        for machine in chosen:
+            name = f"{reservation}-{machine.name}"
+            if machine.place == "batch":
+                reason = f"dnm:{instance} converting for {options.namespace}"
+                self.batch.claim(machine, name, reason)
+            machine.journal = self._journal("k8s", environment, options.namespace)
+        lines = [f"{machine.name}: claimed, converting" for machine in chosen]
+        operation = Operation(
+            direction="k8s", machines=[m.name for m in chosen], claims=[m.claims for m in chosen],
+            asked=asked, namespace=options.namespace, output=options.output, behaviour=behaviour,
+            seconds=self._seconds(behaviour, self.timing.convert),
+        )  # fmt: skip
+        if behaviour.detached:
+            self._let_join(operation, operation.seconds)
+        return self._start(operation, "".join(f"{line}\n" for line in lines))
+
+    def _journal(
+        self, direction: Literal["k8s", "batch"], environment: Mapping[str, str], namespace: str
+    ) -> Journal:
+        return Journal(
+            instance=environment.get("DNM_INSTANCE", ""), direction=direction,
+            namespace=namespace, request=environment.get("DNM_REQUEST", ""),
+            since=self.clock.stamp(),
+        )  # fmt: skip
+
+    def _is_interrupted(self, machine: Machine) -> bool:
+        journal = machine.journal
+        return journal is not None and journal.is_open and not self.is_at_work(machine)
+
+    def _choose(self, options: Any, instance: str) -> tuple[list[Machine], int, str]:
+        """(machines, how many were asked for, why none)."""
+        if options.node_name:
+            machine = self.batch.find(options.node_name)
+            if machine is None:
+                return [], 1, f"{options.node_name}: Slurm knows no such node"
+            verdict, reason = self.batch.judge(machine, instance)
+            journal = machine.journal
+            if journal and journal.instance == instance and self._is_interrupted(machine):
+                if journal.direction == "k8s" and journal.namespace == options.namespace:
+                    return [machine], 1, ""
+                return [], 1, f"{machine.name}: its conversion is another"
+            is_good = verdict == "OK" or (verdict == "PREEMPT" and options.allow_preempt)
+            return ([machine], 1, "") if is_good else ([], 1, f"{machine.name}: {reason}")
+        if options.node_type not in self.batch.types:
+            return [], options.num_nodes, f"no nodes of type {options.node_type}"
+        if options.exclude and not self.leaves_out:
+            return [], options.num_nodes, "unrecognized arguments: --exclude"
+        try:
+            left_out = expand_hostlist(options.exclude)
+        except SlurmError as error:
+            return [], options.num_nodes, str(error)
+        found = [
+            machine
+            for machine in self.batch.candidates(options.node_type, options.allow_preempt, instance)
+            if machine.name not in left_out or self.ignores_exclude
+        ]
+        if not found or (self.all_or_nothing and len(found) < options.num_nodes):
+            return (
+                [],
+                options.num_nodes,
+                (
+                    f"{len(found)} nodes of type {options.node_type} are eligible, "
+                    f"{options.num_nodes} were asked for"
+                ),
+            )
+        return found[: options.num_nodes], options.num_nodes, ""
+
+    def _finish_lending(self, operation: Operation) -> Result:
+        behaviour = operation.behaviour
+        came = [] if behaviour.stuck else operation.machines
+        if not behaviour.detached and not behaviour.stuck:
+            self._let_join(operation, 0.0)
+        for name in came:
+            if (journal := self.batch.machines[name].journal) is not None:
+                journal.is_open = False
+        failed = operation.asked - len(came)
+        stderr = f"node-convert: {failed} of {operation.asked} nodes were not converted\n"
+        return Result(
+            stdout=_names(operation, came), exit_code=1 if failed else 0,
+            stderr=stderr if failed else "",
+        )  # fmt: skip
+
+    def _let_join(self, operation: Operation, delay: float) -> None:
+        for name, claim in zip(operation.machines, operation.claims, strict=True):
+            machine = self.batch.machines[name]
+            if machine.claims != claim:
+                continue
+            self.batch.kill_jobs(machine, "it was converted")
+            machine.place = "kubernetes"
+            if operation.behaviour.rename:
+                machine.node_name = operation.behaviour.rename.format(node=name)
+            late_seconds = operation.behaviour.late_seconds + delay
+            self.joining.expect(machine, operation.namespace, late_seconds)
+
+    # --- --set batch -------------------------------------------------------------------------
+
+    def _begin_returning(self, options: Any, environment: Mapping[str, str]) -> Result:
+        behaviour = self._behaviour("batch")
+        machine = self.batch.find(options.node_name or "")
+        if machine is None:
+            message = f"node-convert: {options.node_name}: Slurm knows no such node\n"
+            return Result(exit_code=1, stderr=message)
+        if self.batch.is_in_service(machine):
+            who = environment.get("DNM_INSTANCE", "")
+            self.violations.note("needless-return", machine.name, f"asked by {who or 'somebody'}")
+            if not self.ask_nothing:
+                stderr = f"node-convert: {machine.name}: Slurm has it in service, nothing to do\n"
+                return Result(stderr=stderr, stdout=f"{machine.name}\n")
+            self.batch.kill_jobs(machine, "it was power-cycled")
+        if self.is_at_work(machine):
+            return Result(
+                exit_code=1, stderr=f"node-convert: {machine.name}: another works on it\n"
+            )
+        if behaviour.act:
+            namespace = machine.journal.namespace if machine.journal else ""
+            machine.journal = self._journal("batch", environment, namespace)
+            self._leave_kubernetes(machine)
+        operation = Operation(
+            direction="batch", machines=[machine.name], claims=[machine.claims], asked=1,
+            output=options.output, behaviour=behaviour,
+            seconds=self._seconds(behaviour, self.timing.revert),
+        )  # fmt: skip
+        return self._start(operation, f"{machine.name}: returning to Slurm\n")
+
+    def _leave_kubernetes(self, machine: Machine) -> None:
+        self.remove_node(machine.kubernetes_name, "the converter")
+        machine.place = "returning"
+        machine.claims += 1
+
+    def remove_node(self, name: str, who: str) -> None:
+        """Deletes the Node; pods that count on it are a violation."""
+        if self.store.get("nodes", "", name) is not None:
+            self.note_pods(name, who)
+            self.store.remove("nodes", "", name)
+
+    def note_pods(self, name: str, who: str) -> None:
+        pods = [pod["metadata"]["name"] for pod in working_pods(self.store, name)]
+        if pods:
+            detail = f"{len(pods)} pods ran on it, {pods[0]} among them; deleted by {who}"
+            self.violations.note("pods-killed", name, detail)
+
+    def _finish_returning(self, operation: Operation) -> Result:
+        behaviour, name = operation.behaviour, operation.machines[0]
+        machine = self.batch.machines[name]
+        if behaviour.stuck or not behaviour.act:
+            return Result(exit_code=1, stderr=f"node-convert: {name}: did not come up in Slurm\n")
+        if machine.place == "returning":
+            self.batch.kill_jobs(machine, "it was power-cycled")
+            self.batch.release(machine)
+        return Result(stdout=_names(operation, [name]))
+
+    # --- --book and --unbook -----------------------------------------------------------------
+
+    def _book(self, options: Any, instance: str) -> Result:
+        """Each comes with the mark of whose it is; a call with another's is refused."""
+        behaviour = self._behaviour("book")
+        name = options.book or options.unbook
+        if not is_booking(name, instance):
+            return Result(exit_code=1, stderr=f"node-convert: {name} is no booking of {instance}\n")
+        try:
+            left_out = expand_hostlist(options.exclude)
+            span = moment(options.begins), moment(options.until)
+        except (SlurmError, ValueError) as error:
+            return Result(exit_code=2, stderr=f"node-convert: {error}\n")
+        names: list[str] = []
+        if behaviour.act and options.book:
+            asked = options.num_nodes - behaviour.short
+            names = self.batch.book(name, options.node_type, asked, span, instance, left_out)
+        elif behaviour.act:
+            names = self.batch.unbook(name, instance, left_out)
+        code = int(bool(options.book) and len(names) < options.num_nodes)
+        return Result(
+            stdout="".join(f"{one}\n" for one in names), stderr=behaviour.stderr,
+            exit_code=code if behaviour.exit_code is None else behaviour.exit_code,
+            hang=bool(behaviour.hang),
+        )  # fmt: skip
+
+    # --- --list ------------------------------------------------------------------------------
+
+    def _list(self, options: Any, instance: str) -> Result:
+        behaviour = self._behaviour("list")
+        machines = [
+            machine
+            for machine in self.batch.machines.values()
+            if (not options.node_type or machine.type == options.node_type)
+            and options.node_name in (None, machine.name, machine.kubernetes_name)
+        ]
+        as_text = self._list_json if options.output == "json" else self._table
+        stdout = as_text(machines, instance)
+        return Result(
+            stdout=stdout if behaviour.stdout is None else behaviour.stdout,
+            stderr=behaviour.stderr, exit_code=behaviour.exit_code or 0,
+            hang=bool(behaviour.hang),
+        )  # fmt: skip
+
+    def _list_json(self, machines: Sequence[Machine], instance: str) -> str:
+        nodes = []
+        for machine in machines:
+            verdict, reason = self.batch.judge(machine, instance)
+            nodes.append({
+                "node": machine.name, "state": self.batch.state_of(machine),
+                "idle_seconds": self.batch.idle_seconds(machine), "verdict": verdict,
+                "reason": reason, "in_service": self.batch.is_in_service(machine),
+                "partitions": machine.partitions, "features": machine.features,
+                "reservations": [one.name for one in self.batch.reservations.on(machine.name)],
+                "reservations_begin": {
+                    one.name: datetime.fromtimestamp(one.begins, UTC)
+                    for one in self.batch.reservations.on(machine.name)
+                },
+                "slurm_reason": _slurm_reason(machine),
+                **({"claim": self._claim(machine)} if self.tells_claims else {}),
+            })  # fmt: skip
+        document = {
+            "schema": "node-convert.list/1", "nodes": nodes,
+            "options": [*(["--exclude"] if self.leaves_out else []),
+                        *(["--book"] if self.books else [])],
+            "waiting_jobs": self._waiting_jobs({machine.type for machine in machines}),
+        }  # fmt: skip
+        return msgspec.json.encode(document).decode() + "\n"
+
+    def _waiting_jobs(self, types: set[str]) -> list[dict[str, Any]]:
+        """Jobs start on machines of any type, and in their order."""
+        waiting = [job.nodes for job in self.batch.jobs.values() if not job.on]
+        return [
+            {"partition": "batch", "node_type": name, "jobs": len(waiting), "nodes": sum(waiting)}
+            for name in sorted(types)
+            if waiting
+        ]
+
+    def _claim(self, machine: Machine) -> dict[str, Any] | None:
+        journal = machine.journal
+        if journal is None:
+            return None
+        return {
+            "instance": journal.instance, "direction": journal.direction if journal.is_open else "",
+            "namespace": journal.namespace, "node_type": machine.type, "request": journal.request,
+            "since": journal.since, "is_at_work": self.is_at_work(machine), "error": "",
+        }  # fmt: skip
+
+    def _table(self, machines: Sequence[Machine], instance: str) -> str:
+        lines = [f"{'NODE':<12} {'STATE':<22} {'IDLE':>8} {'VERDICT':<8} REASON"]
+        for machine in machines:
+            verdict, reason = self.batch.judge(machine, instance)
+            lines.append(
+                f"{machine.name:<12} {self.batch.state_of(machine):<22} "
+                f"{self.batch.idle_seconds(machine):>8} {verdict:<8} {reason}"
+            )
+        good = sum(1 for machine in machines if self.batch.judge(machine, instance)[0] == "OK")
+        return "\n".join(
+            [*lines, "", f"{good} of {len(machines)} nodes could be converted now", ""]
+        )
+
+
+def _options(arguments: Sequence[str]) -> Any:
+    parser = _Parser(prog="node-convert", add_help=False, allow_abbrev=False)
+    parser.add_argument("--set", choices=("k8s", "batch"))
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--book", default="")
+    parser.add_argument("--unbook", default="")
+    parser.add_argument("--from", dest="begins", default="1970-01-01T00:00:00Z")
+    parser.add_argument("--until", default="1970-01-01T00:00:00Z")
+    parser.add_argument("--node-type")
+    parser.add_argument("--node-name")
+    parser.add_argument("--num-nodes", type=int, default=1)
+    parser.add_argument("--namespace", default="")
+    parser.add_argument("--exclude", default="")
+    parser.add_argument("--allow-preempt", action="store_true")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    options = parser.parse_args(list(arguments))
+    modes = (options.set, options.list, options.book, options.unbook)
+    if sum(map(bool, modes)) != 1:
+        raise _Usage("node-convert: one of --set and --list is needed, or --book or --unbook")
+    if options.set == "k8s" and bool(options.node_type) == bool(options.node_name):
+        raise _Usage("node-convert: --set k8s needs --node-type or --node-name")
+    if options.set == "batch" and not options.node_name:
+        raise _Usage("node-convert: --set batch needs --node-name")
+    books = options.book or options.unbook
+    if options.exclude and not (books or (options.set == "k8s" and options.node_type)):
+        raise _Usage("node-convert: --exclude goes with --set k8s --node-type")
+    if options.num_nodes < 1:
+        raise _Usage("node-convert: --num-nodes must be at least 1")
+    return options
+
+
+def _names(operation: Operation, names: Sequence[str]) -> str:
+    if operation.output != "json":
+        return "".join(f"{name}\n" for name in names)
+    done = [
+        {"node": name, "result": "ok" if name in names else "failed", "error": "",
+         "stages": [{"stage": operation.direction, "seconds": operation.seconds, "result": "ok"}]}
+        for name in operation.machines
+    ]  # fmt: skip
+    return msgspec.json.encode({"schema": "node-convert.result/1", "nodes": done}).decode() + "\n"
+
+
+def _slurm_reason(machine: Machine) -> dict[str, Any] | None:
+    """Slurm has one Reason: an administrator's stands where the converter's stood."""
+    drains = sorted(machine.drains.items(), key=lambda one: one[0] == OWN_DRAIN)
+    for owner, text in drains:
+        is_own = owner == OWN_DRAIN
+        instance = machine.journal.instance if is_own and machine.journal else ""
+        return {"text": text, "by": "root" if is_own else owner, "since": None,
+                "instance": instance}  # fmt: skip
+    return None

@@ -1,0 +1,150 @@
+"""Deleting and evicting: preconditions, grace for running pods, disruption budgets, namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dnm.lab.sandbox.http_values import Request
+from dnm.lab.sandbox.kinds import KINDS, Kind
+from dnm.lab.sandbox.lists import document
+from dnm.lab.sandbox.selectors import selector_test
+from dnm.lab.sandbox.store import ApiError, Entry, Object, Store
+
+FINISHED = ("Succeeded", "Failed")
+
+
+class Deletion:
+    """Dependents of a deleted owner are collected by the workload controllers, unless orphaned."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def delete(self, kind: Kind, namespace: str, name: str, request: Request) -> Object:
+        """What the API answers; raises 404, and 409 where a precondition does not hold."""
+        options = request.json() if request.body else {}
+        entry = self.store.require(kind.plural, namespace, name)
+        conditions = options.get("preconditions") or {}
+        self.store.check_version(
+            kind, entry.data, conditions.get("resourceVersion"), conditions.get("uid")
+        )
+        query = request.query
+        if "All" in (query.get("dryRun"), *(options.get("dryRun") or ())):
+            return document(kind, entry.data)
+        policy = query.get("propagationPolicy") or options.get("propagationPolicy")
+        if policy == "Orphan" or query.get("orphanDependents") == "true":
+            self._orphan(entry.data["metadata"]["uid"])
+        grace = query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
+        return self._drop(kind, entry, None if grace is None else int(grace))
+
+    def delete_all(self, kind: Kind, entries: Sequence[Entry], request: Request) -> Object:
+        for entry in entries:
+            meta = entry.data["metadata"]
+            self.delete(kind, meta.get("namespace", ""), meta["name"], request)
+        return {
+            "kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": {},
+            "items": [entry.data for entry in entries],
+        }  # fmt: skip
+
+    def evict(self, namespace: str, name: str, eviction: Object, dry_run: bool) -> None:
+        """Evicts as policy/v1 does; raises 429 where a disruption budget does not allow it, 500
+        where two budgets select the pod, 409 where it is not the pod that was meant."""
+        entry = self.store.require("pods", namespace, name)
+        options = eviction.get("deleteOptions") or {}
+        self._ask_budgets(entry.data)
+        conditions = options.get("preconditions") or {}
+        self.store.check_version(
+            KINDS["pods"], entry.data, conditions.get("resourceVersion"), conditions.get("uid")
+        )
+        if dry_run or "All" in (options.get("dryRun") or ()):
+            return
+        grace = options.get("gracePeriodSeconds")
+        self._drop(KINDS["pods"], entry, None if grace is None else int(grace))
+
+    def _drop(self, kind: Kind, entry: Entry, grace: int | None) -> Object:
+        meta = entry.data["metadata"]
+        namespace, name = meta.get("namespace", ""), meta["name"]
+        if kind.plural == "pods":
+            if grace is None:
+                grace = entry.data["spec"].get("terminationGracePeriodSeconds", 30)
+            is_bound = bool(entry.data["spec"].get("nodeName"))
+            if is_bound and grace > 0 and entry.data["status"].get("phase") not in FINISHED:
+                return document(kind, self.store.mark_deleted("pods", namespace, name, grace))
+            return document(kind, self.store.remove("pods", namespace, name))
+        if kind.plural == "namespaces":
+            self._empty_namespace(name)
+        self.store.remove(kind.plural, namespace, name)
+        details = {"name": name, "group": kind.group, "kind": kind.plural, "uid": meta["uid"]}
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+                "details": details}  # fmt: skip
+
+    def _empty_namespace(self, namespace: str) -> None:
+        for kind in KINDS.values():
+            if kind.namespaced:
+                for entry in self.store.entries(kind.plural, namespace):
+                    self.store.remove(kind.plural, namespace, entry.data["metadata"]["name"])
+
+    def _orphan(self, uid: str) -> None:
+        for plural in ("replicasets", "pods"):
+            for item in list(self.store.objects(plural)):
+                meta = item["metadata"]
+                if any(owner["uid"] == uid for owner in meta.get("ownerReferences") or ()):
+                    self.store.edit(plural, meta["namespace"], meta["name"], _disown(uid))
+
+    def _ask_budgets(self, pod: Object) -> None:
+        """A pod that does not run, or goes already, is no disruption."""
+        is_going = pod["metadata"].get("deletionTimestamp")
+        if is_going or pod["status"].get("phase") in (*FINISHED, "Pending"):
+            return
+        namespace = pod["metadata"]["namespace"]
+        budgets = [
+            (budget, matches)
+            for budget in self.store.objects("poddisruptionbudgets", namespace)
+            if (matches := selector_test(budget["spec"].get("selector")))(pod)
+        ]
+        if len(budgets) > 1:
+            raise ApiError(
+                500,
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource "
+                "does not support.",
+            )
+        for budget, matches in budgets:
+            pods = [item for item in self.store.objects("pods", namespace) if matches(item)]
+            if disruptions_allowed(budget["spec"], pods) < 1:
+                name = budget["metadata"]["name"]
+                raise ApiError(
+                    429,
+                    "Cannot evict pod as it would violate the pod's disruption budget: "
+                    f"the disruption budget {name} does not allow one more",
+                )
+
+
+def disruptions_allowed(spec: Object, pods: Sequence[Object]) -> int:
+    """How many healthy pods may go; `pods` are those that the budget selects."""
+    expected = [pod for pod in pods if pod["status"].get("phase") not in FINISHED]
+    healthy = [
+        pod
+        for pod in expected
+        if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+    ]
+    if "minAvailable" in spec:
+        return len(healthy) - _count(spec["minAvailable"], len(expected))
+    if "maxUnavailable" in spec:
+        needed = len(expected) - _count(spec["maxUnavailable"], len(expected))
+        return len(healthy) - needed
+    return len(healthy)
+
+
+def _count(value: Any, total: int) -> int:
+    """A number, or a percentage of the total rounded up."""
+    if isinstance(value, str) and value.endswith("%"):
+        return -(-total * int(value[:-1]) // 100)
+    return int(value)
+
+
+def _disown(uid: str) -> Any:
+    def change(item: Object) -> None:
+        owners = item["metadata"].get("ownerReferences") or []
+        item["metadata"]["ownerReferences"] = [o for o in owners if o["uid"] != uid]
+
+    return change

@@ -1,0 +1,97 @@
+"""Machines become Nodes: registered NotReady, then Ready, then with what their devices bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dnm.lab.sandbox import manifests
+from dnm.lab.sandbox.batch import Batch, Machine
+from dnm.lab.sandbox.store import Object, Store
+from dnm.lab.sandbox.timing import Timing
+
+
+class Arrival(msgspec.Struct, kw_only=True):
+    """A machine on its way into Kubernetes; `claim` tells it from a later conversion."""
+
+    machine: str
+    namespace: str
+    claim: int
+    joins_at: float
+    ready_at: float | None = None
+    device_at: float | None = None
+
+
+class Joining:
+    """Called with the store's lock held."""
+
+    def __init__(self, store: Store, batch: Batch, timing: Timing) -> None:
+        self.store = store
+        self.clock = store.clock
+        self.batch = batch
+        self.timing = timing
+        self._arrivals: list[Arrival] = []
+
+    def expect(self, machine: Machine, namespace: str, late_seconds: float = 0.0) -> None:
+        """The machine's kubelet will register, so much later than usual."""
+        joins_at = self.clock.after(self.timing.join + late_seconds)
+        self._arrivals.append(Arrival(
+            machine=machine.name, namespace=namespace, claim=machine.claims, joins_at=joins_at
+        ))  # fmt: skip
+
+    def step(self) -> None:
+        """Registers the Nodes that are due, makes them Ready, adds their devices."""
+        now = self.clock.now()
+        for entry in list(self._arrivals):
+            machine = self.batch.machines[entry.machine]
+            if machine.claims != entry.claim:
+                self._arrivals.remove(entry)
+                continue
+            if entry.ready_at is None and entry.joins_at <= now:
+                self.join(machine, entry.namespace)
+                entry.ready_at = self.clock.after(self.timing.ready)
+            if entry.ready_at is not None and entry.ready_at <= now and entry.device_at is None:
+                self._set_ready(machine)
+                entry.device_at = self.clock.after(self.timing.device)
+            if entry.device_at is not None and entry.device_at <= now:
+                self._add_devices(machine)
+                self._arrivals.remove(entry)
+
+    def join(self, machine: Machine, namespace: str) -> None:
+        """The kubelet registers its Node, NotReady; one that is there already stays as it is."""
+        kind = self.batch.types[machine.type]
+        name = machine.kubernetes_name
+        if self.store.get("nodes", "", name) is not None:
+            return
+        fill = {"namespace": namespace}
+        labels = {key.format(**fill): text.format(**fill) for key, text in kind.labels.items()}
+        labels |= {namespace: "true"} if namespace else {}
+        taints = [
+            {key: text.format(**fill) for key, text in taint.items()} for taint in kind.taints
+        ]
+        node = manifests.node_manifest(
+            name, kind.allocatable, labels=labels, taints=taints, ready=False,
+            capacity=kind.capacity,
+        )  # fmt: skip
+        node["status"]["conditions"][0]["lastTransitionTime"] = self.clock.stamp()
+        self.store.create("nodes", node)
+
+    def _set_ready(self, machine: Machine) -> None:
+        def change(node: Object) -> None:
+            manifests.set_ready(node, True)
+            node["status"]["conditions"][0]["lastTransitionTime"] = self.clock.stamp()
+
+        self._edit_node(machine, change)
+
+    def _add_devices(self, machine: Machine) -> None:
+        late = self.batch.types[machine.type].late
+        if late:
+            self._edit_node(machine, lambda node: [
+                node["status"][field].update(late) for field in ("capacity", "allocatable")
+            ])  # fmt: skip
+
+    def _edit_node(self, machine: Machine, change: Callable[[Object], Any]) -> None:
+        if self.store.get("nodes", "", machine.kubernetes_name) is not None:
+            self.store.edit("nodes", "", machine.kubernetes_name, change)

@@ -1,0 +1,208 @@
+"""Lists: selectors, pages that show one moment, and watches.
+
+A page's token points at the list as it was when the first page was read, as etcd's revisions do;
+a token that is no longer kept is answered with 410 and a token for the rest as it is by then, which
+fits no moment: a client that wants to know has to begin anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from dnm.lab.sandbox import events
+from dnm.lab.sandbox.http_values import Answer, is_asked_for
+from dnm.lab.sandbox.kinds import Kind
+from dnm.lab.sandbox.selectors import Test, field_test, label_test
+from dnm.lab.sandbox.store import ApiError, Entry, Event, Object, Store
+
+_SNAPSHOTS_KEPT = 100
+_REST = "rest"
+_WATCH_POLL_SECONDS = 1.0
+
+
+class Lists:
+    """`expire_tokens` makes every continue token stale from now on."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._snapshots: OrderedDict[str, tuple[int, list[Entry]]] = OrderedDict()
+        self._counter = 0
+
+    def expire_tokens(self) -> None:
+        self._snapshots.clear()
+
+    def page(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
+        """One page; raises 400 for a bad selector or limit and 410 for an expired token."""
+        limit = _limit(query)
+        token = query.get("continue", "")
+        snapshot, start = _read_token(token) if token else ("", 0)
+        if snapshot == _REST:
+            version, entries = self.store.version, self.selected(kind, namespace, query)
+        elif token:
+            version, entries = self._continued(snapshot, start)
+        else:
+            version, entries = self.store.version, self.selected(kind, namespace, query)
+        end = min(start + limit, len(entries)) if limit else len(entries)
+        metadata: Object = {"resourceVersion": str(version)}
+        if end < len(entries):
+            metadata["continue"] = self._token(snapshot, version, entries, end)
+            if not _is_selective(query):
+                metadata["remainingItemCount"] = len(entries) - end
+        head = msgspec.json.encode(
+            {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata}
+        )
+        items = b",".join(_raw(kind, entry) for entry in entries[start:end])
+        return Answer(body=head[:-1] + b',"items":[' + items + b"]}\n")
+
+    def selected(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> list[Entry]:
+        test = _test(kind, query)
+        return [entry for entry in self.store.entries(kind.plural, namespace) if test(entry.data)]
+
+    def _continued(self, snapshot: str, start: int) -> tuple[int, list[Entry]]:
+        if snapshot not in self._snapshots:
+            raise ApiError(
+                410,
+                "The provided continue parameter is too old to display a consistent list result. "
+                "You can start a new list without the continue parameter, or use the continue "
+                "token in this response to retrieve the remainder of the results. Continuing with "
+                "the provided token results in an inconsistent list - objects that were created, "
+                "modified, or deleted between the time the first chunk was returned and now may "
+                "show up in the list.",
+                rest=f"{_REST}.{start}",
+            )
+        return self._snapshots[snapshot]
+
+    def _token(self, snapshot: str, version: int, entries: list[Entry], end: int) -> str:
+        if not snapshot:
+            self._counter += 1
+            snapshot = f"snapshot{self._counter}"
+            self._snapshots[snapshot] = (version, entries)
+            while len(self._snapshots) > _SNAPSHOTS_KEPT:
+                self._snapshots.popitem(last=False)
+        return f"{snapshot}.{end}"
+
+    # --- watches ----------------------------------------------------------------------------
+
+    def watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
+        """Changes after `resourceVersion`, until `timeoutSeconds` (of real time) have passed. A
+        version that is not reached yet is taken in silence, as the API server does. Bookmarks come
+        as soon as there is nothing else to say: how often they do is nobody's promise."""
+        since = query.get("resourceVersion", "")
+        backlog: list[tuple[str, Object]] = []
+        if since in ("", "0"):
+            backlog = [("ADDED", e.data) for e in self.selected(kind, namespace, query)]
+            version = self.store.version
+        else:
+            version = int(since)
+        if version < self.store.events_after and since not in ("", "0"):
+            gone = ApiError(
+                410, f"too old resource version: {since} ({self.store.events_after})",
+                reason="Expired",
+            )  # fmt: skip
+            event = {"type": "ERROR", "object": gone.status()}
+            return Answer(stream=iter([msgspec.json.encode(event) + b"\n"]))
+        return Answer(stream=self._stream(kind, _event_test(kind, namespace, query), backlog,
+                                          version, query))  # fmt: skip
+
+    def _stream(
+        self,
+        kind: Kind,
+        tell: Callable[[Event], tuple[str, Object] | None],
+        backlog: list[tuple[str, Object]],
+        version: int,
+        query: Mapping[str, str],
+    ) -> Iterator[bytes]:
+        deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
+        wants_bookmarks = is_asked_for(query, "allowWatchBookmarks")
+        told = version  # an API server sends no bookmark of a version that it has told
+        while True:
+            if backlog:
+                yield b"".join(_watch_line(kind, name, data) for name, data in backlog)
+            if wants_bookmarks and version > told:
+                told = version
+                metadata = {"resourceVersion": str(version), "creationTimestamp": None}
+                yield _watch_line(kind, "BOOKMARK", {"metadata": metadata})
+            with self.store.changed:
+                if self.store.version <= version:
+                    left = max(deadline - time.monotonic(), 0.0)
+                    self.store.changed.wait(min(_WATCH_POLL_SECONDS, left))
+                fresh = [event for event in self.store.events if event.version > version]
+                version = max(version, self.store.version)
+            mine = [event for event in fresh if event.plural == kind.plural]
+            told = mine[-1].version if mine else told
+            backlog = [line for line in map(tell, mine) if line is not None]
+            if time.monotonic() >= deadline:
+                return
+
+
+def _raw(kind: Kind, entry: Entry) -> bytes:
+    is_renamed = kind.group == events.GROUP
+    return msgspec.json.encode(events.from_core(entry.data)) if is_renamed else entry.raw
+
+
+def _event_test(
+    kind: Kind, namespace: str, query: Mapping[str, str]
+) -> Callable[[Event], tuple[str, Object] | None]:
+    """How a watcher with these selectors is told of an event: what begins to match comes as ADDED,
+    what no longer does as DELETED (cacher/watch_cache.go, convertToWatchEvent)."""
+    test = _test(kind, query)
+
+    def matches(entry: Entry | None) -> bool:
+        if entry is None:
+            return False
+        in_namespace = namespace in ("", entry.data["metadata"].get("namespace", ""))
+        return in_namespace and test(entry.data)
+
+    def tell(event: Event) -> tuple[str, Object] | None:
+        is_now = event.type != "DELETED" and matches(event.entry)
+        was = matches(event.before)
+        if not (is_now or was):
+            return None
+        if is_now:
+            return ("MODIFIED" if was else "ADDED"), event.entry.data
+        assert event.before is not None
+        data = event.before.copy()
+        data["metadata"]["resourceVersion"] = str(event.version)
+        return "DELETED", data
+
+    return tell
+
+
+def document(kind: Kind, data: Object) -> Object:
+    """A single object as the API prints it."""
+    if kind.group == events.GROUP:
+        data = events.from_core(data)
+    return {"kind": kind.name, "apiVersion": kind.api_version, **data}
+
+
+def _watch_line(kind: Kind, name: str, data: Object) -> bytes:
+    return msgspec.json.encode({"type": name, "object": document(kind, data)}) + b"\n"
+
+
+def _read_token(token: str) -> tuple[str, int]:
+    """The list it points at, and how many entries of it were read; raises 400."""
+    snapshot, _, start = token.partition(".")
+    if not snapshot or not start.isdecimal():
+        raise ApiError(400, "continue key is not valid")
+    return snapshot, int(start)
+
+
+def _test(kind: Kind, query: Mapping[str, str]) -> Test:
+    by_label = label_test(query.get("labelSelector", ""))
+    by_field = field_test(kind.plural, query.get("fieldSelector", ""))
+    return lambda item: by_field(item) and by_label(item)
+
+
+def _is_selective(query: Mapping[str, str]) -> bool:
+    return bool(query.get("labelSelector") or query.get("fieldSelector"))
+
+
+def _limit(query: Mapping[str, str]) -> int:
+    text = query.get("limit") or "0"
+    if not text.isdecimal():
+        raise ApiError(400, f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)

@@ -1,0 +1,141 @@
+"""Manifests of nodes, pods and workloads, as sites write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dnm.lab.sandbox.store import Object
+
+YUNIKORN = "yunikorn"
+QUEUE = "yunikorn.apache.org/queue"
+APPLICATION = "yunikorn.apache.org/app-id"
+RUN_SECONDS = "sandbox/run-seconds"
+"""A pod with this annotation ends by itself after so many seconds of running."""
+
+DAEMON_TOLERATIONS = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+    for key, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    )
+]
+
+
+def node_manifest(
+    name: str,
+    allocatable: Mapping[str, str],
+    *,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Mapping[str, str]] = (),
+    ready: bool = True,
+    capacity: Mapping[str, str] | None = None,
+) -> Object:
+    """`allocatable` in Kubernetes' names and quantities; `pods` is 110 unless given. `capacity` is
+    the same but for what it says."""
+    amounts = {"pods": "110", **allocatable}
+    whole = {**amounts, **(capacity or {})}
+    own_labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})}
+    spec: Object = {"taints": [dict(taint) for taint in taints]} if taints else {}
+    return {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": own_labels},
+        "spec": spec,
+        "status": {
+            "capacity": whole, "allocatable": amounts, "conditions": ready_conditions(ready),
+            "addresses": [{"type": "Hostname", "address": name}],
+            "nodeInfo": {"kubeletVersion": "v1.30.0", "containerRuntimeVersion": "sandbox://1",
+                         "operatingSystem": "linux", "architecture": "amd64", "osImage": "sandbox",
+                         "kernelVersion": "0", "machineID": name, "systemUUID": name,
+                         "bootID": name, "kubeProxyVersion": ""},
+        },
+    }  # fmt: skip
+
+
+def ready_conditions(ready: bool) -> list[Object]:
+    reason = "KubeletReady" if ready else "KubeletNotReady"
+    message = "kubelet is ready" if ready else "container runtime is not ready"
+    return [{"type": "Ready", "status": "True" if ready else "False", "reason": reason,
+             "message": message}]  # fmt: skip
+
+
+def set_ready(node: Object, ready: bool) -> None:
+    """As a kubelet does, which leaves conditions alone that are not its own."""
+    status = node["status"]
+    others = [one for one in status.get("conditions") or () if one["type"] != "Ready"]
+    status["conditions"] = [*ready_conditions(ready), *others]
+
+
+def is_ready(node: Object) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def pod_manifest(
+    name: str,
+    namespace: str,
+    requests: Mapping[str, str],
+    *,
+    queue: str = "",
+    spec: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Object:
+    """A pod of YuniKorn in `queue`, or of the default scheduler without one. `spec` adds to it."""
+    own_labels = dict(labels or {})
+    own_spec: Object = {"restartPolicy": "Never"}
+    if queue:
+        own_labels = {QUEUE: queue, APPLICATION: f"{namespace}-app", **own_labels}
+        own_spec["schedulerName"] = YUNIKORN
+    container = {"name": "main", "image": "busybox", "command": ["sleep", "infinity"],
+                 "resources": {"requests": dict(requests)}}  # fmt: skip
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": own_labels,
+                     "annotations": dict(annotations or {})},
+        "spec": {**own_spec, "containers": [container], **(spec or {})},
+    }  # fmt: skip
+
+
+def deployment_manifest(name: str, namespace: str, replicas: int, pod: Object) -> Object:
+    """A Deployment of pods like `pod`."""
+    labels = {"app": name, **pod["metadata"]["labels"]}
+    spec = {**pod["spec"], "restartPolicy": "Always"}
+    template = {"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]},
+                "spec": spec}  # fmt: skip
+    return {
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
+                 "template": template},
+    }  # fmt: skip
+
+
+def daemonset_manifest(name: str, namespace: str, pod: Object) -> Object:
+    """A DaemonSet of pods like `pod`, on every node."""
+    labels = {"app": name, **pod["metadata"]["labels"]}
+    spec = {"tolerations": [{"operator": "Exists"}], **pod["spec"], "restartPolicy": "Always"}
+    return {
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"app": name}},
+                 "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }  # fmt: skip
+
+
+def config_map_manifest(name: str, namespace: str, data: Mapping[str, str]) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace}, "data": dict(data)}  # fmt: skip
+
+
+def kubeconfig(url: str) -> Object:
+    """JSON is YAML, so this may be written as it is."""
+    return {
+        "apiVersion": "v1", "kind": "Config", "current-context": "sandbox",
+        "clusters": [{"name": "sandbox", "cluster": {"server": url}}],
+        "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "sandbox"}}],
+        "users": [{"name": "sandbox", "user": {"token": "sandbox"}}],
+    }  # fmt: skip

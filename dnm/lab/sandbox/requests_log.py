@@ -1,0 +1,86 @@
+"""What was asked of the server, so that tests can count lists and writes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import NamedTuple
+
+from dnm.lab.sandbox.api import attempt_of, find_target
+from dnm.lab.sandbox.http_values import Request
+from dnm.lab.sandbox.store import ApiError
+
+_KEPT = 100_000
+
+
+class Logged(NamedTuple):
+    """One request; `verb` and `resource` are empty for what is not an object of the API."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    code: int  # of the answer; 0: hung up
+    user_agent: str
+
+
+class RequestLog:
+    """Keeps the last requests, in the order of their answers."""
+
+    def __init__(self) -> None:
+        self._log: deque[Logged] = deque(maxlen=_KEPT)
+        self._lock = threading.Lock()
+
+    def note(self, request: Request, code: int) -> None:
+        if request.path.startswith("/sandbox"):
+            return
+        try:
+            attempt = attempt_of(request, find_target(request.path))
+            verb, resource, namespace, name = (
+                attempt.verb, attempt.resource, attempt.namespace, attempt.name
+            )  # fmt: skip
+        except ApiError:
+            verb = resource = namespace = name = ""
+        agent = request.headers.get("user-agent", "")
+        entry = Logged(
+            request.method,
+            request.path,
+            request.query,
+            verb,
+            resource,
+            namespace,
+            name,
+            code,
+            agent,
+        )
+        with self._lock:
+            self._log.append(entry)
+
+    def all(self) -> list[Logged]:
+        with self._lock:
+            return list(self._log)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._log.clear()
+
+    def lists(self, resource: str = "") -> list[Logged]:
+        """First pages only: `continue` reads on in the same list."""
+        return [
+            entry
+            for entry in self.all()
+            if entry.verb == "list"
+            and "continue" not in entry.query
+            and resource in ("", entry.resource)
+        ]
+
+    def pages(self, resource: str = "") -> list[Logged]:
+        return [e for e in self.all() if e.verb == "list" and resource in ("", e.resource)]
+
+    def writes(self) -> list[Logged]:
+        """Everything that may change an object, dry runs among them; access reviews are reads."""
+        verbs = ("create", "update", "patch", "delete", "deletecollection")
+        return [entry for entry in self.all() if entry.verb in verbs]

@@ -1,0 +1,307 @@
+"""Binds pods: YuniKorn's within its queues, the default scheduler's wherever there is room.
+
+A pod of YuniKorn is bound where its queue's headroom, up to the root, allows it and a node takes
+it. Its application's first pod decides the queue. After yunikorn-k8shim (pkg/cache) and
+yunikorn-core (pkg/scheduler/objects); gang placeholders, user limits and preemption are not played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dnm.lab.sandbox.amounts import total, yunikorn_units
+from dnm.lab.sandbox.deletion import FINISHED
+from dnm.lab.sandbox.matching import fits_beside, fits_node, volumes_allow
+from dnm.lab.sandbox.pod_reading import application_of, gang_of, queue_asked_by, request_of, user_of
+from dnm.lab.sandbox.queue_tree import ApplicationRejected, QueueTree, Submission
+from dnm.lab.sandbox.store import Object, Store
+from dnm.lab.sandbox.timing import Timing
+from dnm.lab.sandbox.yunikorn_config import YunikornConfig
+
+Amounts = Mapping[str, int]
+
+_WAITING = "request is waiting for cluster resources become available"
+
+
+class Application(msgspec.Struct, kw_only=True):
+    """One application of the scheduler; `forget_at` is set while it has no pods, `message` says
+    why it was rejected."""
+
+    id: str
+    queue: str
+    submitted: int  # in order
+    forget_at: float | None = None
+    message: str = ""
+
+
+class Scheduler:
+    """`used` and `pending` by queue path, with ancestors, are of the last step."""
+
+    def __init__(self, store: Store, timing: Timing, config: YunikornConfig) -> None:
+        self.store = store
+        self.clock = store.clock
+        self.timing = timing
+        self.tree = QueueTree(config)
+        self.applications: dict[str, Application] = {}
+        self.rejected: dict[str, Application] = {}
+        self.used: dict[str, dict[str, int]] = {}
+        self.pending: dict[str, dict[str, int]] = {}
+        self._requests: dict[str, tuple[tuple[str, bool], dict[str, int]]] = {}
+        self._submissions = 0
+
+    def step(self) -> None:
+        """Submits, counts and binds, once. Pods of a Node that is gone count nowhere any more."""
+        pods = [p for p in self.store.objects("pods") if p["status"].get("phase") not in FINISHED]
+        self._forget({pod["metadata"]["uid"] for pod in pods})
+        self._submit(pods)
+        pods = [p for p in self.store.objects("pods") if p["status"].get("phase") not in FINISHED]
+        nodes = {node["metadata"]["name"]: node for node in self.store.objects("nodes")}
+        free = {name: yunikorn_units(node["status"]["allocatable"]) for name, node in nodes.items()}
+        self._total = total(free.values())
+        bound = [pod for pod in pods if pod["spec"].get("nodeName") in nodes]
+        self.used, self.pending = {}, {}
+        for pod in bound:
+            self._take(free, pod["spec"]["nodeName"], self.request(pod))
+            self._book(self.used, self.queue_of(pod), self.request(pod))
+        waiting = sorted((pod for pod in pods if _wants_node(pod)), key=self._rank)
+        self._bind_all(waiting, nodes, free, bound)
+
+    # --- applications -----------------------------------------------------------------------
+
+    def queue_of(self, pod: Object) -> str:
+        """Where YuniKorn has the pod; empty: nowhere."""
+        application = self.applications.get(application_of(pod))
+        return application.queue if application else ""
+
+    def _submit(self, pods: Sequence[Object]) -> None:
+        present: dict[str, list[Object]] = {}
+        for pod in sorted(pods, key=_age):
+            name = application_of(pod)
+            if name:
+                present.setdefault(name, []).append(pod)
+        for name, members in present.items():
+            seen = [pod for pod in members if not _is_gated(pod)]
+            if name not in self.applications and seen:
+                self._accept_or_reject(name, seen)
+        for name, application in list(self.applications.items()):
+            if name in present:
+                application.forget_at = None
+            elif application.forget_at is None:
+                application.forget_at = self.clock.after(self.timing.completing)
+            if application.forget_at is not None and application.forget_at <= self.clock.now():
+                del self.applications[name]
+
+    def _accept_or_reject(self, name: str, pods: Sequence[Object]) -> None:
+        """The first pod decides; where it finds no queue, all pods without a node have failed."""
+        first = pods[0]
+        namespace = self.store.get("namespaces", "", first["metadata"]["namespace"]) or {}
+        notes = (namespace.get("metadata") or {}).get("annotations") or {}
+        submission = Submission(
+            name,
+            queue_asked_by(first),
+            user_of(first),
+            {
+                "namespace": first["metadata"]["namespace"],
+                "namespace.parentqueue": notes.get("yunikorn.apache.org/parentqueue", ""),
+            },
+            is_bound=bool(first["spec"].get("nodeName")),
+        )
+        self._submissions += 1
+        try:
+            queue = self.tree.place(submission, gang_of(first))
+        except ApplicationRejected as rejected:
+            self.rejected[name] = Application(
+                id=name, queue="", submitted=self._submissions, message=str(rejected)
+            )
+            for pod in pods:
+                self._fail(pod, str(rejected))
+            return
+        self.rejected.pop(name, None)
+        self.applications[name] = Application(id=name, queue=queue, submitted=self._submissions)
+
+    def _fail(self, pod: Object, message: str) -> None:
+        def change(item: Object) -> None:
+            item["status"] |= {
+                "phase": "Failed", "reason": "ApplicationRejected", "message": message,
+            }  # fmt: skip
+
+        if not pod["spec"].get("nodeName"):
+            meta = pod["metadata"]
+            self.store.edit("pods", meta["namespace"], meta["name"], change)
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def request(self, pod: Object) -> dict[str, int]:
+        """What the pod asks for, in YuniKorn's names and units."""
+        meta = pod["metadata"]
+        version = (meta["resourceVersion"], self.tree.config.counts_sidecars_twice)
+        known = self._requests.get(meta["uid"])
+        if known is None or known[0] != version:
+            known = (version, request_of(pod, sidecars_count_twice=version[1]))
+            self._requests[meta["uid"]] = known
+        return known[1]
+
+    def _forget(self, uids: set[str]) -> None:
+        if len(self._requests) > 2 * len(uids) + 100:
+            self._requests = {uid: kept for uid, kept in self._requests.items() if uid in uids}
+
+    def _book(self, sums: dict[str, dict[str, int]], queue: str, request: Amounts) -> None:
+        for path in self.tree.ancestors(queue) if queue else ():
+            kept = sums.setdefault(path, {})
+            for resource, amount in request.items():
+                kept[resource] = kept.get(resource, 0) + amount
+
+    def _take(self, free: dict[str, dict[str, int]], node: str, request: Amounts) -> None:
+        if node in free:
+            for resource, amount in request.items():
+                free[node][resource] = free[node].get(resource, 0) - amount
+
+    # --- binding ----------------------------------------------------------------------------
+
+    def _rank(self, pod: Object) -> tuple[Any, ...]:
+        application = self.applications.get(application_of(pod))
+        order = application.submitted if application else 0
+        return (-pod["spec"].get("priority", 0), order, _age(pod))
+
+    def _bind_all(
+        self,
+        waiting: Sequence[Object],
+        nodes: Mapping[str, Object],
+        free: dict[str, dict[str, int]],
+        bound: list[Object],
+    ) -> None:
+        hopeless: set[tuple[str, bytes]] = set()  # equal pods do not fit where one did not
+        for pod in waiting:
+            request, queue = self.request(pod), self.queue_of(pod)
+            is_yunikorn = bool(application_of(pod))
+            if is_yunikorn and not queue:
+                continue
+            kind = (queue, _kind(pod))
+            node = None
+            if kind not in hopeless and self._quota_allows(queue, request):
+                node = self._choose(pod, request, nodes, free, bound)
+                if node is None and self._quota_allows(queue, request, with_root=False):
+                    self._tell_unschedulable(pod)
+            if node is None:
+                hopeless.add(kind)
+                self._book(self.pending, queue, request)
+                continue
+            self._take(free, node, request)
+            self._book(self.used, queue, request)
+            bound.append(self._bind(pod, node))
+
+    def _quota_allows(self, queue: str, request: Amounts, with_root: bool = True) -> bool:
+        if not queue:
+            return True
+        root = self._total if with_root else None
+        if root is not None and any(
+            amount > 0 and resource not in root for resource, amount in request.items()
+        ):
+            return False
+        return _fits(request, self.tree.headroom(queue, self.used, root))
+
+    def _choose(
+        self,
+        pod: Object,
+        request: Amounts,
+        nodes: Mapping[str, Object],
+        free: Mapping[str, dict[str, int]],
+        bound: Sequence[Object],
+    ) -> str | None:
+        if not volumes_allow(self.store, pod, None):
+            return None
+        neighbours = [other for other in bound if not other["metadata"].get("deletionTimestamp")]
+        good = [
+            name
+            for name, node in nodes.items()
+            if all(amount <= free[name].get(r, 0) for r, amount in request.items() if amount > 0)
+            and fits_node(pod, node)
+            and (not _minds_others(pod, bound) or fits_beside(pod, node, nodes, neighbours))
+            and volumes_allow(self.store, pod, node)
+        ]
+        if not good:
+            return None
+        sign = -1 if self.tree.config.packs_nodes else 1
+        return min(good, key=lambda name: (sign * _share(free[name], nodes[name]), name))
+
+    def _bind(self, pod: Object, node: str) -> Object:
+        def change(item: Object) -> None:
+            item["spec"]["nodeName"] = node
+            others = [
+                c for c in item["status"].get("conditions") or () if c["type"] != "PodScheduled"
+            ]
+            scheduled = {"type": "PodScheduled", "status": "True",
+                         "lastTransitionTime": self.clock.stamp()}  # fmt: skip
+            item["status"]["conditions"] = [*others, scheduled]
+
+        meta = pod["metadata"]
+        return self.store.edit("pods", meta["namespace"], meta["name"], change)
+
+    def _tell_unschedulable(self, pod: Object) -> None:
+        """More nodes would help: the one case in which YuniKorn sets the condition."""
+        conditions = pod["status"].get("conditions") or []
+        if any(c["type"] == "PodScheduled" for c in conditions):
+            return
+        told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": _WAITING, "lastTransitionTime": self.clock.stamp()}  # fmt: skip
+        meta = pod["metadata"]
+
+        def change(item: Object) -> None:
+            item["status"]["conditions"] = [*conditions, told]
+
+        self.store.edit("pods", meta["namespace"], meta["name"], change)
+
+
+def _wants_node(pod: Object) -> bool:
+    is_going = pod["metadata"].get("deletionTimestamp")
+    return not (pod["spec"].get("nodeName") or is_going or _is_gated(pod))
+
+
+def _is_gated(pod: Object) -> bool:
+    return bool(pod["spec"].get("schedulingGates"))
+
+
+def _age(pod: Object) -> tuple[str, int]:
+    """Within a second, pods come in the order in which they were first stored or changed."""
+    return pod["metadata"]["creationTimestamp"], int(pod["metadata"]["resourceVersion"])
+
+
+def _kind(pod: Object) -> bytes:
+    """Equal for pods that the scheduler can't tell apart; pods that mind others stand alone."""
+    minds = pod["metadata"]["uid"] if _minds_others(pod, ()) else pod["metadata"]["namespace"]
+    return msgspec.json.encode([minds, pod["spec"]])
+
+
+def _minds_others(pod: Object, bound: Sequence[Object]) -> bool:
+    def has_rules(item: Object) -> bool:
+        spec = item["spec"]
+        affinity = spec.get("affinity") or {}
+        ports = any(c.get("ports") for c in spec["containers"])
+        return bool(
+            ports
+            or affinity.get("podAffinity")
+            or affinity.get("podAntiAffinity")
+            or spec.get("topologySpreadConstraints")
+        )
+
+    return has_rules(pod) or any(
+        (other["spec"].get("affinity") or {}).get("podAntiAffinity") for other in bound
+    )
+
+
+def _fits(request: Amounts, room: Amounts) -> bool:
+    return all(
+        amount <= max(0, room[resource])
+        for resource, amount in request.items()
+        if resource in room and amount > 0
+    )
+
+
+def _share(free: Amounts, node: Object) -> float:
+    """How much of it is used, as `nodesorting.go` weighs it: cpu and memory alike."""
+    whole = yunikorn_units(node["status"]["allocatable"])
+    shares = [1 - free.get(r, 0) / whole[r] for r in ("vcore", "memory") if whole.get(r)]
+    return sum(shares) / len(shares) if shares else 0.0

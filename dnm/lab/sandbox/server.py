@@ -1,0 +1,78 @@
+"""The sandbox as a process of its own: what `dnm sandbox up` starts and `dnm sandbox down` ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from dnm.converter.processes import process_of
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.files import KEPT_STATE, write_file
+from dnm.lab.sandbox.site import add_workshop, build_site, write_configuration
+from dnm.lab.sandbox.timing import real_life
+from dnm.model.errors import SandboxError
+
+SERVER_FILE = "server.json"
+
+
+class Server(msgspec.Struct, kw_only=True):
+    """Which process serves a directory; the start time tells it from a later one of its number."""
+
+    pid: int
+    start_ticks: int
+    url: str
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="dnm.lab.sandbox.server")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=12)
+    parser.add_argument("--workshop", action="store_true")
+    parser.add_argument("--speed", type=float, default=1.0)
+    options = parser.parse_args(arguments)
+    try:
+        serve(options)
+    except SandboxError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Until SIGTERM or SIGINT; raises SandboxError where it can't begin."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    directory: Path = options.directory
+    sandbox = Sandbox(
+        directory, manual=False, speed=options.speed, port=options.port, timing=real_life()
+    )
+    if (directory / KEPT_STATE).exists():
+        sandbox.load()
+    else:
+        build_site(sandbox, options.nodes)
+    if options.workshop:
+        add_workshop(sandbox)
+    sandbox.start()
+    if not (directory / "dnm.ini").exists():
+        write_configuration(directory, sandbox.url, {})
+    process = process_of(os.getpid())
+    ticks = process.start_ticks if process else 0
+    server = Server(pid=os.getpid(), start_ticks=ticks, url=sandbox.url)
+    write_file(directory / SERVER_FILE, msgspec.json.encode(server))
+    try:
+        ended.wait()
+    finally:
+        (directory / SERVER_FILE).unlink(missing_ok=True)
+        sandbox.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

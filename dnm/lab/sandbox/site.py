@@ -1,0 +1,102 @@
+"""The site that `dnm sandbox up` and the demo begin with, and dnm's configuration for it.
+
+Two Kubernetes nodes of 64 CPUs and 128 GB, full of other people's pods; twelve batch nodes of 128
+CPUs and 256 GB, jobs on three of them; a queue for workshops, `root.anvil.services.dev`, of 80
+vcores and 320 GB.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.files import write_file
+
+WORKSHOP_QUEUE = "root.anvil.services.dev"
+NOTEBOOK_QUEUE = "root.anvil.services.notebook"
+WORKSHOP_PODS = 75
+QUEUES = """\
+# The queues of this site. Limits are for people; dnm adds what it lends, and takes it away again.
+partitions:
+  - name: default
+    queues:
+      - name: root
+        submitacl: "*"
+        queues:
+          - name: anvil
+            queues:
+              - name: services
+                queues:
+                  - name: notebook        # JupyterHub
+                    resources:
+                      guaranteed: {vcore: 16, memory: 64G}
+                      max: {vcore: 120, memory: 240G}
+                  - name: dev             # workshops and courses
+                    resources:
+                      guaranteed:
+                        vcore: 8
+                        memory: 32G
+                      max:
+                        vcore: 80
+                        memory: 320G
+"""
+
+_SETTINGS = {
+    "kubeconfig_path": "kubeconfig",
+    "monitored_namespaces": "dev, notebook",
+    "namespace_queue_paths": "namespace_queue_paths.json",
+    "state_dir": "state",
+    "node_convert_path": "node-convert",
+    "instance_id": "sandbox",
+    "node_type": "a",
+    "node_cpu_capacity": "128",
+    "node_memory_capacity": "256G",
+    "max_converted_nodes": "8",
+    "max_conversions_per_run": "2",
+    "max_reversions_per_run": "3",
+    "global_cooldown_seconds": "10",
+    "pending_grace_seconds": "0",
+    "reversion_idle_seconds": "30",
+    "check_interval_seconds": "10",
+    "join_timeout_seconds": "60",
+    "convert_timeout_seconds": "120",
+    "shutdown_grace_seconds": "15",
+}
+
+
+def build_site(sandbox: Sandbox, machines: int) -> None:
+    sandbox.set_queues(QUEUES)
+    sandbox.yunikorn.restart()
+    for number in (1, 2):
+        name = f"k{number:02}"
+        sandbox.add_node(name, cpu="64", memory="128G")
+        pod = sandbox.add_pods(1, "services", cpu="62", memory="120G", name=f"portal-{number}")
+        sandbox.bind(pod[0], name, "services")
+    for namespace in ("dev", "notebook"):
+        sandbox.add_namespace(namespace)
+    names = sandbox.add_machines(machines)
+    for name in names[:: max(2, machines // 3)]:
+        sandbox.batch.start_job([name])
+
+
+def add_workshop(sandbox: Sandbox, run_seconds: float | None = None) -> list[str]:
+    """75 people open a session each: 4 CPUs and 16 GB."""
+    return sandbox.add_pods(
+        WORKSHOP_PODS, "dev", queue=WORKSHOP_QUEUE, cpu="4", memory="16G", name="session",
+        run_seconds=run_seconds,
+    )  # fmt: skip
+
+
+def write_configuration(directory: Path, url: str, settings: Mapping[str, str]) -> Path:
+    """dnm's two files, which name the others by relative paths. Returns the ini's path."""
+    values = {**_SETTINGS, "yunikorn_url": url, **settings}
+    lines = "".join(f"{key} = {value}\n" for key, value in values.items())
+    heading = "# dnm's configuration for the sandbox beside it; seconds stand for minutes here.\n"
+    queues = {"dev": WORKSHOP_QUEUE, "notebook": NOTEBOOK_QUEUE}
+    (directory / "state").mkdir(mode=0o700, exist_ok=True)
+    write_file(directory / "namespace_queue_paths.json", json.dumps(queues, indent=2).encode())
+    path = directory / "dnm.ini"
+    write_file(path, f"{heading}[settings]\n{lines}".encode())
+    return path

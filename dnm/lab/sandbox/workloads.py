@@ -1,0 +1,206 @@
+"""Controllers of workloads: Deployments make ReplicaSets, these make pods; DaemonSets; owners.
+
+A change of a Deployment's template makes a new ReplicaSet and takes the old one's pods away at once
+(strategy Recreate). Objects whose controlling owner is gone are collected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import Any
+
+import msgspec
+
+from dnm.lab.sandbox import manifests
+from dnm.lab.sandbox.admission import Admission
+from dnm.lab.sandbox.deletion import FINISHED
+from dnm.lab.sandbox.kinds import KINDS
+from dnm.lab.sandbox.matching import fits_node
+from dnm.lab.sandbox.store import ApiError, Object, Store
+
+_HASH = "pod-template-hash"
+
+
+class Workloads:
+    """Plays the controllers, one step at a time."""
+
+    def __init__(self, store: Store, admission: Admission) -> None:
+        self.store = store
+        self.admission = admission
+
+    def step(self) -> None:
+        for deployment in list(self.store.objects("deployments")):
+            self._deploy(deployment)
+        for replicaset in list(self.store.objects("replicasets")):
+            self._replicate(replicaset)
+        for daemonset in list(self.store.objects("daemonsets")):
+            self._spread(daemonset)
+        self._collect()
+
+    # --- Deployments ------------------------------------------------------------------------
+
+    def _deploy(self, deployment: Object) -> None:
+        meta, spec = deployment["metadata"], deployment["spec"]
+        digest = hashlib.sha256(msgspec.json.encode(spec["template"])).hexdigest()[:10]
+        name = f"{meta['name']}-{digest}"
+        current = self.store.get("replicasets", meta["namespace"], name)
+        if current is None:
+            self._create("replicasets", self._replicaset(deployment, name, digest))
+        for replicaset in self._owned("replicasets", meta):
+            wanted = spec.get("replicas", 1) if replicaset["metadata"]["name"] == name else 0
+            self._set_replicas(replicaset, wanted)
+        pods = [
+            pod
+            for replicaset in self._owned("replicasets", meta)
+            for pod in self._owned("pods", replicaset["metadata"])
+        ]
+        self._report("deployments", deployment, pods, {"updatedReplicas": len(_live(pods))})
+
+    def _replicaset(self, deployment: Object, name: str, digest: str) -> Object:
+        spec = msgspec.json.decode(msgspec.json.encode(deployment["spec"]))
+        template = spec["template"]
+        template.setdefault("metadata", {}).setdefault("labels", {})[_HASH] = digest
+        labels = {**template["metadata"]["labels"]}
+        selector = {**spec["selector"]}
+        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), _HASH: digest}
+        return {
+            "metadata": {"name": name, "namespace": deployment["metadata"]["namespace"],
+                         "labels": labels,
+                         "ownerReferences": [_owner("Deployment", deployment)]},
+            "spec": {"replicas": spec.get("replicas", 1), "selector": selector,
+                     "template": template},
+        }  # fmt: skip
+
+    def _set_replicas(self, replicaset: Object, wanted: int) -> None:
+        meta = replicaset["metadata"]
+        if replicaset["spec"].get("replicas") != wanted:
+            self.store.edit("replicasets", meta["namespace"], meta["name"],
+                            lambda item: item["spec"].update(replicas=wanted))  # fmt: skip
+
+    # --- ReplicaSets ------------------------------------------------------------------------
+
+    def _replicate(self, replicaset: Object) -> None:
+        meta, spec = replicaset["metadata"], replicaset["spec"]
+        if meta.get("deletionTimestamp"):
+            return
+        pods = self._owned("pods", meta)
+        live = _live(pods)
+        wanted = spec.get("replicas", 1)
+        for _ in range(wanted - len(live)):
+            self._create("pods", _pod_of("ReplicaSet", replicaset))
+        # Those that are not bound go first, then the youngest, as kube-controller-manager chooses.
+        surplus = sorted(live, key=_keeping_rank)[: max(0, len(live) - wanted)]
+        for pod in surplus:
+            self._delete_pod(pod)
+        self._report("replicasets", replicaset, pods, {})
+
+    # --- DaemonSets -------------------------------------------------------------------------
+
+    def _spread(self, daemonset: Object) -> None:
+        meta = daemonset["metadata"]
+        present = {pod["spec"].get("nodeName"): pod for pod in _live(self._owned("pods", meta))}
+        template = _pod_of("DaemonSet", daemonset)
+        tolerations = [*(template["spec"].get("tolerations") or []), *manifests.DAEMON_TOLERATIONS]
+        template["spec"]["tolerations"] = tolerations
+        for node in list(self.store.objects("nodes")):
+            name = node["metadata"]["name"]
+            suits = fits_node(template, node)
+            if suits and name not in present:
+                own = msgspec.json.decode(msgspec.json.encode(template))
+                own["spec"]["nodeName"] = name
+                self._create("pods", own)
+            elif not suits and name in present:
+                self._delete_pod(present[name])
+
+    # --- shared -----------------------------------------------------------------------------
+
+    def _owned(self, plural: str, owner: Object) -> list[Object]:
+        uid = owner["uid"]
+        return [
+            item
+            for item in self.store.objects(plural, owner["namespace"])
+            if any(ref["uid"] == uid for ref in item["metadata"].get("ownerReferences") or ())
+        ]
+
+    def _create(self, plural: str, manifest: Object) -> None:
+        """A template that the API refuses makes nothing, and is tried again in the next step."""
+        with contextlib.suppress(ApiError):
+            self.admission.admit_creation(KINDS[plural], manifest)
+            self.store.create(plural, manifest)
+
+    def _delete_pod(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        if pod["spec"].get("nodeName"):
+            grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
+            self.store.mark_deleted("pods", meta["namespace"], meta["name"], grace)
+        else:
+            self.store.remove("pods", meta["namespace"], meta["name"])
+
+    def _report(self, plural: str, owner: Object, pods: list[Object], more: Object) -> None:
+        live = _live(pods)
+        ready = sum(1 for pod in live if pod["status"].get("phase") == "Running")
+        status = {"observedGeneration": owner["metadata"].get("generation", 1),
+                  "replicas": len(live), "readyReplicas": ready, "availableReplicas": ready,
+                  **more}  # fmt: skip
+        if owner.get("status") != status:
+            meta = owner["metadata"]
+            self.store.edit(plural, meta["namespace"], meta["name"],
+                            lambda item: item.update(status=status))  # fmt: skip
+
+    def _collect(self) -> None:
+        """The garbage collector: what is controlled by something that no longer exists."""
+        for plural in ("replicasets", "pods"):
+            for item in list(self.store.objects(plural)):
+                meta = item["metadata"]
+                owner = _controller(meta.get("ownerReferences") or ())
+                if owner is None or meta.get("deletionTimestamp"):
+                    continue
+                kind = next((k for k in KINDS.values() if k.name == owner["kind"]), None)
+                if kind is None:
+                    continue
+                found = self.store.get(kind.plural, meta["namespace"], owner["name"])
+                if found is None or found["metadata"]["uid"] != owner["uid"]:
+                    self._drop(plural, item)
+
+    def _drop(self, plural: str, item: Object) -> None:
+        if plural == "pods":
+            self._delete_pod(item)
+        else:
+            self.store.remove(plural, item["metadata"]["namespace"], item["metadata"]["name"])
+
+
+def _live(pods: list[Object]) -> list[Object]:
+    return [
+        pod
+        for pod in pods
+        if pod["status"].get("phase") not in FINISHED
+        and not pod["metadata"].get("deletionTimestamp")
+    ]
+
+
+def _keeping_rank(pod: Object) -> tuple[Any, ...]:
+    """Sorts the pods that may go first to the front."""
+    created = pod["metadata"]["creationTimestamp"]
+    youth = "".join(chr(255 - ord(letter)) for letter in created)
+    return (bool(pod["spec"].get("nodeName")), pod["status"].get("phase") == "Running", youth,
+            pod["metadata"]["name"])  # fmt: skip
+
+
+def _pod_of(kind: str, owner: Object) -> Object:
+    template: Object = msgspec.json.decode(msgspec.json.encode(owner["spec"]["template"]))
+    meta = template.setdefault("metadata", {})
+    meta["generateName"] = f"{owner['metadata']['name']}-"
+    meta["namespace"] = owner["metadata"]["namespace"]
+    meta["ownerReferences"] = [_owner(kind, owner)]
+    return template
+
+
+def _owner(kind: str, owner: Object) -> Object:
+    return {"apiVersion": "apps/v1", "kind": kind, "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"], "controller": True,
+            "blockOwnerDeletion": True}  # fmt: skip
+
+
+def _controller(owners: Any) -> Object | None:
+    return next((owner for owner in owners if owner.get("controller")), None)

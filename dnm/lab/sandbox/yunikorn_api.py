@@ -1,0 +1,191 @@
+"""YuniKorn's own endpoints that dnm reads, `/ws/v1/...` (yunikorn-core, pkg/webservice)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnm.lab.sandbox.amounts import total, yunikorn_units
+from dnm.lab.sandbox.deletion import FINISHED
+from dnm.lab.sandbox.http_values import Answer, Request, json_answer
+from dnm.lab.sandbox.pod_reading import application_of, is_placeholder, task_group_of
+from dnm.lab.sandbox.scheduler import Application, Scheduler
+from dnm.lab.sandbox.store import Object, Store
+from dnm.lab.sandbox.yunikorn_config import YunikornConfig, refusal
+
+
+class YunikornApi:
+    """Called with the store's lock held."""
+
+    def __init__(self, store: Store, scheduler: Scheduler, config: YunikornConfig) -> None:
+        self.store = store
+        self.scheduler = scheduler
+        self.config = config
+
+    def handle(self, request: Request) -> Answer:
+        route = request.path.removeprefix("/ws/v1").strip("/")
+        if route == "validate-conf" and request.method == "POST":
+            return self._validate(request)
+        if request.method != "GET":
+            return _error(405, "Method Not Allowed")
+        if route == "config":
+            return self._config(request)
+        steps = route.split("/")
+        if steps[:2] == ["partition", "default"] and len(steps) > 2:
+            return self._partition(steps[2:])
+        if route == "clusters":
+            return json_answer([self._cluster()])
+        if route == "partitions":
+            return json_answer([self._partition_summary()])
+        return _error(404, "Not Found")
+
+    def _validate(self, request: Request) -> Answer:
+        reason = refusal(request.body.decode("utf-8", "surrogateescape"))
+        return json_answer({"allowed": not reason, "reason": reason})
+
+    def _config(self, request: Request) -> Answer:
+        """YAML unless JSON is asked for; the text is the one in force, with its checksum."""
+        checksum = self.config.checksum
+        if "application/json" in request.headers.get("accept", ""):
+            partitions = [{"Name": "default"}] if self.config.partition else []
+            return json_answer({"Partitions": partitions, "Checksum": checksum, "Extra": {}})
+        text = f"{self.config.text.rstrip()}\nchecksum: {checksum}\n"
+        return Answer(body=text.encode(), content_type="application/x-yaml")
+
+    def _partition(self, steps: list[str]) -> Answer:
+        if steps == ["queues"]:
+            return json_answer(self._queue("root"))
+        if len(steps) == 2 and steps[0] == "queue":
+            path = steps[1].lower()
+            known = path in self.config.queues or path in self._dynamic()
+            return json_answer(self._queue(path)) if known else _error(404, "Queue not found")
+        if steps == ["applications", "active"]:
+            return json_answer(self._applications())
+        if steps == ["applications", "rejected"]:
+            return json_answer([self._rejected(one) for one in self.scheduler.rejected.values()])
+        if steps == ["applications", "completed"]:
+            return json_answer([])
+        if steps == ["nodes"]:
+            return json_answer([self._node(node) for node in self.store.objects("nodes")])
+        return _error(404, "Not Found")
+
+    # --- queues -----------------------------------------------------------------------------
+
+    def _dynamic(self) -> set[str]:
+        """Queues in use that are not configured, and those between them and configured ones."""
+        paths = {
+            path
+            for application in self.scheduler.applications.values()
+            for path in self.scheduler.tree.ancestors(application.queue)
+        }
+        return paths - set(self.config.queues)
+
+    def _queue(self, path: str) -> Object:
+        tree, configured = self.scheduler.tree, self.config.queues.get(path)
+        children = sorted(
+            place
+            for place in {*self.config.queues, *self._dynamic()}
+            if place.rpartition(".")[0] == path
+        )
+        cluster = _sizes(self.store)
+        apps = [a for a in self.scheduler.applications.values() if a.queue == path]
+        entry = {
+            "queuename": path, "status": "Active", "partition": "default",
+            "isLeaf": configured.is_leaf if configured else not children,
+            "isManaged": configured is not None,
+            "parent": path.rpartition(".")[0], "runningApps": len(apps),
+            "maxResource": cluster if path == "root" else dict(tree.limit(path)),
+            "guaranteedResource": dict(configured.guaranteed) if configured else {},
+            "allocatedResource": self.scheduler.used.get(path, {}),
+            "pendingResource": self.scheduler.pending.get(path, {}),
+            "headroom": tree.headroom(path, self.scheduler.used, cluster),
+            "properties": {}, "children": [self._queue(child) for child in children],
+        }  # fmt: skip
+        return {key: value for key, value in entry.items() if value != {} and value != []}
+
+    # --- applications -----------------------------------------------------------------------
+
+    def _applications(self) -> list[Object]:
+        members: dict[str, list[Object]] = {}
+        for pod in self.store.objects("pods"):
+            if pod["status"].get("phase") not in FINISHED:
+                members.setdefault(application_of(pod), []).append(pod)
+        found = []
+        for application in self.scheduler.applications.values():
+            pods = members.get(application.id, [])
+            bound = [
+                pod for pod in pods if self.store.get("nodes", "", pod["spec"].get("nodeName", ""))
+            ]
+            waiting = [p for p in pods if not p["spec"].get("nodeName") and not _is_hidden(p)]
+            found.append({
+                "applicationID": application.id, "queueName": application.queue,
+                "partition": "default", "applicationState": "Running" if pods else "Completing",
+                "usedResource": self._total(bound), "pendingResource": self._total(waiting),
+                "requests": [self._ask(pod) for pod in waiting],
+                "allocations": [{**self._ask(p), "nodeId": p["spec"]["nodeName"]} for p in bound],
+            })  # fmt: skip
+        return found
+
+    def _ask(self, pod: Object) -> Object:
+        return {
+            "allocationKey": pod["metadata"]["uid"], "resource": self.scheduler.request(pod),
+            "priority": str(pod["spec"].get("priority", 0)),
+            "placeholder": is_placeholder(pod),
+            "taskGroupName": task_group_of(pod),
+        }  # fmt: skip
+
+    def _rejected(self, application: Application) -> Object:
+        return {
+            "applicationID": application.id, "queueName": application.queue,
+            "partition": "default", "applicationState": "Rejected",
+            "rejectedMessage": application.message,
+        }  # fmt: skip
+
+    def _total(self, pods: list[Object]) -> dict[str, int]:
+        return total(self.scheduler.request(pod) for pod in pods)
+
+    # --- the rest ---------------------------------------------------------------------------
+
+    def _node(self, node: Object) -> Object:
+        name = node["metadata"]["name"]
+        pods = [
+            pod
+            for pod in self.store.objects("pods")
+            if pod["spec"].get("nodeName") == name and pod["status"].get("phase") not in FINISHED
+        ]
+        own = [pod for pod in pods if application_of(pod)]
+        foreign = [pod for pod in pods if not application_of(pod)]
+        return {
+            "nodeID": name, "hostName": name,
+            "capacity": yunikorn_units(node["status"]["allocatable"]),
+            "allocated": self._total(own), "occupied": self._total(foreign),
+            "schedulable": not node["spec"].get("unschedulable", False),
+        }  # fmt: skip
+
+    def _cluster(self) -> Object:
+        return {
+            "clusterName": "kubernetes",
+            "partition": "default",
+            "rmBuildInformation": [{"buildVersion": self.config.version, "rmId": "sandbox"}],
+        }
+
+    def _partition_summary(self) -> Object:
+        used: Any = self.scheduler.used.get("root", {})
+        capacity = {"capacity": _sizes(self.store), "usedCapacity": used}
+        return {
+            "name": "default",
+            "clusterId": "sandbox",
+            "capacity": capacity,
+            "totalNodes": sum(1 for _ in self.store.objects("nodes")),
+        }
+
+
+def _is_hidden(pod: Object) -> bool:
+    return bool(pod["spec"].get("schedulingGates") or pod["metadata"].get("deletionTimestamp"))
+
+
+def _sizes(store: Store) -> dict[str, int]:
+    return total(yunikorn_units(node["status"]["allocatable"]) for node in store.objects("nodes"))
+
+
+def _error(code: int, message: str) -> Answer:
+    return json_answer({"status_code": code, "message": message, "description": message}, code)

@@ -1,0 +1,72 @@
+"""A program of the converter's contract on a world in memory, as its tests call it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+import pytest
+
+from dnm.converters.conversion import Sides, StopRequest
+from dnm.converters.journal import JournalStore
+from dnm.converters.machines import Machines
+from dnm.converters.pool import Candidate, ConversionPool
+from dnm.converters.programs import program_of
+from dnm.converters.results import NodeResult
+from dnm.converters.settings import Settings
+from tests.converters.nodeset_world import patience
+
+NODE = "a000"
+W = TypeVar("W")
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory where that can be: journals are forced to disk at each step."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with TemporaryDirectory(dir=memory) as directory:
+        yield Path(directory)
+
+
+class PlayedProgram(Generic[W]):
+    """Its two sides are made anew for each call; a test puts others in their place."""
+
+    machines: ClassVar[Machines]
+    keys: ClassVar[dict[str, Any]] = {}
+    slurm: type[Any]
+    kube: type[Any]
+
+    def __init__(self, directory: Path, world: W, **settings: Any) -> None:
+        self.world = world
+        self.settings = Settings(
+            machines=self.machines, state_dir=directory, hooks_dir=directory,
+            **{"instance": "prod", **self.keys, **patience(), **settings},
+        )  # fmt: skip
+        self.store = JournalStore(directory)
+        self.said: list[str] = []
+
+    def pool(self) -> ConversionPool:
+        sides = Sides(slurm=lambda _: self.slurm(self.world), kube=lambda _: self.kube(self.world))
+        return ConversionPool(
+            self.settings, program_of(self.machines), self.store, StopRequest(), self.said.append,
+            lambda result: None, sides=sides,
+        )  # fmt: skip
+
+    def lend(self, node: str = NODE) -> NodeResult:
+        return self.pool().lend([Candidate(node=node)], 1, "a", "dev")[0]
+
+    def bring_back(self, node: str = NODE) -> NodeResult:
+        return self.pool().bring_back([node])[0]
+
+    def resume(self) -> list[NodeResult]:
+        return self.pool().resume(self.store.load_open("prod", lambda why: None))
+
+    def change_settings(self, **settings: Any) -> None:
+        self.settings = msgspec.structs.replace(self.settings, **settings)

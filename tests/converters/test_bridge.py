@@ -1,0 +1,650 @@
+"""bridge-convert on a stand-in of slurm-bridge: whole rounds with jobs, kills, and its traps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.converters import to_k8s
+from dnm.converters.bridge import BridgedNode, Taken, why_not_back, why_not_moved
+from dnm.converters.bridge_lending import cordon, describe_lending, leave, may_leave
+from dnm.converters.bridge_list import judge_bridged
+from dnm.converters.bridge_return import describe_return
+from dnm.converters.claimed import read_claims
+from dnm.converters.conversion import NodeConversion, NotClaimed, StopRequest
+from dnm.converters.journal import Book, Direction, Journal
+from dnm.converters.machines import Machines
+from dnm.converters.nodeset import FENCE
+from dnm.converters.select import Rules, SlurmFacts, judge_nodes
+from dnm.converters.settings import Settings
+from dnm.model.cluster import Mark, Node
+from dnm.model.errors import KubeError
+from dnm.model.slurm_state import ABSENT, NodeState, in_service_of
+from tests.converters.bridge_world import (
+    LABEL,
+    MANAGED,
+    PARTITIONS,
+    TAKEN,
+    BridgedMachine,
+    BridgeWorld,
+    KubeSide,
+    SlurmSide,
+)
+from tests.converters.nodeset_world import BOOTED, Killed, changed
+from tests.converters.played import NODE, PlayedProgram
+from tests.converters.played import tmp_path as tmp_path
+
+SOON = timedelta(seconds=0.01)
+
+
+class Program(PlayedProgram[BridgeWorld]):
+    """bridge-convert on a world."""
+
+    machines = Machines.BRIDGED
+    slurm, kube = SlurmSide, KubeSide
+
+    @property
+    def one(self) -> BridgedMachine:
+        return self.world.machines[NODE]
+
+
+def program(directory: Path, seed: int = 0, **settings: Any) -> Program:
+    return Program(directory, BridgeWorld(seed), **settings)
+
+
+def assert_batch(world: BridgeWorld) -> None:
+    """slurm-bridge has it, as it was before."""
+    for _ in range(6):
+        world.step()
+    one = world.machines[NODE]
+    assert (one.is_in_slurm, one.base, one.flags, one.features) == (True, "IDLE", set(), ("b", "c"))
+    assert not one.reason or one.reason.startswith("slurm-bridge:")
+    assert one.labels == {LABEL: "yes", "kubernetes.io/hostname": NODE}
+    assert one.annotations == {PARTITIONS: "b, c"} and one.taints == (MANAGED,)
+    assert not one.is_cordoned and not world.reservations
+
+
+def assert_lent(world: BridgeWorld) -> None:
+    one = world.machines[NODE]
+    assert not one.is_in_slurm and not world.reservations
+    assert one.labels == {"dev": "true", "kubernetes.io/hostname": NODE}
+    assert one.is_open and set(one.annotations) == {PARTITIONS, TAKEN}
+
+
+def assert_in_peace(world: BridgeWorld, note: str = "") -> None:
+    assert (world.lost, world.shared, world.evicted, world.flaps) == ([], [], [], []), note
+
+
+def test_a_node_is_lent_and_comes_back(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    assert made.lend().result == "ok"
+    assert_lent(made.world)
+    one = made.one
+    one.tenants.append("last")  # dnm fences it, and a pod is still there
+    one.mark = Mark(instance="prod", node_type="a", namespace="dev", queue="q", fenced=True)
+    one.is_cordoned = True
+    made.world.log.clear()
+    assert made.bring_back().result == "ok"
+    log = made.world.log
+    assert log.index("change") < log.index("evict") < len(log) - 1 - log[::-1].index("change")
+    assert_batch(made.world)
+    assert_in_peace(made.world)
+    assert one.mark is None
+    found = made.bring_back()
+    assert (found.result, "slurm-bridge has it" in found.error) == ("skipped", True)
+
+
+def test_a_lent_node_that_is_lent_again_stays_lent(tmp_path: Path) -> None:
+    """Two callers chose the same one: the later of them has nothing to give back."""
+    made = program(tmp_path)
+    made.lend()
+    found = made.lend()
+    assert (found.result, "has no label" in found.error) == ("skipped", True)
+    assert_lent(made.world)
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_the_label_alone_would_have_a_busy_node_flap() -> None:
+    """What the order is for: the stand-in has the trap."""
+    world = BridgeWorld()
+    one = world.machines[NODE]
+    one.jobs["1"] = 10
+    del one.labels[LABEL]
+    for _ in range(8):
+        world.step()
+    assert len(world.flaps) >= 4
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, seed: int) -> None:
+    """With jobs that start whenever Slurm may start one, pods that come to what is open, and
+    records that are made anew."""
+    made = program(tmp_path, seed)
+    world = made.world
+    world.recreates, world.job_chance, world.tenant_chance = True, 0.3, 0.3
+    rounds = 0
+    for _ in range(2000):
+        if rounds == 50:
+            break
+        if made.lend().result != "ok":
+            continue
+        rounds += 1
+        while made.bring_back().result == "failed":
+            pass
+    world.job_chance, world.recreates = 0, False
+    for _ in range(20):
+        world.step()
+    assert rounds == 50 and world.ended >= 30
+    assert_in_peace(world)
+    assert_batch(world)
+
+
+def lend(made: Program) -> None:
+    made.lend()
+
+
+def round_trip(made: Program) -> None:
+    made.lend()
+    made.bring_back()
+
+
+def calls_of(directory: Path, act: Callable[[Program], Any]) -> int:
+    made = program(directory)
+    act(made)
+    return made.world.calls
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_killed_at_each_call_it_comes_back(tmp_path: Path, is_after: bool) -> None:
+    """Of a lending, and of a return: the next call finds out what has happened."""
+    for at in range(1, calls_of(tmp_path / "whole", round_trip) + 1):
+        made = program(tmp_path / str(at))
+        world = made.world
+        world.kill_at, world.kill_after = at, is_after
+        with pytest.raises(Killed):
+            round_trip(made)
+        world.kill_at, world.job_chance = -1, 0.5
+        made.resume()
+        found = made.bring_back()
+        assert found.result in ("ok", "skipped"), f"killed at {at}: {found.error}"
+        world.job_chance = 0
+        for _ in range(15):
+            world.step()
+        assert_batch(world)
+        assert_in_peace(world, f"killed at {at}")
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_killed_at_each_call_lending_goes_on(tmp_path: Path, is_after: bool) -> None:
+    for at in range(1, calls_of(tmp_path / "whole", lend) + 1):
+        made = program(tmp_path / str(at))
+        world = made.world
+        world.kill_at, world.kill_after = at, is_after
+        with pytest.raises(Killed):
+            made.lend()
+        world.kill_at = -1
+        found = made.lend()
+        assert found.result == "ok", f"killed at {at}: {found.error}"
+        assert_lent(world)
+        assert_in_peace(world, f"killed at {at}")
+
+
+def test_a_missing_partition_is_named_before_anything_is_touched(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.lend()
+    made.world.partitions.remove("c")
+    made.world.log.clear()
+    found = made.bring_back()
+    assert found.result == "failed" and "Slurm has no partition c, which" in found.error
+    assert not {"change", "cordon", "evict"} & set(made.world.log)
+    assert_lent(made.world)
+    made.world.partitions.append("c")
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_the_partitions_come_back_also_where_somebody_took_them_off(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.lend()
+    del made.one.annotations[PARTITIONS]
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_without_its_journal_it_comes_back_too(tmp_path: Path) -> None:
+    """The Node says what was taken off it: another host may give it back."""
+    made = program(tmp_path / "one")
+    made.lend()
+    other = Program(tmp_path / "other", made.world)
+    made.one.mark = Mark(instance="prod", node_type="a", namespace="dev", queue="q")
+    assert other.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_another_instance_s_node_is_left_alone(tmp_path: Path) -> None:
+    made = program(tmp_path / "one")
+    made.lend()
+    other = Program(tmp_path / "other", made.world, instance="test")
+    found = other.bring_back()
+    assert found.result == "failed" and "lent by instance 'prod'" in found.error
+    assert_lent(made.world)
+
+
+def test_a_bridge_that_does_nothing_gets_it_back(tmp_path: Path) -> None:
+    made = program(tmp_path, drain_timeout_seconds=SOON)
+    made.world.is_stuck = True
+    found = made.lend()
+    assert found.result == "failed" and "Slurm has it IDLE+DRAIN+EXTERNAL yet" in found.error
+    assert "it was given back to Slurm" in found.error
+    made.world.is_stuck = False
+    assert_batch(made.world)
+
+
+def test_the_return_waits_for_the_bridge(tmp_path: Path) -> None:
+    made = program(tmp_path, boot_timeout_seconds=SOON)
+    made.lend()
+    made.world.is_stuck = True
+    found = made.bring_back()
+    assert found.result == "failed" and "slurm-bridge has not put it into Slurm yet" in found.error
+    assert made.one.is_cordoned and not made.one.is_open
+    made.world.is_stuck = False
+    made.change_settings(boot_timeout_seconds=timedelta(seconds=60))
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_a_bridge_that_drains_it_again_is_waited_for_and_named(tmp_path: Path) -> None:
+    """Somebody cordons the Node once more: it stays his."""
+    made = program(tmp_path, return_timeout_seconds=SOON)
+
+    class Cordoned(KubeSide):
+        def change(self, *given: Any, **options: Any) -> None:
+            super().change(*given, **options)
+            if options.get("is_uncordoned"):
+                self.world.machines[NODE].is_cordoned = True
+
+    made.lend()
+    made.kube = Cordoned
+    found = made.bring_back()
+    assert found.result == "failed" and "is unschedulable" in found.error
+    made.kube = KubeSide
+    assert made.bring_back().result == "failed" and made.one.is_cordoned
+    made.one.is_cordoned = False
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_an_administrator_s_cordon_is_not_lifted(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.lend()
+    made.one.is_cordoned = True
+    found = made.bring_back()
+    assert found.result == "failed" and "cordoned by an administrator" in found.error
+    assert LABEL not in made.one.labels
+    made.one.is_cordoned = False
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+class Cordoning(KubeSide):
+    """An administrator cordons the Node just after its fence has gone; `is_killed` then."""
+
+    is_killed = False
+
+    def change(self, node: Node, *given: Any, **options: Any) -> None:
+        super().change(node, *given, **options)
+        one = self.world.machines[NODE]
+        if FENCE in node.taints and FENCE not in one.taints:
+            one.is_cordoned, one.version = True, one.version + 1
+            if self.is_killed:
+                raise Killed
+
+
+class CordoningKilled(Cordoning):
+    is_killed = True
+
+
+class Unlabelling(KubeSide):
+    """An administrator takes the label off just after our cordon is on, or after the return has put
+    the label on: he wants the machine out of Slurm."""
+
+    def set_cordon(self, node: str, cordon: bool) -> None:
+        super().set_cordon(node, cordon)
+        self.unlabel()
+
+    def change(self, *given: Any, **options: Any) -> None:
+        super().change(*given, **options)
+        self.unlabel()
+
+    def unlabel(self) -> None:
+        one = self.world.machines[NODE]
+        if one.labels.pop(LABEL, ""):
+            one.version += 1
+
+
+@pytest.mark.parametrize("is_lent", [False, True], ids=["while-lending", "while-returning"])
+def test_a_node_whose_label_somebody_took_off_is_left_to_them(
+    tmp_path: Path, is_lent: bool
+) -> None:
+    made = program(tmp_path, boot_timeout_seconds=SOON)
+    if is_lent:
+        made.lend()
+    made.kube = Unlabelling
+    found = made.bring_back() if is_lent else made.lend()
+    if is_lent:
+        assert found.result == "failed" and "slurm-bridge has not put it into" in found.error
+        found = made.bring_back()
+    assert found.result == "skipped" and "somebody has taken the label" in found.error
+    for _ in range(6):
+        made.world.step()
+    one = made.one
+    assert LABEL not in one.labels and one.is_open and not one.is_in_slurm
+    assert not made.world.reservations and not made.world.flaps
+
+
+@pytest.mark.parametrize("kube", [Cordoning, CordoningKilled])
+def test_a_cordon_after_the_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
+    """While the opened Node is waited for, and where the journal still has our cordon."""
+    made = program(tmp_path)
+    made.kube = kube
+    if kube is Cordoning:
+        assert made.lend().result == "ok"
+    else:
+        with pytest.raises(Killed):
+            made.lend()
+    assert made.one.is_cordoned and FENCE not in made.one.taints
+    made.kube = KubeSide
+    found = made.bring_back()
+    assert "cordoned by an administrator" in found.error and made.one.is_cordoned
+    made.one.is_cordoned = False
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_a_cordon_after_the_return_stays(tmp_path: Path) -> None:
+    """Killed between the change and its line in the journal."""
+    made = program(tmp_path, return_timeout_seconds=SOON)
+    made.lend()
+    made.kube = CordoningKilled
+    with pytest.raises(Killed):
+        made.bring_back()
+    made.kube = KubeSide
+    assert made.bring_back().result == "failed" and made.one.is_cordoned
+    made.one.is_cordoned = False
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+@pytest.mark.parametrize("jobs", [{}, {77: 10**6}], ids=["idle", "a job"])
+def test_a_node_that_a_person_gave_slurm_back_is_not_touched(
+    tmp_path: Path, jobs: dict[int, int]
+) -> None:
+    """By the label, while it is lent: Slurm has it in service then, and a cordon would drain it."""
+    made = program(tmp_path)
+    assert made.lend().result == "ok"
+    made.one.labels[LABEL] = "true"
+    for _ in range(5):
+        made.world.step()
+    assert made.one.is_in_slurm
+    made.one.jobs.update(jobs)
+    made.one.base = "ALLOCATED" if jobs else "IDLE"
+    before = seen_of(made.one)
+    done = made.bring_back()
+    assert done.result == "failed" and "although it is lent" in done.error
+    assert seen_of(made.one) == before
+
+
+def seen_of(one: BridgedMachine) -> tuple[Any, ...]:
+    """What the converter may have changed."""
+    return one.is_cordoned, dict(one.labels), dict(one.annotations), one.taints, set(one.flags)
+
+
+def test_another_s_drain_stays(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.lend()
+
+    class Drained(SlurmSide):
+        def read_partitions(self) -> tuple[str, ...]:
+            made.one.annotations["drained"] = "yes"
+            return super().read_partitions()
+
+        def read_nodes(self) -> Any:
+            if made.one.is_in_slurm and "drained" in made.one.annotations:
+                made.one.flags.add("DRAIN")
+                made.one.reason = "bad fan"
+            return super().read_nodes()
+
+    made.slurm = Drained
+    found = made.bring_back()
+    assert found.result == "ok"
+    assert (made.one.reason, "DRAIN" in made.one.flags) == ("bad fan", True)
+    assert any("left drained" in text for text in made.said)
+
+
+def test_missing_rights_turn_round(tmp_path: Path) -> None:
+    """Nodes may be read and cordoned, and not be labelled."""
+    made = program(tmp_path)
+
+    class NoRights(KubeSide):
+        def change(self, *given: Any, **options: Any) -> None:
+            raise KubeError("nodes 'a000' is forbidden: grant patch on nodes")
+
+    made.kube = NoRights
+    found = made.lend()
+    assert found.result == "failed" and "is forbidden" in found.error
+    assert LABEL in made.one.labels and made.one.is_in_slurm
+    made.kube = KubeSide
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def under_way(made: Program) -> NodeConversion:
+    """A conversion that has claimed and cordoned the node."""
+    journal = Journal(
+        node=NODE, operation="op1", direction=Direction.K8S, instance="prod", begun=BOOTED,
+        node_type="a", namespace="dev",
+    )  # fmt: skip
+    conversion = NodeConversion(
+        made.settings, Book(made.store, journal), StopRequest(), made.said.append, made.pool().sides
+    )
+    to_k8s.claim(conversion)
+    cordon(conversion)
+    return conversion
+
+
+def lift(one: BridgedMachine) -> None:
+    one.flags.discard("DRAIN")
+    one.reason = ""
+
+
+def make_anew(one: BridgedMachine) -> None:
+    one.reason = "slurm-bridge: Corresponding Kubernetes node (/a000) is unschedulable"
+
+
+def start_job(one: BridgedMachine) -> None:
+    one.jobs["77"] = 10**6
+
+
+def uncordon(one: BridgedMachine) -> None:
+    one.is_cordoned = False
+    one.version += 1
+
+
+@pytest.mark.parametrize("spoil", [lift, make_anew, start_job, uncordon])
+def test_the_label_stays_where_the_claim_does_not_hold(
+    tmp_path: Path, spoil: Callable[[BridgedMachine], None]
+) -> None:
+    """Looked at before the stage, and between the last reads and the change."""
+    made = program(tmp_path)
+    conversion = under_way(made)
+    spoil(made.one)
+    if spoil is not uncordon:
+        with pytest.raises(NotClaimed):
+            may_leave(conversion)
+    with pytest.raises(NotClaimed):
+        leave(conversion)
+    assert LABEL in made.one.labels
+
+
+def test_a_label_that_somebody_else_took_off_is_not_our_step(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    conversion = under_way(made)
+    made.one.labels.pop(LABEL)
+    for stage in (may_leave, leave):
+        with pytest.raises(NotClaimed, match="somebody has taken the label"):
+            stage(conversion)
+
+
+@pytest.mark.parametrize("spoil", [lift, start_job, uncordon])
+def test_between_two_reads(tmp_path: Path, spoil: Callable[[BridgedMachine], None]) -> None:
+    """With the reservation gone, whatever happens just then: before the last look at the jobs, or
+    to the Node after it."""
+    made = program(tmp_path)
+    conversion = under_way(made)
+
+    class Late(SlurmSide):
+        def delete_reservation(self, name: str) -> None:
+            super().delete_reservation(name)
+            if spoil is not uncordon:
+                spoil(made.one)
+
+        def read_jobs_on(self, node: str) -> Any:
+            if spoil is uncordon:
+                spoil(made.one)
+            return super().read_jobs_on(node)
+
+    conversion.slurm = Late(made.world)
+    with pytest.raises((NotClaimed, KubeError)):
+        leave(conversion)
+    assert LABEL in made.one.labels
+
+
+@pytest.mark.parametrize("spoil", ["label", "taint"])
+def test_what_is_taken_again_is_not_opened(tmp_path: Path, spoil: str) -> None:
+    made = program(tmp_path)
+
+    class Taken(KubeSide):
+        def change(self, *given: Any, **options: Any) -> None:
+            super().change(*given, **options)
+            one = self.world.machines[NODE]
+            if LABEL not in one.labels and FENCE in one.taints:
+                if spoil == "label":
+                    one.labels[LABEL] = "yes"
+                else:
+                    self.world.taint_lag = 10**6
+
+    made.kube = Taken
+    made.change_settings(drain_timeout_seconds=SOON)
+    found = made.lend()
+    assert found.result == "failed" and "it was given back to Slurm" in found.error
+    assert_batch(made.world)
+
+
+def bridged(**changes: Any) -> BridgedNode:
+    world = BridgeWorld()
+    found: BridgedNode = KubeSide(world).bridge.read_node(NODE)
+    node = {key: changes.pop(key) for key in list(changes) if key in _OF_NODE}
+    return changed(found, node=changed(found.node, **node), **changes)
+
+
+_OF_NODE = ("is_ready", "is_deleting", "is_cordoned", "labels", "taints")
+MOVED = {
+    "well": ({}, ""),
+    "not Ready": ({"is_ready": False}, "its Node is not Ready"),
+    "being deleted": ({"is_deleting": True}, "its Node is not Ready"),
+    "cordoned": ({"is_cordoned": True}, "its Node is cordoned"),
+    "no label": ({"labels": {}}, "its Node has no label scheduler"),
+    "called otherwise": (
+        {"labels": {LABEL: "", "slinky.slurm.net/slurm-nodename": "x"}}, "its Node is x in Slurm",
+    ),
+    "no taint": ({"taints": ()}, "has not put the taint"),
+    "our fence": ({"taints": (MANAGED, FENCE)}, "a return that was not ended"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_what_keeps_a_node_where_it_is(name: str) -> None:
+    changes, why = MOVED[name]
+    found = why_not_moved(NODE, bridged(**changes))
+    assert (why in found) if why else found == ""
+
+
+BACK = {
+    "well": ({}, {}, ""),
+    "cordoned": ({"flags": {"EXTERNAL", "DRAIN"}}, {}, ""),
+    "of another": ({"flags": {"CLOUD"}}, {}, "not as a node of slurm-bridge's"),
+    "down": ({"base": "DOWN"}, {}, "Slurm has it DOWN"),
+    "silent": ({"flags": {"EXTERNAL", "NOT_RESPONDING"}}, {}, "NOT_RESPONDING"),
+    "features": ({"features": ("b",)}, {}, "its features in Slurm lack c"),
+    "no taint": ({}, {"taints": ()}, "has not put the taint"),
+}
+
+
+@pytest.mark.parametrize("name", BACK)
+def test_what_is_missing_until_it_is_back(name: str) -> None:
+    of_slurm, of_node, why = BACK[name]
+    node = SlurmSide(BridgeWorld()).read_node(NODE)
+    state = NodeState(
+        base=of_slurm.get("base", "IDLE"), flags=frozenset(of_slurm.get("flags", {"EXTERNAL"}))
+    )
+    node = changed(node, state=state, features=of_slurm.get("features", ("b", "c")))
+    found = why_not_back(bridged(**of_node), node, ("b", "c"))
+    assert (why in found) if why else found == ""
+
+
+def test_the_list_has_what_slurm_does_not_know(tmp_path: Path) -> None:
+    """A lent machine is out of service, and claimed by whose journal says so; a Node's word alone
+    claims nothing."""
+    made = program(tmp_path)
+    world = made.world = BridgeWorld(machines=4)
+    made.lend()
+    world.machines["a001"].is_cordoned = True
+    world.machines["a001"].reason = ""
+    taken = Taken(instance="prod", label="yes")
+    world.machines["a003"].annotations[TAKEN] = msgspec.json.encode(taken).decode()
+    world.machines["a003"].is_in_slurm = False
+    slurm, kube = SlurmSide(world), KubeSide(world)
+    facts = SlurmFacts(
+        nodes=tuple(slurm._node(one) for one in world.machines.values() if one.is_in_slurm),
+        jobs=(), reservations=(), read_at=datetime.now(UTC),
+    )  # fmt: skip
+    at = {one.node.name: one for one in kube.bridge.read_nodes()}
+    judged = judge_bridged(judge_nodes(facts, Rules(machines=Machines.BRIDGED)), at)
+    found = {one.node.name: one for one in judged}
+    assert (found["a002"].verdict.value, found["a002"].node.state.text) == ("OK", "IDLE")
+    assert found["a001"].reason == "its Node is cordoned"
+    assert found[NODE].node.state.text == ABSENT and found[NODE].in_service is False
+    assert found[NODE].reason == "taken from slurm-bridge by instance prod"
+    listed = changed(facts, nodes=tuple(one.node for one in judged))
+    claims = read_claims(made.settings, listed, made.said.append).claims
+    assert claims is not None and set(claims) == {NODE} and claims[NODE].namespace == "dev"
+
+
+def test_only_what_the_bridge_has_put_into_slurm() -> None:
+    world = BridgeWorld(machines=2)
+    slurm = SlurmSide(world)
+    own = changed(slurm.read_node(NODE), state=NodeState(base="IDLE"))
+    facts = SlurmFacts(
+        nodes=(own, slurm.read_node("a001")), jobs=(), reservations=(), read_at=datetime.now(UTC)
+    )
+    found = {one.node.name: one for one in judge_nodes(facts, Rules(machines=Machines.BRIDGED))}
+    assert "slurm-bridge has not put it into Slurm" in found[NODE].reason
+    assert found["a001"].verdict.value == "OK"
+    found = {one.node.name: one for one in judge_nodes(facts, Rules())}
+    assert (found[NODE].verdict.value, found["a001"].verdict.value) == ("OK", "SKIP")
+
+
+def test_a_record_that_is_gone_is_out_of_service() -> None:
+    assert in_service_of(NodeState(base=ABSENT)) is False
+
+
+def test_what_would_be_done() -> None:
+    deeds = dict(describe_lending(Settings(), NODE))
+    assert deeds["leave"].startswith("label node a000 scheduler.slinky.slurm.net/external-node-")
+    assert dict(describe_return(Settings(), NODE))["return"].startswith("uncordon a000")

@@ -1,0 +1,77 @@
+"""bridge-convert's reads over HTTP: Nodes with the annotations of slurm-bridge and with our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dnm.converters.bridge import Taken, missing_partitions, split_partitions
+from dnm.converters.bridge_side import TAKEN, write_taken
+from dnm.converters.kube_side import KubeConnection
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.rest_answers import parse_partitions as partitions_of_rest
+from dnm.converters.slurm.text import parse_partitions
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.config import Taint
+
+LABEL = "scheduler.slinky.slurm.net/external-node"
+PARTITIONS = f"{LABEL}-partitions"
+GONE = Taken(instance="prod", label="yes", partitions="b,c")
+
+
+@pytest.fixture
+def kube(sandbox: Sandbox) -> Iterator[KubeConnection]:
+    sandbox.add_node("a000")
+    sandbox.add_node("a001")
+    node = sandbox.store.get("nodes", "", "a000")
+    assert node is not None
+    node["metadata"]["labels"][LABEL] = ""
+    node["metadata"]["annotations"] = {PARTITIONS: "b,c", "other": "x"}
+    node["spec"]["taints"] = [
+        {"key": "slinky.slurm.net/managed-node", "value": "slurm-bridge", "effect": "NoExecute"}
+    ]
+    yield KubeConnection(Settings(kubeconfig_path=sandbox.kubeconfig))
+
+
+def test_a_node_of_the_bridge_is_taken_and_given_back(kube: KubeConnection) -> None:
+    at = kube.bridge.read_node("a000")
+    assert at is not None and at.is_labelled and at.is_managed and at.node.is_with_batch
+    assert (at.partitions, at.taken) == ("b,c", None)
+    fence = Taint(key="dynamic-node-manager/batch", effect="NoSchedule")
+    annotations = {TAKEN: write_taken(GONE)}
+    kube.node_sets.change(at.node, {LABEL: None}, (fence,), annotations=annotations)
+    taken = kube.bridge.read_node("a000")
+    assert taken is not None and taken.taken == GONE and not taken.is_labelled
+    kube.node_sets.change(
+        taken.node, {LABEL: GONE.label}, (), annotations={TAKEN: None, PARTITIONS: "b"}
+    )
+    back = kube.bridge.read_node("a000")
+    assert back is not None and back.is_labelled
+    assert (back.taken, back.partitions) == (None, "b")
+    assert kube.bridge.read_node("a999") is None
+
+
+def test_the_list_of_nodes_has_them_too(kube: KubeConnection, sandbox: Sandbox) -> None:
+    node = sandbox.store.get("nodes", "", "a001")
+    assert node is not None
+    node["metadata"]["annotations"] = {TAKEN: "not ours"}
+    found = {one.node.name: one for one in kube.bridge.read_nodes()}
+    assert (found["a000"].partitions, found["a000"].is_labelled) == ("b,c", True)
+    assert (found["a001"].taken, found["a001"].partitions) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"), [("b, c,", ("b", "c")), ("", ()), (None, ()), (" ", ()), ("b", ("b",))]
+)
+def test_the_partitions_of_the_annotation(text: str | None, names: tuple[str, ...]) -> None:
+    assert split_partitions(text) == names
+    assert missing_partitions(names, ("b",)) == tuple(one for one in names if one != "b")
+
+
+def test_the_partitions_of_slurm() -> None:
+    printed = "PartitionName=b AllowGroups=ALL Nodes=(null)\nPartitionName=c Nodes=a[1-2]\n"
+    assert parse_partitions(printed) == ("b", "c")
+    assert parse_partitions("No partitions in the system\n") == ()
+    body = b'{"partitions": [{"name": "b", "nodes": {}}, {"name": "c"}], "errors": []}'
+    assert partitions_of_rest(body) == ("b", "c")

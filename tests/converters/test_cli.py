@@ -1,0 +1,353 @@
+"""The command line of node-convert: usage, --list, dry runs, refusals; Slurm is recorded text."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dnm.converter.node_list import parse_list
+from dnm.converters.cli import main
+from dnm.converters.journal import Direction, Journal, JournalStore, Line, StageMark
+from dnm.converters.settings import load_settings
+
+SAMPLE = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states1"
+BOOKING = "--book x --node-type a --num-nodes 1 --from 2026-12-01T09:00:00Z"
+SCONTROL = f"""\
+case "$*" in
+ping) echo "Slurmctld(primary) at x is UP" ;;
+*show*reservation*) cat '{SAMPLE}/resv.txt' ;;
+*show*nodes*) sed 's/LastBusyTime=[^ ]*/LastBusyTime=1795100000/' '{SAMPLE}/nodes.txt'
+  echo 'NodeName=a005 CPUAlloc=0 AllocMem=0 State=IDLE Partitions=main LastBusyTime=1795100000' ;;
+*show*node*) echo 'NodeName=a005 CPUAlloc=0 AllocMem=0 State=IDLE Partitions=main' ;;
+*) echo "$*" >>'@CALLS@'; echo 'slurm_update error: Access/permission denied' >&2; exit 1 ;;
+esac
+"""
+
+
+class Host:
+    """A host with recorded Slurm commands, hooks and a configuration."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.calls = directory / "calls"
+        self.write("bin/scontrol", SCONTROL.replace("@CALLS@", str(self.calls)))
+        self.write("bin/squeue", "")
+        self.write("hooks/join", "exit 0")
+        self.write("hooks/reset", "exit 0")
+        self.config = directory / "dnm.ini"
+        self.config.write_text(
+            f"[settings]\nstate_dir = {directory}/state\n[node_convert]\n"
+            f"hooks_dir = {directory}/hooks\n"
+        )
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "dnm.converters.cli", *arguments],
+            env={
+                "PATH": f"{self.directory}/bin:{os.environ['PATH']}",
+                "PYTHONPATH": os.getcwd(),
+                "DNM_CONFIG": str(self.config),
+                **environ,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "", "--set", "--set both", "--set k8s", "--set k8s --node-type a",
+        "--set k8s --num-nodes 2", "--set batch --node-name a --node-type a --num-nodes 1",
+        "--set k8s --node-type a --num-nodes 0", "--set k8s --node-type a --num-nodes x",
+        "--set k8s --node-name A_1;x", "--set k8s --node-name -x", "--list --set k8s",
+        "--set k8s --node-name a1 --namespace Dev", "--list --resume", "--nosuch", "--lis",
+        "--set k8s --node-type a;b --num-nodes 1", "--list --output xml",
+        "--list --exclude a1", "--set batch --node-name a1 --exclude a2",
+        "--set k8s --node-name a1 --exclude a1",
+        "--set k8s --node-type a --num-nodes 1 --exclude a[",
+        "--book x", "--book x --unbook x", "--unbook x --dry-run", "--unbook x --node-name a1",
+        f"{BOOKING} --until 0001-01-01T00:00:00+14:00", f"{BOOKING} --until 2026-12-01T17:00:00",
+    ],
+)  # fmt: skip
+def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments.split())
+    assert ended.value.code == 2
+    assert "node-convert: error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["--book", "--unbook"])
+def test_an_empty_booking_is_none_and_no_return(host: Host, what: str) -> None:
+    """As of a shell whose variable is empty; what else is asked for is done to no node."""
+    times = "--from", "2026-12-01T13:00:00Z", "--until", "2026-12-01T17:00:00Z"
+    answer = host.run(what, "", "--node-type", "a", "--num-nodes", "1", *times)
+    assert answer.returncode == 1
+    assert answer.stderr == "node-convert: '' is no booking of the instance prod\n"
+
+
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for option in (
+        "--set", "--node-name", "--node-type", "--num-nodes", "--namespace", "--list", "--resume",
+        "--allow-preempt", "--force", "--dry-run", "--output", "--config", "MIN_IDLE_SECONDS",
+    ):  # fmt: skip
+        assert option in text
+
+
+def test_list_as_table_and_json_say_the_same(host: Host) -> None:
+    table = host.run("--list")
+    document = host.run("--list", "--output", "json")
+    assert table.returncode == document.returncode == 0, table.stderr
+    assert table.stdout.split("\n", 1)[0].split() == ["NODE", "STATE", "IDLE", "VERDICT", "REASON"]
+    from_table = parse_list(table.stdout.encode())
+    from_json = parse_list(document.stdout.encode())
+    assert from_table is not None and from_json is not None
+    assert list(from_table.nodes) == list(from_json.nodes) and len(from_json.nodes) == 8
+    assert from_json.nodes["a005"].verdict == "OK" and next(iter(from_json.nodes)) == "a005"
+    assert (
+        from_json.nodes["a004"].reason == from_table.nodes["a004"].reason == "reservation dnm_a004"
+    )
+    assert "Viable now: 1 of 8 node(s)\n" in table.stdout
+    said = from_json.nodes["b002"].slurm_reason
+    assert said is not None and from_json.nodes["a005"].slurm_reason is None
+    assert (said.text, said.by, said.instance) == ("bad disk", "root", "") and said.since
+
+
+def test_the_list_tells_what_nodes_may_be_kept_out_by(host: Host) -> None:
+    listed = parse_list(host.run("--list", "--output", "json").stdout.encode())
+    assert listed is not None and listed.leaves_out
+    told = {name: (row.features, row.reservations) for name, row in listed.nodes.items()}
+    assert told["a004"] == (("typea",), ("dnm_a004",))
+    assert told["a005"] == ((), ())  # none, which is something else than not to know
+
+
+def test_what_is_left_out_is_not_chosen(host: Host) -> None:
+    """a005 is the only one of the type that could be lent."""
+    lend = ("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
+    assert host.run(*lend, "--exclude", "a[001-004]").returncode == 0
+    answer = host.run(*lend, "--exclude", "a[004-005]")
+    assert answer.returncode == 1 and "no node can be lent now (a001: " in answer.stderr
+    answer = host.run(*lend, "--exclude", "a[001-005]")
+    assert answer.returncode == 1 and "that --exclude does not name" in answer.stderr
+
+
+def test_what_is_left_out_is_not_gone_on_with(host: Host) -> None:
+    settings = load_settings({}, {}, host.config)
+    line = Line(stage="claim", mark=StageMark.BEGUN, at=datetime.now(UTC))
+    JournalStore(settings.state_dir).save(
+        Journal(
+            node="a003", operation="op-1", direction=Direction.K8S, instance=settings.instance,
+            begun=datetime.now(UTC), node_type="a", namespace="dev", lines=(line,),
+        )
+    )  # fmt: skip
+    lend = ("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
+    first = host.run(*lend, "--namespace", "dev").stdout.split()[0]
+    assert first == "a003"
+    assert host.run(*lend, "--namespace", "dev", "--exclude", "a003").stdout.split()[0] == "a005"
+
+
+def test_list_of_a_type_and_of_a_node(host: Host) -> None:
+    of_type = parse_list(host.run("--list", "--node-type", "b").stdout.encode())
+    assert of_type is not None and sorted(of_type.nodes) == ["b001", "b002"]
+    of_name = parse_list(host.run("--list", "--node-name", "a001").stdout.encode())
+    assert of_name is not None and sorted(of_name.nodes) == ["a001"]
+    nosuch = host.run("--list", "--node-name", "a0")
+    assert nosuch.returncode == 1 and "knows no node a0" in nosuch.stderr
+
+
+def test_anything_that_can_not_be_read_is_refused(host: Host) -> None:
+    host.write("bin/squeue", "echo 'slurm_load_jobs error: x' >&2; exit 1")
+    for arguments in (("--list",), ("--set", "k8s", "--node-name", "a005")):
+        answer = host.run(*arguments)
+        assert answer.returncode == 1 and "'squeue -a -h" in answer.stderr
+        assert answer.stdout == "" and "Traceback" not in answer.stderr
+    host.write("bin/squeue", "echo '7|7|RUNNING|x|y|main|1|1|1|(null)|a[001-||1|None'")
+    answer = host.run("--list")
+    assert answer.returncode == 1 and "can't be read" in answer.stderr
+    assert not host.calls.exists()
+
+
+def test_a_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> None:
+    answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--dry-run")
+    assert answer.returncode == 1 and "only 1 of 2" in answer.stderr
+    lines = answer.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        f"a005 {stage}"
+        for stage in ("claim", "claim", "verify", "reach", "prepare", "join", "ready")
+    ]
+    assert "scontrol create reservation ReservationName=k8s-a005 Nodes=a005" in lines[0]
+    assert f"{host.directory}/hooks/join a005" in lines[5]
+    answer = host.run("--set", "batch", "--node-name", "a004", "-n")
+    assert answer.returncode == 0
+    assert [line.split(":")[0].split()[1] for line in answer.stdout.splitlines()] == [
+        "check", "drain", "reset", "reset", "delete", "boot", "health", "return", "return",
+    ]  # fmt: skip
+    assert not host.calls.exists() and not (host.directory / "state").exists()
+
+
+def test_what_slurm_refuses_leaves_nothing_behind(host: Host) -> None:
+    answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--output", "json")
+    assert answer.returncode == 1 and "0 of 2 node(s) converted" in answer.stderr
+    assert '"result":"skipped"' in answer.stdout and "permission denied" in answer.stdout
+    assert host.calls.read_text().count("create reservation") == 1
+    assert host.run("--resume").stderr == "nothing to resume\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hook"), [("--set k8s --node-name a005", "join")], ids=["join"]
+)
+def test_without_its_hook_nothing_is_claimed(host: Host, arguments: str, hook: str) -> None:
+    (host.directory / "hooks" / hook).unlink()
+    answer = host.run(*arguments.split())
+    assert answer.returncode == 1 and f"there is no hook {host.directory}/hooks/{hook}" in (
+        answer.stderr
+    )
+    assert not host.calls.exists()
+
+
+def test_an_empty_journal_stops_no_other_node(host: Host) -> None:
+    settings = load_settings({}, {}, host.config)
+    JournalStore(settings.state_dir)
+    (settings.state_dir / "a001.json").touch(mode=0o600)
+    answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
+    assert answer.returncode == 0 and "a005 claim" in answer.stdout
+    assert "a001.json can't be read" in answer.stderr
+    answer = host.run("--resume")
+    assert answer.returncode == 1 and "a001.json can't be read" in answer.stderr
+
+
+def test_a_node_that_was_prepared_is_never_taken_for_one_that_was_not_lent(host: Host) -> None:
+    """Its drain was overwritten and its reservation deleted: that was 'skipped', exit 0, and its
+    journal was closed, with a machine that was half a Kubernetes node."""
+    drained = "State=IDLE+DRAIN Partitions=main Reason=bad fan"
+    script = SCONTROL.replace("State=IDLE Partitions=main' ;;", f"{drained}' ;;")
+    host.write("bin/scontrol", script.replace("@CALLS@", str(host.calls)))
+    settings = load_settings({}, {}, host.config)
+    store = JournalStore(settings.state_dir)
+    prepared = Line(stage="prepare", mark=StageMark.BEGUN, at=datetime.now(UTC))
+    store.save(
+        Journal(
+            node="a005", operation="op-1", direction=Direction.K8S, instance=settings.instance,
+            begun=datetime.now(UTC), node_type="a", lines=(prepared,),
+        )
+    )  # fmt: skip
+    answer = host.run("--set", "batch", "--node-name", "a005")
+    assert answer.returncode == 1 and "never reset" in answer.stderr, answer.stderr
+    assert f"reason='dnm:{settings.instance}'" in answer.stderr
+    left = store.load("a005")
+    assert left is not None and left.is_open and not host.calls.exists()
+
+
+def test_a_wrong_setting_is_exit_2(host: Host) -> None:
+    answer = host.run("--list", PREEMPT_MODE="kill")
+    assert answer.returncode == 2 and "PREEMPT_MODE=kill" in answer.stderr
+    host.config.write_text("[node_convert]\nhook_dir = x\n")
+    answer = host.run("--list")
+    assert answer.returncode == 2 and "did you mean 'hooks_dir'?" in answer.stderr
+
+
+def test_nodes_that_can_not_be_lent_are_named_with_the_reason(host: Host) -> None:
+    answer = host.run("--set", "k8s", "--node-name", "b001")
+    assert answer.returncode == 1 and "state flag DRAIN" in answer.stderr
+    answer = host.run("--set", "k8s", "--node-type", "x", "--num-nodes", "1")
+    assert answer.returncode == 1 and "knows no node of this type" in answer.stderr
+
+
+def test_the_list_does_not_pay_for_kubernetes(host: Host) -> None:
+    """Counted in modules: it is asked for in every run of dnm."""
+    code = (
+        "import sys; from dnm.converters.cli import main\n"
+        "try: main(['--list'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted(m for m in sys.modules if m.startswith(('kubernetes', 'dnm.kube', 'http.', "
+        "'typer', 'rich', 'yaml', 'difflib', 'importlib.metadata'))), file=sys.stderr)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PATH": f"{host.directory}/bin:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert answer.stderr == "[]\n"
+
+
+def test_a_journal_that_can_not_be_read_is_named_by_the_list_and_its_node_not_chosen(
+    host: Host,
+) -> None:
+    """a005 is the only one that could be had: an empty file, garbage and a named pipe are each a
+    reason to leave it, said with the next step."""
+    settings = load_settings({}, {}, host.config)
+    JournalStore(settings.state_dir)
+    path = settings.state_dir / "a005.json"
+    for make in (
+        lambda: path.touch(mode=0o600),
+        lambda: path.write_bytes(b"\xff{"),
+        lambda: os.mkfifo(path, 0o600),
+    ):
+        path.unlink(missing_ok=True)
+        make()
+        told = host.run("--list", "--output", "json")
+        rows = parse_list(told.stdout.encode())
+        assert told.returncode == 0 and rows is not None
+        assert rows.nodes["a005"].verdict == "SKIP"
+        claim = rows.nodes["a005"].claim
+        assert claim is not None and "a005.json can't be read" in claim.error
+        assert "remove the file" in claim.error and rows.nodes["a004"].claim is None
+        assert "a005.json can't be read" in host.run("--list").stdout
+        refused = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1")
+        assert refused.returncode == 1 and "a005.json can't be read" in refused.stderr
+    assert not host.calls.exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "is_claimed"), [("claim", False), ("prepare", True)], ids=["free", "prepared"]
+)
+def test_the_list_tells_what_was_begun_and_by_whom(
+    host: Host, stage: str, is_claimed: bool
+) -> None:
+    """A journal alone is a claim only where the machine itself may be another; a lock that is held
+    says that a converter is at work."""
+    settings = load_settings({}, {}, host.config)
+    store = JournalStore(settings.state_dir)
+    line = Line(stage=stage, mark=StageMark.BEGUN, at=datetime.now(UTC))
+    store.save(
+        Journal(
+            node="a005", operation="op-1", direction=Direction.K8S, instance=settings.instance,
+            begun=datetime.now(UTC), node_type="a", namespace="dev", request="r1", lines=(line,),
+        )
+    )  # fmt: skip
+    for is_held in (True, False):
+        with store.lock("a005") if is_held else nullcontext():
+            rows = parse_list(host.run("--list", "--output", "json").stdout.encode())
+        assert rows is not None
+        claim = rows.nodes["a005"].claim
+        assert (claim is not None) is is_claimed
+        if claim is not None:
+            assert (claim.direction, claim.namespace, claim.request) == ("k8s", "dev", "r1")
+            assert claim.is_at_work is is_held and claim.is_interrupted is not is_held
+    assert ("a005: its conversion for 'dev' was interrupted" in host.run("--list").stdout) is (
+        is_claimed
+    )

@@ -1,0 +1,174 @@
+"""The Slurm edge with stand-ins for its commands: environment, time-outs, refusals, names."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.config.events import event_name
+from dnm.converters.slurm.commands import (
+    SlurmClient,
+    SlurmOutcomeUnknown,
+    SlurmRefused,
+    drain_command,
+    reserve_command,
+    slurm_environment,
+)
+from dnm.model.booking import booking_name
+from dnm.model.errors import SlurmError
+
+
+def client_with(directory: Path, timeout: float = 5, **scripts: str) -> SlurmClient:
+    """Programs of these names and shell texts, before any others."""
+    for name, text in scripts.items():
+        path = directory / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    path_of = f"{directory}:{os.environ['PATH']}"
+    return SlurmClient({"PATH": path_of, "HOME": "/"}, timedelta(seconds=timeout))
+
+
+def test_only_what_does_not_change_an_answer_is_inherited(tmp_path: Path) -> None:
+    environ = {
+        "PATH": "/bin", "HOME": "/root", "SLURM_CONF": "/x/slurm.conf", "TZ": "Asia/Tokyo",
+        "SQUEUE_STATES": "PENDING", "SQUEUE_USERS": "x", "SLURM_CLUSTERS": "other", "LANG": "de",
+        "SLURM_TIME_FORMAT": "relative", "SINFO_FORMAT": "%x", "SLURM_BITSTR_LEN": "1",
+    }  # fmt: skip
+    environment = slurm_environment(environ)
+    assert environment.pop("PATH").startswith("/bin:")
+    assert environment == {
+        "HOME": "/root", "SLURM_CONF": "/x/slurm.conf", "TZ": "UTC", "LC_ALL": "C",
+        "SLURM_TIME_FORMAT": "%s",
+    }  # fmt: skip
+
+
+def test_a_controller_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    scontrol = "echo scontrol: error: no config >&2; echo scontrol: fatal: no source >&2; exit 1"
+    with pytest.raises(SlurmError) as caught:
+        client_with(tmp_path, scontrol=scontrol).check_controller()
+    assert "fatal: no source): nothing is done; look at slurmctld" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_commands_are_lists_of_one_node() -> None:
+    end = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+    assert reserve_command("k8s-a001", "a001", None, False)[-3:] == [
+        "StartTime=now", "Duration=UNLIMITED", "Users=root",
+    ]  # fmt: skip
+    with_end = reserve_command("k8s-a001", "a001", end, True)
+    assert "EndTime=2026-11-20T12:00:00" in with_end and with_end[-1] == "Flags=IGNORE_JOBS"
+    assert drain_command("a001", "dnm:x why; rm -rf", {"comment": "m"})[3:] == [
+        "state=drain", "reason=dnm:x why; rm -rf", "comment=m",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a,b", "a b", "a=b", "a[1-2]", "a\nb", "x" * 200])
+def test_a_name_that_is_more_than_a_name_reaches_no_command(name: str, tmp_path: Path) -> None:
+    client = client_with(tmp_path, scontrol="echo called >>called", squeue="echo called >>called")
+    for call in (
+        lambda: client.read_node(name),
+        lambda: client.read_jobs_on(name),
+        lambda: client.drain(name, "r", {}),
+        lambda: client.resume(name, {}),
+        lambda: client.create_reservation("r", name),
+        lambda: client.create_reservation(name, "a"),
+        lambda: client.delete_reservation(name),
+        lambda: client.remove_from_reservation("r", name),
+        lambda: client.requeue_job(name),
+        lambda: client.cancel_job(name),
+    ):
+        with pytest.raises(SlurmError, match=r"not a (name|job)"):
+            call()
+
+
+def test_the_longest_name_of_an_event_is_booked_on_the_longest_of_a_host(tmp_path: Path) -> None:
+    client = client_with(tmp_path, scontrol='echo "$@" >"$(dirname "$0")/called"')
+    begins, node = datetime(2026, 11, 20, 12, 0, tzinfo=UTC), "n" * 64
+    name = f"{booking_name(event_name('e' * 52), begins, 'prod')}-{node}"
+    client.book(name, node, begins, begins + timedelta(hours=1))
+    client.delete_reservation(name)
+    assert (tmp_path / "called").read_text() == f"delete ReservationName={name}\n"
+
+
+def test_a_node_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    """Where machines come and go in Slurm the last of them may just have gone."""
+    client = client_with(tmp_path, scontrol="echo No nodes in the system")
+    with pytest.raises(SlurmRefused, match="knows no node a001"):
+        client.read_node("a001")
+
+
+def test_a_command_that_hangs_has_an_unknown_outcome(tmp_path: Path) -> None:
+    client = client_with(tmp_path, timeout=0.3, scontrol="exec sleep 60")
+    with pytest.raises(SlurmOutcomeUnknown, match="did not answer within"):
+        client.drain("a001", "r", {})
+    with pytest.raises(SlurmError) as read:
+        client.read_nodes()
+    assert not isinstance(read.value, SlurmOutcomeUnknown)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "slurm_update error: Unable to contact slurm controller (connect failure)",
+        "Error creating the reservation: Unexpected message received",
+        "slurm_update error: Socket timed out on send/recv operation",
+        "slurm_update error: Connection reset by peer",
+        "Error creating the reservation: Message receive failure",
+        "Error creating the reservation: Communication connection failure",
+        "slurm_update error: Rate limit exceeded, please retry momentarily",
+        "slurm_update error: Slurm backup controller in standby mode",
+    ],
+)
+def test_a_controller_that_went_away_leaves_the_outcome_unknown(said: str, tmp_path: Path) -> None:
+    client = client_with(tmp_path, scontrol=f"echo '{said}' >&2; exit 1")
+    with pytest.raises(SlurmOutcomeUnknown):
+        client.create_reservation("k8s-a001", "a001")
+
+
+def test_a_command_that_a_signal_ended_leaves_the_outcome_unknown(tmp_path: Path) -> None:
+    """scontrol of 26.05 is ended by SIGPIPE where slurmctld breaks the connection."""
+    client = client_with(tmp_path, scontrol="kill -PIPE $$", squeue="kill -PIPE $$")
+    with pytest.raises(SlurmOutcomeUnknown, match="without a word"):
+        client.create_reservation("k8s-a001", "a001")
+    with pytest.raises(SlurmError) as read:
+        client.read_jobs()
+    assert not isinstance(read.value, SlurmRefused)
+
+
+def test_a_refusal_carries_slurms_sentence(tmp_path: Path) -> None:
+    said = "Error creating the reservation: Requested nodes are busy"
+    client = client_with(tmp_path, scontrol=f"echo Note: x; echo '{said}' >&2; exit 1")
+    with pytest.raises(SlurmRefused, match="Requested nodes are busy") as refused:
+        client.create_reservation("k8s-a001", "a001")
+    assert refused.value.answer.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "message"),
+    [
+        ('echo "Slurmctld(primary) at x is DOWN"; exit 1', "does not answer .*is DOWN"),
+        # 20.11 ends with 0 all the same.
+        ('echo "Slurmctld(primary) at x is DOWN"', "does not answer"),
+        ("exit 3", "does not answer .*nothing"),
+    ],
+)
+def test_a_controller_that_is_down_is_refused(scontrol: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SlurmError, match=message):
+        client_with(tmp_path, scontrol=scontrol).check_controller()
+
+
+def test_a_backup_controller_is_enough(tmp_path: Path) -> None:
+    client_with(
+        tmp_path,
+        scontrol='echo "Slurmctld(primary) at x is DOWN"; echo "Slurmctld(backup) at y is UP"',
+    ).check_controller()
+
+
+def test_missing_programs_are_named(tmp_path: Path) -> None:
+    client = SlurmClient({"PATH": str(tmp_path)})
+    client.environment["PATH"] = str(tmp_path)
+    with pytest.raises(SlurmError, match="scontrol is not installed"):
+        client.check_controller()

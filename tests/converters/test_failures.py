@@ -1,0 +1,121 @@
+"""A node whose conversion failed is left alone: for how long, and what of a journal says so."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.converters.failures import (
+    LONGEST_REST,
+    NO_FAILURE,
+    carry_over,
+    count_failure,
+    hold_failed,
+    rests_until,
+)
+from dnm.converters.journal import Direction, Journal
+from dnm.converters.select import Judged, ListVerdict, Rules, SlurmFacts, judge_nodes
+from tests.converters.test_select import NOW, node
+
+IDLE = timedelta(minutes=10)
+
+
+def a_journal(failures: int = 0, at: datetime = NOW, **fields: object) -> Journal:
+    made = Journal(
+        node="a001", operation="x", direction=Direction.K8S, instance="prod", begun=NOW,
+        error="kubelet did not start",
+    )  # fmt: skip
+    for _ in range(failures):
+        facts = {**made.facts, **count_failure(made, at)}
+        made = msgspec.structs.replace(made, facts=facts)
+    return msgspec.structs.replace(made, **fields)
+
+
+def judged(*names: str, **fields: object) -> tuple[Judged, ...]:
+    nodes = tuple(node(name, **fields) for name in names)
+    return judge_nodes(SlurmFacts(nodes=nodes, jobs=(), reservations=(), read_at=NOW), Rules())
+
+
+@pytest.mark.parametrize(
+    ("failures", "minutes"),
+    [(0, None), (1, 20), (2, 40), (3, 80), (4, 160), (7, 1280), (8, 1440), (100, 1440)],
+)
+def test_each_failure_in_a_row_doubles_the_rest(failures: int, minutes: int | None) -> None:
+    until = rests_until(a_journal(failures), IDLE)
+    assert until == (None if minutes is None else NOW + timedelta(minutes=minutes))
+
+
+@pytest.mark.parametrize(
+    ("journal", "seconds", "verdict"),
+    [
+        pytest.param(a_journal(), 0, "OK", id="it never failed"),
+        pytest.param(a_journal(1), 0, "SKIP", id="it has just failed"),
+        pytest.param(a_journal(1), 20 * 60 - 1, "SKIP", id="a second before its time"),
+        pytest.param(a_journal(1), 20 * 60, "OK", id="its time is over"),
+        pytest.param(a_journal(2), 20 * 60, "SKIP", id="it failed twice"),
+        pytest.param(a_journal(facts=NO_FAILURE), 0, "OK", id="it has succeeded since"),
+        pytest.param(a_journal(facts={"failures": "2"}), 0, "OK", id="nobody knows when"),
+        pytest.param(
+            a_journal(facts={"failures": "two", "failed_at": NOW.isoformat()}), 0, "OK",
+            id="a number that is none",
+        ),
+        pytest.param(
+            a_journal(facts={"failures": "2", "failed_at": "2026-11-20T12:00:00"}), 0, "OK",
+            id="a time of nowhere",
+        ),
+    ],
+)  # fmt: skip
+def test_who_rests_is_not_to_be_had(journal: Journal, seconds: int, verdict: str) -> None:
+    now = NOW + timedelta(seconds=seconds)
+    held, other = hold_failed(judged("a001", "a002"), {"a001": journal}, IDLE, now)
+    assert (held.verdict.value, other.verdict.value) == (verdict, "OK")
+
+
+def test_the_list_says_why_and_for_how_long() -> None:
+    (held,) = hold_failed(judged("a001"), {"a001": a_journal(2)}, IDLE, NOW)
+    assert held.reason == (
+        "its conversion failed 2 times in a row (kubelet did not start): left alone for 40m"
+    )
+
+
+def test_what_is_not_to_be_had_anyway_keeps_its_reason() -> None:
+    (down,) = judged("a001", state="DOWN")
+    assert hold_failed([down], {"a001": a_journal(1)}, IDLE, NOW) == (down,)
+    assert down.verdict is ListVerdict.SKIP
+
+
+def test_a_site_that_waits_for_no_idleness_waits_for_no_failure() -> None:
+    assert rests_until(a_journal(3), timedelta(0)) == NOW
+
+
+def test_the_next_conversion_knows_of_those_before_it_and_of_nothing_else() -> None:
+    last = a_journal(2, facts={**a_journal(2).facts, "verdict": "idle for 1h"})
+    assert carry_over(last) == a_journal(2).facts
+    assert carry_over(None) == {}
+
+
+@given(
+    st.lists(st.booleans(), max_size=12),
+    st.timedeltas(timedelta(0), timedelta(hours=2)),
+)
+def test_a_failure_makes_it_later_and_a_success_forgets_all(
+    ends: list[bool], shortest: timedelta
+) -> None:
+    """Whatever came before; and never for longer than a day."""
+    made, row, now = a_journal(), 0, datetime(2026, 1, 1, tzinfo=UTC)
+    before = timedelta(0)
+    for is_good in ends:
+        now += timedelta(hours=1)
+        facts = dict(NO_FAILURE) if is_good else count_failure(made, now)
+        made = msgspec.structs.replace(made, facts={**carry_over(made), **facts})
+        row = 0 if is_good else row + 1
+        until = rests_until(made, shortest)
+        rest = until - now if until else timedelta(0)
+        assert (until is None) == (row == 0)
+        assert rest == (min(shortest * 2**row, LONGEST_REST) if row else timedelta(0))
+        assert row < 2 or rest >= before
+        before = rest

@@ -1,0 +1,221 @@
+"""Hooks as real processes: environment, secrets, time-outs with children, one that outlives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.converter.processes import process_of
+from dnm.converters.hooks import HookCall, HookFailed, find_hook, hook_environment, outlive
+from dnm.converters.journal import Direction, Journal
+from dnm.converters.kubelet_file import check_kubelets, kubelet_facts
+from dnm.converters.settings import Settings, load_settings
+from dnm.model.blackout import Secrets
+from dnm.model.errors import ConverterError
+from dnm.model.registry import ConverterProcess
+
+Script = Callable[[str], Path]
+SOON = timedelta(seconds=10)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    def write(text: str) -> Path:
+        path = tmp_path / "hook"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+def call(path: Path, *secrets: str, timeout: timedelta = SOON, **environ: str) -> list[str]:
+    said: list[str] = []
+    hook = HookCall(
+        [str(path), "a001"],
+        {"PATH": os.environ["PATH"], **environ},
+        Secrets(secrets),
+        said.append,
+    )
+    hook.let_go()
+    hook.wait(timeout, lambda: False)
+    return said
+
+
+def test_what_a_hook_prints_is_heard_line_by_line(script: Script) -> None:
+    said = call(script("echo one $1; printf 'two\\033[1m\\n' >&2; printf three; cat"))
+    assert said == ["one a001", "two?[1m", "three"]
+
+
+def test_a_failure_carries_the_last_lines(script: Script) -> None:
+    with pytest.raises(HookFailed, match=r"failed \(exit 3\): b / c / d"):
+        call(script("for x in a b c d; do echo $x; done; exit 3"))
+
+
+def test_a_secret_is_blacked_out(script: Script) -> None:
+    path = script('echo "the password is $PASSWORD, $PASSWORD!"; exit 1')
+    with pytest.raises(HookFailed) as failed:
+        call(path, "s3cr3t", PASSWORD="s3cr3t")
+    assert "s3cr3t" not in str(failed.value) and "***, ***!" in str(failed.value)
+
+
+def test_one_whose_time_is_up_ends_with_its_children(script: Script, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    path = script(f"sleep 60 & echo $! >'{pids}'; echo $$ >>'{pids}'; wait")
+    with pytest.raises(HookFailed, match=r"did not end within 0\.3 s and was ended"):
+        call(path, timeout=timedelta(seconds=0.3))
+    for pid in pids.read_text().split():
+        assert _is_gone(int(pid)), pid
+
+
+def _is_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 5
+    while process_of(pid) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_what_it_leaves_in_the_background_is_not_waited_for(script: Script, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    begun = time.monotonic()
+    assert call(script(f"sleep 30 & echo $! >'{pid}'; echo done")) == ["done"]
+    assert time.monotonic() - begun < 10
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_endless_lines_take_no_memory(script: Script) -> None:
+    said = call(script("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end"))
+    assert said[-1] == "end" and max(map(len, said)) <= 4096
+
+
+def test_it_does_not_begin_before_it_is_let_go(script: Script, tmp_path: Path) -> None:
+    """So its process can be written into the journal first; with nobody there it never begins."""
+    path = script(f"echo begun >'{tmp_path}/begun'")
+    starter = subprocess.Popen(
+        [sys.executable, "-c",
+         "import sys, time; from dnm.converters.hooks import HookCall\n"
+         "from dnm.model.blackout import Secrets\n"
+         "hook = HookCall([sys.argv[1], 'a001'], {}, Secrets(), print)\n"
+         "print(hook.process.pid, flush=True); time.sleep(60)", str(path)],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    assert starter.stdout is not None
+    waiting = int(starter.stdout.readline())
+    starter.kill()
+    starter.wait()
+    assert _is_gone(waiting)
+    assert not (tmp_path / "begun").exists()
+
+
+def test_a_hook_of_an_earlier_call_is_waited_for_and_then_ended() -> None:
+    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    process = process_of(child.pid)
+    assert process is not None
+    said: list[str] = []
+    outlive(process, timedelta(seconds=0.1), said.append)
+    assert child.wait(5) == -signal.SIGTERM and "earlier call" in said[0]
+    outlive(ConverterProcess(pid=os.getpid(), start_ticks=1), SOON, said.append)  # another process
+    assert len(said) == 1
+
+
+def test_the_environment_is_built_up_anew() -> None:
+    environ = {"PATH": "/x", "HOME": "/root", "LD_PRELOAD": "evil", "PASSWORD": "p", "OTHER": "o",
+               "SLURM_CONF": "/s", "KUBECONFIG": "/k"}  # fmt: skip
+    given = hook_environment(Settings(), {"DNM_NODE": "a001"}, environ)
+    assert given == {
+        "PATH": "/x:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root", "LC_ALL": "C", "DNM_INSTANCE": "prod", "NODE_SEARCH_DOMAIN": "",
+        "DNM_NODE": "a001", "SLURM_CONF": "/s", "KUBECONFIG": "/k", "PASSWORD": "p",
+    }  # fmt: skip
+    mine = Settings(kubeconfig_path=Path("/mine"), config_path=Path("/c"), pass_environment=())
+    given = hook_environment(mine, {}, environ)
+    assert (given["KUBECONFIG"], given["DNM_CONFIG"]) == ("/mine", "/c")
+    assert "PASSWORD" not in given
+
+
+def test_which_hooks_are_run(tmp_path: Path) -> None:
+    settings = Settings(hooks_dir=tmp_path)
+    assert find_hook(settings, "join") is None
+    hook = tmp_path / "join"
+    hook.write_text("#!/bin/sh\n")
+    with pytest.raises(ConverterError, match=r"not executable: run 'chmod \+x"):
+        find_hook(settings, "join")
+    hook.chmod(0o757)
+    with pytest.raises(ConverterError, match="chmod go-w"):
+        find_hook(settings, "join")
+    hook.chmod(0o755)
+    assert find_hook(settings, "join") == hook
+    (tmp_path / "reset").mkdir()
+    with pytest.raises(ConverterError, match="not executable"):
+        find_hook(settings, "reset")
+
+
+# --- the kubelet's file ----------------------------------------------------------------------
+
+KUBELETS = """\
+[settings]
+state_dir = {directory}/state
+[node_type:g]
+kube_reserved_memory = 1Gi
+[node_type:a]
+[node_type:w]
+memory_manager_policy = Static
+"""
+
+
+def kubelet_settings_of(directory: Path) -> Settings:
+    path = directory / "dnm.ini"
+    path.write_text(KUBELETS.format(directory=directory))
+    path.chmod(0o644)
+    (directory / "state" / "node-convert").mkdir(parents=True, mode=0o700)
+    return load_settings({}, {}, path)
+
+
+def journal_of(node: str, direction: Direction = Direction.K8S) -> Journal:
+    return Journal(
+        node=node, operation="1", direction=direction, instance="prod", node_type=node[0],
+        namespace="dev", begun=datetime(2026, 3, 2, tzinfo=UTC),
+    )  # fmt: skip
+
+
+def test_prepare_and_join_get_the_kubelets_file_and_no_other_hook_does(tmp_path: Path) -> None:
+    settings = kubelet_settings_of(tmp_path)
+    for hook in ("prepare", "join"):
+        facts = kubelet_facts(settings, journal_of("g001"), hook)
+        path = Path(facts["DNM_KUBELET_CONFIG"])
+        assert path.read_text() == (
+            'apiVersion: "kubelet.config.k8s.io/v1beta1"\nkind: "KubeletConfiguration"\n'
+            'kubeReserved:\n  memory: "1Gi"\n'
+        )
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.is_relative_to(tmp_path / "state" / "node-convert")
+    assert not list(path.parent.glob("*.new"))
+    for hook in ("reach", "ready"):
+        assert kubelet_facts(settings, journal_of("g001"), hook) == {}
+    assert kubelet_facts(settings, journal_of("g001", Direction.BATCH), "prepare") == {}
+    assert kubelet_facts(settings, journal_of("a001"), "join") == {}
+
+
+def test_a_type_whose_kubelets_would_not_start_is_not_converted(tmp_path: Path) -> None:
+    settings = kubelet_settings_of(tmp_path)
+    check_kubelets(settings, "g")
+    check_kubelets(settings, "a")
+    with pytest.raises(ConverterError, match="nothing of this type is converted until"):
+        check_kubelets(settings, "w")
+
+
+def test_a_file_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+    settings = kubelet_settings_of(tmp_path)
+    (tmp_path / "state" / "node-convert" / "kubelet").write_text("in the way")
+    with pytest.raises(ConverterError, match=r"the kubelet's file .* can't be written"):
+        kubelet_facts(settings, journal_of("g001"), "join")

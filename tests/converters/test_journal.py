@@ -1,0 +1,170 @@
+"""The journal: whole after a kill anywhere, refused when it can not be trusted; one lock a node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dnm.converters.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
+from dnm.model.errors import ConverterError
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def journal(node: str = "a001", **fields: object) -> Journal:
+    return Journal(
+        **{
+            "node": node,
+            "operation": "op-1",
+            "direction": Direction.K8S,
+            "instance": "prod",
+            "begun": NOW,
+            **fields,
+        }  # type: ignore[arg-type]
+    )
+
+
+def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    store = JournalStore(tmp_path / "state")
+    assert store.load("a001") is None
+    book = Book(store, journal())
+    book.open()
+    book.write("claim", StageMark.BEGUN)
+    book.remember({"reserving": "k8s-a001"})
+    book.write("claim", StageMark.DONE, "drained")
+    found = store.load("a001")
+    assert found == book.journal
+    assert found.is_done("claim") and not found.is_done("verify")
+    book.write("claim", StageMark.FAILED, "no")
+    assert not book.journal.is_done("claim") and book.journal.has_begun("claim")
+    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+
+
+def test_open_ones_are_found_by_instance(tmp_path: Path) -> None:
+    store = JournalStore(tmp_path)
+    for one in (journal("a001"), journal("a002", is_open=False), journal("a003", instance="x")):
+        store.save(one)
+    said: list[str] = []
+    assert [one.node for one in store.load_open("prod", said.append)] == ["a001"] and not said
+
+
+def test_one_that_can_not_be_read_hides_no_other(tmp_path: Path) -> None:
+    """An empty file of one node stopped the conversion of all."""
+    store = JournalStore(tmp_path)
+    store.save(journal("a002"))
+    (tmp_path / "a001.json").touch(mode=0o600)
+    said: list[str] = []
+    assert [one.node for one in store.load_open("prod", said.append)] == ["a002"]
+    assert len(said) == 1 and "a001.json can't be read" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "can't be read"),
+        (b"{}", "can't be read"),
+        (b"\xff", "can't be read"),
+        (b"[" * 100_000, "can't be read"),
+        (b'{"version": 2}', "can't be read"),
+    ],
+)
+def test_what_can_not_be_read_stops_work_on_the_node(
+    content: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a001.json").write_bytes(content)
+    with pytest.raises(ConverterError, match=said):
+        JournalStore(tmp_path).load("a001")
+
+
+def test_a_later_version_is_refused(tmp_path: Path) -> None:
+    store = JournalStore(tmp_path)
+    store.save(journal(version=2))
+    with pytest.raises(ConverterError, match="version 2"):
+        store.load("a001")
+
+
+def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(ConverterError, match="chmod go-w"):
+        JournalStore(tmp_path)
+
+
+def test_a_lock_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
+    store = JournalStore(tmp_path)
+    with store.lock("a001") as mine, store.lock("a001") as again, store.lock("a002") as other:
+        assert (mine, again, other) == (True, False, True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c",
+         "import sys, time; from pathlib import Path\n"
+         "from dnm.converters.journal import JournalStore\n"
+         "with JournalStore(Path(sys.argv[1])).lock('a001') as mine:\n"
+         "    print(mine, flush=True); time.sleep(60)", str(tmp_path)],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    assert holder.stdout is not None and holder.stdout.readline() == "True\n"
+    with store.lock("a001") as mine:
+        assert not mine
+    holder.kill()
+    holder.wait()
+    with store.lock("a001") as mine:
+        assert mine
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from tests.converters.test_journal import journal
+from dnm.converters.journal import Book, JournalStore, StageMark
+book = Book(JournalStore(Path(sys.argv[1])), journal())
+book.open()
+for number in range(3):
+    book.write(f"stage-{number}", StageMark.DONE)
+"""
+
+
+@pytest.mark.parametrize("point", ["write", "fsync", "rename", "fsync_directory"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_it_is_whole_after_a_kill_at_any_point(point: str, when: str, tmp_path: Path) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", WRITE, str(tmp_path)],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.getcwd(),
+            "DNM_FAULT": f"journal.{point}:{when}:kill:3",
+        },
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    found = JournalStore(tmp_path).load("a001")
+    assert found is not None
+    is_there = point == "fsync_directory" or (point, when) == ("rename", "after")
+    assert len(found.lines) == (2 if is_there else 1)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", WRITE, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.getcwd(), "DNM_FAULT": "journal.write:before:full:2"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "can't be written (No space left on device)" in answer.stderr
+    assert JournalStore(tmp_path).load("a001") is not None
+
+
+def test_operations_sort_by_time_and_differ() -> None:
+    assert len({new_operation() for _ in range(50)}) == 50
+
+
+def test_a_lock_that_was_left_open_to_all_is_closed(tmp_path: Path) -> None:
+    store = JournalStore(tmp_path / "state")
+    lock = tmp_path / "state" / "a001.lock"
+    lock.touch()
+    lock.chmod(0o644)
+    with store.lock("a001") as is_ours:
+        assert is_ours and lock.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,178 @@
+"""What is Slinky's is never lent, drained or preempted by node-convert: a table of its marks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dnm.converters.claim import drain
+from dnm.converters.conversion import NotClaimed
+from dnm.converters.machines import Machines, why_slinkys
+from dnm.converters.preempt import claim_from_jobs
+from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
+from dnm.converters.slurm import text
+from dnm.converters.slurm.text import JobRecord, Reservation
+from dnm.model.config import Taint
+from dnm.model.slinky import evicting_taint, pod_of, pods_of_job, writer_of
+from tests.converters.test_select import NOW, RULES, node
+
+POD = '{"namespace":"slurm","podName":"batch-x7f2k","node":"a001","nodeSetName":"batch"}'
+FAR = Reservation(
+    name="SlurmOperatorMaint-batch", start=NOW + timedelta(days=9), end=None, nodes=("a001",)
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reservations", "reason"),
+    [
+        pytest.param({"comment": POD}, (), "its slurmd runs in pod slurm/batch-x7f2k", id="a-pod"),
+        pytest.param(
+            {"comment": POD, "state": "IDLE+DYNAMIC_NORM"},
+            (),
+            "its slurmd runs in pod slurm/batch-x7f2k",
+            id="a-dynamic-node-in-a-pod",
+        ),
+        pytest.param(
+            {"state": "IDLE+DYNAMIC_NORM"}, (), "state flag DYNAMIC_NORM", id="a-dynamic-node"
+        ),
+        pytest.param({"state": "IDLE+EXTERNAL"}, (), "state flag EXTERNAL", id="the-bridge-s"),
+        pytest.param(
+            {"state": "IDLE+DRAIN", "reason": "slurm-operator: Pod (s/p) was cordoned"},
+            (),
+            "drained by slurm-operator, which alone lifts that: slurm-operator: Pod",
+            id="the-operator-s-drain",
+        ),
+        pytest.param(
+            {"state": "MIXED+DRAIN", "reason": "slurm-bridge: slurm-bridge: removing"},
+            (),
+            "drained by slurm-bridge, which alone",
+            id="the-bridge-s-drain",
+        ),
+        pytest.param(
+            {"reason": "slurm-bridge: Corresponding Kubernetes node (/a001) is unschedulable"},
+            (),
+            "slurm-bridge has drained it before (slurm-bridge: Corresponding",
+            id="a-reason-that-stayed",
+        ),
+        pytest.param(
+            {}, (FAR,), "reservation SlurmOperatorMaint-batch is slurm-operator's", id="maintenance"
+        ),
+        pytest.param({"comment": "rack 7"}, (), "-", id="a-comment-of-the-site-s"),
+        pytest.param({"comment": '{"namespace":"x"}'}, (), "-", id="json-of-the-site-s"),
+        pytest.param({"reason": "not slurm-bridge: x"}, (), "-", id="another-s-reason"),
+    ],
+)
+def test_a_node_of_slinky_s_is_not_lent(
+    fields: dict[str, Any], reservations: tuple[Reservation, ...], reason: str
+) -> None:
+    facts = SlurmFacts(nodes=(node(**fields),), jobs=(), reservations=reservations, read_at=NOW)
+    (judged,) = judge_nodes(facts, RULES)
+    assert judged.reason.startswith(reason)
+    assert (judged.verdict is ListVerdict.OK) == (reason == "-")
+
+
+def a_claim_of(**changes: Any) -> Any:
+    """A conversion as far as the looks before a claim need it; whatever it says to Slurm but these
+    is an error, so that nothing is drained, ended or asked for."""
+    said = {"jobs": {}, "mode": "requeue", "node": node(), **changes}
+    return SimpleNamespace(
+        node="a001",
+        settings=SimpleNamespace(instance="prod", preempt_mode=said["mode"], machines=Machines.OWN),
+        journal=SimpleNamespace(operation="7", facts={"preempt": ",".join(said["jobs"])}),
+        slurm=SimpleNamespace(read_job=said["jobs"].__getitem__),
+        read_node=lambda: said["node"],
+        patiently=lambda ask: ask(),
+    )
+
+
+@pytest.mark.parametrize("may_work", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        pytest.param({"comment": POD}, "its slurmd runs in pod", id="a-pod"),
+        pytest.param({"reason": "slurm-bridge: x"}, "has drained it before", id="the-bridge-s"),
+    ],
+)
+def test_the_last_look_before_a_drain(fields: dict[str, Any], why: str, may_work: bool) -> None:
+    with pytest.raises(NotClaimed, match=why):
+        drain(a_claim_of(node=node(**fields)), may_work=may_work)
+
+
+@pytest.mark.parametrize("mode", ["requeue", "cancel"])
+def test_a_job_that_stands_for_pods_is_not_preempted(mode: str) -> None:
+    job = JobRecord(
+        id="7", state="RUNNING", exit_code="0:0", is_requeueable=True, is_batch=True, restarts=0,
+        admin_comment='{"pods":["dev/p1"]}',
+    )  # fmt: skip
+    with pytest.raises(NotClaimed, match="job 7 stands for pod dev/p1"):
+        claim_from_jobs(a_claim_of(jobs={"7": job}, mode=mode))
+
+
+def test_what_is_lent_is_told_before_whose_mark_it_has_by_now() -> None:
+    ours = Reservation(name="k8s-a001", start=NOW, end=None, nodes=("a001",))
+    facts = SlurmFacts(nodes=(node(comment=POD),), jobs=(), reservations=(ours,), read_at=NOW)
+    assert judge_nodes(facts, RULES)[0].reason == "lent or being lent (reservation k8s-a001)"
+
+
+def test_a_plain_node_is_nobody_s() -> None:
+    assert why_slinkys(node()) == ""
+
+
+@pytest.mark.parametrize(
+    ("comment", "pod"),
+    [(POD, "slurm/batch-x7f2k"), ("", ""), ("{}", ""), ("[]", ""), ('{"namespace":1}', ""),
+     ('{"namespace":"","podName":"p"}', ""), ("[" * 9000, ""), ("\udce4", "")],
+)  # fmt: skip
+def test_the_pod_of_a_comment(comment: str, pod: str) -> None:
+    assert pod_of(comment) == pod
+
+
+UNKNOWN = ("whose name can't be read",)
+
+
+@pytest.mark.parametrize(
+    ("admin_comment", "pods"),
+    [('{"pods":["dev/p1","dev/p2"]}', ("dev/p1", "dev/p2")), ('{"pods":[]}', ()), ("", ()),
+     ("checked by ops", ()), ('{"pods":7}', UNKNOWN), ('{"pods":', UNKNOWN),
+     ('{"pods":["dev/p1","dev', UNKNOWN), ('{"ticket":7}', ()), ('see "pods"', ())],
+)  # fmt: skip
+def test_the_pods_that_a_job_stands_for(admin_comment: str, pods: tuple[str, ...]) -> None:
+    assert pods_of_job(admin_comment) == pods
+
+
+def test_the_pods_are_read_from_scontrol() -> None:
+    line = (
+        "JobId=7 JobName=x UserId=u(1) JobState=RUNNING Requeue=1 Restarts=0 BatchFlag=0 "
+        'ExitCode=0:0 WorkDir=/tmp AdminComment={"pods":["dev/p1"]} Comment=AdminComment'
+    )
+    assert pods_of_job(text.parse_job_record(line).admin_comment) == ("dev/p1",)
+    spaced = line.replace('{"pods":["', '{"pods": ["')
+    assert pods_of_job(text.parse_job_record(spaced).admin_comment) == UNKNOWN
+    plain = line.replace('AdminComment={"pods":["dev/p1"]} ', "")
+    assert text.parse_job_record(plain).admin_comment == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "writer"),
+    [("slurm-operator: x", "slurm-operator"), ("slurm-bridge: x", "slurm-bridge"),
+     ("slurm-operator", ""), ("dnm:prod op=1", ""), ("", "")],
+)  # fmt: skip
+def test_who_wrote_a_reason(reason: str, writer: str) -> None:
+    assert writer_of(reason) == writer
+
+
+@pytest.mark.parametrize(
+    ("key", "effect", "evicts"),
+    [
+        ("slinky.slurm.net/managed-node", "NoExecute", True),
+        ("nodeset.slinky.slurm.net/worker", "NoExecute", True),
+        ("slinky.slurm.net/managed-node", "NoSchedule", False),
+        ("example.org/other", "NoExecute", False),
+    ],
+)
+def test_the_taints_that_evict(key: str, effect: str, evicts: bool) -> None:
+    taints = (Taint(key="a", effect="NoSchedule"), Taint(key=key, effect=effect))
+    assert evicting_taint(taints) == (taints[1] if evicts else None)

@@ -1,0 +1,494 @@
+"""nodeset-convert on a stand-in of slurm-operator: whole rounds with jobs, kills, and its traps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.converters import to_k8s
+from dnm.converters.conversion import NodeConversion, NotClaimed, Sides, StopRequest, run_stages
+from dnm.converters.journal import Book, Direction, Journal
+from dnm.converters.machines import Machines
+from dnm.converters.nodeset import FENCE, OnNode, why_busy, why_not_moved
+from dnm.converters.nodeset_lending import LENDING, describe_lending, leave, may_leave
+from dnm.converters.nodeset_list import judge_places
+from dnm.converters.nodeset_program import check_settings
+from dnm.converters.nodeset_return import describe_return
+from dnm.converters.pool import Candidate
+from dnm.converters.select import ListVerdict, Rules, SlurmFacts, judge_nodes
+from dnm.converters.settings import Settings
+from dnm.model.cluster import Mark, Node
+from dnm.model.config import NodeType, Taint
+from dnm.model.errors import ConfigError
+from tests.converters.nodeset_world import BOOTED, LABEL, Killed, KubeSide, SlurmSide, World
+from tests.converters.played import NODE, PlayedProgram
+from tests.converters.played import tmp_path as tmp_path
+
+
+class Program(PlayedProgram[World]):
+    """nodeset-convert on a world."""
+
+    machines = Machines.PODS
+    keys = {"nodeset_label": LABEL}
+    slurm, kube = SlurmSide, KubeSide
+
+
+def program(directory: Path, seed: int = 0, **settings: Any) -> Program:
+    return Program(directory, World(seed), **settings)
+
+
+def assert_batch(world: World, node: str = NODE) -> None:
+    """Slurm has it, as it was before."""
+    for _ in range(6):
+        world.step()
+    one = world.machines[node]
+    assert (one.base, one.flags, one.reason, one.extra) == ("IDLE", set(), "", "")
+    assert one.labels == {LABEL[0]: LABEL[1], "kubernetes.io/hostname": node}
+    assert one.taints == (FENCE,) and not one.is_cordoned and one.pod
+    assert not world.reservations
+
+
+def assert_lent(world: World, node: str = NODE) -> None:
+    one = world.machines[node]
+    assert one.base == "DOWN" and one.pod is None
+    assert one.labels == {"dev": "true", "kubernetes.io/hostname": node}
+    assert FENCE not in one.taints
+    assert world.reservations == {f"k8s-{node}": (node, False)}
+
+
+def test_a_node_is_lent_and_comes_back(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    assert made.lend().result == "ok"
+    assert_lent(made.world)
+    one = made.world.machines[NODE]
+    one.tenants.append("last")  # dnm fences it, and a pod is still there
+    one.mark = Mark(instance="prod", node_type="a", namespace="dev", queue="q", fenced=True)
+    one.is_cordoned = True
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+    assert not one.tenants and one.mark is None
+    assert not made.world.shared
+
+
+def test_a_node_that_has_moved_goes_back_without_the_dress_of_either_namespace(
+    tmp_path: Path,
+) -> None:
+    """dnm has changed its queue in place: the journal names the namespace that it was lent to."""
+    taints = (Taint(key="for", value="{namespace}", effect="NoSchedule"),)
+    made = program(
+        tmp_path, node_types={"a": NodeType(name="a", size={}, taints=taints)},
+        boot_timeout_seconds=timedelta(seconds=0.5),
+    )  # fmt: skip
+    made.lend()
+    one = made.world.machines[NODE]
+    one.labels["ops"] = one.labels.pop("dev")
+    one.taints = (Taint(key="for", value="ops", effect="NoSchedule"),)
+    one.mark = Mark(instance="prod", node_type="a", namespace="ops", queue="q")
+    found = made.bring_back()
+    assert found.result == "ok", found.error
+    assert_batch(made.world)
+
+
+def test_a_lent_node_whose_reservation_has_ended_comes_back(tmp_path: Path) -> None:
+    """Another's began, or a person deleted it; the pod's end has replaced our drain's Reason."""
+    made = program(tmp_path)
+    made.lend()
+    made.world.reservations.clear()
+    found = made.bring_back()
+    assert found.result == "ok", found.error
+    assert_batch(made.world)
+
+
+def test_a_lent_node_that_is_lent_again_stays_lent(tmp_path: Path) -> None:
+    """Two callers chose the same one: the later of them has nothing to give back."""
+    made = program(tmp_path)
+    made.lend()
+    assert made.lend().result == "skipped"
+    assert_lent(made.world)
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_its_pod_goes_only_when_slurm_shows_that_it_is_reserved(tmp_path: Path) -> None:
+    """Before, the pod's end deletes the node, and the reservation with it (slurm-operator 1.1)."""
+    made = program(tmp_path)
+    made.world.delay = 40
+    assert made.lend().result == "ok"
+    assert_lent(made.world)
+    assert not made.world.deleted
+
+
+def test_what_is_back_is_left_alone(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    found = made.bring_back()
+    assert (found.result, "slurmd runs on it" in found.error) == ("skipped", True)
+    assert_batch(made.world)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, seed: int) -> None:
+    """With jobs that start whenever Slurm may start one, an operator that asks
+    nobody before it ends a pod, and one whose records change."""
+    made = program(tmp_path, seed)
+    world = made.world
+    world.fails_open, world.lifts_drains = True, True
+    rounds = 0
+    for _ in range(2000):
+        world.job_chance = 0.3
+        if rounds == 50:
+            break
+        if made.lend().result != "ok":
+            continue
+        rounds += 1
+        while made.bring_back().result == "failed":
+            pass
+    world.job_chance = 0
+    for _ in range(20):
+        world.step()
+    assert rounds == 50 and world.ended >= 50
+    assert not world.lost, f"{len(world.lost)} of {world.jobs} jobs"
+    assert not world.shared and not world.deleted
+    assert_batch(world)
+
+
+def calls_of(directory: Path, act: Callable[[Program], Any]) -> int:
+    made = program(directory)
+    act(made)
+    return made.world.calls
+
+
+def lend(made: Program) -> None:
+    made.lend()
+
+
+def round_trip(made: Program) -> None:
+    made.lend()
+    made.bring_back()
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_killed_at_each_call_it_comes_back(tmp_path: Path, is_after: bool) -> None:
+    """Of a lending, and of a return: the next call finds out what has happened."""
+    calls = calls_of(tmp_path / "whole", round_trip)
+    for at in range(1, calls + 1):
+        made = program(tmp_path / str(at))
+        world = made.world
+        world.kill_at, world.kill_after, world.fails_open = at, is_after, True
+        with pytest.raises(Killed):
+            round_trip(made)
+        world.kill_at = -1
+        world.job_chance = 0.5
+        made.resume()
+        found = made.bring_back()
+        assert found.result in ("ok", "skipped"), f"killed at {at}: {found.error}"
+        world.job_chance = 0
+        for _ in range(15):
+            world.step()
+        assert_batch(world)
+        assert not world.lost and not world.shared, f"killed at {at}"
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_killed_at_each_call_lending_goes_on(tmp_path: Path, is_after: bool) -> None:
+    for at in range(1, calls_of(tmp_path / "whole", lend) + 1):
+        made = program(tmp_path / str(at))
+        world = made.world
+        world.kill_at, world.kill_after = at, is_after
+        with pytest.raises(Killed):
+            made.lend()
+        world.kill_at = -1
+        found = made.lend()
+        assert found.result == "ok", f"killed at {at}: {found.error}"
+        assert_lent(world)
+        assert not world.lost and not world.shared
+
+
+def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    world = made.world
+    drain = SlurmSide.drain
+
+    class Lifted(SlurmSide):
+        def read_jobs_on(self, node: str) -> Any:
+            world.machines[node].flags.discard("DRAIN")
+            world.machines[node].reason = ""
+            return super().read_jobs_on(node)
+
+    assert drain is Lifted.drain
+    pool = made.pool()
+    pool.sides = Sides(slurm=lambda _: Lifted(world), kube=lambda _: KubeSide(world))
+    (found,) = pool.lend([Candidate(node=NODE)], 1, "a", "dev")
+    assert found.result == "skipped" and "not drained by us" in found.error
+    assert "remove label" not in world.log
+    assert_batch(world)
+
+
+def test_a_pod_that_does_not_go_is_left_and_taken_back(tmp_path: Path) -> None:
+    made = program(tmp_path, drain_timeout_seconds=timedelta(seconds=0.01))
+    made.world.is_stuck = True
+    found = made.lend()
+    assert found.result == "failed" and "is still there" in found.error
+    assert "it was given back to Slurm" in found.error
+    made.world.is_stuck = False
+    assert_batch(made.world)
+
+
+def test_an_administrator_s_cordon_is_not_lifted(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.lend()
+    one = made.world.machines[NODE]
+    one.is_cordoned = True
+    found = made.bring_back()
+    assert found.result == "failed" and "cordoned by an administrator" in found.error
+    assert one.is_cordoned and LABEL[0] not in one.labels
+    one.is_cordoned = False
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_a_lent_node_with_work_is_left(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.lend()
+    one = made.world.machines[NODE]
+    one.jobs["77"] = 10**6
+    found = made.bring_back()
+    assert found.result == "failed" and "there is work on a000" in found.error
+    assert "change" not in made.world.log[-4:]
+
+
+def test_another_instance_s_node_is_left(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.lend()
+    made.world.machines[NODE].extra = "dnm:test 20261120T120000-abc"
+    found = made.bring_back()
+    assert found.result == "failed" and "lent by instance 'test'" in found.error
+
+
+def place(world: World) -> OnNode:
+    side = KubeSide(world)
+    return OnNode(node=side.read_node(NODE), pods=side.read_pods(NODE), sets=side.read_sets())
+
+
+MOVED: dict[str, tuple[Callable[[OnNode], OnNode], str]] = {
+    "well": (lambda at: at, ""),
+    "no Node": (lambda at: changed(at, node=None), "Kubernetes has no Node a000"),
+    "not Ready": (lambda at: with_node(at, is_ready=False), "its Node is not Ready"),
+    "being deleted": (lambda at: with_node(at, is_deleting=True), "its Node is not Ready"),
+    "cordoned": (lambda at: with_node(at, is_cordoned=True), "its Node is cordoned"),
+    "no label": (lambda at: with_node(at, labels={}), "its Node has no label slurm=yes"),
+    "no fence": (lambda at: with_node(at, taints=()), "nothing keeps pods off it"),
+    "no pod": (lambda at: changed(at, pods=()), "0 pods of slurmd are on its Node"),
+    "two pods": (lambda at: changed(at, pods=(*at.pods, *at.pods)), "2 pods of slurmd"),
+    "pod going": (lambda at: with_pod(at, is_terminating=True), "is not Running and Ready"),
+    "pod not ready": (lambda at: with_pod(at, is_ready=False), "is not Running and Ready"),
+    "another name": (lambda at: with_pod(at, hostname="x"), "calls itself x in Slurm"),
+    "its set is gone": (lambda at: changed(at, sets=()), "the NodeSet slurm/b of its pod is not"),
+    "StatefulSet": (lambda at: with_set(at, is_daemon_set=False), ""),
+    "StatefulSet that is scaled": (
+        lambda at: with_set(at, is_daemon_set=False, scalers=("flux",)), "are set by flux too",
+    ),
+    "set going": (lambda at: with_set(at, is_deleting=True), "is being deleted"),
+    "update": (lambda at: with_set(at, is_settled=False), "is being updated"),
+    "another selector": (lambda at: with_set(at, selector={}), "does not select by slurm=yes"),
+    "no toleration": (lambda at: with_set(at, tolerations=()), "its pod would not come back"),
+    "nothing told": (lambda at: with_pod(at, states=frozenset()), "does not say what Slurm has"),
+    "two told": (
+        lambda at: with_pod(at, states=frozenset(("Idle", "Mixed"))), "does not say what Slurm",
+    ),
+}  # fmt: skip
+
+
+def changed(at: OnNode, **changes: Any) -> OnNode:
+    return msgspec.structs.replace(at, **changes)
+
+
+def with_node(at: OnNode, **changes: Any) -> OnNode:
+    assert at.node is not None
+    return changed(at, node=msgspec.structs.replace(at.node, **changes))
+
+
+def with_pod(at: OnNode, **changes: Any) -> OnNode:
+    return changed(at, pods=(msgspec.structs.replace(at.pods[0], **changes),))
+
+
+def with_set(at: OnNode, **changes: Any) -> OnNode:
+    return changed(at, sets=(msgspec.structs.replace(at.sets[0], **changes),))
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_what_keeps_a_node_where_it_is(name: str) -> None:
+    change, why = MOVED[name]
+    found = why_not_moved(NODE, change(place(World())), LABEL)
+    assert (why in found) if why else found == ""
+
+
+@pytest.mark.parametrize(
+    ("states", "is_idle"),
+    [(("Idle",), True), (("Idle", "Drain"), True), (("Idle", "Completing"), False),
+     (("Allocated",), False), (("Mixed",), False), (("Down",), False), ((), False)],
+)  # fmt: skip
+def test_what_the_operator_says_of_a_pod(states: tuple[str, ...], is_idle: bool) -> None:
+    (pod,) = with_pod(place(World()), states=frozenset(states)).pods
+    assert (why_busy(pod) == "") is is_idle
+
+
+def under_way(made: Program) -> NodeConversion:
+    """A conversion whose claim is made."""
+    journal = Journal(
+        node=NODE, operation="op1", direction=Direction.K8S, instance="prod", begun=BOOTED,
+        node_type="a", namespace="dev",
+    )  # fmt: skip
+    conversion = NodeConversion(
+        made.settings, Book(made.store, journal), StopRequest(), made.said.append, made.pool().sides
+    )
+    to_k8s.claim(conversion)
+    return conversion
+
+
+def lift(world: World) -> None:
+    world.machines[NODE].flags.discard("DRAIN")
+    world.machines[NODE].reason = ""
+
+
+def start_job(world: World) -> None:
+    world.machines[NODE].jobs["77"] = 10**6
+
+
+def unreserve(world: World) -> None:
+    world.reservations.clear()
+
+
+def stop_telling(world: World) -> None:
+    world.tells = False
+
+
+@pytest.mark.parametrize("spoil", [lift, start_job, unreserve, stop_telling])
+@pytest.mark.parametrize("guard", [may_leave, leave])
+def test_the_label_stays_where_the_claim_does_not_hold(
+    tmp_path: Path, spoil: Callable[[World], None], guard: Callable[[NodeConversion], object]
+) -> None:
+    """Both before the stage begins and just before the label goes."""
+    made = program(tmp_path)
+    conversion = under_way(made)
+    spoil(made.world)
+    with pytest.raises(NotClaimed):
+        guard(conversion)
+    assert LABEL[0] in made.world.machines[NODE].labels
+
+
+@pytest.mark.parametrize("spoil", [start_job, unreserve])
+def test_a_node_is_not_opened_where_the_claim_does_not_hold(
+    tmp_path: Path, spoil: Callable[[World], None]
+) -> None:
+    made = program(tmp_path)
+    conversion = under_way(made)
+    conversion.book.change(lines=())
+    run_stages(conversion, LENDING[2:4])
+    spoil(made.world)
+    with pytest.raises(NotClaimed):
+        run_stages(conversion, LENDING[4:])
+    assert made.world.machines[NODE].taints == (FENCE,)
+
+
+def test_nothing_is_claimed_that_can_t_be_moved(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.world.is_settled = False
+    found = made.lend()
+    assert (found.result, "is being updated" in found.error) == ("skipped", True)
+    assert "reserve" not in made.world.log
+
+
+def test_slurm_gets_it_only_with_its_slurmd(tmp_path: Path) -> None:
+    made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
+    made.lend()
+    made.world.is_stuck = True
+    found = made.bring_back()
+    assert found.result == "failed" and "no pod of slurmd has come to a000 yet" in found.error
+    assert made.world.reservations
+    made.world.is_stuck = False
+    made.change_settings(boot_timeout_seconds=timedelta(seconds=60))
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_it_is_fenced_before_its_pods_are_evicted(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.lend()
+    one = made.world.machines[NODE]
+    one.tenants.append("last")
+    made.world.log.clear()
+    made.bring_back()
+    log = made.world.log
+    assert log.index("change") < log.index("evict") < len(log) - 1 - log[::-1].index("change")
+
+
+def test_a_node_with_its_slurmd_is_not_cordoned_again(tmp_path: Path) -> None:
+    made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
+    made.lend()
+    made.world.is_stuck = True
+    made.bring_back()
+    made.world.is_stuck = False
+    made.world.log.clear()
+    made.bring_back()
+    assert "cordon" not in made.world.log
+
+
+def test_a_cordon_after_the_label_is_on_stays(tmp_path: Path) -> None:
+    """Killed between the change that lifts our cordon and its line in the journal."""
+    made = program(tmp_path)
+    made.lend()
+
+    class Cordoning(KubeSide):
+        def change(self, node: Node, *given: Any, **options: Any) -> None:
+            super().change(node, *given, **options)
+            if options.get("is_uncordoned"):
+                one = self.world.machines[NODE]
+                one.is_cordoned, one.version = True, one.version + 1
+                raise Killed
+
+    made.kube = Cordoning
+    with pytest.raises(Killed):
+        made.bring_back()
+    made.kube = KubeSide
+    found = made.bring_back()
+    assert "cordoned by an administrator" in found.error
+    assert made.world.machines[NODE].is_cordoned
+
+
+def test_the_list_tells_why(tmp_path: Path) -> None:
+    world = World(machines=3)
+    world.machines["a001"].is_cordoned = True
+    for _ in range(3):
+        world.step()
+    world.machines["a002"].comment = ""
+    world.machines[NODE].reason = "slurm-operator: Pod was uncordoned"  # Slurm may leave it there
+    slurm, kube = SlurmSide(world), KubeSide(world)
+    facts = SlurmFacts(
+        nodes=slurm.read_nodes(), jobs=(), reservations=(), read_at=datetime.now(UTC)
+    )
+    rules = Rules(machines=Machines.PODS)
+    places = {
+        name: OnNode(node=kube.read_node(name), pods=kube.read_pods(name), sets=kube.read_sets())
+        for name in world.machines
+    }
+    found = {one.node.name: one for one in judge_places(judge_nodes(facts, rules), places, LABEL)}
+    assert found[NODE].verdict is ListVerdict.OK and found[NODE].node.state.text == "IDLE"
+    assert "drained by slurm-operator" in found["a001"].reason
+    assert found["a002"].reason == "its slurmd runs in no pod of slurm-operator's"
+    world.tells = False
+    places[NODE] = place(world)
+    found = {one.node.name: one for one in judge_places(judge_nodes(facts, rules), places, LABEL)}
+    assert "does not say what Slurm has" in found[NODE].reason
+
+
+def test_a_label_must_be_named() -> None:
+    with pytest.raises(ConfigError, match="nodeset_label is missing"):
+        check_settings(Settings())
+    deeds = dict(describe_lending(Settings(nodeset_label=LABEL), NODE))
+    assert deeds["leave"].startswith("label node a000 slurm-")
+    assert dict(describe_return(Settings(nodeset_label=LABEL), NODE))["back"].startswith("label")

@@ -1,0 +1,289 @@
+"""nodeset-convert's reads and changes over HTTP, with the objects as the operator prints them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dnm.converters.kube_side import KubeConnection
+from dnm.converters.nodeset import FENCE, LOWEST_COST
+from dnm.converters.nodeset_objects import read_pod_page, read_scaler_page, read_set_page
+from dnm.converters.settings import Settings
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.faults import Fault
+from dnm.model.cluster import Toleration
+from dnm.model.config import Taint
+from dnm.model.errors import KubeConflict, KubeError
+
+LENT = Taint(key="lent", effect="NoSchedule", value="dev")
+
+
+def a_pod(**changes: Any) -> dict[str, Any]:
+    conditions = [
+        {"type": "Ready", "status": "True"},
+        {"type": "SlurmNodeStateIdle", "status": "True", "message": ""},
+        {"type": "SlurmNodeStateDrain", "status": "True", "message": "dnm:prod"},
+        {"type": "SlurmNodeStateMixed", "status": "False"},
+    ]
+    return {
+        "metadata": {
+            "namespace": "slurm", "name": "b-x7f2k", "uid": "u1",
+            "labels": {"app.kubernetes.io/name": "slurmd", "app.kubernetes.io/component": "worker",
+                       "nodeset.slinky.slurm.net/pod-hostname": "a000"},
+            "ownerReferences": [{"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
+                                 "name": "b", "uid": "s1", "controller": True}],
+            **changes.pop("metadata", {}),
+        },
+        "spec": {"nodeName": "a000", "containers": []},
+        "status": {"phase": "Running", "conditions": conditions},
+        **changes,
+    }  # fmt: skip
+
+
+def pods(*found: dict[str, Any]) -> bytes:
+    return json.dumps({"kind": "PodList", "items": list(found)}).encode()
+
+
+def test_a_pod_of_slurmd() -> None:
+    (pod,) = read_pod_page(pods(a_pod()))
+    assert (pod.key, pod.uid, pod.node, pod.hostname, pod.node_set) == (
+        "slurm/b-x7f2k", "u1", "a000", "a000", "b",
+    )  # fmt: skip
+    assert (pod.is_ready, pod.is_terminating, pod.states) == (True, False, {"Idle", "Drain"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "ready", "going"),
+    [
+        ({"status": {"phase": "Pending"}}, False, False),
+        ({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}},
+         False, False),
+        ({"metadata": {"deletionTimestamp": "2026-11-20T12:00:00Z"}}, True, True),
+    ],
+)  # fmt: skip
+def test_a_pod_that_comes_or_goes(changes: dict[str, Any], ready: bool, going: bool) -> None:
+    (pod,) = read_pod_page(pods(a_pod(**changes)))
+    assert (pod.is_ready, pod.is_terminating) == (ready, going)
+
+
+@pytest.mark.parametrize(
+    ("mode", "spec", "hostname"),
+    [
+        pytest.param("StatefulSet", {"nodeName": "a007", "hostNetwork": True}, "a007",
+                     id="its Node's"),
+        pytest.param("StatefulSet", {"nodeName": "a007"}, "b-0", id="its own"),
+        pytest.param("DaemonSet", {"nodeName": "a007.example.org", "hostNetwork": True}, "b-0",
+                     id="as the label says"),
+    ],
+)  # fmt: skip
+def test_what_slurm_calls_a_pod(mode: str, spec: dict[str, Any], hostname: str) -> None:
+    labels = {"nodeset.slinky.slurm.net/scaling-mode": mode,
+              "nodeset.slinky.slurm.net/pod-hostname": "b-0"}  # fmt: skip
+    (pod,) = read_pod_page(pods(a_pod(metadata={"labels": labels}, spec=spec)))
+    assert pod.hostname == hostname
+
+
+def test_a_pod_that_has_ended_is_none() -> None:
+    assert read_pod_page(pods(a_pod(status={"phase": "Failed"}))) == []
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        pytest.param([], id="nobody-s"),
+        pytest.param([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b",
+                       "controller": True}], id="a-replica-set-s"),
+        pytest.param([{"apiVersion": "apps/v1", "kind": "NodeSet", "name": "b",
+                       "controller": True}], id="of-another-group"),
+        pytest.param([{"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "b"}],
+                     id="not-made-by-it"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_only_has_the_labels_is_no_slurmd_s(owners: list[dict[str, Any]]) -> None:
+    assert read_pod_page(pods(a_pod(metadata={"ownerReferences": owners}))) == []
+
+
+def a_set(status: dict[str, Any], **metadata: Any) -> bytes:
+    spec = {
+        "scalingMode": "DaemonSet",
+        "template": {
+            "spec": {
+                "nodeSelector": {"slurm": "yes"},
+                "tolerations": [{"key": FENCE.key, "operator": "Exists"}],
+            }
+        },
+    }
+    item = {"metadata": {"namespace": "slurm", "name": "b", "generation": 3, **metadata},
+            "spec": spec, "status": status}  # fmt: skip
+    return json.dumps({"kind": "NodeSetList", "metadata": {}, "items": [item]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "is_settled"),
+    [
+        ({"observedGeneration": 3, "replicas": 2, "updatedReplicas": 2}, True),
+        ({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2}, False),
+        ({"observedGeneration": 3, "replicas": 2, "updatedReplicas": 1}, False),
+        ({}, False),
+    ],
+)
+def test_a_node_set(status: dict[str, Any], is_settled: bool) -> None:
+    (one,) = read_set_page(a_set(status))
+    assert one.is_settled is is_settled
+    assert (one.is_daemon_set, one.is_deleting, one.selector) == (True, False, {"slurm": "yes"})
+    assert one.tolerations == (Toleration(key=FENCE.key, operator="Exists"),)
+
+
+@pytest.fixture
+def kube(sandbox: Sandbox) -> KubeConnection:
+    sandbox.add_node("a000")
+    node = sandbox.store.get("nodes", "", "a000")
+    assert node is not None
+    node["metadata"]["labels"]["example.org/slurm"] = "yes"
+    node["spec"]["taints"] = [{"key": FENCE.key, "effect": "NoSchedule"}]
+    return KubeConnection(Settings(kubeconfig_path=sandbox.kubeconfig))
+
+
+def test_the_label_goes_only_if_it_is_as_it_was(kube: KubeConnection) -> None:
+    with pytest.raises(KubeError):
+        kube.node_sets.remove_label("a000", "example.org/slurm", "no")
+    kube.node_sets.remove_label("a000", "example.org/slurm", "yes")
+    node = kube.read_node("a000")
+    assert node is not None and "example.org/slurm" not in node.labels
+    with pytest.raises(KubeError):
+        kube.node_sets.remove_label("a000", "example.org/slurm", "yes")
+
+
+def test_a_node_is_changed_all_at_once(kube: KubeConnection) -> None:
+    node = kube.read_node("a000")
+    assert node is not None and node.is_with_batch
+    kube.set_cordon("a000", True)
+    with pytest.raises(KubeConflict):
+        kube.node_sets.change(node, {"dev": "true"}, (LENT,))
+    node = kube.read_node("a000")
+    assert node is not None and node.is_cordoned
+    kube.node_sets.change(node, {"dev": "true"}, (LENT,))
+    lent = kube.read_node("a000")
+    assert lent is not None and lent.labels["dev"] == "true" and lent.taints == (LENT,)
+    assert lent.is_cordoned and not lent.is_with_batch
+    kube.node_sets.change(lent, {"dev": None}, (), is_uncordoned=True, annotations={"x": None})
+    back = kube.read_node("a000")
+    assert back is not None and "dev" not in back.labels
+    assert (back.taints, back.is_cordoned) == ((), False)
+
+
+def test_only_the_pods_of_slurmd_on_that_node(kube: KubeConnection, sandbox: Sandbox) -> None:
+    sandbox.add_namespace("slurm")
+    for name, node, labels in (
+        ("b-1", "a000", a_pod()["metadata"]["labels"]),
+        ("b-2", "a001", a_pod()["metadata"]["labels"]),
+        ("other", "a000", {"app": "x"}),
+    ):
+        pod = a_pod(metadata={"name": name, "labels": labels, "uid": name})
+        pod["spec"]["nodeName"] = node
+        if name == "other":
+            del pod["metadata"]["ownerReferences"]
+        with sandbox.lock:
+            sandbox.store.create("pods", pod)
+    assert [pod.name for pod in kube.node_sets.read_pods("a000")] == ["b-1"]
+    assert [pod.name for pod in kube.node_sets.read_pods()] == ["b-1", "b-2"]
+    on_node = {pod.name: pod.stays for pod in kube.read_pods_on("a000")}
+    assert on_node == {"b-1": True, "other": False}, "pods of a NodeSet are never evicted"
+
+
+def test_the_node_sets_of_all_namespaces(kube: KubeConnection, sandbox: Sandbox) -> None:
+    with pytest.raises(KubeError):
+        kube.node_sets.read_sets()
+    body = json.loads(a_set({}))
+    body["metadata"] = {"resourceVersion": "7"}
+    sandbox.faults.add(Fault(kind="garbage", path="/nodesets$", body=json.dumps(body)))
+    assert [one.name for one in kube.node_sets.read_sets()] == ["b"]
+
+
+def managed(manager: str, operation: str = "Update", subresource: str = "") -> dict[str, Any]:
+    fields = {"f:spec": {"f:replicas": {}}}
+    found = {"manager": manager, "operation": operation, "fieldsV1": fields}
+    return {**found, "subresource": subresource} if subresource else found
+
+
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        pytest.param(managed("kubectl-client-side-apply"), (), id="a-manifest"),
+        pytest.param(managed("kubectl", subresource="scale"), (), id="a-person"),
+        pytest.param(managed("dynamic-node-manager", subresource="scale"), (), id="dnm"),
+        pytest.param(managed("kube-controller-manager", subresource="scale"), (), id="an-HPA"),
+        pytest.param(managed("keda", subresource="scale"), ("keda",), id="another-scaler"),
+        pytest.param(managed("flux", "Apply"), ("flux",), id="server-side-apply"),
+        pytest.param(managed("kubectl", "Apply"), ("kubectl",), id="a-person-s-apply"),
+        pytest.param(
+            {**managed("flux", "Apply"), "fieldsV1": {"f:spec": {"f:slurmd": {}}}}, (),
+            id="of-another-field",
+        ),
+        pytest.param({"manager": "old"}, (), id="without-fields"),
+    ],
+)  # fmt: skip
+def test_who_else_sets_the_replicas(entry: dict[str, Any], named: tuple[str, ...]) -> None:
+    (one,) = read_set_page(a_set({}, managedFields=[entry], resourceVersion="9"))
+    assert (one.scalers, one.replicas, one.resource_version) == (named, 1, "9")
+
+
+def test_an_autoscaler_of_a_node_set() -> None:
+    def one(kind: str) -> dict[str, Any]:
+        target = {"kind": kind, "name": "b", "apiVersion": "slinky.slurm.net/v1beta1"}
+        return {"metadata": {"namespace": "slurm", "name": "h"}, "spec": {"scaleTargetRef": target}}
+
+    page = json.dumps({"items": [one("NodeSet"), one("Deployment")]}).encode()
+    assert read_scaler_page(page) == [("slurm", "b", "h")]
+
+
+def test_a_pod_s_cost_and_cordon() -> None:
+    prefix = "nodeset.slinky.slurm.net/pod"
+    found = {}
+    for cost in ("-2147483648", "x", ""):
+        annotations = {f"{prefix}-deletion-cost": cost, f"{prefix}-cordon": "true"}
+        body = a_pod()
+        body["metadata"]["annotations"] = annotations
+        (pod,) = read_pod_page(pods(body))
+        assert pod.is_condemned
+        found[cost] = pod.cost
+    assert found == {"-2147483648": -(2**31), "x": 0, "": 0}
+
+
+def test_the_cost_is_written_and_taken_off(kube: KubeConnection, sandbox: Sandbox) -> None:
+    sandbox.add_namespace("slurm")
+    with sandbox.lock:
+        sandbox.store.create("pods", a_pod())
+    (pod,) = kube.node_sets.read_pods("a000")
+    for cost in (LOWEST_COST, None):
+        kube.node_sets.set_cost(pod, cost)
+        (after,) = kube.node_sets.read_pods("a000")
+        assert after.cost == (cost or 0)
+    assert kube.node_sets.read_chosen("example.org/slurm", "yes") == ["a000"]
+    kube.set_cordon("a000", True)
+    assert kube.node_sets.read_chosen("example.org/slurm", "yes") == []
+
+
+def test_a_set_that_scales_is_read_with_its_autoscalers(
+    kube: KubeConnection, sandbox: Sandbox
+) -> None:
+    body = json.loads(a_set({}))
+    body["metadata"] = {"resourceVersion": "7"}
+    del body["items"][0]["spec"]["scalingMode"]
+    sandbox.faults.add(Fault(kind="garbage", path="/nodesets$", body=json.dumps(body)))
+    target = {"kind": "NodeSet", "name": "b"}
+    scaler = {"metadata": {"namespace": "slurm", "name": "h"}, "spec": {"scaleTargetRef": target}}
+    listed: dict[str, Any] = {
+        "kind": "HorizontalPodAutoscalerList",
+        "metadata": {"resourceVersion": "7"},
+    }
+    listed["items"] = [scaler]
+    with pytest.raises(KubeError):
+        kube.node_sets.read_sets()
+    path = "/horizontalpodautoscalers$"
+    sandbox.faults.add(Fault(kind="garbage", path=path, body=json.dumps(listed)))
+    (one,) = kube.node_sets.read_sets()
+    assert one.scalers == ("HorizontalPodAutoscaler h",)
+    assert not one.is_daemon_set

@@ -1,0 +1,330 @@
+"""nodeset-convert in StatefulSet mode on a stand-in of slurm-operator: rounds, kills, its traps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.converters.failures import carry_over
+from dnm.converters.nodeset import (
+    LOWEST_COST,
+    NodeSet,
+    SlurmdPod,
+    why_not_next,
+    why_other_goes,
+    why_others_turn,
+)
+from dnm.converters.nodeset_replicas import SCALED
+from dnm.converters.results import NodeResult
+from dnm.model.errors import KubeError
+from tests.converters.nodeset_world import Killed
+from tests.converters.played import NODE
+from tests.converters.played import tmp_path as tmp_path
+from tests.converters.stateful_world import KubeSide, StatefulWorld
+from tests.converters.test_nodeset import Program, assert_batch, assert_lent
+
+SOON = timedelta(seconds=0.3)  # a few looks, also on a busy machine
+
+
+class StatefulProgram(Program):
+    """nodeset-convert on such a world."""
+
+    world: StatefulWorld
+    kube = KubeSide
+
+
+def program(directory: Path, seed: int = 0, machines: int = 3, **settings: Any) -> StatefulProgram:
+    return StatefulProgram(directory, StatefulWorld(seed, machines), **settings)
+
+
+def assert_whole(world: StatefulWorld) -> None:
+    """Every machine is Slurm's, and the NodeSet is as it was."""
+    for name in world.machines:
+        assert_batch(world, name)
+    assert (world.replicas, world.waiting) == (len(world.machines), [])
+    assert not any(one.pod["cost"] for one in world.machines.values() if one.pod)
+
+
+@pytest.mark.parametrize("machines", [3, 1], ids=["of-three", "to-zero"])
+def test_a_node_is_lent_and_comes_back(tmp_path: Path, machines: int) -> None:
+    made = program(tmp_path, machines=machines)
+    assert made.lend().result == "ok"
+    assert_lent(made.world)
+    assert made.world.replicas == machines - 1
+    made.world.machines[NODE].tenants.append("last")
+    assert made.bring_back().result == "ok"
+    assert_whole(made.world)
+    assert not made.world.lost and not made.world.shared
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, seed: int) -> None:
+    """Of any of three machines, with pods that are not Ready for a moment and an operator that asks
+    nobody before it ends the pod that it has chosen by then."""
+    made = program(tmp_path, seed, drain_timeout_seconds=timedelta(seconds=0.05))
+    world = made.world
+    world.flickers = 0.02
+    rounds = 0
+    for _ in range(3000):
+        world.job_chance = 0.2
+        if rounds == 50:
+            break
+        name = world.random.choice(sorted(world.machines))
+        if made.lend(name).result != "ok":
+            while made.resume():
+                pass
+            continue
+        rounds += 1
+        while made.bring_back(name).result == "failed":
+            pass
+    world.job_chance = world.flickers = 0
+    for _ in range(20):
+        world.step()
+    assert rounds == 50 and world.ended >= 20
+    assert not world.lost and not world.shared
+    assert_whole(world)
+
+
+def lend(made: Program) -> None:
+    made.lend()
+
+
+def round_trip(made: Program) -> None:
+    made.lend()
+    made.bring_back()
+
+
+def calls_of(directory: Path, act: Callable[[Program], Any]) -> int:
+    made = program(directory)
+    act(made)
+    return made.world.calls
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("goes_on", [False, True], ids=["comes-back", "goes-on"])
+def test_killed_at_each_call(tmp_path: Path, is_after: bool, goes_on: bool) -> None:
+    """Of a lending, and of a return: the next call finds out what has happened."""
+    act = lend if goes_on else round_trip
+    for at in range(1, calls_of(tmp_path / "whole", act) + 1):
+        made = program(tmp_path / str(at))
+        world = made.world
+        world.kill_at, world.kill_after, world.fails_open = at, is_after, True
+        with pytest.raises(Killed):
+            act(made)
+        world.kill_at = -1
+        if goes_on:
+            found = made.lend()
+            assert found.result == "ok", f"killed at {at}: {found.error}"
+            assert_lent(world)
+        world.job_chance = 0.5
+        made.resume()
+        found = made.bring_back()
+        assert found.result in ("ok", "skipped"), f"killed at {at}: {found.error}"
+        world.job_chance = 0
+        for _ in range(15):
+            world.step()
+        assert not world.lost and not world.shared, f"killed at {at}"
+        assert_whole(world)
+
+
+def test_another_pod_that_goes_is_kept_at_once(tmp_path: Path) -> None:
+    """It is not Ready just as the number changes, so the operator takes it first, jobs and all."""
+    made = program(tmp_path)
+    world = made.world
+    world.machines["a002"].jobs["77"] = 10**6
+
+    class Late(KubeSide):
+        def scale(self, node_set: NodeSet, replicas: int) -> None:
+            super().scale(node_set, replicas)
+            if replicas == 2:
+                self.world.broken.add("a002")
+
+    made.kube = Late
+    found = made.lend()
+    assert found.result == "skipped" and "slurm-operator ends pod" in found.error
+    assert [one for one in world.log if one.startswith("scale")] == ["scale -1", "scale +1"]
+    assert not world.lost and world.machines["a002"].jobs
+    world.machines["a002"].jobs.clear()
+    world.broken.clear()
+    assert_whole(world)
+
+
+def test_what_a_person_scales_down_in_between_stays_so(tmp_path: Path) -> None:
+    """Our write is refused for theirs, which the way back must not take for ours."""
+    made = program(tmp_path, drain_timeout_seconds=SOON)
+    world = made.world
+
+    class Between(KubeSide):
+        def scale(self, node_set: NodeSet, replicas: int) -> None:
+            if world.replicas == 3:
+                world.replicas, world.version, world.is_stuck = 2, world.version + 1, True
+            super().scale(node_set, replicas)
+
+    made.kube = Between
+    found = made.lend()
+    assert found.result != "ok" and "has 3 pods and wants 2" in found.error
+    assert world.replicas == 2 and world.version == 2
+    assert [one for one in world.log if one.startswith("scale")] == ["scale -1"]
+    journal = made.store.load(NODE)
+    assert journal is not None and not journal.is_open and not journal.facts[SCALED]
+
+
+def refuse_to_scale(self: KubeSide, node_set: NodeSet, replicas: int) -> None:
+    raise KubeError("nodesets/scale is forbidden: grant patch on nodesets/scale")
+
+
+def test_missing_rights_turn_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(tmp_path, drain_timeout_seconds=SOON)
+
+    class NoRights(KubeSide):
+        scale = refuse_to_scale
+
+    made.kube = NoRights
+    found = made.lend()
+    assert found.result == "failed" and "is forbidden" in found.error
+    assert_whole(made.world)
+
+
+@pytest.mark.parametrize("scaler", ["HorizontalPodAutoscaler busy", "flux"])
+def test_who_else_sets_the_number_is_named(tmp_path: Path, scaler: str) -> None:
+    made = program(tmp_path)
+    made.world.scalers = (scaler,)
+    found = made.lend()
+    assert found.result == "skipped"
+    assert f"replicas of NodeSet slurm/b are set by {scaler} too" in found.error
+    assert "reserve" not in made.world.log
+
+
+def test_a_spare_machine_would_take_its_pod(tmp_path: Path) -> None:
+    made = program(tmp_path, drain_timeout_seconds=SOON)
+    made.world.replicas = 2
+    made.world.step()
+    for _ in range(4):
+        made.world.step()
+    gone = next(one.name for one in made.world.machines.values() if not one.pod)
+    name = next(one.name for one in made.world.machines.values() if one.pod)
+    found = made.lend(name)
+    assert found.result == "failed" and f"has no slurmd on {gone}, which it" in found.error
+    assert made.world.replicas == 2 and not made.world.machines[name].pod["cost"]  # type: ignore[index]
+
+
+def assert_untouched(made: StatefulProgram, found: NodeResult) -> None:
+    """It was not its turn: nothing of the NodeSet was changed, and nothing is held against it."""
+    journal = made.store.load(NODE)
+    assert found.result == "skipped" and journal is not None
+    assert not journal.is_open and carry_over(journal) == {}
+    assert not any(one.startswith("scale") for one in made.world.log)
+    assert_whole(made.world)
+
+
+def test_one_after_the_other(tmp_path: Path) -> None:
+    """Another conversion of this host moves the NodeSet just now."""
+    made = program(tmp_path, drain_timeout_seconds=SOON)
+    with made.store.lock("NodeSet_slurm_b"):
+        found = made.lend()
+        assert "set cost" not in made.world.log
+    assert "another node of NodeSet slurm/b is still" in found.error
+    assert_untouched(made, found)
+    made.change_settings(drain_timeout_seconds=timedelta(minutes=1))
+    assert made.lend().result == "ok"
+
+
+def test_one_after_the_other_of_two_hosts(tmp_path: Path) -> None:
+    """Each has set out to take its pod, and waits for the other."""
+    made = program(tmp_path, drain_timeout_seconds=SOON)
+    other = made.world.machines["a002"].pod
+    assert other is not None
+    other["cost"] = LOWEST_COST
+    found = made.lend()
+    assert "is about to go: one after the other" in found.error
+    assert other["cost"] == LOWEST_COST
+    other["cost"] = 0
+    assert_untouched(made, found)
+
+
+def test_a_lent_node_comes_back_without_its_journal(tmp_path: Path) -> None:
+    made = program(tmp_path / "one")
+    made.lend()
+    other = StatefulProgram(tmp_path / "other", made.world)
+    made.world.machines[NODE].labels.pop("dev")
+    assert other.bring_back().result == "ok"
+    assert_whole(made.world)
+    journal = made.store.load(NODE)
+    assert journal is not None and journal.facts[SCALED] == "slurm/b"
+
+
+def a_pod(name: str, **changes: Any) -> SlurmdPod:
+    known = SlurmdPod(
+        namespace="slurm", name=name, uid=name, node=f"n-{name}", hostname="x", node_set="b",
+        is_ready=True, is_terminating=False,
+    )  # fmt: skip
+    return msgspec.structs.replace(known, **changes)
+
+
+OURS = a_pod("b-0", cost=LOWEST_COST)
+NEXT = {
+    "well": ({}, (), ""),
+    "not Ready": ({"is_ready": False}, (), "is not Running and Ready: it would go first"),
+    "going": ({"is_terminating": True}, (), "is not Running and Ready"),
+    "waits for a Node": ({"node": ""}, (), "is not Running and Ready"),
+    "drained": ({"is_condemned": True}, (), "slurm-operator drains pod slurm/b-1"),
+    "as cheap": ({"cost": LOWEST_COST}, (), "one after the other"),
+    "cheap": ({"cost": LOWEST_COST + 1}, (), ""),
+    "a spare": ({}, ("n9",), "has no slurmd on n9"),
+}
+
+
+@pytest.mark.parametrize("name", NEXT)
+def test_who_goes_next(name: str) -> None:
+    changes, spares, why = NEXT[name]
+    node_set = NodeSet(
+        namespace="slurm", name="b", is_daemon_set=False, is_deleting=False, is_settled=True,
+        replicas=2,
+    )  # fmt: skip
+    fellows = (OURS, a_pod("b-1", **changes))
+    turn = why_others_turn(node_set, fellows, OURS)
+    found = turn or why_not_next(node_set, fellows, OURS, spares)
+    assert (why in found) if why else found == ""
+    assert "has 1 pods and wants 2" in why_not_next(node_set, (OURS,), OURS, ())
+    for change, busy in (
+        ({"is_settled": False}, "is being updated"), ({"is_deleting": True}, "is being deleted"),
+        ({"scalers": ("keda",)}, "are set by keda too"),
+    ):  # fmt: skip
+        changed = msgspec.structs.replace(node_set, **change)
+        assert busy in why_not_next(changed, (OURS, a_pod("b-1")), OURS, ())
+    other = {"going", "drained"}
+    assert bool(why_other_goes(fellows, OURS, 1)) is (name in other)
+    assert "has ended another pod" in why_other_goes((OURS,), OURS, 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_resumed"),
+    [
+        pytest.param("Pod is terminating", True, id="1.1.0"),
+        pytest.param("slurm-operator: Pod is terminating", True, id="later"),
+        pytest.param("slurm-operator: Pod (slurm/b-0) was uncordoned", True, id="undrained"),
+        pytest.param("Not responding", True, id="without-its-pre-stop"),
+        pytest.param("dnm:prod op=1 : Not responding", True, id="without-and-our-drain-grew"),
+        pytest.param("fan 2", False, id="an-administrators"),
+    ],
+)
+def test_a_node_that_its_pods_end_has_left_down(
+    tmp_path: Path, reason: str, is_resumed: bool
+) -> None:
+    """The pod that comes back is called as before, and the operator leaves its node as it is."""
+    patience = timedelta(seconds=60 if is_resumed else 0.2)
+    made = program(tmp_path, machines=1, boot_timeout_seconds=patience)
+    assert made.lend().result == "ok"
+    made.world.machines[NODE].reason = reason
+    found = made.bring_back()
+    if is_resumed:
+        assert found.result == "ok", found.error
+        assert_whole(made.world)
+    else:
+        assert found.result == "failed" and "DOWN" in found.error and reason in found.error
+        assert made.world.machines[NODE].base == "DOWN"

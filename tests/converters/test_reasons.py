@@ -1,0 +1,69 @@
+"""Why Slurm does not have a node, and whose word that is, as `--list` tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dnm.converter.node_list import parse_list
+from dnm.converters.listing import list_as_json, list_as_text, with_reasons
+from dnm.converters.marks import slurm_reason_of
+from dnm.converters.select import Rules, SlurmFacts, judge_nodes
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.text import Reservation
+from dnm.model.cluster import BatchClaim
+from tests.converters.test_select import NOW, node
+
+OURS = Settings(instance="prod", mark_reason="lent to Kubernetes")
+CLAIMED, OTHERS = BatchClaim(instance="prod"), BatchClaim(instance="other")
+WORDS = "lent to Kubernetes"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "is_claimed", "instance"),
+    [
+        pytest.param("IDLE+DRAIN", "dnm:prod lent op=1", True, "prod", id="ours"),
+        pytest.param("IDLE+DRAIN", "dnm:prod : Not responding", False, "prod", id="it-grew"),
+        pytest.param("IDLE+DRAIN", "dnm:other op=1", False, "other", id="another-instance's"),
+        pytest.param("IDLE+DRAIN", "bad disk", True, "", id="an-administrator's"),
+        pytest.param("IDLE+DRAIN", "see dnm:prod", True, "", id="names-us-later"),
+        pytest.param("IDLE+DRAIN", "lent to Kubernetes", True, "prod", id="the-script-before"),
+        pytest.param("IDLE+DRAIN", "lent to Kubernetes", False, "", id="its-words-unclaimed"),
+        pytest.param("DOWN", "Not responding", False, "", id="down"),
+        pytest.param("IDLE+FAIL", "fan", False, "", id="failed"),
+        pytest.param("IDLE", "old", True, None, id="left-over-on-one-in-service"),
+        pytest.param("DOWN+DRAIN", "", True, None, id="none"),
+    ],
+)
+def test_a_reason_tells_whose_it_is(
+    state: str, reason: str, is_claimed: bool, instance: str | None
+) -> None:
+    one = node(state=state, reason=reason, reason_by="root", reason_at=NOW)
+    found = slurm_reason_of(OURS, one, is_claimed)
+    assert (found and found.instance) == instance
+    if found is not None:
+        assert found.line == f"{reason} [root@2026-11-20T12:00:00Z]"
+
+
+@pytest.mark.parametrize(
+    ("reason", "claims", "instance", "added"),
+    [
+        pytest.param("bad disk", {"a001": CLAIMED}, "", True, id="of-a-claimed-node"),
+        pytest.param("dnm:prod op=1", {"a001": CLAIMED}, "prod", False, id="our-own"),
+        pytest.param(WORDS, {"a001": CLAIMED}, "prod", False, id="the-script-before"),
+        pytest.param(WORDS, {"a001": OTHERS}, "", True, id="its-words-on-another's"),
+        pytest.param("bad disk", {}, "", False, id="of-a-node-of-slurm's"),
+    ],
+)
+def test_the_list_tells_people_and_dnm_of_another_s_drain(
+    reason: str, claims: dict[str, BatchClaim], instance: str, added: bool
+) -> None:
+    drained = node(state="IDLE+DRAIN+RESERVED", reason=reason, reason_by="root")
+    held = Reservation(name="k8s-a001", start=None, end=None, nodes=("a001",))
+    facts = SlurmFacts(nodes=(drained,), jobs=(), reservations=(held,), read_at=NOW)
+    judged = with_reasons(judge_nodes(facts, Rules()), claims, OURS)
+    text = list_as_text(judged, (), OURS, "")
+    assert (f"; drained by another: {reason} [root]" in text) is added
+    listed = parse_list(list_as_json(judged, claims).encode())
+    assert listed is not None
+    said = listed.nodes["a001"].slurm_reason
+    assert said is not None and (said.text, said.by, said.instance) == (reason, "root", instance)

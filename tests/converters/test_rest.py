@@ -1,0 +1,480 @@
+"""slurmrestd: its recorded answers against the commands' text of the same moment, and its bad days.
+
+The samples are of real ones (tests/rest_samples.py); what is said on bad days is what they said.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.converters.slurm import rest_answers as rest
+from dnm.converters.slurm import text
+from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
+from dnm.converters.slurm.rest import SlurmRestClient
+from dnm.converters.slurm.rest_offer import choose_version
+from dnm.converters.slurm.rest_token import read_token
+from dnm.model.errors import SlurmError
+from tests.scripted_server import HANG_UP, Drip, ScriptedServer, answer
+
+SAMPLES = sorted((Path(__file__).parents[1] / "data" / "slurm_rest").iterdir())
+READ_ONLY = {"nodes/": ["get"], "reservations/": ["get"], "node/{node_name}": ["get"]}
+ALL = {
+    "nodes/": ["get"],
+    "node/{node_name}": ["get", "post"],
+    "reservation": ["post"],
+    "reservations/": ["get", "post"],
+    "reservation/{reservation_name}": ["get", "delete"],
+    "job/{job_id}": ["get", "delete"],
+}
+
+
+def specification(paths: dict[str, list[str]], *versions: int, release: str = "24.11.5") -> bytes:
+    """What /openapi/v3 answers."""
+    return answer(
+        {
+            "info": {"version": f"Slurm-{release}&openapi/slurmctld"},
+            "paths": {
+                f"/slurm/v0.0.{version}/{path}": {method: {} for method in methods}
+                for version in versions
+                for path, methods in paths.items()
+            },
+        }
+    )
+
+
+def errors(status: str = "200 OK", **error: object) -> bytes:
+    return answer({"errors": [error]}, status)
+
+
+def reservations(*entries: dict[str, Any]) -> bytes:
+    return answer({"errors": [], "reservations": list(entries)})
+
+
+def reservation(name: str, nodes: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "start_time": {"set": True, "infinite": False, "number": 100},
+        "end_time": {"set": True, "infinite": False, "number": 200},
+        "node_list": nodes,
+        "users": "root",
+        "flags": [],
+    }
+
+
+# --- what is read -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+def test_every_answer_says_what_the_commands_said(sample: Path) -> None:
+    def of(name: str) -> str:
+        return (sample / name).read_text()
+
+    nodes = rest.parse_nodes(of("nodes.json").encode())
+    assert len(nodes) >= 25 and nodes == text.parse_nodes(of("nodes.txt"))
+    assert all(node.state.is_understood for node in nodes)
+    jobs = rest.parse_jobs(of("jobs.json").encode())
+    said = text.parse_jobs(of("jobs.txt"))
+    if sample.name == "22.05":  # which does not tell where a job is planned
+        said = tuple(msgspec.structs.replace(job, planned_nodes=()) for job in said)
+    assert jobs == said and {"RUNNING", "PENDING", "SUSPENDED"} <= {job.state for job in jobs}
+    records = [
+        rest.parse_job_record(json.dumps({"jobs": [job]}).encode())
+        for job in json.loads(of("jobs.json"))["jobs"]
+    ]
+    assert records == [text.parse_job_record(line) for line in of("records.txt").splitlines()]
+    assert {"3:0", "0:9"} <= {record.exit_code for record in records}
+    found = rest.parse_reservations(of("reservations.json").encode())
+    assert len(found) == 4 and found == text.parse_reservations(of("reservations.txt"))
+
+
+def change(document: str, sample: Path, **fields: object) -> bytes:
+    """A sample whose first entry has other fields; None takes one away."""
+    answered = json.loads((sample / f"{document}.json").read_text())
+    entry = answered[document][0]
+    for name, value in fields.items():
+        entry.pop(name) if value is None else entry.update({name: value})
+    return json.dumps(answered).encode()
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    ("document", "parse", "fields"),
+    [
+        ("nodes", rest.parse_nodes, {"state": ["DRAIN"]}),
+        ("nodes", rest.parse_nodes, {"state": ["IDLE", "DOWN"]}),
+        ("nodes", rest.parse_nodes, {"state": None}),
+        ("nodes", rest.parse_nodes, {"alloc_cpus": None}),
+        ("nodes", rest.parse_nodes, {"alloc_memory": "1"}),
+        ("nodes", rest.parse_nodes, {"last_busy": None}),
+        ("jobs", rest.parse_jobs, {"job_state": None}),
+        ("jobs", rest.parse_jobs, {"job_state": []}),
+        ("jobs", rest.parse_jobs, {"nodes": None}),
+        ("jobs", rest.parse_jobs, {"nodes": "a[1-", "job_state": "RUNNING"}),
+        ("jobs", rest.parse_jobs, {"node_count": {"set": False, "number": 0}, "job_state": []}),
+        ("reservations", rest.parse_reservations, {"node_list": None}),
+        ("reservations", rest.parse_reservations, {"node_list": "a]"}),
+    ],
+)
+def test_what_is_not_understood_is_an_error(
+    document: str, parse: Callable[[bytes], object], fields: dict[str, object], sample: Path
+) -> None:
+    with pytest.raises(SlurmError):
+        parse(change(document, sample, **fields))
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"errors": []}', b"\xff", b"[" * 100_000])
+def test_a_list_that_is_missing_is_no_empty_list(body: bytes) -> None:
+    for parse in (rest.parse_nodes, rest.parse_jobs, rest.parse_reservations):
+        with pytest.raises(SlurmError, match="can't be read"):
+            parse(body)
+
+
+def test_a_number_that_is_none_is_no_time() -> None:
+    def told(number: object) -> datetime | None:
+        entry = reservation("r", "a1") | {"end_time": number}
+        body = json.dumps({"reservations": [entry]}).encode()
+        return rest.parse_reservations(body)[0].end
+
+    assert told(7) == told({"set": True, "number": 7}) == datetime.fromtimestamp(7, UTC)
+    for none in (0, None, 2**32 - 2, {"set": False, "number": 7}, {"set": True, "number": 0},
+                 {"set": True, "infinite": True, "number": 7}):  # fmt: skip
+        assert told(none) is None, none
+
+
+# --- which version ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [((36, 37, 38), 38), ((40, 41, 42), 42), ((42, 43, 44, 45), 45), ((45, 46, 47), 45)],
+)
+def test_the_newest_version_that_both_know_is_spoken(offered: tuple[int, ...], chosen: int) -> None:
+    with ScriptedServer([specification(ALL, *offered), reservations()]) as server:
+        assert SlurmRestClient(server.url).read_reservations() == ()
+    assert [asked.path for asked in server.asked] == [
+        "/openapi/v3", f"/slurm/v0.0.{chosen}/reservations",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("offered", "said"), [((35, 37), "v0.0.35, v0.0.37"), ((46,), "v0.0.46"), ((), "no version")]
+)
+def test_another_version_is_refused_with_the_way(offered: tuple[int, ...], said: str) -> None:
+    sentence = f"offers {said} of.*set slurm_access = commands"
+    server = ScriptedServer([specification(ALL, *offered)])
+    with server, pytest.raises(SlurmError, match=sentence):
+        SlurmRestClient(server.url).read_nodes()
+
+
+@pytest.mark.parametrize("release", ["25.05.3", "26.05.5", "next"])
+def test_a_version_that_hides_external_nodes_is_refused(release: str) -> None:
+    """As v0.0.43 of 26.05 hid external1 of the lab."""
+    (body,) = specification(ALL, 42, 43, release=release).split(b"\r\n\r\n")[1:]
+    with pytest.raises(SlurmError, match=r"v0\.0\.43 of .*hide EXTERNAL nodes.* = commands"):
+        choose_version(body)
+    (body,) = specification(ALL, 43, 44, release=release).split(b"\r\n\r\n")[1:]
+    assert choose_version(body).version == "v0.0.44"
+
+
+def test_what_a_version_can_not_change_is_refused_with_the_way() -> None:
+    with ScriptedServer([specification(READ_ONLY, 38)]) as server:
+        client = SlurmRestClient(server.url)
+        for call, what in (
+            (client.check_changes, "change nodes"),
+            (lambda: client.drain("a1", "r", {}), "change nodes"),
+            (lambda: client.create_reservation("k8s-a1", "a1"), "make reservations"),
+            (lambda: client.delete_reservation("k8s-a1"), "delete reservations"),
+            (lambda: client.remove_from_reservation("k8s", "a1"), "take a1 out of"),
+            (lambda: client.take_turn("k8s_turn", "a1"), "share reservations out"),
+            (lambda: client.requeue_job("1"), "requeue job 1"),
+        ):
+            with pytest.raises(SlurmError, match=rf"\(API v0\.0\.38\) can't {what}.* = commands"):
+                call()
+    assert len(server.asked) == 1
+
+
+# --- bad days -----------------------------------------------------------------------------------
+
+AWAY = "Unable to contact slurm controller (connect failure)"
+BAD_DAYS = [
+    # as 22.05, 24.11 and 26.05 said it on the lab
+    pytest.param(
+        errors("500 INTERNAL ERROR", error="Unspecified error", errno=-1),
+        SlurmError, "is away, or it does not take the user .*22.05 does not say which", id="22.05",
+    ),
+    pytest.param(
+        errors("502 x", description="Failure to query nodes", error_number=1800, error=AWAY),
+        SlurmError, "controller does not answer .*connect failure", id="no-slurmctld",
+    ),
+    pytest.param(
+        errors("511 Network Authentication Required", description="Failure to query nodes",
+               error_number=1007, error="Protocol authentication error"),
+        SlurmError, "does not take .*Protocol authentication error", id="bad-token",
+    ),
+    pytest.param(
+        errors(description="Failure to query node n99", error_number=0, error="No error"),
+        SlurmRefused, "refuses GET node/a001: Failure to query node n99", id="24.11-unknown",
+    ),
+    pytest.param(
+        errors("500 INTERNAL ERROR", error="Invalid node name specified", errno=2018),
+        SlurmRefused, "Invalid node name specified", id="22.05-unknown",
+    ),
+    pytest.param(answer({"errors": [], "nodes": []}), SlurmRefused, "no node a001", id="empty"),
+    pytest.param(answer({"errors": []}), SlurmError, "missing required field `nodes`", id="no-key"),
+    pytest.param(
+        answer(b"Authentication failure", "401 UNAUTHORIZED"), SlurmError,
+        "lets nobody in without a token: set slurmrestd_token_file", id="401",
+    ),
+    pytest.param(answer(b"gone", "404 NOT FOUND"), SlurmError, r"answers 404 .*\(gone\)", id="404"),
+    pytest.param(answer(b"<html>", "200 OK"), SlurmError, "is that slurmrestd", id="html"),
+    pytest.param(answer(b"", "304 Not Modified"), SlurmError, "answers 304", id="304"),
+    pytest.param(HANG_UP, SlurmError, "does not answer", id="cut"),
+    pytest.param(
+        Drip(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n", b"x" * 50, 0.1),
+        SlurmError, "does not answer .*(longer than it may|timed out)", id="drip",
+    ),
+    pytest.param(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n",
+        SlurmError, "larger than 268435456 bytes", id="too-large",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "kind", "sentence"), BAD_DAYS)
+def test_every_bad_day_has_its_sentence(said: Any, kind: type[SlurmError], sentence: str) -> None:
+    with ScriptedServer([specification(ALL, 42), said], closes=True) as server:
+        seconds = 0.5 if isinstance(said, Drip) else 10
+        client = SlurmRestClient(server.url, None, timedelta(seconds=seconds))
+        with pytest.raises(SlurmError, match=sentence) as caught:
+            client.read_node("a001")
+    assert type(caught.value) is kind and "\n" not in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    for url in ("http://127.0.0.1:9", "unix:/nonexistent/rest.sock"):
+        with pytest.raises(SlurmError, match=f"{url} does not answer .*slurmrestd_url"):
+            SlurmRestClient(url).read_nodes()
+
+
+def test_a_unix_socket_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "rest.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            for said in (specification(ALL, 42), reservations(reservation("r", "a[1-2]"))):
+                connection, _ = listener.accept()
+                with connection:
+                    asked = connection.recv(65536)
+                    assert b"Connection: close" in asked and b"TOKEN" not in asked
+                    connection.sendall(said)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        (found,) = SlurmRestClient(f"unix:{path}").read_reservations()
+        thread.join()
+    assert found.nodes == ("a1", "a2")
+
+
+# --- the token ----------------------------------------------------------------------------------
+
+
+def token(user: str = "root", expires: float | None = None) -> str:
+    def part(value: object) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+    claims = {"exp": int(time.time() + 60) if expires is None else expires, "sun": user}
+    return ".".join((part({"alg": "HS256"}), part(claims), "c2lnbmF0dXJl"))
+
+
+def token_file(directory: Path, content: str) -> Path:
+    path = directory / "token"
+    path.touch(0o600)
+    path.write_text(content)
+    return path
+
+
+@pytest.mark.parametrize("form", ["{}", "{}\n", "SLURM_JWT={}\n"])
+def test_the_token_is_sent_with_its_user_and_shown_nowhere(form: str, tmp_path: Path) -> None:
+    secret = token("operator")
+    file = token_file(tmp_path, form.format(secret))
+    said = errors("511 x", error_number=1007, error="Protocol authentication error")
+    server = ScriptedServer([specification(ALL, 42), said], closes=True)
+    with server, pytest.raises(SlurmError, match=f"take the token of {file}") as caught:
+        SlurmRestClient(server.url, file).read_nodes()
+    for asked in server.asked:
+        headers = {name.lower(): value for name, value in asked.headers.items()}
+        assert headers["x-slurm-user-token"] == secret
+        assert headers["x-slurm-user-name"] == "operator"
+        assert secret not in asked.path
+    assert secret not in str(caught.value) and secret not in repr(read_token(file))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "has no token of Slurm in it.*scontrol token"),
+        ("a.b", "has no token"),
+        ("a.b.c\r\nX-Other: 1", "has no token"),
+        (token("a b"), "has no token"),
+        (token(expires=1), "expired at 1970-01-01 00:00:01 UTC.*scontrol token"),
+        ("x" * 20_000, "larger than 16384 bytes"),
+    ],
+    ids=["empty", "two-parts", "more-lines", "no-user", "expired", "large"],
+)
+def test_a_token_that_is_none_is_not_sent(content: str, sentence: str, tmp_path: Path) -> None:
+    server = ScriptedServer([])
+    with server, pytest.raises(SlurmError, match=sentence) as caught:
+        SlurmRestClient(server.url, token_file(tmp_path, content)).read_nodes()
+    assert not server.asked
+    assert not content or content not in str(caught.value)
+
+
+def test_a_token_that_others_can_write_is_not_sent(tmp_path: Path) -> None:
+    file = token_file(tmp_path, token())
+    file.chmod(0o622)
+    with pytest.raises(SlurmError, match="can be written by everybody"):
+        read_token(file)
+    with pytest.raises(SlurmError, match=r"can't be read .*scontrol token"):
+        read_token(tmp_path / "none")
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+
+def bodies(server: ScriptedServer) -> list[tuple[str, str, Any]]:
+    """Of what was changed: method, path below the version, body."""
+    return [
+        (asked.method, asked.path.partition("v0.0.45/")[2], json.loads(asked.body or b"null"))
+        for asked in server.asked
+        if asked.method != "GET"
+    ]
+
+
+DONE = answer({"errors": []})
+
+
+def test_a_node_is_changed_in_one_request() -> None:
+    with ScriptedServer([specification(ALL, 45), DONE, DONE, DONE]) as server:
+        client = SlurmRestClient(server.url)
+        client.drain("a001", "dnm:x why", {"comment": "dnm:x 1"})
+        client.resume("a001", {"comment": ""})
+        client.mark("a001", {"extra": ""})
+    assert bodies(server) == [
+        ("POST", "node/a001", {"state": ["DRAIN"], "reason": "dnm:x why", "comment": "dnm:x 1"}),
+        ("POST", "node/a001", {"state": ["RESUME"], "comment": ""}),
+        ("POST", "node/a001", {"extra": ""}),
+    ]
+
+
+def claim(
+    monkeypatch: pytest.MonkeyPatch, *answers: bytes | Drip
+) -> tuple[list[tuple[str, str, Any]], SlurmError | None]:
+    """What a claim of a001 sends, and what it raises."""
+    monkeypatch.setattr("secrets.token_hex", lambda _: "0123abcd")
+    with ScriptedServer([specification(ALL, 45), *answers], closes=True) as server:
+        try:
+            SlurmRestClient(server.url).create_reservation("k8s-a001", "a001")
+        except SlurmError as error:
+            return bodies(server), error
+    return bodies(server), None
+
+
+LOCK = reservation("k8s-a001_0123abcd", "a001")
+OURS = reservation("k8s-a001", "a001")
+
+
+def test_a_claim_is_locked_made_and_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = DONE, reservations(LOCK), DONE, DONE, reservations(OURS)
+    sent, error = claim(monkeypatch, *answers)
+    (_, _, lock), (_, path, made), (method, released, _) = sent
+    assert error is None and path == "reservation"
+    assert lock["name"] == LOCK["name"] and "flags" not in lock
+    assert lock["duration"] == {"set": True, "infinite": False, "number": 1}
+    assert (made["name"], made["node_list"], made["users"]) == ("k8s-a001", ["a001"], ["root"])
+    assert made["flags"] == ["OVERLAP"]
+    assert made["duration"] == {"set": False, "infinite": True, "number": 0}
+    assert (method, released) == ("DELETE", f"reservation/{lock['name']}")
+
+
+OVERLAP = errors("422 x", error_number=2084, error="Requested reservation overlaps")
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "said", "sent"),
+    [
+        pytest.param([OVERLAP], SlurmRefused, "overlaps", ["POST"], id="locked"),
+        pytest.param(
+            [DONE, reservations(OURS, LOCK), DONE],
+            SlurmRefused, "Duplicate", ["POST", "DELETE"], id="named",
+        ),
+        pytest.param(
+            [DONE, reservations(), DONE], SlurmRefused, "is over", ["POST", "DELETE"], id="late"
+        ),
+        pytest.param(
+            [DONE, reservations(LOCK), DONE, DONE, reservations()],
+            SlurmOutcomeUnknown, "does not hold", ["POST", "POST", "DELETE"], id="gone",
+        ),
+        pytest.param(
+            [DONE, reservations(LOCK), DONE, DONE, reservations(OURS | {"node_list": "a[1-2]"})],
+            SlurmOutcomeUnknown, "does not hold", ["POST", "POST", "DELETE"], id="others-too",
+        ),
+    ],
+)  # fmt: skip
+def test_who_comes_second_has_no_claim(
+    answers: list[bytes], kind: type[SlurmError], said: str, sent: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """And takes away its own lock alone."""
+    found, error = claim(monkeypatch, *answers)
+    assert type(error) is kind and said in str(error)
+    assert [method for method, _, _ in found] == sent
+    assert found[-1][1] == ("reservation" if sent == ["POST"] else f"reservation/{LOCK['name']}")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        HANG_UP,
+        answer(b"gateway", "504 x"),
+        errors("502 x", error_number=1800, error=AWAY),
+        errors("500 x", errno=-1, error="Unspecified error"),
+    ],
+)
+def test_a_change_without_an_answer_has_an_unknown_outcome(said: bytes) -> None:
+    server = ScriptedServer([specification(ALL, 45), said], closes=True)
+    with server, pytest.raises(SlurmOutcomeUnknown):
+        SlurmRestClient(server.url).drain("a001", "r", {})
+    assert len(bodies(server)) == 1
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a,b", "a b", "a/b", "a?b", "a\nb", "../a"])
+def test_a_name_that_is_more_than_a_name_reaches_no_path(name: str) -> None:
+    with ScriptedServer([]) as server:
+        client = SlurmRestClient(server.url)
+        client._offer = choose_version(specification(ALL, 45).partition(b"\r\n\r\n")[2])
+        for call in (
+            lambda: client.read_node(name),
+            lambda: client.read_jobs_on(name),
+            lambda: client.read_job(name),
+            lambda: client.drain(name, "r", {}),
+            lambda: client.create_reservation(name, "a"),
+            lambda: client.create_reservation("a", name),
+            lambda: client.delete_reservation(name),
+            lambda: client.cancel_job(name),
+        ):
+            with pytest.raises(SlurmError, match=r"not a (name|job)"):
+                call()
+    assert not server.asked

@@ -1,0 +1,406 @@
+"""Which nodes may be lent: a table of cases, the order, the guard, and five thousand nodes."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.converter.node_list import parse_list
+from dnm.converters.listing import is_of_type, list_as_json, list_as_text, reservations_of
+from dnm.converters.select import (
+    Judged,
+    ListVerdict,
+    Rules,
+    SlurmFacts,
+    format_duration,
+    judge_nodes,
+    service_of,
+)
+from dnm.converters.settings import Settings
+from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode, parse_jobs, parse_nodes
+from dnm.model.booking import booking_name
+from dnm.model.slurm_state import FLAGS, parse_state
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+RULES = Rules(preempt_user="fill", preempt_account="spare", instance="test")
+BOOKED = f"{booking_name('w', NOW, 'test')}-a001"
+BOOKED_LATER = f"{booking_name('w', NOW + timedelta(hours=4), 'test')}-a001"
+OTHERS = f"{booking_name('w', NOW, 'other')}-a001"
+
+
+def node(name: str = "a001", state: str = "IDLE", **fields: Any) -> SlurmNode:
+    return SlurmNode(
+        **{
+            "name": name,
+            "state": parse_state(state),
+            "cpus_allocated": 0,
+            "memory_allocated": 0,
+            "partitions": ("main",),
+            "slurmd_started": NOW - timedelta(days=2),
+            "last_busy": NOW - timedelta(hours=1),
+            **fields,
+        }
+    )
+
+
+def job(**fields: Any) -> SlurmJob:
+    return SlurmJob(
+        **{
+            "id": "7",
+            "display_id": "7",
+            "state": "RUNNING",
+            "user": "fill",
+            "account": "spare",
+            "partitions": ("main",),
+            "node_count": 1,
+            "priority": 100,
+            "start": NOW - timedelta(minutes=5),
+            "reservation": "",
+            "nodes": ("a001",),
+            "planned_nodes": (),
+            **fields,
+        }
+    )
+
+
+def reservation(name: str, begins: timedelta, *nodes: str, lasts: int = 60) -> Reservation:
+    start = NOW + begins
+    return Reservation(
+        name=name, start=start, end=start + timedelta(minutes=lasts), nodes=nodes or ("a001",)
+    )
+
+
+def facts(*nodes: SlurmNode, jobs: Any = (), reservations: Any = ()) -> SlurmFacts:
+    return SlurmFacts(nodes=nodes, jobs=tuple(jobs), reservations=tuple(reservations), read_at=NOW)
+
+
+def judge(*nodes: SlurmNode, rules: Rules = RULES, **more: Any) -> dict[str, Judged]:
+    return {one.node.name: one for one in judge_nodes(facts(*nodes, **more), rules)}
+
+
+def busy(**fields: Any) -> SlurmNode:
+    return node(state="ALLOCATED", cpus_allocated=8, memory_allocated=100, **fields)
+
+
+OK, PREEMPT, SKIP = ListVerdict.OK, ListVerdict.PREEMPT, ListVerdict.SKIP
+CASES = {
+    "idle for long enough": (facts(node()), OK, "-"),
+    "idle, but not for long": (
+        facts(node(last_busy=NOW - timedelta(seconds=599))), SKIP, "idle only 599s (< 600s)"),
+    "idle exactly long enough": (facts(node(last_busy=NOW - timedelta(seconds=600))), OK, "-"),
+    "clock behind slurmctld's": (
+        facts(node(last_busy=NOW + timedelta(hours=1))), SKIP, "idle only 0s"),
+    "never busy since slurmd started": (facts(node(last_busy=None)), OK, "-"),
+    "never busy, slurmd's start unknown": (
+        facts(node(last_busy=None, slurmd_started=None)), SKIP, "does not say since when"),
+    "20.11 does not tell": (
+        facts(node(last_busy=None, tells_last_busy=False)), SKIP, "before 21.08"),
+    "drained by an administrator": (
+        facts(node(state="IDLE+DRAIN", reason="disk")), SKIP, "state flag DRAIN: disk"),
+    "drained by us without a reservation": (
+        facts(node(state="IDLE+DRAIN", reason="dnm:prod x")), SKIP, "state flag DRAIN: dnm:prod x"),
+    "down": (facts(node(state="DOWN", reason="fan")), SKIP, "not idle (DOWN): fan"),
+    "not responding": (
+        facts(node(state="IDLE+NOT_RESPONDING")), SKIP, "state flag NOT_RESPONDING"),
+    "powered down": (facts(node(state="IDLE+POWERED_DOWN")), SKIP, "state flag POWERED_DOWN"),
+    "a node of a cloud": (facts(node(state="IDLE+CLOUD")), SKIP, "not a machine of its own"),
+    "external": (facts(node(state="IDLE+EXTERNAL")), SKIP, "not a machine of its own"),
+    "a flag nobody knows": (facts(node(state="IDLE+NOVELTY")), SKIP, "not idle (IDLE)"),
+    "slurmctld just started": (facts(node(state="UNKNOWN")), SKIP, "not idle (UNKNOWN)"),
+    "completing": (facts(node(state="IDLE+COMPLETING")), SKIP, "still completing"),
+    "planned, by the job's SchedNodes": (
+        facts(node(), jobs=[job(state="PENDING", nodes=(), planned_nodes=("a001",))]),
+        SKIP, "planned for pending job 7"),
+    "planned, by the flag alone": (facts(node(state="IDLE+PLANNED")), SKIP, "state flag PLANNED"),
+    "reserved now": (
+        facts(node(), reservations=[reservation("class", timedelta(minutes=-1))]),
+        SKIP, "reservation class"),
+    "reserved, by the flag alone": (facts(node(state="IDLE+RESERVED")), SKIP, "flag RESERVED"),
+    "reserved within the look-ahead": (
+        facts(node(), reservations=[reservation("class", timedelta(hours=23))]),
+        SKIP, "reservation class"),
+    "reserved later": (
+        facts(node(), reservations=[reservation("class", timedelta(hours=25))]), OK, "-"),
+    "booked for an event that nodes are lent for now": (
+        facts(node(state="IDLE+RESERVED+PLANNED", last_busy=NOW - timedelta(seconds=9)),
+              jobs=[job(state="PENDING", nodes=(), planned_nodes=("a001",))],
+              reservations=[reservation(BOOKED, timedelta(minutes=-1))]), OK, "-"),
+    "booked now, and for the next day of the series": (
+        facts(node(state="IDLE+RESERVED"),
+              reservations=[reservation(BOOKED_LATER, timedelta(hours=4)),
+                            reservation(BOOKED, timedelta(minutes=-1))]), OK, "-"),
+    "booked now, and another's is ahead": (
+        facts(node(state="IDLE+RESERVED"),
+              reservations=[reservation(BOOKED, timedelta(minutes=-1)),
+                            reservation("class", timedelta(hours=4))]), SKIP, "reservation class"),
+    "booked for one that is ahead": (
+        facts(node(), reservations=[reservation(BOOKED, timedelta(hours=1))]), SKIP, "dnm-ev-w-"),
+    "booked by another instance": (
+        facts(node(state="IDLE+RESERVED"),
+              reservations=[reservation(OTHERS, timedelta(minutes=-1))]), SKIP, "dnm-ev-w-"),
+    "booked, and a job that should be over is there": (
+        facts(busy(), jobs=[job(user="ann")],
+              reservations=[reservation(BOOKED, timedelta(minutes=-1))]), SKIP, "job 7 of ann"),
+    "reservation over": (
+        facts(node(), reservations=[reservation("class", timedelta(hours=-2))]), OK, "-"),
+    "reservation without times": (
+        facts(node(), reservations=[Reservation(name="odd", start=None, end=None,
+                                                nodes=("a001",))]),
+        SKIP, "reservation odd"),
+    "lent": (
+        facts(node(state="IDLE+DRAIN+RESERVED"),
+              reservations=[reservation("k8s-a001", timedelta(0))]),
+        SKIP, "lent or being lent (reservation k8s-a001)"),
+    "lent by the script before": (
+        facts(node(state="IDLE+DRAIN+RESERVED"), reservations=[reservation("k8s", timedelta(0))]),
+        SKIP, "lent or being lent (reservation k8s)"),
+    "a reservation of many that is called like ours": (
+        facts(node(), reservations=[reservation("k8s-a001", timedelta(0), "a001", "a002")]),
+        SKIP, "reservation k8s-a001"),
+    "reserved as another node's": (
+        facts(node(), reservations=[reservation("k8s-a0011", timedelta(0))]),
+        SKIP, "reservation k8s-a0011"),
+    "suspended job on 22.05": (
+        facts(node(memory_allocated=500), jobs=[job(state="SUSPENDED")]),
+        SKIP, "not idle (IDLE): job 7 of fill is SUSPENDED"),
+    "memory allocated, nobody knows to whom": (
+        facts(node(memory_allocated=500)), SKIP, "500 MB allocated"),
+    "allocated, the job not in the list": (facts(busy()), SKIP, "not idle (ALLOCATED"),
+    "a job of somebody": (facts(busy(), jobs=[job(user="ann")]), SKIP, "job 7 of ann"),
+    "the user's job in another account": (
+        facts(busy(), jobs=[job(account="paying")]), SKIP, "job 7 of fill"),
+    "the account's job of another user": (
+        facts(busy(), jobs=[job(user="bob")]), SKIP, "job 7 of bob"),
+    "preemptible": (facts(busy(), jobs=[job()]), PREEMPT, "job 7 (fill/spare) running 5m"),
+    "preemptible and mixed": (
+        facts(node(state="MIXED", cpus_allocated=1), jobs=[job(), job(id="8", display_id="8")]),
+        PREEMPT, "job 7 and 1 more"),
+    "one of two is not preemptible": (
+        facts(busy(), jobs=[job(), job(id="8", display_id="8", user="ann")]), SKIP, "job 8 of ann"),
+    "spans two nodes": (
+        facts(busy(), jobs=[job(node_count=2, nodes=("a001", "a002"))]), SKIP, "several nodes"),
+    "part of a heterogeneous job": (
+        facts(busy(), jobs=[job(display_id="6+1")]), SKIP, "several nodes"),
+    "a job without a start": (facts(busy(), jobs=[job(start=None)]), SKIP, "no start time"),
+    "preemptible but reserved": (
+        facts(busy(), jobs=[job()], reservations=[reservation("class", timedelta(hours=1))]),
+        SKIP, "reservation class"),
+    "preemptible but draining": (
+        facts(node(state="ALLOCATED+DRAIN", reason="fan"), jobs=[job()]), SKIP, "DRAIN: fan"),
+    "reason of a healthy node (23.11 without slurmdbd)": (facts(node(reason="old")), OK, "-"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given_facts", "verdict", "reason"), CASES.values(), ids=CASES)
+def test_cases(given_facts: SlurmFacts, verdict: ListVerdict, reason: str) -> None:
+    judged = judge_nodes(given_facts, RULES)[0]
+    assert (judged.verdict, reason in judged.reason) == (verdict, True), judged.reason
+
+
+def test_nobody_is_preempted_where_nobody_is_named() -> None:
+    for rules in (Rules(), Rules(preempt_user="fill"), Rules(preempt_account="spare")):
+        assert judge(busy(), jobs=[job()], rules=rules)["a001"].verdict is SKIP
+        nameless = job(user="", account="")
+        assert judge(busy(), jobs=[nameless], rules=rules)["a001"].verdict is SKIP
+
+
+def test_a_job_that_has_run_for_long_is_left_alone() -> None:
+    rules = msgspec.structs.replace(RULES, preempt_max_runtime=timedelta(minutes=4))
+    judged = judge(busy(), jobs=[job()], rules=rules)["a001"]
+    assert judged.verdict is SKIP and "too long" in judged.reason
+
+
+def test_without_a_minimum_the_idle_time_need_not_be_known() -> None:
+    rules = Rules(min_idle=timedelta(0))
+    found = judge(node(last_busy=None, tells_last_busy=False), rules=rules)["a001"]
+    assert (found.verdict, found.idle) == (OK, None)
+
+
+@given(st.sets(st.sampled_from(sorted(FLAGS)), min_size=1))
+def test_any_flag_keeps_a_node_from_being_lent(flags: set[str]) -> None:
+    found = judge(node(state="+".join(("IDLE", *flags))), rules=Rules(min_idle=timedelta(0)))
+    assert found["a001"].verdict is SKIP and found["a001"].reason
+
+
+def test_the_longest_idle_goes_first_and_the_youngest_job() -> None:
+    nodes = [node(f"a{n:03}", last_busy=NOW - timedelta(hours=n)) for n in (3, 5, 4)]
+    nodes += [busy(name="b001"), busy(name="b002")]
+    jobs = [
+        job(nodes=("b001",), start=NOW - timedelta(hours=2)),
+        job(id="8", nodes=("b002",), start=NOW - timedelta(hours=1)),
+    ]
+    assert list(judge(*nodes, jobs=jobs)) == ["a005", "a004", "a003", "b002", "b001"]
+
+
+def test_a_site_has_its_own_order(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    order.write_text("# the rack by the door\na[003-004]\n\na001\n")
+    rules = Settings(order_file=order).rules()
+    nodes = [node(f"a{n:03}", last_busy=NOW - timedelta(hours=n)) for n in range(1, 6)]
+    assert list(judge(*nodes, rules=rules)) == ["a004", "a003", "a001", "a005", "a002"]
+
+
+@pytest.mark.parametrize(("access", "verdict"), [("commands", OK), ("rest", SKIP)])
+def test_only_commands_take_a_node_from_under_its_booking(
+    access: str, verdict: ListVerdict
+) -> None:
+    """Another host of the instance has booked it, by commands."""
+    rules = Settings(instance="test", slurm_access=access).rules()
+    found = judge(node(), reservations=[reservation(BOOKED, timedelta(minutes=-1))], rules=rules)
+    assert found["a001"].verdict is verdict
+
+
+def test_the_largest_pending_job_keeps_no_node_that_it_does_not_get() -> None:
+    """It is booked for an event, which it would serve no more than the job."""
+    rules = msgspec.structs.replace(RULES, protect_largest_pending=True)
+    pending = job(state="PENDING", nodes=(), start=None, node_count=9)
+    there = reservation(BOOKED, timedelta(minutes=-1))
+    found = judge(node(), node("a002"), jobs=[pending], reservations=[there], rules=rules)
+    assert {name: one.verdict for name, one in found.items()} == {"a001": OK, "a002": SKIP}
+
+
+def test_the_largest_pending_job_keeps_what_it_needs() -> None:
+    rules = Rules(protect_largest_pending=True)
+    nodes = [node(f"a{n:03}", last_busy=NOW - timedelta(hours=n)) for n in range(1, 5)]
+    nodes.append(node("b001", partitions=("big",)))
+
+    def kept(*jobs: SlurmJob) -> list[str]:
+        found = judge(*nodes, jobs=jobs, rules=rules)
+        return sorted(name for name, one in found.items() if one.verdict is SKIP)
+
+    pending = {"state": "PENDING", "nodes": (), "start": None}
+    assert kept() == []
+    assert kept(job(node_count=3, **pending)) == ["a001", "a002", "a003"]
+    assert kept(job(node_count=9, **pending)) == ["a001", "a002", "a003", "a004"]
+    assert kept(job(node_count=9, priority=0, **pending)) == []  # held
+    assert kept(job(node_count=9, reservation="class", **pending)) == []
+    assert kept(job(node_count=1, partitions=("main", "big"), **pending)) == ["b001"]
+    assert kept(
+        job(node_count=2, **pending), job(id="8", node_count=1, partitions=("big",), **pending)
+    ) == ["a001", "a002", "b001"]
+
+
+@pytest.mark.parametrize(
+    ("given_node", "jobs", "reservations", "in_service"),
+    [
+        (node(), [], [], True),
+        (node(), [], [reservation("k8s-a001", timedelta(0))], False),
+        (node(), [job()], [reservation("k8s-a001", timedelta(0))], True),
+        (node(state="IDLE+DRAIN"), [], [], False),
+        (node(state="IDLE+DRAIN", memory_allocated=1), [], [], True),
+        (node(state="IDLE+DRAIN"), [job(state="SUSPENDED")], [], True),
+        (node(state="DOWN+DRAIN+NOT_RESPONDING"), [], [], False),
+        (node(state="IDLE+NOT_RESPONDING"), [], [], None),
+        (node(state="UNKNOWN"), [], [], None),
+        (node(), [], [reservation("class", timedelta(0))], True),
+    ],
+)
+def test_what_is_in_service(
+    given_node: SlurmNode, jobs: Any, reservations: Any, in_service: bool | None
+) -> None:
+    found = judge(given_node, jobs=jobs, reservations=reservations)
+    assert found["a001"].in_service is in_service
+
+
+def test_the_list_says_when_reservations_begin() -> None:
+    known = facts(node(), reservations=[reservation(BOOKED_LATER, timedelta(hours=4))])
+    reserved = reservations_of(known, RULES.reservation)
+    listed = parse_list(list_as_json(judge_nodes(known, RULES), reserved=reserved).encode())
+    assert listed is not None
+    assert listed.nodes["a001"].reservations == (BOOKED_LATER,)
+    begins = listed.nodes["a001"].reservations_begin
+    assert begins == {BOOKED_LATER: NOW + timedelta(hours=4)}
+
+
+def test_both_forms_of_the_list_are_what_dnm_reads() -> None:
+    judged = judge_nodes(
+        facts(node(), node("a002", state="IDLE+DRAIN", reason="two\twords\x1b[31m")), RULES
+    )
+    from_json = parse_list(list_as_json(judged).encode())
+    from_text = parse_list(list_as_text(judged, (), Settings(), "").encode())
+    assert from_json is not None and from_text is not None
+    assert {name: one.verdict for name, one in from_text.nodes.items()} == {
+        "a001": "OK",
+        "a002": "SKIP",
+    }
+    assert from_text.nodes["a002"].reason == "state flag DRAIN: two?words?[31m"
+    assert from_json.nodes["a001"].in_service and from_json.nodes["a002"].in_service is False
+
+
+def test_a_type_is_a_prefix_with_digits() -> None:
+    assert is_of_type("a001", "a")
+    assert not any(is_of_type(name, "a") for name in ("anvil001", "a", "a01-ib", "b001", "aa1"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(5, "5s"), (60, "1m"), (7500, "2h5m"), (183600, "2d3h"), (-1, "0s")]
+)
+def test_durations(seconds: int, shown: str) -> None:
+    assert format_duration(timedelta(seconds=seconds)) == shown
+
+
+def recorded(count: int) -> tuple[str, str]:
+    """What scontrol and squeue print for so many nodes, a quarter of them at work, and as many
+    pending jobs, a tenth of them planned."""
+    state = ("IDLE", "ALLOCATED", "IDLE", "IDLE+DRAIN")
+    nodes = "".join(
+        f"NodeName=a{n:05} Arch=x86_64 CoresPerSocket=64  CPUAlloc={128 * (n % 4 == 1)} "
+        "CPUEfctv=128 CPUTot=128 CPULoad=6.91 AvailableFeatures=typea Gres=(null) "
+        f"NodeAddr=a{n:05} NodeHostName=a{n:05} Version=22.05.8 OS=Linux 5.14.0 #1 SMP PREEMPT "
+        f"RealMemory=256000 AllocMem=0 FreeMem=18918 Sockets=2 Boards=1 State={state[n % 4]} "
+        "ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=main,urgent  "
+        "BootTime=1795100000 SlurmdStartTime=1795100000 LastBusyTime=1795100000 "
+        "CfgTRES=cpu=128,mem=250G,billing=128 AllocTRES= CapWatts=n/a CurrentWatts=0 AveWatts=0 "
+        f"{'Reason=bad disk [root@1795100000]' if n % 4 == 3 else ''}\n"
+        for n in range(count)
+    )
+    jobs = "".join(
+        f"{n}|{n}|PENDING|u{n % 100}|acct|main|{n % 32 + 1}|{n + 1}|N/A|(null)||"
+        f"{f'a[{n % count:05}-{min(n % count + 3, count - 1):05}]' if n % 10 == 0 else ''}"
+        "|1795100000|Priority\n"
+        for n in range(count)
+    ) + "".join(
+        f"{count + n}|{count + n}|RUNNING|u|acct|main|1|1|1795100000|(null)|a{n:05}|"
+        "|1795100000|None\n"
+        for n in range(1, count, 4)
+    )
+    return nodes, jobs
+
+
+def test_five_thousand_nodes_and_as_many_pending_jobs_cost_little_and_grow_evenly() -> None:
+    """CPU time is printed; asserted is only that five times as much costs about five times."""
+    costs = {}
+    for count in (1000, 5000):
+        nodes, jobs = recorded(count)
+        begun = time.process_time()
+        everything = SlurmFacts(
+            nodes=parse_nodes(nodes), jobs=parse_jobs(jobs), reservations=(), read_at=NOW
+        )
+        judged = judge_nodes(everything, Rules(protect_largest_pending=True))
+        text = list_as_json(judged) + list_as_text(judged, everything.jobs, Settings(), "")
+        costs[count] = time.process_time() - begun
+        assert text.count("SKIP") + text.count("OK") >= 2 * count
+    print({count: f"{seconds:.3f} s" for count, seconds in costs.items()})
+    assert costs[5000] < 15 * costs[1000]
+
+
+def test_what_a_recorded_slurm_has_in_service() -> None:
+    """By the nodes alone: allocated memory counts as work, a suspended job shows nowhere else."""
+    sample = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states3" / "nodes.txt"
+    nodes = parse_nodes(sample.read_text())
+    assert {node.name: (node.state.text, service_of(node, (), "")) for node in nodes} == {
+        "a001": ("IDLE", True),
+        "a002": ("ALLOCATED", True),
+        "a003": ("IDLE+PLANNED", True),
+        "a004": ("IDLE+RESERVED", True),
+        "b001": ("IDLE+NOT_RESPONDING", None),
+        "b002": ("IDLE+MAINTENANCE+RESERVED", True),
+        "g001": ("DOWN+DRAIN+REBOOT_ISSUED", False),
+    }

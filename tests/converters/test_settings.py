@@ -1,0 +1,168 @@
+"""Settings of node-convert: defaults < ini < environment < options, and every way to get them
+wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.converters.settings import Settings, load_settings
+from dnm.model.errors import ConfigError, ExitCode
+
+ETC = Path(__file__).parents[2] / "etc" / "dynamic_node_config.ini"
+
+
+def ini(tmp_path: Path, text: str) -> dict[str, str]:
+    path = tmp_path / "dnm.ini"
+    path.write_text(text)
+    return {"DNM_CONFIG": str(path)}
+
+
+def test_without_anything_the_defaults_stand() -> None:
+    settings = load_settings({}, {})
+    assert settings == Settings()
+    assert settings.res_name == "k8s" and settings.min_idle_seconds == timedelta(seconds=600)
+
+
+def test_precedence(tmp_path: Path) -> None:
+    environ = ini(
+        tmp_path, "[node_convert]\nmin_idle_seconds = 1\nres_name = ini\nVerify_Seconds=2"
+    )
+    assert load_settings({}, environ).min_idle_seconds == timedelta(seconds=1)
+    environ |= {"MIN_IDLE_SECONDS": "2", "RES_NAME": ""}
+    settings = load_settings({"force": True, "allow_preempt": None}, environ)
+    assert settings.min_idle_seconds == timedelta(seconds=2)
+    assert settings.res_name == "ini"  # exported but empty counts as not given
+    assert settings.verify_seconds == timedelta(seconds=2)
+    assert settings.force and not settings.allow_preempt
+    other = tmp_path / "other.ini"
+    other.write_text("[node_convert]\nres_name = other\n")
+    assert load_settings({}, environ, other).res_name == "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("RES_NAME", "lent", "res_name", "lent"),
+        ("MIN_IDLE_SECONDS", "0", "min_idle_seconds", timedelta(0)),
+        ("RES_LOOKAHEAD_SECONDS", "60", "res_lookahead_seconds", timedelta(seconds=60)),
+        ("PROTECT_LARGEST_PENDING", "1", "protect_largest_pending", True),
+        ("MARK_REASON", "for k8s", "mark_reason", "for k8s"),
+        ("NODE_SEARCH_DOMAIN", "x.example.org", "node_search_domain", "x.example.org"),
+        ("PREEMPT_ENABLED", "1", "allow_preempt", True),
+        ("PREEMPT_USER", "x-ob", "preempt_user", "x-ob"),
+        ("PREEMPT_ACCOUNT", "pur230002", "preempt_account", "pur230002"),
+        ("PREEMPT_MODE", "cancel", "preempt_mode", "cancel"),
+        ("PREEMPT_GRACE_SECONDS", "0", "preempt_grace_seconds", timedelta(0)),
+        ("PREEMPT_MAX_RUNTIME_SECONDS", "9", "preempt_max_runtime_seconds", timedelta(seconds=9)),
+        ("PREEMPT_DRAIN_TIMEOUT", "9", "preempt_drain_timeout", timedelta(seconds=9)),
+        ("SLURMRESTD_URL", "https://h:6820/", "slurmrestd_url", "https://h:6820"),
+        ("DNM_INSTANCE", "other", "instance", "other"),
+    ],
+)
+def test_the_names_of_the_script_before(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(load_settings({}, {name: text}), field) == value
+
+
+def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
+    environ = ini(
+        tmp_path,
+        "[settings]\ninstance_id = lab\nstate_dir = state\nslurm_reservation_name = lent\n"
+        "kubeconfig_path = kube\nmonitored_namespaces = dev\n"
+        "[node_type:g]\nname_prefix = gpu-\nlabels = pool={namespace}, gpu=yes\n"
+        "taints = {namespace}=true:NoSchedule\n",
+    )
+    settings = load_settings({}, environ)
+    assert (settings.instance, settings.res_name) == ("lab", "lent")
+    assert settings.state_dir == tmp_path / "state" / "node-convert"
+    assert settings.kubeconfig_path == tmp_path / "kube"
+    assert load_settings({}, environ | {"KUBECONFIG": "/x"}).kubeconfig_path is None
+    assert settings.prefix("g") == "gpu-" and settings.prefix("a") == "a"
+    assert settings.type_of("gpu-07") == "g" and settings.type_of("a001") == ""
+    assert Settings().type_of("a001") == "a"
+    assert settings.labels("g", "dev") == {"dev": "true", "pool": "dev", "gpu": "yes"}
+    (taint,) = settings.taints("g", "dev")
+    assert (taint.key, taint.value, taint.effect) == ("dev", "true", "NoSchedule")
+    assert settings.labels("a", "") == {} and settings.taints("a", "dev") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[node_convert]\nmin_idle = 3", "unknown key, did you mean 'min_idle_seconds'?"),
+        ("[node_convert]\nmin_idle_seconds = soon", "min_idle_seconds = soon: is no duration"),
+        ("[node_convert]\npreempt_mode = kill", "neither requeue nor cancel"),
+        ("[node_convert]\nres_name = a b", "not a name that Slurm takes"),
+        ("[node_convert]\nmark_reason = a [b]", "no reason for Slurm"),
+        ("[node_convert]\npreempt_user = a;b", "not the name of a user"),
+        ("[node_convert]\nparallel = 0", "out of range"),
+        ("[settings]\ninstance_id = a b", "[settings] instance_id = a b"),
+        ("[node_type:a]\ntaints = x", "is not a taint"),
+        ("[node_convert]\nhooks_dir = $NOSUCH/x", "no variable NOSUCH"),
+        ("parallel = 1", "before the first section"),
+        ("[node_convert]\nslurm_access = json", "neither commands nor rest"),
+        ("[node_convert]\nslurmrestd_url = h:6820", "not the address of slurmrestd"),
+        ("[node_convert]\nslurmrestd_url = unix:run/s", "not the address of slurmrestd"),
+        ("[node_convert]\nslurmrestd_url = http://a:b@h", "not the address of slurmrestd"),
+        ("[node_convert]\nslurmrestd_url = http://h:6820", "would send the token over the network"),
+        ("[node_convert]\nslurmrestd_url = http://127.0.0.1.h", "would send the token over"),
+        ("[node_convert]\nslurm_access = rest", "slurmrestd_url is missing; write where"),
+        (
+            "[node_convert]\nslurm_access = rest\nslurmrestd_url = https://h:1",
+            "slurmrestd_token_file is missing; write a file with what 'scontrol token'",
+        ),
+    ],
+)
+def test_problems_are_named(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        load_settings({}, ini(tmp_path, text))
+    assert said in str(wrong.value)
+    assert wrong.value.exit_code is ExitCode.NEEDS_PERSON
+
+
+def test_slurmrestd_is_asked_over_a_socket_or_with_a_token(tmp_path: Path) -> None:
+    text = "[node_convert]\nslurm_access = rest\nslurmrestd_url = "
+    settings = load_settings({}, ini(tmp_path, f"{text}unix:/run/s.sock"))
+    assert (settings.slurm_access, settings.slurmrestd_url) == ("rest", "unix:/run/s.sock")
+    environ = ini(tmp_path, f"{text}https://h:1\nslurmrestd_token_file = secret/token")
+    assert load_settings({}, environ).slurmrestd_token_file == tmp_path / "secret" / "token"
+
+
+def test_all_problems_come_at_once(tmp_path: Path) -> None:
+    environ = ini(tmp_path, "[node_convert]\nparallel = x\nroll_bak = 1\n")
+    with pytest.raises(ConfigError) as wrong:
+        load_settings({}, environ | {"PREEMPT_MODE": "kill"})
+    for said in ("parallel = x", "roll_bak", "did you mean 'roll_back'?", "PREEMPT_MODE=kill"):
+        assert said in str(wrong.value)
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is missing"):
+        load_settings({}, {"DNM_CONFIG": str(tmp_path / "nosuch.ini")})
+
+
+def test_the_order_of_a_site_must_be_readable(tmp_path: Path) -> None:
+    for text in (None, "a[1-\n"):
+        path = tmp_path / "order"
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(Exception, match="can't be read"):
+            Settings(order_file=path).rules()
+
+
+def test_the_example_file_has_every_key_with_its_default(tmp_path: Path) -> None:
+    section = ETC.read_text().partition("#[node_convert]")[2]
+    lines = [line[1:] for line in section.splitlines() if line[:1] == "#" and line[1:2].isalpha()]
+    settings = load_settings(
+        {}, ini(tmp_path, "\n".join(["[node_convert]", *lines]).replace("/order", "/none"))
+    )
+    given = {line.partition("=")[0].strip() for line in lines}
+    examples = {"order_file", "node_search_domain", "preempt_user", "preempt_account",
+                "slurmrestd_url", "slurmrestd_token_file", "nodeset_label"}  # fmt: skip
+    own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
+           "request", "machines"}  # fmt: skip
+    assert given == set(Settings.__struct_fields__) - own
+    for key in given - examples:
+        assert getattr(settings, key) == getattr(Settings(), key), key

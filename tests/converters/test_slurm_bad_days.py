@@ -1,0 +1,399 @@
+"""node-convert on a real Slurm when things go wrong: kills, restarts, failures, preemption."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from functools import reduce
+from pathlib import Path
+
+from dnm.lab.slurm.hooks import write_lab_hooks
+from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
+
+pytestmark = needs_slurm
+
+
+def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
+    """Claimed before the job is touched, TERM, requeue; and only what the site has named."""
+    lab = site.lab
+    allowed = {"PREEMPT_USER": "games", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
+    job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", "-A", "fill")
+    pinned = ("--mem=100", "--uid=games", "-A", "fill")
+    fixed = lab.submit("-w", "a002", "-n1", "--no-requeue", *pinned)
+    wide = lab.submit("-w", "a003,a004", "-N2", "-n2", *pinned)
+    other = lab.submit("-w", "a005", "-n1", "--mem=100", "--uid=games", "-A", "paying")
+    kept = (fixed, wide, other)
+    lab.wait_for(lambda: all(is_running(lab, one) for one in (job, *kept)), 30)
+    found = site.verdicts(**allowed)
+    assert [found[f"a00{number}"][0] for number in range(1, 6)] == [
+        "PREEMPT", "PREEMPT", "SKIP", "SKIP", "SKIP",
+    ]  # fmt: skip
+    assert "spans several nodes" in found["a003"][1]
+    assert site.verdicts()["a001"][0] == "SKIP"  # nobody is named, so nobody may be preempted
+
+    arguments = ("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+    refused = site.run(*arguments, **allowed)
+    assert refused.returncode == 1 and "--allow-preempt" in refused.stderr
+    assert is_running(lab, job)
+    for node in ("a002", "a003", "a005"):
+        refused = site.run("--set", "k8s", "--node-name", node, "--allow-preempt", **allowed)
+        assert refused.returncode == 1, refused.stderr
+    assert all(is_running(lab, one) for one in kept)
+
+    lent = site.run(*arguments, "--allow-preempt", **allowed)
+    assert (lent.returncode, lent.stdout) == (0, "a001\n"), lent.stderr
+    assert lent.stderr.index("a001: claim: begins") < lent.stderr.index("sends TERM to job")
+    site.assert_lent("a001")
+    requeued = lab.client.read_job(job)
+    assert (requeued.state, requeued.restarts) == ("PENDING", 1)
+    # Slurm would start it again two minutes after the requeue; the test does not wait for that.
+    lab.run("scontrol", "update", f"jobid={job}", "ReqNodeList=a006", "StartTime=now")
+    lab.wait_for(lambda: is_running(lab, job), 30)
+    assert all(is_running(lab, one) for one in kept)
+    returned = site.run("--set", "batch", "--node-name", "a001")
+    assert returned.returncode == 0, returned.stderr
+
+
+def test_slurmctld_goes_and_comes_back_in_the_middle(site: SlurmSite) -> None:
+    lab = site.lab
+    lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 30)
+    lab.stop_controller()
+    begun = time.monotonic()
+    for arguments in (("--list",), ("--set", "k8s", "--node-name", "a002")):
+        refused = site.run(*arguments)
+        assert refused.returncode == 1
+        assert "controller does not answer" in refused.stderr, refused.stderr
+    assert time.monotonic() - begun < 20  # other commands of Slurm take ten seconds each
+    lab.start_controller()
+    answer = finished(lending)
+    assert answer.returncode == 0, answer.stderr
+    site.assert_lent("a001")
+
+    returning = site.start("--set", "batch", "--node-name", "a001")
+    lab.wait_for(lambda: "reset a001" in site.hook_calls, 30)
+    lab.stop_controller()
+    time.sleep(0.5)
+    lab.start_controller()
+    answer = finished(returning)
+    assert answer.returncode == 0, answer.stderr
+    site.assert_in_service("a001")
+
+
+REPEATING_SCONTROL = """#!/bin/sh
+@SCONTROL@ "$@" || exit
+case "$*" in *state=resume*)
+    touch @SEEN@
+    while ! [ -e @SEEN@.go ]; do sleep 0.05; done
+    exec @SCONTROL@ "$@"
+esac
+"""
+
+
+def test_a_resume_that_is_repeated_across_a_restart_has_been_carried_out(site: SlurmSite) -> None:
+    """scontrol repeats a command when the controller goes before it answers. The second time, a
+    slurmctld that was just started refuses it, as it knows no state of the node yet."""
+    lab = site.lab
+    assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
+    programs, seen = site.directory / "bin", site.directory / "resumed"
+    programs.mkdir()
+    scontrol = shutil.which("scontrol", path=lab.environ["PATH"])
+    words = {"@SCONTROL@": scontrol or "", "@SEEN@": str(seen)}
+    script = reduce(lambda text, word: text.replace(word, words[word]), words, REPEATING_SCONTROL)
+    (programs / "scontrol").write_text(script)
+    (programs / "scontrol").chmod(0o755)
+    path = f"{programs}:{lab.environ['PATH']}"
+    returning = site.start("--set", "batch", "--node-name", "a001", PATH=path)
+    lab.wait_for(seen.exists, 30)
+    lab.stop_controller()
+    lab.stop_slurmd("a001")  # so that its state stays unknown for a while
+    lab.start_controller()
+    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "UNKNOWN", 30)
+    seen.with_suffix(".go").touch()
+    time.sleep(1)
+    lab.start_slurmd("a001")
+    answer = finished(returning)
+    assert answer.returncode == 0, answer.stderr
+    assert "does not know the state of a001 yet" in answer.stderr
+    site.assert_in_service("a001")
+
+
+def test_a_return_killed_behind_its_resume_waits_for_a_node_that_does_not_answer(
+    site: SlurmSite,
+) -> None:
+    """Between a resume and the next ping Slurm can't say whether it has the node in service."""
+    lab = site.lab
+    assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
+    killed = site.run("--set", "batch", "--node-name", "a001", DNM_FAULT="slurm.resume:after:kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    lab.stop_slurmd("a001")
+    lab.wait_for(lambda: "NOT_RESPONDING" in lab.client.read_node("a001").state.flags, 60)
+    again = site.start("--set", "batch", "--node-name", "a001")
+    time.sleep(2)
+    assert again.poll() is None, again.communicate()
+    lab.start_slurmd("a001")
+    answer = finished(again)
+    assert answer.returncode == 0, answer.stderr
+    site.assert_in_service("a001")
+
+
+def test_a_node_that_was_opened_again_is_drained_before_its_reset(site: SlurmSite) -> None:
+    """What an open journal says of an earlier call is not so any more: pods have come since."""
+    sandbox = site.sandbox
+    assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
+    reset = site.hooks / "reset"
+    good = reset.read_text()
+    reset.write_text("#!/bin/sh\necho the BMC does not answer\nexit 1\n")
+    assert site.run("--set", "batch", "--node-name", "a001").returncode == 1
+    sandbox.cordon("a001", on=False)
+    sandbox.add_namespace("dev")
+    sandbox.create(bound_pod("served"))
+    assert sandbox.get("pods", "served", "dev") is not None
+    reset.write_text(good)
+    answer = site.run("--resume")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr.index("a001: drain: begins") < answer.stderr.index("a001: reset: begins")
+    assert sandbox.get("pods", "served", "dev") is None  # evicted
+    site.assert_in_service("a001")
+
+
+def bound_pod(name: str) -> dict[str, object]:
+    """A controller's, so that it is replaced elsewhere when it is evicted."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "u"}
+    metadata = {"name": name, "namespace": "dev", "labels": {"app": name},
+                "ownerReferences": [{**owner, "controller": True}]}  # fmt: skip
+    spec = {"nodeName": "a001", "containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def give_back_by_hand(site: SlurmSite, node: str) -> None:
+    lab = site.lab
+    if not lab.has_slurmd(node):
+        lab.start_slurmd(node)
+    lab.run("scontrol", "update", f"nodename={node}", "state=resume", "comment=")
+    lab.run("scontrol", "delete", f"ReservationName=k8s-{node}")
+    lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE", 30)
+
+
+def test_a_journal_that_a_person_has_overtaken_touches_nobody_s_node(site: SlurmSite) -> None:
+    """He gave the node back, it worked, and then he drained it for himself."""
+    lab, reset = site.lab, site.hooks / "reset"
+    good = reset.read_text()
+    for hook in ("join", "reset"):
+        (site.hooks / hook).write_text("#!/bin/sh\nexit 1\n")
+    lending = site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+    assert lending.returncode == 1
+    give_back_by_hand(site, "a001")
+    reason = "admin: disk swap, hands inside"
+    lab.run("scontrol", "update", "nodename=a001", "state=drain", f"reason={reason}")
+    reset.write_text(good)
+    begun = len(site.hook_calls)
+    answer = site.run("--resume")
+    assert "nothing is done" in answer.stderr and len(site.hook_calls) == begun, answer.stderr
+    assert lab.client.read_node("a001").reason.startswith(reason)
+
+
+def test_a_node_that_slurm_got_back_before_it_was_ready_is_not_lent(site: SlurmSite) -> None:
+    lab = site.lab
+    arguments = ("--set", "k8s", "--node-name", "a002", "--namespace", "dev")
+    assert site.run(*arguments, DNM_FAULT="convert.ready:before:kill").returncode < 0
+    give_back_by_hand(site, "a002")
+    job = lab.submit("-w", "a002", "-n1", "--mem=100", "--uid=games")
+    lab.wait_for(lambda: is_running(lab, job), 30)
+    answer = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--namespace", "dev")
+    assert "a002" not in answer.stdout.split() or answer.returncode == 1, answer
+    assert "Kubernetes has it too" in answer.stderr, answer.stderr
+    assert is_running(lab, job)
+
+
+def test_a_node_is_named_before_it_is_touched(site: SlurmSite) -> None:
+    """So that dnm knows of it although the call is ended in the middle."""
+    (site.hooks / "join").write_text("#!/bin/sh\nexec sleep 60\n")
+    lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+    assert lending.stdout is not None
+    assert lending.stdout.readline() == "a001\n"
+    for _ in range(2):  # the second ends the hook
+        lending.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+    finished(lending)
+    (site.hooks / "join").write_text("#!/bin/sh\n")
+    assert site.run("--set", "batch", "--node-name", "a001").returncode == 0
+    site.assert_in_service("a001")
+
+
+def test_a_crash_of_slurmctld_that_forgets_the_claim_is_noticed(site: SlurmSite) -> None:
+    """Acknowledged is not durable: the second look, after Slurm has saved its state, finds out."""
+    slow = SlurmSite(site.lab, site.sandbox, site.directory / "slow", verify_seconds=4)
+    lab = site.lab
+    time.sleep(4)  # Slurm has saved the state without a claim
+    lending = slow.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 30)
+    lab.stop_controller(signal.SIGKILL)
+    lab.start_controller()
+    answer = finished(lending)
+    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "IDLE", 30)
+    if answer.returncode == 0:
+        slow.assert_lent("a001")  # it had been saved after all
+        assert slow.run("--set", "batch", "--node-name", "a001").returncode == 0
+    else:
+        assert "join a001" not in slow.hook_calls
+    slow.assert_in_service("a001")
+
+
+LEND_POINTS = (
+    "convert.claim:before", "slurm.create_reservation:before", "slurm.create_reservation:after",
+    "slurm.drain:after", "convert.claim:after", "convert.verify:after", "convert.reach:after",
+    "hook.start:after", "hook.let_go:after:kill:2", "convert.prepare:after", "convert.join:after",
+    "convert.ready:after",
+)  # fmt: skip
+RETURN_POINTS = (
+    "convert.check:after", "kube.patch_node:after", "convert.drain:after", "hook.let_go:after",
+    "convert.reset:after", "kube.delete_node:after", "convert.delete:after", "convert.boot:after",
+    "convert.health:after", "slurm.resume:after", "slurm.delete_reservation:after",
+    "convert.return:after",
+)  # fmt: skip
+
+
+def fault(point: str) -> str:
+    return point if ":kill" in point else f"{point}:kill"
+
+
+def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> None:
+    """One node for each point, both directions; the second half of those that go back is taken up
+    by --resume."""
+    lab = site.lab
+    nodes = NODES
+    assert len(LEND_POINTS) == len(RETURN_POINTS) == len(nodes)
+
+    def kill_all(direction: str, points: tuple[str, ...]) -> None:
+        processes = [
+            site.start(
+                "--set", direction, "--node-name", node, "--namespace", "dev",
+                DNM_FAULT=fault(point),
+            )
+            for node, point in zip(nodes, points, strict=True)
+        ]  # fmt: skip
+        for process, node, point in zip(processes, nodes, points, strict=True):
+            answer = finished(process)
+            assert answer.returncode == -signal.SIGKILL, (node, point, answer.stderr)
+
+    def repeat_all(direction: str) -> None:
+        half = len(nodes) // 2 if direction == "batch" else len(nodes)
+        processes = [
+            site.start("--set", direction, "--node-name", node, "--namespace", "dev")
+            for node in nodes[:half]
+        ]
+        processes += [site.start("--resume", "--node-name", node) for node in nodes[half:]]
+        for process, node in zip(processes, nodes, strict=True):
+            answer = finished(process)
+            assert answer.returncode == 0, (node, answer.stderr)
+
+    kill_all("k8s", LEND_POINTS)
+    repeat_all("k8s")
+    site.assert_lent(*nodes)
+    assert site.kube_nodes == set(nodes)
+    jobs = [lab.submit("-w", node, "-n1", "--mem=100", script="true") for node in nodes[:6]]
+    kill_all("batch", RETURN_POINTS)
+    repeat_all("batch")
+    site.assert_in_service(*nodes)
+    for job in jobs:  # each waited for its node, began there once, and ran to its end
+        lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED", 30)  # type: ignore[misc]
+        assert lab.client.read_job(job).restarts == 0
+    assert site.kube_nodes == set()
+    assert not lab.client.read_reservations()
+    assert site.run("--resume").stderr == "nothing to resume\n"
+
+
+def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
+    site: SlurmSite, tmp_path: Path
+) -> None:
+    lab = site.lab
+    sites = {
+        name: SlurmSite(lab, site.sandbox, tmp_path / name, **settings)
+        for name, settings in {
+            "rolled": {},
+            "kept": {"roll_back": "false"},
+            "unreached": {},
+            "unbooted": {"boot_timeout_seconds": 2},
+        }.items()
+    }
+    for name in ("rolled", "kept"):
+        (sites[name].hooks / "join").write_text("#!/bin/sh\necho 'no image'\nexit 1\n")
+    (sites["unreached"].hooks / "reach").write_text("#!/bin/sh\nexit 1\n")
+    (sites["unbooted"].hooks / "join").write_text("#!/bin/sh\nexit 1\n")
+    (sites["unbooted"].hooks / "reset").write_text("#!/bin/sh\nexit 0\n")
+    node_of = dict(zip(sites, NODES, strict=False))
+    processes = {
+        name: made.start("--set", "k8s", "--node-name", node_of[name], "--namespace", "dev")
+        for name, made in sites.items()
+    }
+    answers = {name: finished(process) for name, process in processes.items()}
+    assert {answer.returncode for answer in answers.values()} == {1}
+    assert "failed (exit 1): no image; it was given back" in answers["rolled"].stderr
+    assert "given back to Slurm" in answers["unreached"].stderr
+    assert sites["unreached"].hook_calls == []
+    site.assert_in_service(node_of["rolled"], node_of["unreached"])
+
+    # By that what failed is left alone for a while (test_failures.py), and a success forgets it.
+    def failures(name: str) -> str:
+        (path,) = (tmp_path / name).rglob(f"{node_of[name]}.json")
+        return str(json.loads(path.read_text())["facts"]["failures"])
+
+    assert {failures(name) for name in sites} == {"1"}
+    for name in ("kept", "unbooted"):
+        node = lab.client.read_node(node_of[name])
+        assert "DRAIN" in node.state.flags and node.reason.startswith("dnm:test ")
+        assert f"--set batch --node-name {node.name}" in answers[name].stderr
+    assert "slurmd has not registered anew" in answers["unbooted"].stderr
+
+    write_lab_hooks(sites["kept"].hooks, lab.directory, site.sandbox.url, {"cpu": "8"})
+    assert f"--set k8s --node-name {node_of['kept']} --namespace dev" in answers["kept"].stderr
+    again = sites["kept"].run("--set", "k8s", "--node-name", node_of["kept"], "--namespace", "dev")
+    assert again.returncode == 0, again.stderr
+    assert failures("kept") == "0"
+    site.assert_lent(node_of["kept"])
+    lab.run("scontrol", "update", f"nodename={node_of['kept']}", "state=drain", "reason=admin: fan")
+    returned = sites["kept"].run("--set", "batch", "--node-name", node_of["kept"])
+    assert returned.returncode == 0 and "left drained" in returned.stderr, returned.stderr
+    # Newer ones append " : Not responding", as its slurmd is away.
+    assert lab.client.read_node(node_of["kept"]).reason.startswith("admin: fan")
+
+    lab.start_slurmd(node_of["unbooted"])
+    again = sites["unbooted"].run("--resume")
+    assert again.returncode == 0, again.stderr
+    site.assert_in_service(node_of["unbooted"])
+    assert not lab.client.read_reservations()
+
+
+def test_told_to_stop_it_ends_between_two_stages_and_goes_on_later(site: SlurmSite) -> None:
+    join = site.hooks / "join"
+    join.write_text(join.read_text().replace("set -eu\n", "set -eu\nsleep 1.5\n"))
+    lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+    site.lab.wait_for(lambda: "prepare a001" in site.hook_calls, 30)
+    time.sleep(0.7)
+    lending.send_signal(signal.SIGTERM)
+    answer = finished(lending)
+    assert answer.returncode == 1 and "stopped on demand" in answer.stderr, answer.stderr
+    again = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--namespace", "dev")
+    assert (again.returncode, again.stdout) == (0, "a001\n"), again.stderr
+    site.assert_lent("a001")
+    assert site.run("--set", "batch", "--node-name", "a001").returncode == 0
+
+
+def test_a_job_whose_preemption_was_interrupted_is_requeued_all_the_same(site: SlurmSite) -> None:
+    lab = site.lab
+    allowed = {"PREEMPT_USER": "games", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
+    job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", "-A", "fill")
+    lab.wait_for(lambda: is_running(lab, job), 30)
+    killed = site.run(
+        "--set", "k8s", "--node-name", "a001", "--allow-preempt", **allowed,
+        DNM_FAULT="slurm.terminate_job:after:kill",
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL
+    answer = site.run("--set", "batch", "--node-name", "a001", **allowed)
+    assert answer.returncode == 0, answer.stderr
+    assert lab.client.read_job(job).state == "PENDING"
+    lab.wait_for(lambda: lab.client.read_node("a001").state.text == "IDLE", 30)
+    site.assert_in_service("a001")

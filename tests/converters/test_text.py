@@ -1,0 +1,248 @@
+"""The parsers of Slurm's text, on recorded output of four versions and on whatever comes."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dnm.converters.slurm.text import (
+    JOB_FORMAT,
+    SlurmNode,
+    parse_job_record,
+    parse_jobs,
+    parse_nodes,
+    parse_reservations,
+    parse_time,
+)
+from dnm.model.errors import SlurmError
+from dnm.model.hostlist import expand_hostlist, fold_hostlist
+
+DATA = Path(__file__).parents[1] / "data" / "slurm"
+SAMPLES = sorted(path.parent for path in DATA.glob("*/*/nodes.txt"))
+IDS = [f"{path.parent.name}-{path.name}" for path in SAMPLES]
+AN_HOUR_AGO = datetime(2026, 11, 20, 12, 13, 46, tzinfo=UTC)
+
+
+def read(sample: Path) -> dict[str, SlurmNode]:
+    return {node.name: node for node in parse_nodes((sample / "nodes.txt").read_text())}
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=IDS)
+def test_every_sample_is_understood_whole(sample: Path) -> None:
+    nodes = read(sample)
+    assert sorted(nodes) == ["a001", "a002", "a003", "a004", "b001", "b002", "g001"]
+    for node in nodes.values():
+        assert node.state.is_understood, node
+        assert node.partitions in (("main", "urgent"), ("big", "urgent"))
+        assert node.tells_last_busy == (sample.parent.name != "20.11")
+    parse_reservations((sample / "resv.txt").read_text())
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [path for path in SAMPLES if (path / "nodes.json").exists()],
+    ids=lambda p: str(p)[-13:],
+)
+def test_the_text_says_what_the_json_of_the_same_moment_says(sample: Path) -> None:
+    nodes = read(sample)
+    for expected in json.loads((sample / "nodes.json").read_text()):
+        node = nodes[expected["name"]]
+        # Two commands at two instants: one sample has a flag that came between them.
+        flags = {node.state.base, *node.state.flags} ^ set(expected["state"])
+        assert flags <= {"NOT_RESPONDING", "PLANNED"}, (node, expected)
+        assert node.reason == expected["reason"]
+        assert node.comment == expected["comment"]
+        assert (node.extra or "") == expected["extra"]
+        assert node.cpus_allocated == expected["alloc_cpus"]
+        assert node.memory_allocated == expected["alloc_memory"]
+        assert list(node.partitions) == expected["partitions"]
+
+
+NODE = (
+    "NodeName=a001 Arch=x86_64 CPUAlloc=0 CPUTot=8 OS=Linux State=DOWN AllocMem=99 #1 "
+    "RealMemory=1 AllocMem=7 State=IDLE+DRAIN ThreadsPerCore=1 Partitions=main BootTime=None "
+    "SlurmdStartTime=1795100000 LastBusyTime=Unknown CfgTRES=cpu=8 "
+)
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason", "comment", "extra"),
+    [
+        ("", "", "", None),
+        ("Reason=dnm:x op=1 [root@1795100000]", "dnm:x op=1", "", None),
+        ("Reason=a : Not responding [slurm@Unknown]", "a : Not responding", "", None),
+        ("Reason=x State=IDLE [root@1] Comment=c Extra={} ", "x State=IDLE", "c", "{}"),
+        ("Comment=Reason=y Extra=z ReservationName=r", "", "Reason=y", "z"),
+        ("Comment=(null)", "", "", None),
+        ("Reason=one [root@1]        NodeName=a002 State=IDLE", "one", "", None),
+        ("Reason=a [b] c [root@1]", "a [b] c", "", None),
+        ("Reason=ask [me@site] [root@1] Comment=c", "ask [me@site]", "c", None),
+        ("Reason=a [root@2026-11-20T12:13:46] Comment=c", "a", "c", None),
+    ],
+)
+def test_free_text_is_cut_out_by_its_place(
+    tail: str, reason: str, comment: str, extra: str | None
+) -> None:
+    line = NODE.replace("OS=Linux State=DOWN AllocMem=99", "OS=Linux") + tail
+    (node,) = parse_nodes(line.rstrip() + "\n")
+    assert (node.reason, node.comment, node.extra) == (reason, comment, extra)
+    assert node.state.text == "IDLE+DRAIN"
+    assert (node.memory_allocated, node.last_busy) == (7, None)
+    assert node.slurmd_started == datetime.fromtimestamp(1795100000, UTC)
+
+
+@pytest.mark.parametrize(
+    ("tail", "by", "at"),
+    [
+        ("", "", None),
+        ("Reason=fan [root@1795176826]", "root", AN_HOUR_AGO),
+        ("Reason=fan [ops@2026-11-20T12:13:46] Comment=c", "ops", AN_HOUR_AGO),
+        ("Reason=fan [slurm@Unknown]", "slurm", None),
+        ("Reason=fan [x@2026-99-99T12:13:46]", "x", None),
+        ("Reason=fan", "", None),
+    ],
+)
+def test_a_reason_says_who_and_when(tail: str, by: str, at: datetime | None) -> None:
+    (node,) = parse_nodes(NODE.replace("OS=Linux State=DOWN AllocMem=99", "OS=Linux") + tail)
+    assert (node.reason_by, node.reason_at) == (by, at)
+
+
+def test_the_os_can_not_imitate_what_is_allocated() -> None:
+    (node,) = parse_nodes(NODE.replace("State=DOWN ", ""))
+    assert node.memory_allocated == 7
+
+
+def test_times() -> None:
+    assert parse_time("1795176826") == AN_HOUR_AGO
+    assert parse_time("2026-11-20T12:13:46") == AN_HOUR_AGO
+    assert parse_time("N/A") is parse_time("Unknown") is None
+    for wrong in ("tomorrow", "2026-11-20", "99999999999999999999", "²"):
+        with pytest.raises(SlurmError):
+            parse_time(wrong)
+
+
+def test_jobs_of_squeue() -> None:
+    text = (
+        "7|7|RUNNING|nobody|fill|main|1|10|1795100000|(null)|a001||1795000000|None\n"
+        "8|8_[1-5]|PENDING|root|(null)|main,urgent|4|0|N/A|class||a[002-003],b001|"
+        "N/A|Nodes are|so\n"
+    )
+    running, pending = parse_jobs(text)
+    assert (running.nodes, running.account, running.planned_nodes) == (("a001",), "fill", ())
+    assert pending.partitions == ("main", "urgent")
+    assert (pending.account, pending.reservation, pending.start) == ("", "class", None)
+    assert pending.planned_nodes == ("a002", "a003", "b001")
+    assert running.submitted == parse_time("1795000000") and pending.submitted is None
+    assert (running.why_pending, pending.why_pending) == ("None", "Nodes_are|so")
+    for wrong in ("7|7|RUNNING", text.replace("|10|", "|ten|"), text.replace("a001", "a[1-")):
+        with pytest.raises(SlurmError):
+            parse_jobs(wrong)
+
+
+@pytest.mark.parametrize("version", ["20.11", "22.05", "24.11", "26.05"])
+def test_job_records(version: str) -> None:
+    lines = (DATA / version / "states1" / "jobs.txt").read_text().strip().split("\n")
+    records = [parse_job_record(line) for line in lines]
+    assert {record.state for record in records} >= {"RUNNING", "PENDING"}
+    assert all(record.is_requeueable and record.exit_code == "0:0" for record in records)
+    with pytest.raises(SlurmError):
+        parse_job_record("slurm_load_jobs error: Invalid job id specified")
+
+
+@pytest.mark.parametrize("parse", [parse_nodes, parse_reservations, parse_jobs])
+def test_an_answer_of_another_kind_is_refused(parse: object) -> None:
+    assert callable(parse)
+    for text in ("Node nosuch not found\n", "slurm_load: Unable to contact\n", "NodeName=a001\n"):
+        with pytest.raises(SlurmError):
+            parse(text)
+
+
+def test_nothing_is_an_answer() -> None:
+    assert parse_reservations("No reservations in the system\n") == ()
+    assert parse_nodes("No nodes in the system\n") == parse_nodes("") == ()
+    assert parse_jobs("") == ()
+
+
+@given(st.text(max_size=400))
+@example("NodeName= State= CPUAlloc=")
+@example("ReservationName=x StartTime=1 EndTime=1 Nodes=a[1-99999999]")
+def test_any_text_gives_values_or_one_sentence(text: str) -> None:
+    for line in (text, f"NodeName=a {text}", f"ReservationName=a {text}", text.replace(",", "|")):
+        for parse in (parse_nodes, parse_jobs, parse_reservations, parse_job_record):
+            try:
+                parse(line)
+            except SlurmError as error:
+                assert "\n" not in str(error).replace(repr(line), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a001", ("a001",)),
+        ("a[003,001-002],b001", ("a003", "a001", "a002", "b001")),
+        ("rack[1-2]n[01-02]", ("rack1n01", "rack1n02", "rack2n01", "rack2n02")),
+        ("n[09-11]-ib", ("n09-ib", "n10-ib", "n11-ib")),
+        ("(null)", ()),
+        ("", ()),
+    ],
+)
+def test_host_lists(text: str, names: tuple[str, ...]) -> None:
+    assert expand_hostlist(text) == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a[001", "a]1[", "a[3-1]", "a[x]", "a[]", "a,,b", "a[1-2", "a b", "a[1[2]]", "a[0-999999]",
+     "a[0-9999]b[0-9999]", "a[1-2]]"],
+)  # fmt: skip
+def test_host_lists_that_are_not_understood_are_refused(text: str) -> None:
+    with pytest.raises(SlurmError):
+        expand_hostlist(text)
+
+
+@pytest.mark.parametrize("text", ["a[" + ",".join(["1-99999"] * 20) + "]", "a" + "[1-99999]" * 20])
+def test_host_lists_are_refused_before_they_fill_the_memory(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(SlurmError, match="more than 200000 nodes"):
+            expand_hostlist(text)
+        assert tracemalloc.get_traced_memory()[1] < 40 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.lists(st.integers(0, 9999), min_size=1, max_size=50), st.integers(1, 4))
+def test_host_lists_keep_every_name(numbers: list[int], width: int) -> None:
+    names = tuple(f"n{number:0{width}d}" for number in numbers)
+    assert expand_hostlist(",".join(names)) == names
+    folded = "n[" + ",".join(name[1:] for name in names) + "]"
+    assert expand_hostlist(folded) == names
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        pytest.param(["a001"], "a001", id="one"),
+        pytest.param(["a003", "a001", "a002", "a007", "b1"], "a[001-003,007],b1", id="runs"),
+        pytest.param(["a9", "a10", "login"], "a9,a10,login", id="of-several-widths"),
+        pytest.param([], "", id="none"),
+    ],
+)
+def test_names_are_folded(names: list[str], text: str) -> None:
+    assert fold_hostlist(names) == text
+
+
+@given(st.sets(st.from_regex(r"[a-z]{0,2}[0-9]{0,12}(-ib)?", fullmatch=True).filter(bool)))
+def test_folded_names_stand_for_just_these(names: set[str]) -> None:
+    assert sorted(expand_hostlist(fold_hostlist(names))) == sorted(names)
+
+
+def test_the_format_for_squeue_has_no_free_text() -> None:
+    """%j (name) and %k (comment) are what a user writes; %r (reason) may be a plugin's sentence."""
+    assert not {"%j", "%k", "%r", "%o"} & set(JOB_FORMAT.split("|")[:-1])

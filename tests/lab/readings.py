@@ -1,0 +1,344 @@
+"""The same pods and documents, read by dnm and by the sandbox, and what by chance can stand there.
+
+Neither reading knows the other. Where they differ, yunikorn-core and yunikorn-k8shim say who is
+right. `seen_by_dnm` and `seen_by_sandbox` give the same plain values, so that `==` compares them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dnm.kube.pods import PodReducer
+from dnm.lab.sandbox.amounts import AmountError, configured_amount, total, yunikorn_units
+from dnm.lab.sandbox.pod_reading import (
+    application_of,
+    gang_of,
+    is_placeholder,
+    queue_asked_by,
+    request_of,
+    task_group_of,
+)
+from dnm.lab.sandbox.queues_rules import check_activation, read_document
+from dnm.lab.sandbox.queues_yaml import ConfigRefused
+from dnm.lab.sandbox.yunikorn_config import queues_in_force, refusal
+from dnm.model.errors import DnmError
+from dnm.model.quantity import parse_kubernetes, parse_yunikorn
+from dnm.queues.tree import check_text, parse_tree
+
+Seen = Mapping[str, Any]
+DOMAIN = "yunikorn.apache.org/"
+
+# --- amounts -------------------------------------------------------------------------------------
+
+_ODD_AMOUNTS = """
+0 00 007 1 10 100m 0.5 1.5 .5 5. -1 +1 1e3 1E3 1E 1e 1Ki 1ki 1K 1k 1M 1Mi 1MI 2Gi 1GiB 1T 3Pi 7E
+8Ei 9E 1000E 9223372036854775807 9223372036854775808 9223372036854775 1n 999999999n 1u 0.1n 1e-9
+1e-12 1e40 1_000 0x10 1m 0m m Gi 1i １ ٣ 0.0001 0.001 1.0000000001 123456789012345678901n
+"""
+amount_texts = st.one_of(
+    st.sampled_from(_ODD_AMOUNTS.split()),
+    st.from_regex(r"\A[ \t]?[+-]?[0-9.]{1,6}[ \t]?(n|u|m|[kMGTPE]i?|[eE][+-]?[0-9]{1,2})?[ \n]?\Z"),
+    st.text("0123456789.eE+-kKMGiTPmnu \t\n\x1f\u00a0\u2003", max_size=8),
+)
+
+
+def amount_by_dnm(name: str, text: str, of_kubernetes: bool) -> int | None:
+    try:
+        return parse_kubernetes(name, text) if of_kubernetes else parse_yunikorn(name, text)
+    except DnmError:
+        return None
+
+
+def amount_by_sandbox(name: str, text: str, of_kubernetes: bool) -> int | None:
+    try:
+        if of_kubernetes:
+            return yunikorn_units({"cpu" if name == "vcore" else name: text})[name]
+        return configured_amount(name, text)
+    except AmountError:
+        return None
+
+
+# --- pods ----------------------------------------------------------------------------------------
+
+_amounts = st.sampled_from(["0", "1", "2", "3", "250m", "1500m", "0.1", "1e1", "500M", "1Gi", "7n"])
+_resources = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "nvidia.com/gpu", "hugepages-2Mi", "ephemeral-storage"]),
+    _amounts, max_size=3,
+)  # fmt: skip
+
+
+def _maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(st.none(), values)
+
+
+@st.composite
+def _containers(draw: st.DrawFn, prefix: str, least: int) -> list[dict[str, Any]]:
+    found = []
+    for number in range(draw(st.integers(least, 3))):
+        container: dict[str, Any] = {"name": f"{prefix}{number}"}
+        container["resources"] = {"requests": draw(_resources), "limits": draw(_resources)}
+        if prefix == "i" and draw(st.booleans()):
+            container["restartPolicy"] = "Always"
+        found.append(container)
+    return found
+
+
+@st.composite
+def _states(draw: st.DrawFn, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for container in containers:
+        state: dict[str, Any] = {"name": container["name"]}
+        for field, value in (
+            ("allocatedResources", draw(_maybe(_resources))),
+            ("resources", draw(_maybe(st.fixed_dictionaries({"requests": _resources})))),
+        ):
+            if value is not None:
+                state[field] = value
+        if draw(st.booleans()):
+            found.append(state)
+    return found
+
+
+_names = st.sampled_from(["", "root.a", "root.b", "c", "job", "job-uniqueautogen", "root.A"])
+_group = st.fixed_dictionaries(
+    {"name": st.sampled_from(["g", "h", ""]), "minMember": st.sampled_from([1, 2, 5, 0, -1]),
+     "minResource": _resources | st.just({"cpu": "1", "vcore": "2"}) | st.just({"cpu": "-1"})},
+)  # fmt: skip
+_groups = st.lists(_group, max_size=2).map(json.dumps) | st.sampled_from(["", "[", "{}", "null"])
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> dict[str, Any]:
+    """A pod as the API prints it, with everything that YuniKorn's shim reads."""
+    containers, before = draw(_containers("c", 1)), draw(_containers("i", 0))
+    labels = {
+        f"{DOMAIN}queue": draw(_names),
+        "queue": draw(_names),
+        f"{DOMAIN}app-id": draw(_names),
+        "applicationId": draw(_names),
+        "spark-app-selector": draw(_names),
+    }
+    notes = {
+        f"{DOMAIN}queue": draw(_names),
+        f"{DOMAIN}app-id": draw(_names),
+        f"{DOMAIN}task-group-name": draw(_names),
+        f"{DOMAIN}task-groups": draw(_groups),
+        f"internal.{DOMAIN}placeholder": draw(st.sampled_from(["", "true", "false"])),
+    }
+    spec = {
+        "schedulerName": draw(st.sampled_from(["yunikorn", "yunikorn", "default-scheduler"])),
+        "containers": containers,
+        "initContainers": before,
+        "overhead": draw(_resources),
+    }
+    if draw(st.booleans()):
+        spec["resources"] = {"requests": draw(_resources)}
+    status = {
+        "phase": "Pending",
+        "containerStatuses": draw(_states(containers)),
+        "initContainerStatuses": draw(_states(before)),
+    }
+    refused = draw(st.sampled_from(["", "resize", "condition"]))
+    if refused == "resize":
+        status["resize"] = "Infeasible"
+    elif refused:
+        status["conditions"] = [{"type": "PodResizePending", "status": "True",
+                                 "reason": "Infeasible"}]  # fmt: skip
+    meta = {
+        "name": "p",
+        "namespace": draw(st.sampled_from(["dev", "n" * 60])),
+        "uid": "uid-1",
+        "labels": {key: value for key, value in labels.items() if draw(st.booleans())},
+        "annotations": {key: value for key, value in notes.items() if draw(st.booleans())},
+    }
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+def pod_by_dnm(pod: Mapping[str, Any]) -> Seen:
+    reducer = PodReducer()
+    reducer.add(json.dumps({"kind": "PodList", "items": [pod]}).encode())
+    assert not reducer.unreadable, reducer.unreadable
+    (seen,) = reducer.pods
+    gang = [
+        {name: amount * group.min_member for name, amount in group.min_resource.items()}
+        for group in seen.task_groups
+    ]
+    return _pod_seen(
+        [seen.shape.request, seen.shape.request_before_1_9 or seen.shape.request],
+        seen.app_id, seen.queue, total(gang), seen.task_group,
+        seen.is_placeholder,
+    )  # fmt: skip
+
+
+def pod_by_sandbox(pod: Mapping[str, Any]) -> Seen:
+    own = dict(pod)
+    return _pod_seen(
+        [request_of(own), request_of(own, sidecars_count_twice=True)],
+        application_of(own), queue_asked_by(own), gang_of(own),
+        task_group_of(own), is_placeholder(own),
+    )  # fmt: skip
+
+
+def _pod_seen(requests: list[Mapping[str, int]], *rest: Any) -> Seen:
+    """`requests`: as 1.9 computes it, and as 1.6 to 1.8 did. A zero and a type that is not there
+    are the same to a scheduler."""
+    application, queue, gang, group, placeholder = rest
+    return {
+        "requests": [{name: a for name, a in amounts.items() if a} for amounts in requests],
+        "application": application,
+        "queue": queue,
+        "group": group,
+        "placeholder": placeholder,
+        "gang": {name: amount for name, amount in gang.items() if amount},
+    }
+
+
+# --- documents -----------------------------------------------------------------------------------
+
+
+class _Maker:
+    """Makes documents: mostly valid ones, whose numbers lie close together, with rare oddities."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+
+    def is_odd(self, share: float = 0.02) -> bool:
+        return self.chance.random() < share
+
+    def some(self, share: float = 0.5, **fields: Any) -> dict[str, Any]:
+        """Each field with the given chance; a field's value is made where it is called for."""
+        return {name: make() for name, make in fields.items() if self.chance.random() < share}
+
+    def text(self) -> str:
+        document: dict[str, Any] = {"partitions": [self.partition()]}
+        if self.is_odd(0.05):
+            document["partitions"].append(self.partition())
+        written = json.dumps(document, indent=1)
+        return written.replace('"max"', '"Max"', 1) if self.is_odd() else written
+
+    def partition(self) -> dict[str, Any]:
+        name = self.chance.choice(["", "Default", "gpu"]) if self.is_odd(0.1) else "default"
+        below = [self.queue(name, 1) for name in self.names(3)]
+        top = below if self.is_odd(0.1) else [{"name": "root", "queues": below}]
+        order = {
+            "type": "Fair" if self.is_odd(0.1) else "binpacking",
+            "resourceweights": {"vcore": -1 if self.is_odd(0.1) else 2},
+        }
+        more = self.some(
+            0.2,
+            limits=self.user_limits,
+            nodesortpolicy=lambda: order,
+            placementrules=lambda: [self.rule()],
+        )
+        return {"name": name, "queues": top, **more}
+
+    def names(self, most: int) -> list[str]:
+        usual = self.chance.sample(["a", "b", "c-d", "q@1"], self.chance.randint(1, most))
+        return [*usual, self.chance.choice(["A", "root", "x.y"])] if self.is_odd(0.05) else usual
+
+    def queue(self, name: str, depth: int) -> dict[str, Any]:
+        below = self.names(2) if depth < 4 and self.chance.random() < 0.6 / depth else []
+        fields = self.some(
+            0.15,
+            parent=self.flag,
+            maxapplications=self.count,
+            limits=self.user_limits,
+            submitacl=lambda: "a b c" if self.is_odd(0.2) else "ann",
+            childtemplate=lambda: {"resources": {"max": {"vcore": "3"}}},
+        )
+        children = [self.queue(child, depth + 1) for child in below]
+        return {"name": name, "resources": self.resources(depth), "queues": children, **fields}
+
+    def resources(self, depth: int) -> dict[str, Any]:
+        most, least = 4 * (5 - depth), 2 * (5 - depth)
+        return self.some(
+            0.6, max=lambda: self.amounts(most), guaranteed=lambda: self.amounts(least)
+        )
+
+    def amounts(self, around: int) -> dict[str, str]:
+        names = self.chance.sample(["vcore", "memory", "pods"], self.chance.randint(0, 2))
+        odd = ["0", "010", "1.5", "1500m", "1k", "", "5m", " 2 ", "1Gi"]
+        return {
+            name: self.chance.choice(odd) if self.is_odd() else str(self.chance.randint(1, around))
+            for name in names
+        }
+
+    def count(self) -> Any:
+        return (
+            self.chance.choice(["010", 1.5, -1, 0])
+            if self.is_odd(0.1)
+            else (self.chance.choice([2, 5]))
+        )
+
+    def flag(self) -> Any:
+        odd, usual = ["yes", "no", "True", "1"], [True, False]
+        return self.chance.choice(odd if self.is_odd(0.1) else usual)
+
+    def user_limits(self) -> list[dict[str, Any]]:
+        people = ["ann", "bob", "*", "0x"] if self.is_odd(0.2) else ["ann", "bob"]
+        users = self.chance.sample(people, 1 if self.is_odd(0.8) else 2)
+        limit = {"limit": "x", "users": users, **self.some(0.2, groups=lambda: ["g", "*"])}
+        odd = self.some(0.3, maxapplications=self.count)
+        return [{**limit, "maxresources": self.amounts(12), **odd}]
+
+    def rule(self) -> dict[str, Any]:
+        paths = ["a", "root.a", "root.b", "a.b", "root.a.b", "Root.a"]
+        name = self.chance.choice(["fixed", "fixed", "fixed", "user", "9"])
+        users = [self.chance.choice(["ann", "a.*", "(?=x)", "["])]
+        kind = self.chance.choice(["", "allow", "Deny", "x"])
+        found = {
+            "name": name,
+            "value": self.chance.choice(paths),
+            **self.some(create=self.flag),
+            **self.some(0.1, filter=lambda: {"type": kind, "users": users}),
+        }
+        return {**found, "parent": self.rule()} if self.is_odd(0.3) else found
+
+
+documents = st.integers(0, 2**32).map(lambda seed: _Maker(seed).text())
+
+
+def document_by_dnm(text: str) -> Seen:
+    """dnm shows the limits of a queue called root below root, which YuniKorn ignores, and edits no
+    document that has one: they are left out here."""
+    if check_text(text):
+        return {"taken": False}
+    document = parse_tree(text)
+    false_roots = {path for path in document.queues if path.endswith(".root")}
+    assert document.refusal or not false_roots
+    return _document_seen(
+        (q.path, q.parent, q.is_leaf, {}, {})
+        if q.path in false_roots
+        else (q.path, q.parent, q.is_leaf, q.max, q.guaranteed)
+        for q in document.queues.values()
+    )
+
+
+def document_by_sandbox(text: str) -> Seen:
+    """Taken is what the validator lets pass and a reload does too: dnm asks for both."""
+    if refusal(text):
+        return {"taken": False}
+    document = read_document(text)
+    try:
+        check_activation(document)
+    except ConfigRefused:
+        return {"taken": False}
+    partitions = document["partitions"] or ()
+    tops = [one["queues"][0] for one in partitions if one["name"] == "default"]
+    queues = [queue for top in tops for queue in queues_in_force(top)]
+    return _document_seen((q.path, q.parent, q.is_leaf, q.max, q.guaranteed) for q in queues)
+
+
+def _document_seen(queues: Any) -> Seen:
+    return {
+        "taken": True,
+        "queues": sorted(
+            (path, parent, leaf, dict(most), dict(least))
+            for path, parent, leaf, most, least in queues
+        ),
+    }

@@ -1,0 +1,431 @@
+"""The sandbox's Kubernetes API, asked by the official client over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from kubernetes import client, config, watch
+from kubernetes.client.exceptions import ApiException
+
+from dnm.lab.sandbox import manifests
+from dnm.lab.sandbox.cluster import Sandbox
+
+CONFIG = {"namespace": "yunikorn", "name": "site"}
+
+
+class Clients:
+    """The official client's groups, for one sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        api = config.new_client_from_config(config_file=str(sandbox.kubeconfig))
+        self.api = api
+        self.core = client.CoreV1Api(api)
+        self.apps = client.AppsV1Api(api)
+        self.policy = client.PolicyV1Api(api)
+        self.authorization = client.AuthorizationV1Api(api)
+
+
+@pytest.fixture
+def kube(sandbox: Sandbox) -> Clients:
+    return Clients(sandbox)
+
+
+def code_of(call: Callable[[], Any]) -> tuple[int, str]:
+    """The status code and message of a refusal; (0, "") for none."""
+    try:
+        call()
+    except ApiException as error:
+        return error.status, json.loads(error.body)["message"]
+    return 0, ""
+
+
+def raw(sandbox: Sandbox, method: str, path: str, body: Any = None, **headers: str) -> Any:
+    """(status, headers, decoded body) of one request."""
+    connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+    content = None if body is None else json.dumps(body)
+    connection.request(method, path, content, {"Content-Type": "application/json", **headers})
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), json.loads(text) if text else None
+
+
+@pytest.fixture
+def site_map(sandbox: Sandbox) -> dict[str, Any]:
+    return sandbox.create(manifests.config_map_manifest("site", "yunikorn", {"k": "1"}))
+
+
+# --- writes ----------------------------------------------------------------------------------
+
+
+STALE: dict[str, Callable[[Clients, str], Any]] = {
+    "PUT": lambda kube, version: kube.core.replace_namespaced_config_map(
+        **CONFIG,
+        body={"metadata": {"name": "site", "resourceVersion": version}, "data": {"k": "2"}},
+    ),
+    "strategic PATCH": lambda kube, version: kube.core.patch_namespaced_config_map(
+        **CONFIG, body={"metadata": {"resourceVersion": version}, "data": {"k": "2"}}
+    ),
+    "merge PATCH": lambda kube, version: kube.core.patch_namespaced_config_map(
+        **CONFIG,
+        body={"metadata": {"resourceVersion": version}, "data": {"k": "2"}},
+        _content_type="application/merge-patch+json",
+    ),
+    "DELETE with a precondition": lambda kube, version: kube.core.delete_namespaced_config_map(
+        **CONFIG, body={"preconditions": {"resourceVersion": version}}
+    ),
+}
+
+
+@pytest.mark.parametrize("write", STALE.values(), ids=STALE.keys())
+def test_a_stale_write_is_refused_and_a_current_one_is_not(
+    sandbox: Sandbox, kube: Clients, site_map: Any, write: Callable[[Clients, str], Any]
+) -> None:
+    read = site_map["metadata"]["resourceVersion"]
+    sandbox.edit("configmaps", "site", lambda item: item["data"].update(other="x"), "yunikorn")
+    code, message = code_of(lambda: write(kube, read))
+    assert code == 409
+    assert "the object has been modified" in message
+    current = sandbox.get("configmaps", "site", "yunikorn")
+    assert current is not None and current["data"] == {"k": "1", "other": "x"}
+    write(kube, current["metadata"]["resourceVersion"])
+    changed = sandbox.get("configmaps", "site", "yunikorn")
+    assert changed is None or changed["data"]["k"] == "2"
+
+
+def test_a_json_patch_tests_what_it_found(kube: Clients, site_map: Any) -> None:
+    version = site_map["metadata"]["resourceVersion"]
+    patch = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "replace", "path": "/data/k", "value": "2"},
+    ]
+    changed = kube.core.patch_namespaced_config_map(**CONFIG, body=patch)
+    assert changed.data == {"k": "2"}
+    assert code_of(lambda: kube.core.patch_namespaced_config_map(**CONFIG, body=patch))[0] == 422
+
+
+def test_a_write_without_a_change_keeps_the_version(kube: Clients, site_map: Any) -> None:
+    again = kube.core.patch_namespaced_config_map(**CONFIG, body={"data": {"k": "1"}})
+    assert again.metadata.resource_version == site_map["metadata"]["resourceVersion"]
+
+
+def test_a_dry_run_changes_nothing(sandbox: Sandbox, kube: Clients, site_map: Any) -> None:
+    tried = kube.core.patch_namespaced_config_map(
+        **CONFIG, body={"data": {"k": "2"}}, dry_run="All"
+    )
+    assert tried.data == {"k": "2"}
+    assert sandbox.get("configmaps", "site", "yunikorn") == site_map
+
+
+def test_a_status_is_only_written_through_its_subresource(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.add_node("k1")
+    body = {"spec": {"unschedulable": True}, "status": {"capacity": {"cpu": "1"}}}
+    kube.core.patch_node("k1", body)
+    node = kube.core.read_node("k1")
+    assert (node.spec.unschedulable, node.status.capacity["cpu"]) == (True, "128")
+    marked = {"metadata": {"annotations": {"a": "1"}}}  # which a status takes with it
+    kube.core.patch_node_status("k1", {**body, **marked, "spec": {"unschedulable": False}})
+    assert kube.core.read_node("k1").metadata.annotations == {"a": "1"}
+    node = kube.core.read_node("k1")
+    assert (node.spec.unschedulable, node.status.capacity["cpu"]) == (True, "1")
+
+
+REFUSALS = [
+    pytest.param("POST", "/api/v1/namespaces/nowhere/configmaps", {"metadata": {"name": "a"}}, 404,
+                 'namespaces "nowhere" not found', id="missing namespace"),
+    pytest.param("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "A_b"}},
+                 422, "RFC 1123", id="bad name"),
+    pytest.param("POST", "/api/v1/namespaces/yunikorn/configmaps", {"metadata": {"name": "site"}},
+                 409, "already exists", id="already there"),
+    pytest.param("POST", "/api/v1/namespaces/default/configmaps",
+                 {"kind": "Pod", "metadata": {"name": "a"}}, 400, "Pod", id="another kind"),
+    pytest.param("POST", "/api/v1/namespaces/default/configmaps",
+                 {"metadata": {"name": "a", "namespace": "dev"}}, 400, "namespace",
+                 id="another namespace"),
+    pytest.param("PATCH", "/api/v1/namespaces/yunikorn/configmaps/site",
+                 {"metadata": {"annotations": {"a": "x" * 262_144}}}, 422, "262144",
+                 id="annotations above their limit"),
+    pytest.param("PUT", "/api/v1/namespaces/yunikorn/configmaps/site",
+                 {"metadata": {"name": "site"}, "data": {"k": "x" * 1_048_577}}, 422, "Too long",
+                 id="data above its limit"),
+    pytest.param("GET", "/api/v1/namespaces/yunikorn/configmaps/other", None, 404, "not found",
+                 id="not there"),
+    pytest.param("GET", "/apis/batch/v1/jobs", None, 404, "could not find", id="not served"),
+    pytest.param("GET", "/api/v1/pods?limit=x", None, 400, "invalid", id="bad limit"),
+    pytest.param("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "a"}}, 422,
+                 "containers", id="pod without containers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body", "code", "words"), REFUSALS)
+def test_refused(
+    sandbox: Sandbox, site_map: Any, method: str, path: str, body: Any, code: int, words: str
+) -> None:
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    answered, _, status = raw(sandbox, method, path, body, **{"Content-Type": kind})
+    assert (answered, status["kind"], status["code"]) == (code, "Status", code)
+    assert words in status["message"]
+
+
+def test_an_immutable_config_map_stays(sandbox: Sandbox, kube: Clients, site_map: Any) -> None:
+    kube.core.patch_namespaced_config_map(**CONFIG, body={"immutable": True})
+    code, message = code_of(
+        lambda: kube.core.patch_namespaced_config_map(**CONFIG, body={"data": {"k": "2"}})
+    )
+    assert code == 422 and "immutable" in message
+    annotated = {"metadata": {"annotations": {"a": "b"}}}
+    kube.core.patch_namespaced_config_map(**CONFIG, body=annotated)
+
+
+# --- lists and watches -----------------------------------------------------------------------
+
+
+def test_pages_show_one_moment(sandbox: Sandbox, kube: Clients) -> None:
+    names = sandbox.add_pods(25, "dev")
+    first = kube.core.list_pod_for_all_namespaces(limit=10)
+    sandbox.delete("pods", names[20], "dev")
+    sandbox.add_pods(1, "dev", name="new")
+    found, token = [pod.metadata.name for pod in first.items], first.metadata._continue
+    assert first.metadata.remaining_item_count == 15
+    while token:
+        page = kube.core.list_pod_for_all_namespaces(limit=10, _continue=token)
+        found += [pod.metadata.name for pod in page.items]
+        token = page.metadata._continue
+    assert sorted(found) == sorted(names)
+    assert len(sandbox.requests.lists("pods")) == 1
+    assert len(sandbox.requests.pages("pods")) == 3
+
+
+def test_an_expired_page_token_is_gone_and_leads_to_a_rest_of_another_moment(
+    sandbox: Sandbox, kube: Clients
+) -> None:
+    sandbox.add_pods(3, "dev")
+    token = kube.core.list_pod_for_all_namespaces(limit=1).metadata._continue
+    sandbox.api.lists.expire_tokens()
+    code, _, status = raw(sandbox, "GET", f"/api/v1/pods?limit=1&continue={token}")
+    assert (code, status["reason"]) == (410, "Expired") and "too old" in status["message"]
+    sandbox.delete("pods", "pod-2", "dev")
+    rest = kube.core.list_pod_for_all_namespaces(_continue=status["metadata"]["continue"])
+    assert [pod.metadata.name for pod in rest.items] == ["pod-1"]
+    assert raw(sandbox, "GET", "/api/v1/pods?limit=1&continue=odd")[0] == 400
+
+
+def test_a_long_list_comes_in_chunks_and_packed_where_that_is_asked_for(sandbox: Sandbox) -> None:
+    def read(**headers: str) -> tuple[dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+        connection.request("GET", "/api/v1/pods", headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return dict(answer.getheaders()), body
+
+    names, body = read()
+    assert names["Content-Length"] == str(len(body))
+    sandbox.add_pods(5, "dev")
+    names, body = read(**{"Accept-Encoding": "gzip"})
+    assert names["Transfer-Encoding"] == "chunked" and "Content-Length" not in names
+    assert "Content-Encoding" not in names and len(json.loads(body)["items"]) == 5
+    sandbox.add_pods(400, "dev")
+    plain, packed = read()[1], read(**{"Accept-Encoding": "gzip"})
+    assert packed[0]["Content-Encoding"] == "gzip" and gzip.decompress(packed[1]) == plain
+
+
+def test_lists_are_selected_by_the_server(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.add_node("k1")
+    names = sandbox.add_pods(3, "dev", labels={"app": "a"})
+    sandbox.add_pods(2, "other")
+    sandbox.finish_pods(names[:1], "dev")
+    sandbox.bind(names[1], "k1", "dev")
+
+    def found(**query: str) -> list[str]:
+        listed = kube.core.list_pod_for_all_namespaces(**query)
+        return [pod.metadata.name for pod in listed.items]
+
+    assert found(field_selector="status.phase!=Succeeded,spec.nodeName=") == [
+        "pod-2", "pod-0", "pod-1",
+    ]  # fmt: skip
+    assert found(field_selector="spec.nodeName=k1") == ["pod-1"]
+    assert found(label_selector="app in (a)", field_selector="status.phase=Succeeded") == ["pod-0"]
+
+
+def test_a_watch_tells_every_change(live_sandbox: Sandbox) -> None:
+    kube = Clients(live_sandbox)
+    live_sandbox.add_pods(1, "dev")
+    seen = []
+
+    def change() -> None:
+        live_sandbox.edit("pods", "pod-0", lambda p: p["metadata"].update(labels={"a": "b"}), "dev")
+        live_sandbox.delete("pods", "pod-0", "dev")
+
+    for event in watch.Watch().stream(kube.core.list_namespaced_pod, "dev", timeout_seconds=20):
+        seen.append(event["type"])
+        if len(seen) == 1:
+            change()
+        if event["type"] == "DELETED":
+            break
+    assert seen[0] == "ADDED" and seen[-1] == "DELETED" and "MODIFIED" in seen
+
+
+# --- deleting --------------------------------------------------------------------------------
+
+
+def test_a_bound_pod_ends_gracefully_and_others_at_once(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.add_node("k1")
+    sandbox.timing.pod_stop = 5
+    sandbox.add_pods(2, "dev", cpu="128")
+    sandbox.tick()
+    assert kube.core.delete_namespaced_pod("pod-0", "dev").metadata.deletion_timestamp
+    kube.core.delete_namespaced_pod("pod-1", "dev")
+    sandbox.tick(4)
+    assert [pod["metadata"]["name"] for pod in sandbox.objects("pods")] == ["pod-0"]
+    sandbox.tick(1)
+    assert sandbox.objects("pods") == []
+
+
+def test_a_finalizer_holds_an_object(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.add_node("k1")
+    kube.core.patch_node("k1", {"metadata": {"finalizers": ["x/y"]}})
+    kube.core.delete_node("k1")
+    assert kube.core.read_node("k1").metadata.deletion_timestamp
+    kube.core.patch_node("k1", [{"op": "remove", "path": "/metadata/finalizers"}])
+    assert code_of(lambda: kube.core.read_node("k1"))[0] == 404
+
+
+def test_a_namespace_goes_with_everything_in_it(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.add_pods(2, "dev")
+    kube.core.delete_namespace("dev")
+    assert sandbox.objects("pods") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [
+        ({"minAvailable": 3}, 0),
+        ({"minAvailable": 2}, 1),
+        ({"minAvailable": "50%"}, 1),
+        ({"maxUnavailable": 1}, 1),
+        ({"maxUnavailable": 0}, 0),
+    ],
+)
+def test_evictions_respect_disruption_budgets(
+    sandbox: Sandbox, kube: Clients, rule: dict[str, Any], allowed: int
+) -> None:
+    sandbox.add_node("k1")
+    sandbox.add_pods(3, "dev", labels={"app": "a"})
+    sandbox.tick()
+    spec = {"selector": {"matchLabels": {"app": "a"}}, **rule}
+    kube.policy.create_namespaced_pod_disruption_budget(
+        "dev", {"metadata": {"name": "b"}, "spec": spec}
+    )
+    codes = []
+    for number in range(2):
+        name = f"pod-{number}"
+        body = {"metadata": {"name": name, "namespace": "dev"}}
+        codes.append(code_of(
+            lambda name=name, body=body: kube.core.create_namespaced_pod_eviction(name, "dev", body)
+        )[0])  # fmt: skip
+    assert codes == [0] * allowed + [429] * (2 - allowed)
+
+
+def evict(kube: Clients, name: str, **conditions: str) -> int:
+    body = {"metadata": {"name": name, "namespace": "dev"},
+            "deleteOptions": {"preconditions": conditions}}  # fmt: skip
+    return code_of(lambda: kube.core.create_namespaced_pod_eviction(name, "dev", body))[0]
+
+
+def test_only_the_pod_that_was_meant_is_evicted(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.add_node("k1")
+    sandbox.add_pods(1, "dev")
+    sandbox.tick()
+    pod = sandbox.get("pods", "pod-0", "dev")
+    assert pod is not None
+    assert evict(kube, "pod-0", uid="another") == 409
+    assert evict(kube, "pod-0", uid=pod["metadata"]["uid"]) == 0
+
+
+# --- access ----------------------------------------------------------------------------------
+
+
+def test_what_is_not_allowed_is_forbidden(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.add_namespace("dev")
+    sandbox.access.restrict({("list", "pods", "dev"), ("patch", "nodes", "*")})
+    kube.core.list_namespaced_pod("dev")
+    assert code_of(kube.core.list_pod_for_all_namespaces) == (
+        403,
+        'pods is forbidden: User "system:serviceaccount:dnm:dnm" cannot list resource "pods" in '
+        'API group "" at the cluster scope',
+    )
+    assert code_of(lambda: kube.core.read_namespaced_pod("p", "dev"))[0] == 403
+    assert code_of(lambda: kube.core.patch_node("k1", {}))[0] == 404
+
+    def may(**asked: str) -> bool:
+        review = {"spec": {"resourceAttributes": asked}}
+        return bool(kube.authorization.create_self_subject_access_review(review).status.allowed)
+
+    assert may(verb="list", resource="pods", namespace="dev")
+    assert not may(verb="list", resource="pods")
+    assert may(verb="patch", resource="nodes")
+
+
+def test_a_role_allows_what_its_rules_say(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.create(manifests.config_map_manifest("site", "yunikorn", {}))
+    sandbox.create(manifests.config_map_manifest("other", "yunikorn", {}))
+    role = {"kind": "Role", "metadata": {"namespace": "yunikorn"}, "rules": [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["site"],
+         "verbs": ["get"]}
+    ]}  # fmt: skip
+    cluster_role = {"kind": "ClusterRole", "metadata": {}, "rules": [
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["*"]}
+    ]}  # fmt: skip
+    sandbox.access.restrict_to_manifests([role, cluster_role])
+    kube.core.read_namespaced_config_map(**CONFIG)
+    assert code_of(lambda: kube.core.read_namespaced_config_map("other", "yunikorn"))[0] == 403
+    assert code_of(lambda: kube.core.list_namespaced_config_map("yunikorn"))[0] == 403
+    kube.apps.list_deployment_for_all_namespaces()
+    used = {(attempt.verb, attempt.resource) for attempt in sandbox.access.used}
+    assert used == {("get", "configmaps"), ("list", "configmaps"), ("list", "deployments")}
+
+
+def test_a_wrong_token_is_not_let_in(sandbox: Sandbox, kube: Clients) -> None:
+    sandbox.access.token = "sandbox"
+    kube.core.list_node()
+    sandbox.access.token = "another"
+    assert code_of(kube.core.list_node)[0] == 401
+
+
+def test_the_date_header_is_the_clock_of_the_sandbox(sandbox: Sandbox) -> None:
+    sandbox.clock.set(1_700_000_000)
+    assert raw(sandbox, "GET", "/version")[1]["Date"] == "Tue, 14 Nov 2023 22:13:20 GMT"
+    sandbox.clock.skew_seconds = 3600
+    assert raw(sandbox, "GET", "/version")[1]["Date"] == "Tue, 14 Nov 2023 23:13:20 GMT"
+
+
+NODE: dict[str, Any] = {"metadata": {"name": "k9"}}
+ODD = [
+    pytest.param("nodes", {**NODE, "status": {"capacity": {"cpu": "4"}}}, 201, id="few fields"),
+    pytest.param("nodes", NODE, 201, id="a node without anything"),
+    pytest.param(
+        "nodes", {**NODE, "status": {"allocatable": {"cpu": "4 cores"}}}, 400, id="amount"
+    ),
+    pytest.param("nodes", {"metadata": []}, 400, id="metadata of another shape"),
+    pytest.param("nodes", {"metadata": {"name": "k9", "labels": {"a": 1}}}, 400, id="label"),
+    pytest.param("nodes", [1], 400, id="no object"),
+]
+
+
+@pytest.mark.parametrize(("plural", "body", "code"), ODD)
+def test_odd_objects_do_not_stop_the_cluster(
+    sandbox: Sandbox, plural: str, body: Any, code: int
+) -> None:
+    assert raw(sandbox, "POST", f"/api/v1/{plural}", body)[0] == code
+    sandbox.add_pods(1, "dev", annotations={manifests.RUN_SECONDS: "soon"})
+    pod = manifests.pod_manifest("web", "dev", {"cpu": "many"})
+    sandbox.create(manifests.deployment_manifest("web", "dev", 2, pod))
+    sandbox.tick()
+    assert [pod["metadata"]["name"] for pod in sandbox.objects("pods")] == ["pod-0"]

@@ -1,0 +1,114 @@
+"""`dnm sandbox up` and `down`, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dnm.config.load import load_config
+from dnm.lab.sandbox.client import ask
+from dnm.lab.sandbox.commands import down, find_server, up
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "sandbox"
+    yield directory
+    if find_server(directory) is not None:
+        down(directory)
+
+
+def url_of(place: Path) -> str:
+    server = find_server(place)
+    assert server is not None
+    return server.url
+
+
+def pods(place: Path, namespace: str) -> int:
+    return len(ask(url_of(place), "GET", f"/api/v1/namespaces/{namespace}/pods")["items"])
+
+
+def test_up_says_what_to_do_and_down_ends_it(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert up(place, nodes=4, workshop=True) == 0
+    said = capsys.readouterr().out
+    assert f"export KUBECONFIG={place / 'kubeconfig'}" in said and "dnm plan" in said
+    assert pods(place, "dev") == 75
+    assert len(ask(url_of(place), "GET", "/sandbox/state")["machines"]) == 4
+    config = load_config(place / "dnm.ini", {})
+    assert config.node_convert_path == place / "node-convert"
+    assert (config.yunikorn_url, set(config.namespaces)) == (url_of(place), {"dev", "notebook"})
+    assert up(place) == 1
+    assert "runs in" in capsys.readouterr().err
+    assert down(place) == 0
+    assert find_server(place) is None
+    assert down(place) == 1
+    assert "no sandbox runs" in capsys.readouterr().err
+
+
+def test_kept_state_is_taken_up_and_other_state_is_not(place: Path) -> None:
+    up(place)
+    ask(url_of(place), "DELETE", "/api/v1/nodes/k01")
+    ask(url_of(place), "POST", "/sandbox/drain", {"node": "a001", "reason": "fan"})
+    (place / "state" / "mine").touch()
+    assert down(place, keep=True) == 0
+    up(place)
+    state = ask(url_of(place), "GET", "/sandbox/state")
+    assert "k01" not in state["nodes"] and "DRAIN" in state["machines"]["a001"]["state"]
+    assert (place / "state" / "mine").exists()
+    down(place)
+    up(place)
+    assert "k01" in ask(url_of(place), "GET", "/sandbox/state")["nodes"]
+    assert not (place / "state" / "mine").exists()
+
+
+def test_a_server_that_died_is_noticed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up(place)
+    server = find_server(place)
+    assert server is not None
+    os.kill(server.pid, signal.SIGKILL)
+    os.waitpid(server.pid, 0)
+    assert down(place) == 0
+    assert "had ended by itself" in capsys.readouterr().out
+
+
+def test_a_stale_file_does_not_stop_up(place: Path) -> None:
+    up(place)
+    content = (place / "server.json").read_bytes()
+    down(place)
+    (place / "server.json").write_bytes(content)
+    assert up(place) == 0
+
+
+def test_a_taken_port_is_a_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert up(place, port=port) == 1
+    assert f"port {port} on 127.0.0.1 is taken" in capsys.readouterr().err
+
+
+def test_a_directory_of_somebody_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.tex").touch()
+    assert up(tmp_path) == 1
+    assert "is not empty and is no sandbox's directory" in capsys.readouterr().err
+    assert down(tmp_path / "missing") == 1
+    assert "there is no sandbox in" in capsys.readouterr().err
+    assert up(tmp_path / "thesis.tex") == 1
+    assert "can't be used" in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_broken_kept_state_is_a_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up(place)
+    down(place, keep=True)
+    (place / "kept-state.json").write_text("{")
+    assert up(place) == 1
+    assert "can't be read" in capsys.readouterr().err

@@ -1,0 +1,438 @@
+"""The sandbox's `node-convert`: the contract, how it fails, what must never happen."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+from dnm.converter.node_list import parse_list
+from dnm.lab.sandbox.cluster import Sandbox
+
+LEND = ("--set", "k8s", "--node-type", "a", "--namespace", "dev", "--num-nodes")
+
+
+def run(sandbox: Sandbox, *arguments: str, **environment: str) -> tuple[int, str, str]:
+    """The executable: (exit code, stdout, stderr)."""
+    done = subprocess.run(
+        [str(sandbox.node_convert_path), *arguments], capture_output=True, text=True, timeout=30,
+        env={**os.environ, **environment}, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def nodes(sandbox: Sandbox) -> list[str]:
+    return [node["metadata"]["name"] for node in sandbox.objects("nodes")]
+
+
+def places(sandbox: Sandbox) -> dict[str, str]:
+    return {machine.name: machine.place for machine in sandbox.batch.machines.values()}
+
+
+# --- the contract ----------------------------------------------------------------------------
+
+
+def test_a_node_is_lent_and_returned(sandbox: Sandbox) -> None:
+    sandbox.add_machine_type(
+        labels={"pool": "{namespace}"}, more={"example.com/x": "2"},
+        taints=[{"key": "for", "value": "{namespace}", "effect": "NoSchedule"}],
+    )  # fmt: skip
+    sandbox.add_machines(3)
+    code, out, err = run(sandbox, *LEND, "2", RES_NAME="site", DNM_INSTANCE="prod")
+    assert (code, out) == (0, "a001\na002\n")
+    assert "a001: claimed" in err
+    sandbox.tick()
+    assert nodes(sandbox) == ["a001", "a002"]
+    node = sandbox.get("nodes", "a001")
+    assert node is not None
+    labels = node["metadata"]["labels"]
+    assert (labels["dev"], labels["pool"]) == ("true", "dev")
+    assert node["spec"]["taints"] == [{"key": "for", "value": "dev", "effect": "NoSchedule"}]
+    assert node["status"]["allocatable"] == {
+        "cpu": "128", "memory": "256G", "pods": "110", "example.com/x": "2",
+    }  # fmt: skip
+    assert sandbox.batch.machines["a001"].reserved == "site-a001"
+    assert run(sandbox, "--set", "batch", "--node-name", "a001")[:2] == (0, "a001\n")
+    assert nodes(sandbox) == ["a002"]
+    assert places(sandbox) == {"a001": "batch", "a002": "kubernetes", "a003": "batch"}
+    assert sandbox.violations == []
+    call = sandbox.conversion.calls[0]
+    assert call.environment["DNM_INSTANCE"] == "prod" and call.arguments[0] == "--set"
+
+
+def test_the_longest_idle_nodes_go_first(sandbox: Sandbox) -> None:
+    sandbox.add_machines(3)
+    sandbox.batch.machines["a003"].idle_since -= 100
+    assert run(sandbox, *LEND, "1")[1] == "a003\n"
+
+
+def prepare_states(sandbox: Sandbox) -> None:
+    sandbox.add_machines(7)
+    batch = sandbox.batch
+    batch.min_idle_seconds = 600
+    for machine in batch.machines.values():
+        machine.idle_since -= 700
+    batch.start_job(["a002"])
+    batch.start_job(["a003"], preemptable=True)
+    batch.drain("a004", "fan is broken")
+    batch.set_down("a005")
+    batch.machines["a006"].reserved = "maintenance"
+    batch.machines["a007"].idle_since = sandbox.clock.now()
+
+
+STATES = {
+    "a001": ("IDLE", "OK", True),
+    "a002": ("ALLOCATED", "SKIP", True),
+    "a003": ("ALLOCATED", "PREEMPT", True),
+    "a004": ("IDLE+DRAIN", "SKIP", False),
+    "a005": ("DOWN", "SKIP", False),
+    "a006": ("IDLE+RESERVED", "SKIP", False),
+    "a007": ("IDLE", "SKIP", True),
+}
+
+
+@pytest.mark.parametrize("options", [(), ("--output", "json")], ids=["text", "json"])
+def test_the_list_tells_state_and_verdict(sandbox: Sandbox, options: tuple[str, ...]) -> None:
+    prepare_states(sandbox)
+    code, out, _ = run(sandbox, "--list", *options)
+    listed = parse_list(out.encode())
+    assert code == 0 and listed is not None
+    found = {name: (node.state, node.verdict) for name, node in listed.nodes.items()}
+    assert found == {name: row[:2] for name, row in STATES.items()}
+    assert "fan is broken" in listed.nodes["a004"].reason
+    if options:
+        services = {name: node.in_service for name, node in listed.nodes.items()}
+        assert services == {name: row[2] for name, row in STATES.items()}
+        assert listed.nodes["a001"].partitions == ("batch",) and listed.waiting == ()
+
+
+def test_the_list_tells_what_jobs_wait_for(sandbox: Sandbox) -> None:
+    """More nodes than there are, and one that waits behind it."""
+    prepare_states(sandbox)
+    for nodes in (50, 2):
+        sandbox.batch.submit(nodes)
+    listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
+    assert listed is not None and listed.waiting is not None
+    assert [(one.node_type, one.jobs, one.nodes) for one in listed.waiting] == [("a", 2, 52)]
+
+
+def test_a_list_of_many_nodes_arrives_whole(sandbox: Sandbox) -> None:
+    """Longer than what the server sends in one piece."""
+    sandbox.add_machines(60)
+    code, out, err = run(sandbox, "--list", "--output", "json")
+    assert (code, err) == (0, "") and len(json.loads(out)["nodes"]) == 60
+
+
+def test_the_list_of_one_node(sandbox: Sandbox) -> None:
+    prepare_states(sandbox)
+    listed = parse_list(run(sandbox, "--list", "--node-name", "a004")[1].encode())
+    assert listed is not None and list(listed.nodes) == ["a004"]
+
+
+def test_preemption_requeues_the_job(sandbox: Sandbox) -> None:
+    prepare_states(sandbox)
+    assert run(sandbox, *LEND, "2", "--allow-preempt")[1] == "a001\na003\n"
+    assert [job.on for job in sandbox.batch.jobs.values()] == [["a002"], ["a007"]]
+    assert sandbox.violations == []
+
+
+REFUSED = [
+    pytest.param((), 2, "one of --set and --list", id="nothing to do"),
+    pytest.param(("--set", "moon"), 2, "invalid choice", id="unknown direction"),
+    pytest.param((*LEND, "0"), 2, "at least 1", id="no nodes"),
+    pytest.param(("--set", "batch"), 2, "--node-name", id="no name"),
+    pytest.param(("--set", "k8s", "--node-type", "q"), 1, "no nodes of type q", id="no such type"),
+    pytest.param(
+        ("--set", "batch", "--node-name", "q"), 1, "knows no such node", id="no such node"
+    ),
+    pytest.param(("--set", "k8s", "--node-name", "a002"), 1, "job", id="a node with a job"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "words"), REFUSED)
+def test_refused(sandbox: Sandbox, arguments: tuple[str, ...], code: int, words: str) -> None:
+    prepare_states(sandbox)
+    answered, out, err = run(sandbox, *arguments)
+    assert (answered, out) == (code, "")
+    assert words in err
+
+
+def test_json_names_every_node_and_its_stage(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    done = json.loads(run(sandbox, *LEND, "1", "--output", "json")[1])
+    assert done["schema"] == "node-convert.result/1"
+    assert [(node["node"], node["result"]) for node in done["nodes"]] == [("a001", "ok")]
+
+
+# --- time ------------------------------------------------------------------------------------
+
+
+def test_a_node_joins_in_stages(sandbox: Sandbox) -> None:
+    sandbox.add_machine_type(late={"nvidia.com/gpu": "4"})
+    sandbox.add_machines(1)
+    timing = sandbox.timing
+    timing.convert, timing.join, timing.ready, timing.device = 100, 10, 20, 30
+    begun = sandbox.clock.now()
+    assert sandbox.node_convert(*LEND, "1").exit_code == 0
+    assert sandbox.clock.now() - begun == pytest.approx(100)
+
+    def seen() -> tuple[bool, str] | None:
+        node = sandbox.get("nodes", "a001")
+        if node is None:
+            return None
+        ready = node["status"]["conditions"][0]["status"] == "True"
+        return ready, node["status"]["allocatable"].get("nvidia.com/gpu", "")
+
+    steps = [seen()]
+    for seconds in (9, 1, 19, 1, 29, 1):
+        sandbox.tick(seconds)
+        steps.append(seen())
+    assert steps == [
+        None, None, (False, ""), (False, ""), (True, ""), (True, ""), (True, "4"),
+    ]  # fmt: skip
+
+
+def test_jobs_wait_run_and_end(sandbox: Sandbox) -> None:
+    sandbox.add_machines(2)
+    for nodes_wanted, seconds in ((2, 60), (1, 30)):
+        sandbox.batch.submit(nodes_wanted, run_seconds=seconds)
+    counts = []
+    for seconds in (0, 59, 1, 29, 1):
+        sandbox.tick(seconds)
+        counts.append(sum(len(job.on) for job in sandbox.batch.jobs.values()))
+    assert counts == [2, 2, 1, 1, 0]
+
+
+# --- what can go wrong -----------------------------------------------------------------------
+
+# behaviour -> exit code, stdout, Nodes at once, Nodes later, machines out of service
+FAILURES = [
+    pytest.param({"act": False}, 1, "", 0, 0, 0, id="fails and touches nothing"),
+    pytest.param({"stuck": True}, 1, "", 0, 0, 2, id="fails and leaves the nodes claimed"),
+    pytest.param({"exit_code": 1}, 1, "a001\na002\n", 2, 2, 2, id="says it failed, but they came"),
+    pytest.param({"act": False, "exit_code": 0, "stdout": "a001\na002\n"}, 0, "a001\na002\n", 0, 0,
+                 0, id="says they came, but they did not"),
+    pytest.param({"short": 1}, 1, "a001\n", 1, 1, 1, id="comes short"),
+    pytest.param({"late_seconds": 300}, 0, "a001\na002\n", 0, 2, 2, id="comes late"),
+    pytest.param({"rename": "{node}.cluster"}, 0, "a001\na002\n", 2, 2, 2, id="another name"),
+    pytest.param({"stdout": "\x1b[2Jwhat?\n"}, 0, "\x1b[2Jwhat?\n", 2, 2, 2, id="prints garbage"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("behaviour", "code", "out", "at_once", "later", "gone"), FAILURES)
+def test_lending_goes_wrong(
+    sandbox: Sandbox, behaviour: dict[str, Any], code: int, out: str, at_once: int, later: int,
+    gone: int,
+) -> None:  # fmt: skip
+    sandbox.add_machines(2)
+    sandbox.behave(**behaviour)
+    assert run(sandbox, *LEND, "2")[:2] == (code, out)
+    sandbox.tick()
+    assert len(nodes(sandbox)) == at_once
+    sandbox.tick(300)
+    assert len(nodes(sandbox)) == later
+    in_service = [m for m in sandbox.batch.machines.values() if sandbox.batch.is_in_service(m)]
+    assert len(in_service) == 2 - gone
+    assert sandbox.violations == []
+
+
+def test_a_renamed_node_is_returned_by_either_name(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    sandbox.behave(rename="{node}.cluster")
+    sandbox.node_convert(*LEND, "1")
+    sandbox.tick()
+    assert nodes(sandbox) == ["a001.cluster"]
+    assert run(sandbox, "--set", "batch", "--node-name", "a001.cluster")[0] == 0
+    assert (nodes(sandbox), places(sandbox)) == ([], {"a001": "batch"})
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "node_left", "place"),
+    [
+        pytest.param({"act": False}, True, "kubernetes", id="touches nothing"),
+        pytest.param({"stuck": True}, False, "returning", id="does not come up"),
+        pytest.param({"exit_code": 1}, False, "batch", id="says it failed, but it is back"),
+    ],
+)
+def test_returning_goes_wrong_and_is_tried_again(
+    sandbox: Sandbox, behaviour: dict[str, Any], node_left: bool, place: str
+) -> None:
+    sandbox.add_machines(1)
+    sandbox.node_convert(*LEND, "1")
+    sandbox.tick()
+    sandbox.behave(direction="batch", **behaviour)
+    assert run(sandbox, "--set", "batch", "--node-name", "a001")[0] == 1
+    assert (bool(nodes(sandbox)), places(sandbox)["a001"]) == (node_left, place)
+    if place != "batch":
+        assert run(sandbox, "--set", "batch", "--node-name", "a001")[0] == 0
+    assert (nodes(sandbox), places(sandbox)) == ([], {"a001": "batch"})
+    assert sandbox.violations == []
+
+
+def test_a_hanging_converter_is_deaf_and_has_a_child(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    sandbox.behave(hang="before")
+    process = subprocess.Popen(
+        [str(sandbox.node_convert_path), *LEND, "1"], stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        lines = [process.stderr.readline(), process.stderr.readline()]
+        child = int(lines[1].rsplit(maxsplit=1)[1])
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        assert process.poll() is None
+        os.kill(child, 0)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    assert places(sandbox) == {"a001": "leaving"} and nodes(sandbox) == []
+    assert run(sandbox, "--set", "batch", "--node-name", "a001")[0] == 0
+    assert places(sandbox) == {"a001": "batch"}
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_killed_converter_leaves_things_half_done(live_sandbox: Sandbox, detached: bool) -> None:
+    live_sandbox.add_machines(1)
+    live_sandbox.timing.convert = 0.3
+    live_sandbox.behave(detached=detached)
+    with subprocess.Popen(
+        [str(live_sandbox.node_convert_path), *LEND, "1"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert "claimed" in process.stderr.readline()
+        process.kill()
+    deadline = time.monotonic() + (10 if detached else 0.5)
+    while not nodes(live_sandbox) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert bool(nodes(live_sandbox)) is detached
+
+
+def test_one_that_died_while_it_asked_is_at_work_on_nothing(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    with subprocess.Popen(["true"]) as process:
+        pass
+    sandbox.conversion.begin([*LEND, "1"], {"DNM_INSTANCE": "site"}, process.pid)
+    machine = sandbox.batch.machines["a001"]
+    assert machine.place == "leaving" and not sandbox.conversion.is_at_work(machine)
+
+
+def test_the_list_can_fail_too(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    sandbox.behave(direction="list", exit_code=1, stdout="", stderr="slurmctld is away\n")
+    assert run(sandbox, "--list") == (1, "", "slurmctld is away\n")
+    assert run(sandbox, "--list")[0] == 0
+
+
+def test_a_sandbox_that_is_gone_is_a_sentence(sandbox: Sandbox) -> None:
+    sandbox.stop()
+    code, out, err = run(sandbox, "--list")
+    assert (code, out) == (1, "") and "can't be asked" in err and "Traceback" not in err
+
+
+# --- what must never happen ------------------------------------------------------------------
+
+
+def kinds(sandbox: Sandbox) -> list[tuple[str, str]]:
+    return [(violation.kind, violation.node) for violation in sandbox.violations]
+
+
+def test_a_returned_node_is_left_alone_and_the_call_is_noted(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    sandbox.batch.start_job(["a001"])
+    assert run(sandbox, "--set", "batch", "--node-name", "a001")[0] == 0
+    assert len(sandbox.batch.jobs) == 1
+    assert kinds(sandbox) == [("needless-return", "a001")]
+
+
+def test_a_converter_that_asks_nothing_kills_the_job(sandbox: Sandbox) -> None:
+    sandbox.conversion.ask_nothing = True
+    sandbox.add_machines(1)
+    sandbox.batch.start_job(["a001"])
+    assert run(sandbox, "--set", "batch", "--node-name", "a001")[0] == 0
+    assert kinds(sandbox) == [("needless-return", "a001"), ("job-killed", "a001")]
+
+
+def test_a_job_on_a_node_that_is_converted_is_noted(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    begun = sandbox.conversion.begin((*LEND, "1"), {})
+    sandbox.batch.start_job(["a001"])
+    assert begun.operation is not None
+    sandbox.finish_conversion(begun.operation)
+    assert kinds(sandbox) == [("job-killed", "a001")]
+
+
+@pytest.mark.parametrize("way", ["converter", "api"])
+def test_pods_that_are_deleted_with_their_node_are_noted(sandbox: Sandbox, way: str) -> None:
+    sandbox.add_machines(1)
+    sandbox.node_convert(*LEND, "1")
+    sandbox.tick()
+    done, running = sandbox.add_pods(2, "dev")
+    sandbox.tick()
+    sandbox.finish_pods([done], "dev")
+
+    def delete() -> None:
+        if way == "converter":
+            sandbox.node_convert("--set", "batch", "--node-name", "a001")
+        else:
+            from tests.lab.test_api import raw
+
+            raw(sandbox, "DELETE", "/api/v1/nodes/a001")
+
+    delete()
+    assert kinds(sandbox) == [("pods-killed", "a001")]
+    assert f"1 pods ran on it, {running}" in sandbox.violations[0].detail
+
+
+def test_a_node_that_both_sides_use_is_noted_once(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    sandbox.node_convert(*LEND, "1")
+    sandbox.tick()
+    sandbox.batch.release(sandbox.batch.machines["a001"])
+    sandbox.tick()
+    sandbox.tick()
+    assert kinds(sandbox) == [("two-owners", "a001")]
+
+
+def test_what_administrators_do_by_hand_is_no_violation(sandbox: Sandbox) -> None:
+    sandbox.add_machines(2)
+    sandbox.node_convert(*LEND, "2")
+    sandbox.tick()
+    sandbox.batch.drain("a001", "look at the fan")
+    sandbox.return_by_hand("a001")
+    sandbox.return_by_hand("a002")
+    sandbox.join_by_hand("a002", "dev")
+    sandbox.tick()
+    assert nodes(sandbox) == ["a002"]
+    assert sandbox.batch.state_of(sandbox.batch.machines["a001"]) == "IDLE+DRAIN"
+    assert sandbox.violations == []
+
+
+# --- nodes that are kept out ---------------------------------------------------------------------
+
+
+def test_what_is_excluded_is_not_taken(sandbox: Sandbox) -> None:
+    sandbox.add_machine_type()
+    sandbox.add_machines(3)
+    assert run(sandbox, *LEND, "2", "--exclude", "a[001-002]")[:2] == (1, "a003\n")
+    assert run(sandbox, *LEND, "2", "--exclude", "a[")[0] == 1
+    assert run(sandbox, "--set", "batch", "--node-name", "a003", "--exclude", "a001")[0] == 2
+    listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
+    assert listed is not None and listed.leaves_out
+    assert listed.nodes["a001"].features == ()
+
+
+def test_a_converter_that_does_not_know_the_option_refuses_it(sandbox: Sandbox) -> None:
+    sandbox.add_machine_type()
+    sandbox.add_machines(3)
+    sandbox.conversion.leaves_out = False
+    assert run(sandbox, *LEND, "2", "--exclude", "a001")[:2] == (1, "")
+    listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
+    assert listed is not None and not listed.leaves_out

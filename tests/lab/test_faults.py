@@ -1,0 +1,139 @@
+"""Faults of the sandbox's API, as clients meet them, and what is left behind."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from dnm.lab.sandbox import manifests
+from dnm.lab.sandbox.cluster import Sandbox
+
+PATH = "/api/v1/namespaces/yunikorn/configmaps/site"
+PATCH = json.dumps({"data": {"k": "2"}})
+
+
+@pytest.fixture
+def site(sandbox: Sandbox) -> Sandbox:
+    sandbox.create(manifests.config_map_manifest("site", "yunikorn", {"k": "1"}))
+    return sandbox
+
+
+def send(sandbox: Sandbox, method: str = "PATCH", path: str = PATH) -> tuple[int, Any, bytes]:
+    """(status, Retry-After, body); status 0 for an answer that did not come or broke off."""
+    connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+    body = PATCH if method == "PATCH" else None
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/merge-patch+json"})
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Retry-After"), answer.read()
+    except (OSError, http.client.HTTPException):
+        return 0, None, b""
+    finally:
+        connection.close()
+
+
+def value(sandbox: Sandbox) -> str:
+    found = sandbox.get("configmaps", "site", "yunikorn")
+    return str(found and found["data"]["k"])
+
+
+FAULTS = [
+    pytest.param({"kind": "status", "code": 409}, 409, "1", id="409 without effect"),
+    pytest.param({"kind": "status", "code": 500}, 500, "1", id="500 without effect"),
+    pytest.param({"kind": "status", "code": 403}, 403, "1", id="403 without effect"),
+    pytest.param({"kind": "cut"}, 0, "2", id="cut off in mid-answer, with effect"),
+    pytest.param({"kind": "lost"}, 0, "2", id="lost answer, with effect"),
+    pytest.param({"kind": "down"}, 0, "1", id="down, without effect"),
+    pytest.param({"kind": "garbage"}, 200, "2", id="garbage, with effect"),
+    pytest.param({"kind": "slow", "seconds": 0.05}, 200, "2", id="slow"),
+    pytest.param({"kind": "trickle", "seconds": 0.0001}, 200, "2", id="byte by byte"),
+]
+
+
+@pytest.mark.parametrize(("fault", "status", "left"), FAULTS)
+def test_a_fault_strikes_once_and_is_over(
+    site: Sandbox, fault: dict[str, Any], status: int, left: str
+) -> None:
+    site.fault(**fault, times=1)
+    begun = time.monotonic()
+    answered, _, body = send(site)
+    assert (answered, value(site)) == (status, left)
+    assert fault["kind"] != "slow" or time.monotonic() - begun >= 0.05
+    assert fault["kind"] != "garbage" or body.startswith(b"<html>")
+    assert send(site)[0] == 200
+
+
+def test_an_answer_that_parses_and_is_none(site: Sandbox) -> None:
+    site.fault("garbage", body='{"error": "no upstream"}', times=1)
+    assert json.loads(send(site)[2]) == {"error": "no upstream"}
+
+
+def test_an_empty_list_has_everything_but_its_items(site: Sandbox) -> None:
+    whole = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
+    site.fault("empty", times=2)
+    answered = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
+    assert whole["items"] and answered == {**whole, "items": []}
+    assert json.loads(send(site, "GET", PATH)[2])["kind"] == "ConfigMap"  # which is no list
+
+
+def test_a_429_says_when_to_come_back(site: Sandbox) -> None:
+    site.fault("status", code=429, retry_after=7)
+    status, retry_after, body = send(site)
+    assert (status, retry_after) == (429, "7")
+    assert json.loads(body)["details"] == {"retryAfterSeconds": 7}
+
+
+def test_flow_control_wants_more_patience_each_time(site: Sandbox) -> None:
+    site.fault("busy", times=6)
+    answers = [send(site) for _ in range(7)]
+    assert [retry for _, retry, _ in answers] == ["1", "2", "4", "8", "16", "16", None]
+    assert answers[0] == (429, "1", b"Too many requests, please try again later.\n")
+    assert answers[6][0] == 200
+
+
+def test_a_fault_is_for_some_requests_only(site: Sandbox) -> None:
+    site.fault("status", path="/configmaps/", methods=("PATCH",), skip=1, times=2)
+    codes = [send(site)[0], send(site, "GET")[0], send(site)[0], send(site)[0], send(site)[0]]
+    assert codes == [200, 200, 500, 500, 200]
+    assert send(site, "GET", "/api/v1/nodes")[0] == 200
+
+
+def test_faults_end_when_they_are_cleared(site: Sandbox) -> None:
+    site.fault("down")
+    assert send(site)[0] == 0
+    assert send(site, "GET", "/sandbox/violations")[0] == 200
+    site.faults.clear()
+    assert send(site)[0] == 200
+
+
+def test_a_chance_is_repeatable(site: Sandbox) -> None:
+    site.fault("status", chance=0.5)
+    codes = {send(site)[0] for _ in range(20)}
+    assert codes == {200, 500}
+
+
+def test_a_stopped_server_refuses_and_comes_back_on_its_port(site: Sandbox) -> None:
+    site.stop()
+    assert send(site)[0] == 0
+    site.start()
+    assert send(site)[0] == 200
+
+
+def test_faults_can_be_switched_over_http(site: Sandbox) -> None:
+    connection = http.client.HTTPConnection(urlsplit(site.url).netloc, timeout=10)
+    for method, body, expected in (
+        ("POST", {"kind": "status", "code": 503}, 503),
+        ("DELETE", {}, 200),
+        ("POST", {"kind": "unheard-of"}, 200),
+    ):
+        connection.request(method, "/sandbox/faults", json.dumps(body))
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == (400 if body.get("kind") == "unheard-of" else 200)
+        assert send(site)[0] == expected
+    connection.close()

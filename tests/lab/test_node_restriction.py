@@ -1,0 +1,101 @@
+"""What a kubelet can write with the credentials of its node, as the plug-in NodeRestriction of a
+real API server has it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from dnm.lab.sandbox import manifests
+from dnm.lab.sandbox.cluster import Sandbox
+
+OWN, OTHER = "/api/v1/nodes/a001", "/api/v1/nodes/a002"
+PODS = "/api/v1/namespaces/dev/pods"
+CONFIGS = "/api/v1/namespaces/yunikorn/configmaps"
+MIRROR = {"kubernetes.io/config.mirror": "x"}
+
+
+@pytest.fixture
+def nodes(sandbox: Sandbox) -> Sandbox:
+    for name in ("a001", "a002"):
+        sandbox.add_node(name, taints=[{"key": "dedicated", "effect": "NoSchedule"}])
+    sandbox.set_queues("partitions: []")
+    for node in ("a001", "a002"):
+        (pod,) = sandbox.add_pods(1, "dev", name=f"on-{node}")
+        sandbox.bind(pod, node, "dev")
+    return sandbox
+
+
+def send(sandbox: Sandbox, method: str, path: str, body: Any = None) -> tuple[int, str]:
+    """As the kubelet of a001: the status and the API's own sentence."""
+    connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    headers = {"Authorization": "Bearer system:node:a001", "Content-Type": kind}
+    connection.request(method, path, json.dumps(body) if body else None, headers)
+    answer = connection.getresponse()
+    text = json.loads(answer.read()).get("message", "")
+    connection.close()
+    return answer.status, text
+
+
+def of_metadata(**fields: Any) -> Any:
+    return {"metadata": fields}
+
+
+def a_pod(node: str, **notes: str) -> Any:
+    return manifests.pod_manifest(
+        "new", "dev", {"cpu": "1"}, annotations=notes, spec={"nodeName": node}
+    )
+
+
+HUGE = {"status": {"allocatable": {"cpu": "9000000000000000"}}}
+MARK = of_metadata(annotations={"dynamic-node-manager/instance": "other"})
+WRITES = [
+    pytest.param("PATCH", f"{OWN}/status", HUGE, 200, id="its own allocatable"),
+    pytest.param("PATCH", OWN, MARK, 200, id="its own annotations, so our mark too"),
+    pytest.param("PATCH", OWN, {"spec": {"unschedulable": True}}, 200, id="its own cordon"),
+    pytest.param("PATCH", OWN, of_metadata(labels={"dev": "true"}), 200, id="a label of its own"),
+    pytest.param("PATCH", OWN, of_metadata(labels={"topology.kubernetes.io/zone": "z"}), 200,
+                 id="a label that is a kubelet's"),
+    pytest.param("PATCH", OWN, of_metadata(labels={"node-restriction.kubernetes.io/x": "1"}), 403,
+                 id="a label of node-restriction"),
+    pytest.param("PATCH", OWN, of_metadata(labels={"dnm.node-restriction.kubernetes.io/x": "1"}),
+                 403, id="and below it"),
+    pytest.param("PATCH", OWN, of_metadata(labels={"node-role.kubernetes.io/x": "1"}), 403,
+                 id="a label of Kubernetes that is no kubelet's"),
+    pytest.param("PATCH", OWN, {"spec": {"taints": []}}, 403, id="its own taints"),
+    pytest.param("PATCH", OTHER, MARK, 403, id="another node"),
+    pytest.param("PATCH", f"{OTHER}/status", HUGE, 403, id="another node's allocatable"),
+    pytest.param("DELETE", OWN, None, 403, id="deleting its own Node"),
+    pytest.param("PATCH", f"{CONFIGS}/yunikorn-configs", {"data": {}}, 403, id="the queues"),
+    pytest.param("GET", CONFIGS, None, 403, id="reading the queues"),
+    pytest.param("GET", "/api/v1/nodes", None, 200, id="reading nodes"),
+    pytest.param("DELETE", f"{PODS}/on-a001-0", None, 200, id="deleting its own pod"),
+    pytest.param("DELETE", f"{PODS}/on-a002-0", None, 403, id="deleting another node's pod"),
+    pytest.param("PATCH", f"{PODS}/on-a001-0/status", {"status": {"phase": "Failed"}}, 200,
+                 id="its own pod's status"),
+    pytest.param("PATCH", f"{PODS}/on-a002-0/status", {"status": {"phase": "Failed"}}, 403,
+                 id="another's pod's status"),
+    pytest.param("POST", PODS, a_pod("a001"), 403, id="a pod that is no mirror"),
+    pytest.param("POST", PODS, a_pod("a001", **MIRROR), 201, id="a mirror pod of its own"),
+    pytest.param("POST", PODS, a_pod("a002", **MIRROR), 403, id="a mirror pod elsewhere"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), WRITES)
+def test_what_a_kubelet_may_do(
+    nodes: Sandbox, method: str, path: str, body: Any, status: int
+) -> None:
+    answered, text = send(nodes, method, path, body)
+    assert answered == status, text
+    assert status != 403 or "forbidden" in text
+
+
+def test_its_lie_is_stored_as_it_is(nodes: Sandbox) -> None:
+    send(nodes, "PATCH", f"{OWN}/status", HUGE)
+    node = nodes.get("nodes", "a001") or {}
+    assert node["status"]["allocatable"]["cpu"] == "9000000000000000"

@@ -1,0 +1,519 @@
+"""What the sandbox's schedulers and controllers do with pods, nodes and queues."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dnm.lab.sandbox import manifests
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.http_values import Request
+
+QUEUES = """
+partitions:
+  - name: default
+    queues:
+      - name: root
+        submitacl: "*"
+        queues:
+          - name: top
+            resources:
+              max: {vcore: 20, memory: 100G}
+            queues:
+              - name: a
+                resources: {max: {vcore: 10}}
+              - name: b
+              - name: closed
+                resources: {max: {vcore: 0, memory: 0}}
+              - name: no-cpu
+                resources: {max: {vcore: 0, memory: 1G}}
+"""
+
+
+@pytest.fixture
+def site(sandbox: Sandbox) -> Sandbox:
+    sandbox.set_queues(QUEUES)
+    sandbox.add_node("k1", cpu="64", memory="256G")
+    return sandbox
+
+
+def bound(sandbox: Sandbox, namespace: str = "dev") -> dict[str, int]:
+    """node -> pods of the namespace on it; the empty name for those that wait."""
+    counts: dict[str, int] = {}
+    for pod in sandbox.objects("pods", namespace):
+        node = pod["spec"].get("nodeName", "")
+        counts[node] = counts.get(node, 0) + 1
+    return counts
+
+
+QUOTAS = [
+    pytest.param("root.top.a", 10, id="its own limit"),
+    pytest.param("root.top.b", 20, id="the limit above it"),
+    pytest.param("root.Top.B", 20, id="paths in any case"),
+    pytest.param("root.top.closed", 20, id="zero throughout is no limit"),
+    pytest.param("root.top.no-cpu", 0, id="a zero beside another value is one"),
+]
+
+
+@pytest.mark.parametrize(("queue", "running"), QUOTAS)
+def test_a_queue_gives_what_all_limits_above_it_allow(
+    site: Sandbox, queue: str, running: int
+) -> None:
+    site.add_pods(30, "dev", queue=queue, cpu="1", memory="1M")
+    site.tick()
+    assert bound(site).get("k1", 0) == running
+
+
+def test_siblings_share_the_limit_above_them(site: Sandbox) -> None:
+    site.add_pods(15, "one", queue="root.top.b")
+    site.tick()
+    site.add_pods(15, "two", queue="root.top.a")
+    site.tick()
+    assert bound(site, "one") == {"k1": 15}
+    assert bound(site, "two") == {"k1": 5, "": 10}
+
+
+def test_raising_a_limit_lets_waiting_pods_go_on(site: Sandbox) -> None:
+    site.add_pods(15, "dev", queue="root.top.a")
+    site.tick()
+    site.set_queues(QUEUES.replace("vcore: 10", "vcore: 12"))
+    site.tick()
+    assert bound(site) == {"k1": 12, "": 3}
+    site.set_queues(QUEUES.replace("vcore: 10", "vcore: 1"))
+    site.tick()
+    assert bound(site) == {"k1": 12, "": 3}
+
+
+def test_room_is_what_other_pods_leave(site: Sandbox) -> None:
+    site.add_pods(1, "other", cpu="60", memory="1G")
+    site.add_pods(10, "dev", queue="root.top.b", cpu="2", memory="1G")
+    site.tick()
+    assert bound(site, "other") == {"k1": 1}
+    assert bound(site) == {"k1": 2, "": 8}
+    waiting = next(p for p in site.objects("pods", "dev") if not p["spec"].get("nodeName"))
+    assert waiting["status"]["conditions"][0]["reason"] == "Unschedulable"
+
+
+def test_a_pod_that_lacks_quota_is_not_called_unschedulable(site: Sandbox) -> None:
+    site.add_pods(1, "dev", queue="root.top.a", cpu="11")
+    site.tick()
+    assert "conditions" not in site.objects("pods", "dev")[0]["status"]
+
+
+def test_the_higher_priority_comes_first(site: Sandbox) -> None:
+    site.add_pods(10, "dev", queue="root.top.a", name="low")
+    site.add_pods(2, "dev", queue="root.top.a", name="high", spec={"priority": 5})
+    site.tick()
+    waiting = [p["metadata"]["name"] for p in site.objects("pods") if "nodeName" not in p["spec"]]
+    assert waiting == ["low-8", "low-9"]
+
+
+def test_the_first_pod_of_an_application_decides_the_queue(site: Sandbox) -> None:
+    site.add_pods(1, "dev", queue="root.top.a", name="first")
+    site.tick()
+    site.add_pods(15, "dev", queue="root.top.b", name="later")
+    site.tick()
+    assert bound(site) == {"k1": 10, "": 6}
+
+
+def test_an_application_is_forgotten_after_its_last_pod(site: Sandbox) -> None:
+    first = site.add_pods(1, "dev", queue="root.top.a")
+    site.tick()
+    site.finish_pods(first, "dev")
+    site.tick(29)
+    assert list(site.scheduler.applications) == ["dev-app"]
+    site.tick(1)
+    assert list(site.scheduler.applications) == []
+
+
+def test_pods_without_a_place_are_rejected(site: Sandbox) -> None:
+    site.add_pods(1, "dev", queue="root.top.unknown")
+    site.tick()
+    status = site.objects("pods", "dev")[0]["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "ApplicationRejected")
+
+
+PLACEMENT = [
+    pytest.param("[{name: fixed, value: top.a}]", "", "root.top.a", id="fixed"),
+    pytest.param("[{name: provided}, {name: fixed, value: top.b}]", "root.nowhere", "root.top.b",
+                 id="the next rule"),
+    pytest.param("[{name: tag, value: namespace, create: true}]", "", "root.dev", id="dynamic"),
+    pytest.param(
+        "[{name: tag, value: namespace, create: true, parent: {name: fixed, value: dyn}}]", "",
+        "root.dyn.dev", id="dynamic below a parent"),
+    pytest.param("[{name: user, create: true}]", "", "root.ann_dot_lee", id="user"),
+    pytest.param("[{name: tag, value: namespace}]", "", None, id="not to be created"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rules", "asked", "queue"), PLACEMENT)
+def test_placement_rules(site: Sandbox, rules: str, asked: str, queue: str | None) -> None:
+    text = QUEUES.replace(
+        "    queues:\n      - name: root",
+        (f"    placementrules: {rules}\n    queues:\n      - name: root"),
+        1,
+    ).replace(
+        "          - name: top", "          - {name: dyn, parent: true}\n          - name: top"
+    )
+    site.set_queues(text)
+    user = {"yunikorn.apache.org/user.info": json.dumps({"user": "ann.lee"})}
+    labels = {manifests.QUEUE: asked} if asked else {}
+    site.add_pods(1, "dev", spec={"schedulerName": "yunikorn"}, labels=labels, annotations=user)
+    site.tick()
+    assert site.yunikorn.errors == []
+    applications = list(site.scheduler.applications.values())
+    assert [application.queue for application in applications] == ([queue] if queue else [])
+
+
+def test_a_gang_that_can_never_fit_is_rejected(site: Sandbox) -> None:
+    def gang(members: int) -> dict[str, str]:
+        groups = [{"name": "w", "minMember": members, "minResource": {"cpu": "2"}}]
+        return {"yunikorn.apache.org/task-groups": json.dumps(groups)}
+
+    for name, members in (("fits", 5), ("too-big", 6)):
+        site.add_pods(1, name, queue="root.top.a", annotations=gang(members))
+    site.tick()
+    phases = {pod["metadata"]["namespace"]: pod["status"]["phase"] for pod in site.objects("pods")}
+    assert phases == {"fits": "Running", "too-big": "Failed"}
+    failed = site.objects("pods", "too-big")[0]["status"]
+    assert failed["reason"] == "ApplicationRejected"
+    assert "task group request map[pods:6 vcore:12000] larger than max" in failed["message"]
+    request = Request(method="GET", path="/ws/v1/partition/default/applications/rejected")
+    (rejected,) = json.loads(site.handle(request).body)
+    assert rejected["applicationID"] == "too-big-app"
+    assert rejected["rejectedMessage"] == failed["message"]
+
+
+def test_a_sidecar_counts_twice_before_1_9(site: Sandbox) -> None:
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "6"}}}
+    site.add_pods(1, "dev", queue="root.top.a", cpu="1", spec={"initContainers": [sidecar]})
+    site.yunikorn.version = "1.8.0"
+    site.tick()
+    assert bound(site) == {"": 1}
+    site.yunikorn.version = "1.9.0"
+    site.tick()
+    assert bound(site) == {"k1": 1}
+
+
+# --- which node ------------------------------------------------------------------------------
+
+
+def affinity(operator: str, *values: str) -> dict[str, Any]:
+    expression = {"key": "pool", "operator": operator, "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def tolerations(**toleration: str) -> dict[str, Any]:
+    return {"tolerations": [toleration]}
+
+
+def one_each(kind: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+SPREAD = {"topologySpreadConstraints": [{
+    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "x"}},
+}]}  # fmt: skip
+PORT = {"containers": [{"name": "c", "ports": [{"hostPort": 80, "containerPort": 80}]}]}
+
+# Two nodes: `plain`, and `pool` with label pool=x and taint t=v:NoSchedule. Four pods.
+WHERE = [
+    pytest.param({}, {"plain": 4}, id="a taint repels"),
+    pytest.param(tolerations(key="t", value="v"), {"plain": 2, "pool": 2}, id="tolerated"),
+    pytest.param(tolerations(key="t", value="w"), {"plain": 4}, id="another value"),
+    pytest.param(tolerations(operator="Exists"), {"plain": 2, "pool": 2}, id="tolerates all"),
+    pytest.param(tolerations(key="t", operator="Exists", effect="NoExecute"), {"plain": 4},
+                 id="another effect"),
+    pytest.param({"nodeSelector": {"pool": "x"}}, {"": 4}, id="selected but not tolerated"),
+    pytest.param({"nodeSelector": {"pool": "x"}, **tolerations(key="t", operator="Exists")},
+                 {"pool": 4}, id="selected and tolerated"),
+    pytest.param(affinity("DoesNotExist"), {"plain": 4}, id="affinity: does not exist"),
+    pytest.param({**affinity("In", "x"), **tolerations(operator="Exists")}, {"pool": 4},
+                 id="affinity: in"),
+    pytest.param(affinity("Gt", "3"), {"": 4}, id="affinity: greater than, without a number"),
+    pytest.param({**one_each("podAntiAffinity"), **tolerations(operator="Exists")},
+                 {"plain": 1, "pool": 1, "": 2}, id="one on a node"),
+    pytest.param({**one_each("podAffinity"), **tolerations(operator="Exists")}, {"plain": 4},
+                 id="all on the node of the first"),
+    pytest.param({**SPREAD, **tolerations(operator="Exists")}, {"plain": 2, "pool": 2},
+                 id="spread"),
+    pytest.param({**SPREAD}, {"plain": 1, "": 3}, id="spread counts a node that repels"),
+    pytest.param({**PORT, **tolerations(operator="Exists")}, {"plain": 1, "pool": 1, "": 2},
+                 id="host ports"),
+    pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "no"}}]},
+                 {"": 4}, id="a claim that is not there"),
+    pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+                  **tolerations(operator="Exists")}, {"pool": 4}, id="a volume that is elsewhere"),
+    pytest.param({"schedulingGates": [{"name": "g"}]}, {"": 4}, id="gated"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "where"), WHERE)
+@pytest.mark.parametrize("queue", ["root.top.b", ""], ids=["yunikorn", "default-scheduler"])
+def test_where_pods_land(
+    sandbox: Sandbox, queue: str, spec: dict[str, Any], where: dict[str, int]
+) -> None:
+    sandbox.set_queues(QUEUES)
+    sandbox.add_node("plain")
+    taint = {"key": "t", "value": "v", "effect": "NoSchedule"}
+    sandbox.add_node("pool", labels={"pool": "x"}, taints=[taint])
+    _add_volume(sandbox)
+    sandbox.add_pods(4, "dev", queue=queue, spec=spec, labels={"app": "x"})
+    sandbox.tick()
+    assert bound(sandbox) == where
+
+
+def _add_volume(sandbox: Sandbox) -> None:
+    """Claim `data`, bound to a volume that only the node `pool` reaches."""
+    sandbox.add_namespace("dev")
+    required = affinity("In", "x")["affinity"]["nodeAffinity"]
+    terms = required["requiredDuringSchedulingIgnoredDuringExecution"]
+    for kind, name, spec, status in (
+        ("PersistentVolume", "disk", {"nodeAffinity": {"required": terms}}, {"phase": "Bound"}),
+        ("PersistentVolumeClaim", "data", {"volumeName": "disk"}, {"phase": "Bound"}),
+    ):
+        meta = {"name": name, "namespace": "dev"}
+        sandbox.create(
+            {"apiVersion": "v1", "kind": kind, "metadata": meta, "spec": spec, "status": status}
+        )
+
+
+@pytest.mark.parametrize("sort", ["fair", "binpacking"])
+def test_nodes_are_filled_as_the_node_sort_policy_says(sandbox: Sandbox, sort: str) -> None:
+    sandbox.set_queues(QUEUES.replace("    queues:", (
+        f"    nodesortpolicy: {{type: {sort}}}\n    queues:"), 1))  # fmt: skip
+    sandbox.add_node("k1")
+    sandbox.add_node("k2")
+    sandbox.add_pods(4, "dev", queue="root.top.b")
+    sandbox.tick()
+    assert bound(sandbox) == ({"k1": 2, "k2": 2} if sort == "fair" else {"k1": 4})
+
+
+def test_a_cordoned_and_a_not_ready_node_get_no_pods(sandbox: Sandbox) -> None:
+    for name in ("cordoned", "broken"):
+        sandbox.add_node(name)
+    sandbox.cordon("cordoned")
+    sandbox.set_ready("broken", False)
+    sandbox.add_pods(2, "dev")
+    sandbox.tick()
+    assert bound(sandbox) == {"": 2}
+    sandbox.cordon("cordoned", False)
+    sandbox.tick()
+    assert bound(sandbox) == {"cordoned": 2}
+    taints = {n["metadata"]["name"]: n["spec"].get("taints") for n in sandbox.objects("nodes")}
+    assert taints["cordoned"] is None
+    assert {taint["key"] for taint in taints["broken"]} == {"node.kubernetes.io/not-ready"}
+
+
+# --- lives of pods ---------------------------------------------------------------------------
+
+
+def test_a_pod_starts_runs_and_ends_in_its_time(site: Sandbox) -> None:
+    site.timing.pod_start = 10
+    site.add_pods(1, "dev", run_seconds=60)
+
+    def phase() -> tuple[str, str]:
+        pod = site.objects("pods", "dev")[0]
+        return pod["status"]["phase"], pod["spec"].get("nodeName", "")
+
+    seen = [phase()]
+    for seconds in (0, 9, 1, 59, 1):
+        site.tick(seconds)
+        seen.append(phase())
+    assert seen == [
+        ("Pending", ""), ("Pending", "k1"), ("Pending", "k1"), ("Running", "k1"), ("Running", "k1"),
+        ("Succeeded", "k1"),
+    ]  # fmt: skip
+
+
+def test_pods_go_with_their_node(site: Sandbox) -> None:
+    site.add_pods(2, "dev")
+    site.tick()
+    site.delete("nodes", "k1")
+    site.tick()
+    assert site.objects("pods") == []
+
+
+def test_pods_outlive_their_node_and_count_nowhere(site: Sandbox) -> None:
+    site.timing.orphans = 40
+    site.add_pods(2, "dev", queue="root.top.a")
+    site.tick()
+    assert site.scheduler.used["root.top.a"]["vcore"] == 2000
+    site.delete("nodes", "k1")
+    site.tick(39)
+    assert len(site.objects("pods")) == 2 and site.scheduler.used == {}
+    site.tick(1)
+    assert site.objects("pods") == []
+
+
+def test_the_taint_of_a_cordon_comes_a_moment_later(site: Sandbox) -> None:
+    site.timing.taint = 2
+    site.cordon("k1")
+    site.add_pods(1, "dev")
+    seen = []
+    for seconds in (0, 1, 1):
+        site.tick(seconds)
+        seen.append("taints" in site.objects("nodes")[0]["spec"])
+    assert seen == [False, False, True] and bound(site) == {"": 1}
+
+
+def test_pods_of_a_dead_node_are_deleted_and_stay(site: Sandbox) -> None:
+    site.add_pods(1, "dev")
+    site.tick()
+    site.set_ready("k1", False)
+    site.edit("nodes", "k1", lambda node: node["status"]["conditions"][0].update(
+        lastTransitionTime=site.clock.stamp()))  # fmt: skip
+    site.tick(298)
+    assert "deletionTimestamp" not in site.objects("pods")[0]["metadata"]
+    site.tick(100)
+    assert site.objects("pods")[0]["metadata"]["deletionTimestamp"]
+
+
+def test_a_deployment_makes_pods_and_takes_them_away(site: Sandbox) -> None:
+    pod = manifests.pod_manifest("web", "dev", {"cpu": "1"}, queue="root.top.a")
+    site.add_namespace("dev")
+    site.create(manifests.deployment_manifest("web", "dev", 12, pod))
+    site.tick()
+    assert bound(site) == {"k1": 10, "": 2}
+    owner = site.objects("pods", "dev")[0]["metadata"]["ownerReferences"][0]
+    assert owner["kind"] == "ReplicaSet"
+    site.edit("deployments", "web", lambda item: item["spec"].update(replicas=4), "dev")
+    site.tick()
+    assert bound(site) == {"k1": 4}
+    status = site.objects("deployments", "dev")[0]["status"]
+    assert (status["replicas"], status["readyReplicas"]) == (4, 4)
+
+    def change_image(item: dict[str, Any]) -> None:
+        item["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+
+    site.edit("deployments", "web", change_image, "dev")
+    site.tick()
+    images = {p["spec"]["containers"][0]["image"] for p in site.objects("pods", "dev")}
+    assert (images, bound(site)) == ({"other"}, {"k1": 4})
+    site.delete("deployments", "web", "dev")
+    site.tick()
+    assert site.objects("pods") == [] and site.objects("replicasets") == []
+
+
+def test_a_finished_pod_of_a_deployment_is_replaced(site: Sandbox) -> None:
+    site.add_namespace("dev")
+    pod = manifests.pod_manifest("web", "dev", {"cpu": "1"})
+    site.create(manifests.deployment_manifest("web", "dev", 2, pod))
+    site.tick()
+    site.finish_pods([site.objects("pods", "dev")[0]["metadata"]["name"]], "dev")
+    site.tick()
+    phases = sorted(pod["status"]["phase"] for pod in site.objects("pods", "dev"))
+    assert phases == ["Running", "Running", "Succeeded"]
+
+
+def test_a_daemonset_is_on_every_node_that_suits_it(site: Sandbox) -> None:
+    site.add_node("k2", labels={"gpu": "true"})
+    site.cordon("k2")
+    site.add_namespace("dev")
+    pod = manifests.pod_manifest("agent", "dev", {"cpu": "100m"})
+    site.create(manifests.daemonset_manifest("all", "dev", pod))
+    selective = {**pod, "spec": {**pod["spec"], "nodeSelector": {"gpu": "true"}}}
+    site.create(manifests.daemonset_manifest("gpu", "dev", selective))
+    site.tick()
+    assert bound(site) == {"k1": 1, "k2": 2}
+    site.edit("nodes", "k2", lambda node: node["metadata"]["labels"].pop("gpu"))
+    site.tick()
+    assert bound(site) == {"k1": 1, "k2": 1}
+
+
+# --- the queue document ----------------------------------------------------------------------
+
+
+def put_document(sandbox: Sandbox, text: str) -> tuple[int, str]:
+    sandbox.set_queues(QUEUES)
+    path = "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
+    body = json.dumps({"data": {"queues.yaml": text}}).encode()
+    headers = {"content-type": "application/merge-patch+json"}
+    answer = sandbox.handle(Request(method="PATCH", path=path, body=body, headers=headers))
+    return answer.code, json.loads(answer.body).get("message", "")
+
+
+def test_the_webhook_refuses_what_yunikorn_would_refuse(sandbox: Sandbox) -> None:
+    code, message = put_document(sandbox, QUEUES.replace("vcore: 10", "vcore: 21"))
+    assert code == 400
+    assert message.startswith('admission webhook "admission-webhook.yunikorn.validate-conf" denied')
+    assert sandbox.queues_text() == QUEUES
+    assert put_document(sandbox, QUEUES.replace("vcore: 10", "vcore: 20"))[0] == 200
+
+
+def test_without_the_webhook_an_invalid_document_gets_in_and_is_not_used(sandbox: Sandbox) -> None:
+    sandbox.set_queues(QUEUES)
+    sandbox.yunikorn.has_webhook = False
+    sandbox.tick()
+    checksum = sandbox.yunikorn.checksum
+    assert put_document(sandbox, QUEUES.replace("vcore: 10", "vcore: 21"))[0] == 200
+    sandbox.tick()
+    assert sandbox.yunikorn.checksum == checksum
+    assert sandbox.yunikorn.errors[0].startswith("reload configuration failed")
+
+
+@pytest.mark.parametrize("how", ["slow", "not at all", "hot refresh off"])
+def test_a_document_may_be_taken_up_late_or_never(sandbox: Sandbox, how: str) -> None:
+    sandbox.set_queues(QUEUES)
+    sandbox.tick()
+    before = sandbox.yunikorn.checksum
+    if how == "slow":
+        sandbox.timing.take_up = 30
+    elif how == "not at all":
+        sandbox.yunikorn.takes_up = False
+    else:
+        sandbox.set_queues("false", key="service.enableConfigHotRefresh")
+    sandbox.set_queues(QUEUES.replace("vcore: 10", "vcore: 11"))
+    sandbox.tick(29)
+    assert sandbox.yunikorn.checksum == before
+    sandbox.tick(1)
+    assert (sandbox.yunikorn.checksum != before) is (how == "slow")
+    sandbox.yunikorn.restart()
+    assert sandbox.yunikorn.checksum != before
+
+
+def rest(sandbox: Sandbox, path: str, **headers: str) -> Any:
+    answer = sandbox.handle(Request(method="GET", path=f"/ws/v1/{path}", headers=headers))
+    assert answer.code == 200
+    return json.loads(answer.body)
+
+
+def test_yunikorn_tells_queues_applications_and_its_checksum(site: Sandbox) -> None:
+    site.add_pods(12, "dev", queue="root.top.a", cpu="1", memory="1G")
+    site.tick()
+    root = rest(site, "partition/default/queues")
+    assert root["maxResource"] == {"vcore": 64_000, "memory": 256 * 10**9, "pods": 110}
+    leaf = rest(site, "partition/default/queue/root.top.a")
+    assert leaf["allocatedResource"] == {"vcore": 10_000, "memory": 10**10, "pods": 10}
+    assert leaf["pendingResource"] == {"vcore": 2_000, "memory": 2 * 10**9, "pods": 2}
+    assert leaf["maxResource"] == {"vcore": 10_000}
+    assert leaf["headroom"]["vcore"] == 0
+    (application,) = rest(site, "partition/default/applications/active")
+    assert application["queueName"] == "root.top.a"
+    uids = {entry["allocationKey"] for entry in application["requests"]}
+    waiting = {
+        pod["metadata"]["uid"] for pod in site.objects("pods") if "nodeName" not in pod["spec"]
+    }
+    assert uids == waiting
+    found = rest(site, "config", accept="application/json")
+    assert found["Checksum"] == site.yunikorn.checksum
+
+
+def test_validate_conf_says_why_not(site: Sandbox) -> None:
+    def validate(text: str) -> Any:
+        request = Request(method="POST", path="/ws/v1/validate-conf", body=text.encode())
+        return json.loads(site.handle(request).body)
+
+    assert validate(QUEUES) == {"allowed": True, "reason": ""}
+    refused = validate(QUEUES.replace("vcore: 10", "vcore: 21"))
+    assert refused == {
+        "allowed": False,
+        "reason": "max resource of parent map[memory:100000000000 vcore:20000] is smaller than "
+        "maximum resource map[vcore:21000] for queue a",
+    }

@@ -1,0 +1,91 @@
+"""The demo as a newcomer runs it, only faster."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLAY = "import sys; from dnm.lab.demo.workshop import demo; sys.exit(demo(speed=5))"
+
+
+def start(directory: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PLAY], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory)},
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def servers(directory: Path) -> list[str]:
+    """Command lines of processes that work in the directory."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if any(str(directory) in word for word in words):
+            found.append(" ".join(words))
+    return found
+
+
+def test_the_demo_ends_with_balanced_books(tmp_path: Path) -> None:
+    with start(tmp_path) as process:
+        said, _ = process.communicate(timeout=85)
+    assert process.returncode == 0, said
+    assert "75 of 75 sessions ran to their end" in said
+    assert "The books balance" in said
+    assert list(tmp_path.iterdir()) == [] and servers(tmp_path) == []
+
+
+def assert_nothing_is_left(directory: Path) -> None:
+    deadline = time.monotonic() + 10
+    while servers(directory) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(directory.iterdir()) == [] and servers(directory) == []
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
+    tmp_path: Path, sent: signal.Signals
+) -> None:
+    with start(tmp_path) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "A workshop begins" in line:
+                break
+        os.killpg(process.pid, sent)
+        said = process.stdout.read()
+        process.wait(timeout=30)
+    assert process.returncode == 130, said
+    assert_nothing_is_left(tmp_path)
+
+
+def test_the_demo_leaves_nothing_behind_when_it_is_stopped_at_once(tmp_path: Path) -> None:
+    with start(tmp_path) as process:
+        while not servers(tmp_path):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=30) == 130
+    assert_nothing_is_left(tmp_path)
+
+
+def test_the_demo_leaves_nothing_behind_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path))
+        os.execv(sys.executable, [sys.executable, "-c", PLAY])
+    said = b""
+    while b"A workshop begins" not in said:
+        said += os.read(terminal, 65536)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
+    assert_nothing_is_left(tmp_path)
