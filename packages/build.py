@@ -99,7 +99,9 @@ def stage_environment(stage: Path, version: str) -> None:
 def make_wheel(source: Path, version: str) -> Path:
     """dnm's own wheel, made from a copy: setuptools leaves files where it builds."""
     source.mkdir()
-    shutil.copytree(ROOT / "dnm", source / "dnm", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "dnm", source / "dnm", ignore=shutil.ignore_patterns("__pycache__", "lab")
+    )
     shutil.copy(ROOT / "README.md", source)
     text = (ROOT / "pyproject.toml").read_text()
     text = re.sub(r'^version = ".*"$', f'version = "{version}"', text, flags=re.MULTILINE)
@@ -189,7 +191,8 @@ def stage_manuals(stage: Path, version: str) -> None:
 
 
 def verbs() -> Iterator[tuple[tuple[str, ...], str]]:
-    """The words of each verb and group of `dnm`, and what its help says first."""
+    """The words of each verb and group of `dnm`, and what its help says first; the lab's stay in
+    the checkout."""
     import typer.main
 
     from dnm.cli.app import app
@@ -200,7 +203,7 @@ def verbs() -> Iterator[tuple[tuple[str, ...], str]]:
         text = (command.help or "").strip().partition("\n")[0]
         yield words, text.rstrip(".")[:1].lower() + text.rstrip(".")[1:]
         for name, one in getattr(command, "commands", {}).items():
-            if not one.hidden:
+            if not one.hidden and name not in ("sandbox", "demo"):
                 todo.append(((*words, name), one))
 
 

@@ -1,8 +1,8 @@
 """What slurmrestd and Slurm's commands say of one lab at the same time, compared and kept.
 
 The judge is the text: what `dnm.converters.slurm.text` makes of it is compared with Slurm's JSON in
-tests/converters/test_states.py. `python -m tests.rest_samples SUITE...` keeps an entry for each state
-that is met, as slurmrestd of that suite answered, with the lines of the commands.
+tests/converters/test_states.py. `python -m tests.rest_samples SUITE...` keeps an entry for each
+state that is met, as slurmrestd of that suite answered, with the lines of the commands.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import os
 import sys
 from copy import copy
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -32,9 +33,8 @@ from dnm.cli.options import (
     load_named_config,
 )
 from dnm.cli.queues_app import queues_app
-from dnm.cli.sandbox_app import sandbox_app
 from dnm.cli.state_app import state_app
-from dnm.cli.verbs import Verbs
+from dnm.cli.verbs import Verbs, sub_app
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.spans import parse_span
 
@@ -51,7 +51,6 @@ app = typer.Typer(
 app.add_typer(queues_app, name="queues")
 app.add_typer(node_types_app, name="node-types")
 app.add_typer(load_app, name="test-load")
-app.add_typer(sandbox_app, name="sandbox")
 app.add_typer(state_app, name="state")
 app.add_typer(event_app, name="event")
 
@@ -341,7 +340,6 @@ def report(
         show_report(config, since, html, jobs, output.value)
 
 
-@app.command()
 def simulate(
     config_path: ConfigOption = None,
     against: Annotated[
@@ -388,21 +386,20 @@ def explain(
     raise typer.Exit(explain_name(config, os.environ, name, output is Output.json))
 
 
-@app.command("demo")
-def demo_(
-    speed: Annotated[float, typer.Option(help="How much faster its time passes.")] = 1.0,
-    slurm: Annotated[
-        bool, typer.Option("--slurm", help="With a real Slurm, which must be installed.")
-    ] = False,
-) -> None:
-    """Play a workshop on an embedded cluster."""
-    if slurm:
-        from dnm.lab.demo.slurm_workshop import demo_slurm
+def _offer_wings() -> None:
+    """Adds the verbs of the wings that are here; a production host has no lab."""
+    if find_spec("dnm.simulate"):
+        app.command()(simulate)
+    if find_spec("dnm.lab"):
+        from dnm.lab import verbs
 
-        raise typer.Exit(demo_slurm())
-    from dnm.lab.demo.workshop import demo
+        sandbox = sub_app(verbs.SANDBOX_HELP)
+        verbs.add_to_sandbox(sandbox)
+        app.add_typer(sandbox, name="sandbox")
+        app.command("demo")(verbs.demo)
 
-    raise typer.Exit(demo(speed=speed))
+
+_offer_wings()
 
 
 def named_app(word: str) -> typer.Typer:

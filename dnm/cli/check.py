@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
@@ -274,7 +275,7 @@ def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Find
     else:
         yield fine("converter", f"{path} is executable")
     yield from _check_passed(config, environ)
-    if "node_convert" in read_ini(config.path, []):
+    if "node_convert" in read_ini(config.path, []) and find_spec("dnm.converters"):
         from dnm.converters.settings import load_settings
 
         load_settings({}, environ, config.path)

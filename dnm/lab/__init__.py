@@ -1,2 +1,4 @@
-"""What tries dnm out: an embedded cluster, the demo, a Slurm on loopback. A wing: never on a
-production host, and nothing of a run needs it. `cli` offers its verbs where it is there."""
+"""What tries dnm out: an embedded cluster (sandbox), the demo, a real Slurm on loopback. A wing:
+nothing of a run needs it, and a production host has none of it.
+cli offers its verbs where it is there.
+"""

@@ -78,7 +78,7 @@ def _defined(node: ast.stmt) -> set[str]:
 def all_names() -> frozenset[str]:
     """The same of the whole of dnm, methods and fields by their own name too; and the stories on
     real servers."""
-    tests = ("real/*.py", "convert/test_*.py", "slurm/test_*.py")
+    tests = ("real/*.py", "converters/test_*.py")
     paths = [
         *ROOT.glob("dnm/**/*.py"),
         *(path for glob in tests for path in ROOT.glob(f"tests/{glob}")),

@@ -108,9 +108,19 @@ class Root:
         return self.run(script).stdout
 
     def put(self, source: Path, target: str) -> None:
-        """Copies a file in; from outside, where the overlay is not seen."""
+        """Copies a file or a folder in; from outside, where the overlay is not seen."""
         subprocess.run(
-            ["nsenter", "-t", self.inside, "-m", "--", "cp", str(source), f"{self.path}{target}"],
+            [
+                "nsenter",
+                "-t",
+                self.inside,
+                "-m",
+                "--",
+                "cp",
+                "-r",
+                str(source),
+                f"{self.path}{target}",
+            ],
             check=True,
         )
 

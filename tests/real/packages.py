@@ -2,7 +2,8 @@
 
     make test-packages
 
-Debian's own dpkg and rpm do it. What is lent is the sandbox's, which comes with the package.
+Debian's own dpkg and rpm do it. What is lent is the sandbox's, from a checkout: the packages come
+without the lab.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from tests.real.package_roots import SUITES, Root, machine
 VERSION = str(project()["version"])
 NEXT = "9.9.9"
 DIST = ROOT / "dist"
-SITE = """
-dnm sandbox up --dir /srv/sandbox --nodes 6 --speed 4 >/dev/null
+LAB = "PYTHONPATH=/srv/checkout /opt/dnm/bin/python -m dnm.cli"
+SITE = f"""
+{LAB} sandbox up --dir /srv/sandbox --nodes 6 --speed 4 >/dev/null
 cp /srv/sandbox/kubeconfig /srv/sandbox/namespace_queue_paths.json /etc/dynamic-node/
 sed -e '/^state_dir/d' -e 's,^node_convert_path = ,&/srv/sandbox/,' \
     -e 's,^\\(reversion_idle_seconds\\|global_cooldown_seconds\\) = .*,\\1 = 1,' \
@@ -83,6 +85,8 @@ def played(
         for version in (VERSION, NEXT):
             (package,) = built.glob(kind.pattern.format(version))
             root.put(package, f"/tmp/{version}.{kind.name}")
+        root("mkdir /srv/checkout")
+        root.put(ROOT / "dnm", "/srv/checkout/dnm")
         yield kind, root
 
 
@@ -121,6 +125,8 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
     own = set(root(kind.of).splitlines())
     assert {"/usr/sbin/dnm", "/usr/share/man/man8/dnm-run.8.gz"} <= own
 
+    assert not [name for name in own if "/dnm/lab" in name]
+    assert "there is no verb 'sandbox'" in root.run("dnm sandbox up", code=2).stderr
     root(SITE)
     untouched = root(QUEUE_DOCUMENT)
     nodes = lend(root)
@@ -149,7 +155,7 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
     root("dnm test-load delete --namespace dev >/dev/null")
     run_until(root, lambda: not lent(root), "all nodes are back")
     assert root(QUEUE_DOCUMENT) == untouched
-    root("dnm sandbox down --dir /srv/sandbox; rm -rf /srv/sandbox")
+    root(f"{LAB} sandbox down --dir /srv/sandbox; rm -rf /srv/sandbox /srv/checkout")
 
     root(kind.remove)
     differing = left_behind(before, root) ^ what_is_told(f"{kind.name} removed")

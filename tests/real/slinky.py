@@ -1,7 +1,7 @@
 """A stand-in of slurm-operator as a controller of a real API server.
 
 Kubernetes is the rig's: Nodes, pods, taints, labels, NodeSets by a CRD with the scale subresource.
-Slurm is state in memory, as in tests/converters. No slurmd runs: the operator's word takes its place.
+Slurm is state in memory, as in tests/converters. No slurmd runs: the operator's word is for it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The Slurm edge: what scontrol and squeue print (`text`) or slurmrestd answers (`rest_answers`)
 -> the same values, and asking them (`commands`, `rest`), behind one interface (`interface`).
 Nothing here decides; a state that is not understood is no state.
-convert may import it, and demo what is printed; it imports only http and model.
+converters may import it, the real slurm of the lab too, and demo what is printed; it imports only
+http and model.
 """

@@ -1,3 +1,3 @@
-"""A real Slurm of eight nodes on loopback, with the hooks that play its machines.
-Only the demo may import it; it imports model, and from converters the Slurm edge.
+"""A real Slurm on loopback, with hooks that play its machines.
+Only demo may import it; it imports model, and the Slurm edge of the converters (slurm).
 """

@@ -1,4 +1,4 @@
-"""`dnm sandbox`: its verbs and their options."""
+"""The verbs that try dnm out: `dnm sandbox`, `dnm demo`; `cli` offers them where they are."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import Annotated
 
 import typer
 
-from dnm.cli.verbs import sub_app
-
-sandbox_app = sub_app("An embedded cluster to try dnm on.")
+SANDBOX_HELP = "An embedded cluster to try dnm on."
 DirectoryOption = Annotated[
     Path | None, typer.Option("--dir", help="Its directory; else one below ~/.local/state.")
 ]
 
 
-@sandbox_app.command("up")
+def add_to_sandbox(sandbox: typer.Typer) -> None:
+    """Adds `up` and `down` to the group of verbs of the sandbox."""
+    sandbox.command("up")(up)
+    sandbox.command("down")(down)
+
+
 def up(
     directory: DirectoryOption = None,
     nodes_: Annotated[int, typer.Option("--nodes", help="Batch nodes.")] = 12,
@@ -31,7 +34,6 @@ def up(
     )
 
 
-@sandbox_app.command("down")
 def down(
     directory: DirectoryOption = None,
     keep: Annotated[bool, typer.Option("--keep", help="The next `up` goes on from here.")] = False,
@@ -40,3 +42,19 @@ def down(
     from dnm.lab.sandbox import commands
 
     raise typer.Exit(commands.down(directory, keep=keep))
+
+
+def demo(
+    speed: Annotated[float, typer.Option(help="How much faster its time passes.")] = 1.0,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="With a real Slurm, which must be installed.")
+    ] = False,
+) -> None:
+    """Play a workshop on an embedded cluster."""
+    if slurm:
+        from dnm.lab.demo.slurm_workshop import demo_slurm
+
+        raise typer.Exit(demo_slurm())
+    from dnm.lab.demo.workshop import demo as play
+
+    raise typer.Exit(play(speed=speed))

@@ -1,0 +1,75 @@
+"""Each wing is taken away, and dnm does its work: a run, the plan, the status, the check."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dnm
+from dnm.lab.sandbox.cluster import Sandbox
+from packages.build import make_wheel, project
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+PACKAGE = Path(dnm.__file__).parent
+WINGS = {  # a wing -> verbs that are its own
+    "lab": ("sandbox", "demo"),
+    "converters": (),
+    "simulate": ("simulate",),
+}
+
+
+class House:
+    """A copy of dnm without some of its wings, and its command."""
+
+    def __init__(self, directory: Path, *without: str) -> None:
+        self.directory = directory
+        ignored = shutil.ignore_patterns("__pycache__", *without)
+        shutil.copytree(PACKAGE, directory / "dnm", ignore=ignored)
+
+    def __call__(self, *words: str, config: Path | str = "") -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(self.directory), "DNM_CONFIG": str(config)}
+        return subprocess.run(
+            [sys.executable, "-m", "dnm.cli", *words], env=environment, cwd=self.directory,
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(2)
+    sandbox.add_pods(24, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=100)
+    sandbox.tick(1)
+    return Site(sandbox, tmp_path / "site")
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_without_a_wing_a_node_is_lent(wing: str, site: Site, tmp_path: Path) -> None:
+    house = House(tmp_path / "house", wing)
+    for verb in ("check", "plan", "run", "status"):
+        done = house(verb, config=site.path)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == (1 if verb == "check" and "wrong" in done.stdout else 0), done
+    assert site.registry.requests or site.registry.nodes
+    for verb in WINGS[wing]:
+        done = house(verb)
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert f"there is no verb {verb!r}" in done.stderr
+
+
+def test_with_all_wings_their_verbs_are_there(tmp_path: Path) -> None:
+    said = House(tmp_path / "house")("--help").stdout
+    assert not [verb for verbs in WINGS.values() for verb in verbs if f"  {verb} " not in said]
+
+
+def test_the_wheel_has_no_lab(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "source", str(project()["version"]))
+    shutil.unpack_archive(wheel, tmp_path / "wheel", "zip")
+    rooms = {path.name for path in (tmp_path / "wheel" / "dnm").iterdir()}
+    assert {"run", "converters", "simulate"} <= rooms
+    assert "lab" not in rooms
