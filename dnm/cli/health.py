@@ -16,7 +16,7 @@ from datetime import datetime
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
-from dnm.model.registry import Phase, Registry
+from dnm.model.registry import Registry
 from dnm.run.lock import find_lock_holder
 from dnm.run.recorded import read_last_run, warn_of_last_run
 from dnm.run.registry import load_registry
@@ -44,11 +44,7 @@ def judge_health(config: Config, registry: Registry, now: datetime) -> tuple[str
     is_old = times.began is None or now - times.began > 3 * config.check_interval
     if is_old:
         return "stale", "; ".join([*warn_of_last_run(config, times, now), *held]), _CRITICAL
-    failed = [
-        f"{name} has failed: {entry.error}"
-        for name, entry in sorted(registry.nodes.items())
-        if entry.phase is Phase.FAILED
-    ]
+    failed = [f"{name} has failed: {error}" for name, error in registry.failed_nodes.items()]
     if failed or run.exit_code == ExitCode.NEEDS_PERSON:
         return "person", "; ".join([*(failed or run.errors), *held]), _CRITICAL
     if run.exit_code != ExitCode.OK:

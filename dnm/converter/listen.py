@@ -72,6 +72,7 @@ def _end(
         exit_code=call.child.returncode if has_ended else None,
         names=tuple(call.output.names),
         last_lines=tuple(call.output.last_lines),
+        failures=call.output.failures,
         timed_out=is_late and not has_ended,
         left_running=left_running,
     )

@@ -124,6 +124,7 @@ class NodeConvert:
             exit_code=output.read_exit_code(),
             names=tuple(output.names),
             last_lines=tuple(output.last_lines),
+            failures=output.failures,
         )
 
     def forget_output(self, kept: Container[str]) -> None:

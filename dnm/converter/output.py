@@ -7,6 +7,7 @@ and the next run still learns which nodes it named.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from io import FileIO
@@ -26,6 +27,10 @@ _READ_AT_ONCE = 64 * 1024
 _OUTPUT_LIMIT = 64 * 1024 * 1024
 _LAST_LINES = 5
 _LARGEST_NOTE = 4096  # bytes: a process, a position, an exit code
+_MOST_FAILED = 100  # nodes of one call
+_SAYS_FAILED = re.compile(r"fail|error|refus|denied|time[ds]?.?out|can't|can ?not|could not", re.I)
+_RESULT = re.compile(rf"({NODE_NAME.pattern}): (?:failed|skipped): ")
+_WORDS = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
 
 
 def file_of(call: Path, end: str) -> Path:
@@ -55,6 +60,7 @@ class ConverterOutput:
         """`call` is the directory and the key; `flags` as of open(2). Raises OSError."""
         self.names: list[str] = []
         self.last_lines: list[str] = []
+        self._failed: dict[str, str] = {}  # node -> the last line that says so
         self.call = call
         files = (file_of(call, end) for end in ("out", "err"))
         self.tails = tuple(_Tail(file, SafeLines(secrets, _LINE_LIMIT), flags) for file in files)
@@ -92,7 +98,24 @@ class ConverterOutput:
         if from_stdout and NODE_NAME.fullmatch(line) and line not in self.names:
             self.names.append(line)
         self.last_lines = [*self.last_lines, line][-_LAST_LINES:]
+        self._note_failure(line)
         return line
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The lines that say of a node why it failed: of each the last, in their order."""
+        return tuple(dict.fromkeys(self._failed.values()))
+
+    def _note_failure(self, line: str) -> None:
+        """Of the node that the call is for, of those that it named, and of whatever stands before
+        `: failed: `, as the shipped programs say it."""
+        said = _RESULT.match(line)
+        if said is None and not _SAYS_FAILED.search(line):
+            return
+        known = {self.call.name, *self.names}
+        for node in {said[1]} if said else known.intersection(_WORDS.findall(line)):
+            if self._failed.pop(node, None) or len(self._failed) < _MOST_FAILED:
+                self._failed[node] = line
 
     def read_exit_code(self) -> int | None:
         """None: it has not ended, or was killed together with what waited for it."""

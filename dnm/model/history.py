@@ -139,10 +139,11 @@ class Totals(Value):
 
 
 class LastingError(Value):
-    """Since when an error is there, and when it was said last."""
+    """Since when an error is there, when it was said last, and whether more than one run met it."""
 
     since: datetime
     said: datetime
+    has_lasted: bool = False
 
 
 class Memory(Value):

@@ -317,6 +317,7 @@ class RunRecord(Value):
     the state file, so that a run without a change rewrites nothing."""
 
     exit_code: int = 0
+    failed_nodes_alone: bool = False  # its errors are those of nodes that wait for a person
     acted_at: datetime | None = None
     actions: tuple[str, ...] = ()  # of the last run that did something, at `acted_at`
     errors: tuple[str, ...] = ()
@@ -328,6 +329,11 @@ class RunRecord(Value):
     pods_doubted_since: datetime | None = None  # an empty list after `pods_seen`
     succeeded_at: datetime | None = None  # when a run last did, before those that failed since
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # when last asked; None: nobody says
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it did what it could: a failed node is an error of each run, and stops none."""
+        return self.exit_code == 0 or self.failed_nodes_alone
 
 
 class Registry(Value):
@@ -372,6 +378,15 @@ class Registry(Value):
         }
 
     @property
+    def failed_nodes(self) -> dict[str, str]:
+        """The nodes that wait for a person, and what each waits for, sorted by name."""
+        return {
+            name: entry.error
+            for name, entry in sorted(self.nodes.items())
+            if entry.phase is Phase.FAILED
+        }
+
+    @property
     def open_calls(self) -> dict[str, ConverterProcess | None]:
         """Calls of the converter whose end is not written down, by key: the request's id, or the
         node that returns."""
@@ -390,6 +405,9 @@ class Ended(Value):
     exit_code: int | None = None  # None: it is still at work, was ended, or nobody wrote it down
     names: tuple[str, ...] = ()  # nodes it named on stdout, a line each
     last_lines: tuple[str, ...] = ()
+    failures: tuple[
+        str, ...
+    ] = ()  # lines that name a node and say that it failed; each node's last
     timed_out: bool = False
     left_running: bool = False
     not_started: str = ""  # why
@@ -399,9 +417,22 @@ class Ended(Value):
         """What went wrong; empty where it simply succeeded, or nothing is known."""
         if self.not_started:
             return self.not_started
-        last = f": {self.last_lines[-1]}" if self.last_lines else ""
+        last = f": {self._reason}" if self.failures or self.last_lines else ""
         if self.timed_out:
             return f"the converter ran out of its time and was ended{last}"
         if self.exit_code not in (0, None):
             return f"the converter ended with exit code {self.exit_code}{last}"
         return ""
+
+    @property
+    def _reason(self) -> str:
+        """What it said of a node, rather than what it said last: that only counts, or says goodbye.
+        Cut, since it is told by record, mail and pages."""
+        if not self.failures:
+            return self.last_lines[-1][:_LONGEST_REASON]
+        more = len(self.failures) - _MOST_REASONS
+        said = "; ".join(one[:_LONGEST_REASON] for one in self.failures[:_MOST_REASONS])
+        return f"{said}; and {more} more" if more > 0 else said
+
+
+_LONGEST_REASON, _MOST_REASONS = 500, 2  # characters of a line, and lines

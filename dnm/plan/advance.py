@@ -91,7 +91,7 @@ def advance(known: Known) -> Advanced:
             *turned.errors,
             *adopted.errors,
             *claims.errors,
-            *_errors(before, after),
+            *_errors(config, after),
         ),
     )
 
@@ -168,13 +168,13 @@ def _results(
     return results
 
 
-def _errors(before: Mapping[str, LentNode], after: Mapping[str, NodeTransition]) -> list[str]:
-    """Of nodes that need a person from now on, and of calls that failed."""
+def _errors(config: Config, after: Mapping[str, NodeTransition]) -> list[str]:
+    """Of nodes that need a person, for as long as they do, and of calls that failed."""
     errors = []
-    for name, one in after.items():
-        has_failed = one.entry is not None and one.entry.phase is Phase.FAILED
-        if one.entry is not None and has_failed and before[name].phase is not Phase.FAILED:
-            errors.append(one.entry.error)
+    for one in after.values():
+        entry = one.entry
+        if entry is not None and entry.phase is Phase.FAILED and entry.owner == config.instance_id:
+            errors.append(entry.error)
         if one.note:
             errors.append(one.note)
     return errors

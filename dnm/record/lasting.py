@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from dnm.model.history import LastingError
 from dnm.model.printable import duration
 from dnm.model.value import Value
@@ -34,7 +36,7 @@ class ErrorNews(Value):
 
 
 def judge_errors(
-    known: Mapping[str, LastingError], errors: Sequence[str], now: datetime, interval: timedelta
+    known: Mapping[str, LastingError], errors: Sequence[str], now: datetime
 ) -> ErrorNews:
     """Returns what of the errors of a run is news. One that was seen in a single run has not
     lasted: that it is over is not said."""
@@ -47,14 +49,14 @@ def judge_errors(
             lasting[key] = LastingError(since=now, said=now)
             said.append(error)
         elif key not in lasting and is_due(before, now):
-            lasting[key] = LastingError(since=before.since, said=now)
+            lasting[key] = LastingError(since=before.since, said=now, has_lasted=True)
             said.append(f"{error} (for {duration(now - before.since)} now)")
-        else:
-            lasting[key] = before
+        elif key not in lasting:
+            lasting[key] = msgspec.structs.replace(before, has_lasted=True)
     over = tuple(
         f"over, after {duration(now - before.since)}: {key}"
         for key, before in known.items()
-        if key not in lasting and now - before.since >= 2 * interval
+        if key not in lasting and before.has_lasted
     )
     return ErrorNews(said=tuple(said), over=over, lasting=lasting)
 

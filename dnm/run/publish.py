@@ -33,7 +33,7 @@ def metrics_text(config: Config, registry: Registry, now: datetime, times: RunTi
 def recorded_times(config: Config, registry: Registry) -> RunTimes:
     """Returns when the last run began, ended and succeeded, as files and record say."""
     last, run = read_last_run(config), registry.last_run
-    succeeded = last.ended if run.exit_code == 0 else run.succeeded_at
+    succeeded = last.ended if run.has_succeeded else run.succeeded_at
     return RunTimes(began=last.began, ended=last.ended, succeeded=succeeded)
 
 

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, KubeError, LeaseError, LockedError
+from dnm.model.errors import DnmError, ExitCode, KubeError, LeaseError, LockedError
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.reading import Reading
@@ -142,7 +142,7 @@ def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
     return RunTimes(
         began=moments[0],
         ended=moments[-1],
-        succeeded=moments[-1] if run.exit_code == 0 else run.succeeded_at,
+        succeeded=moments[-1] if run.has_succeeded else run.succeeded_at,
         parts={part: (end - begin).total_seconds() for part, begin, end in parts},
     )
 
@@ -195,25 +195,29 @@ def _record(
     """Saves what the run saw and did; where nothing changed only the file's time is new. `ended`:
     when this run did, and the one before."""
     before = outcome.registry.last_run
-    failed_since = before.succeeded_at if before.exit_code else ended[1]
+    failed_since = ended[1] if before.has_succeeded else before.succeeded_at
+    errors = (*plan.errors, *outcome.errors)
     record = RunRecord(
         exit_code=exit_code,
+        failed_nodes_alone=exit_code == ExitCode.FAILED
+        and {*errors} <= {*outcome.registry.failed_nodes.values()},
         acted_at=ended[0] if outcome.actions else before.acted_at,
         actions=outcome.actions or before.actions,
-        errors=(*plan.errors, *outcome.errors),
+        errors=errors,
         notes=plan.notes,
         queues=dict(plan.status),
         ledger=before.ledger,
         nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
         pods_seen=before.pods_seen,
         pods_doubted_since=before.pods_doubted_since,
-        succeeded_at=failed_since if exit_code else None,
         waiting_jobs=plan.waiting_jobs,
     )
+    if not record.has_succeeded:
+        record = msgspec.structs.replace(record, succeeded_at=failed_since)
     memory = outcome.registry.memory
-    errors = judge_errors(memory.lasting, record.errors, ended[0], config.check_interval)
-    memory = msgspec.structs.replace(memory, lasting=errors.lasting)
+    news = judge_errors(memory.lasting, errors, ended[0])
+    memory = msgspec.structs.replace(memory, lasting=news.lasting)
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record, memory=memory)
     if not save_registry(config, registry, state) or config.state != "file":
         mark_end(config)
-    return msgspec.structs.replace(outcome, registry=registry, said=errors.said, over=errors.over)
+    return msgspec.structs.replace(outcome, registry=registry, said=news.said, over=news.over)

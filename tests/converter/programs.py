@@ -37,9 +37,10 @@ def run_one(
     timeout: timedelta = LONG,
     should_leave: Callable[[], bool] = never,
     grace: timedelta = LONG,
+    key: str = "k",
 ) -> tuple[Ended, list[str]]:
     lines: list[str] = []
-    call = ConverterCall("k", [str(path)], an_environment(), path.parent / "output")
+    call = ConverterCall(key, [str(path)], an_environment(), path.parent / "output")
     waits = Waits(timeout=timeout, patience=LONG, grace=grace)
-    ended = run_converters({"k": call}, waits, lambda _, line: lines.append(line), should_leave)
-    return ended["k"], lines
+    ended = run_converters({key: call}, waits, lambda _, line: lines.append(line), should_leave)
+    return ended[key], lines

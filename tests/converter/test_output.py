@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from dnm.converter.node_convert import NodeConvert
+from tests.builders import a_config
 from tests.converter.programs import run_one, script
 
 
@@ -32,3 +36,45 @@ def test_one_that_babbles_fills_no_disk(tmp_path: Path) -> None:
     ended, _ = run_one(path)
     assert ended.names == ("a001",)
     assert sum(file.stat().st_size for file in (tmp_path / "output").iterdir()) < 70_000_000
+
+
+HOOK = "a003: failed: the hook /etc/dnm/hooks/reset failed (exit 1); mend the cause, then go on"
+OTHER = "a004: failed: its power can't be switched"
+REASONS = {
+    "the shipped program's, which counts last": (
+        "k", [HOOK, "0 of 1 node(s) converted"], HOOK,
+    ),
+    "one that others' lines have driven out of the last five": (
+        "k", [HOOK, *(f"a00{number}: stage join" for number in range(4, 10)), "1 of 2"], HOOK,
+    ),
+    "each node's, the last of each": (
+        "k", ["a003: failed: at first", HOOK, OTHER, "0 of 2"], f"{HOOK}; {OTHER}",
+    ),
+    "more than anybody reads": (
+        "k", [f"a00{number}: failed: why" for number in range(1, 6)],
+        "a001: failed: why; a002: failed: why; and 3 more",
+    ),
+    "a site's own words for the node of the call": (
+        "a003", ["reset of a003 timed out, see its console", "giving up"],
+        "reset of a003 timed out, see its console",
+    ),
+    "a node that was not taken": ("k", ["a003: skipped: a job came first", "0 of 1"],
+                                  "a003: skipped: a job came first"),
+    "another node's": ("a003", ["error: a004 is no business of ours", "no power"], "no power"),
+    "a step that went well": ("a003", ["a003: reset done", "no way to the BMC"],
+                              "no way to the BMC"),
+    "too long": ("k", ["a003: failed: " + "x" * 3000], ("a003: failed: " + "x" * 3000)[:500]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_the_line_that_names_the_node_is_the_reason(name: str, tmp_path: Path) -> None:
+    """As this run hears it, and as the next one reads it."""
+    key, lines, reason = REASONS[name]
+    said = tmp_path / "said"
+    said.write_text("".join(f"{line}\n" for line in lines))
+    ended, _ = run_one(script(tmp_path, f"cat {said} >&2; exit 1"), key=key)
+    assert ended.error == f"the converter ended with exit code 1: {reason}"
+    convert = NodeConvert(a_config(tmp_path), {})
+    convert.directory = tmp_path / "output"
+    assert convert.read_end(key).error == ended.error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from dnm.model.registry import Backoff, Breaker, Phase
 from tests.builders import COUNTED, NOW, QUEUE, a_batch_node, a_request
 from tests.plan.worlds import LONG_AGO, World, pods, queue_map
@@ -16,12 +18,15 @@ def test_a_node_that_joins_ends_the_back_off_of_its_type() -> None:
     assert advanced.registry.nodes["a001"].phase is Phase.SERVING
 
 
-def test_a_node_that_fails_is_told_once() -> None:
+def test_a_failed_node_is_an_error_of_each_run_and_fails_its_type_once() -> None:
     late = World().lent("a001", Phase.JOINING, since=LONG_AGO)
     advanced = late.advanced()
     assert advanced.errors == (advanced.registry.nodes["a001"].error,)
     assert advanced.registry.backoffs["a"].failures == 1
-    assert late.recorded(nodes=advanced.registry.nodes).advanced().errors == ()
+    still = late.recorded(nodes=advanced.registry.nodes).advanced()
+    assert still.errors == advanced.errors and still.registry.backoffs == {}
+    others = replace(advanced.registry.nodes["a001"], owner="other")
+    assert late.recorded(nodes={"a001": others}).advanced().errors == ()
 
 
 def test_what_a_request_brought_is_looked_at_in_the_same_run() -> None:

@@ -20,7 +20,7 @@ def said_at(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
     now, found = [], []
     for minute in range(until):
         now = errors.get(minute, now)
-        news = judge_errors(known, now, NOW + minute * MINUTE, MINUTE)
+        news = judge_errors(known, now, NOW + minute * MINUTE)
         known = news.lasting
         found += [(minute, text) for text in (*news.said, *news.over)]
     return found
@@ -36,8 +36,13 @@ def test_two_days_of_an_api_that_is_away() -> None:
     ]
 
 
-def test_one_that_was_there_once_is_not_over() -> None:
-    assert said_at({0: [AWAY], 1: []}, 5) == [(0, AWAY)]
+@pytest.mark.parametrize("apart", [timedelta(seconds=4), MINUTE, timedelta(hours=3)], ids=str)
+def test_one_that_was_there_once_is_not_over(apart: timedelta) -> None:
+    """However far runs are apart, and whatever check_interval_seconds says of that."""
+    first = judge_errors({}, [AWAY], NOW)
+    assert judge_errors(first.lasting, [], NOW + apart).over == ()
+    second = judge_errors(first.lasting, [AWAY], NOW + apart)
+    assert len(judge_errors(second.lasting, [], NOW + 2 * apart).over) == 1
 
 
 def test_another_one_is_said_at_once() -> None:
@@ -62,7 +67,8 @@ def test_what_ticks_does_not_make_another_error(first: str, second: str, is_same
 
 def test_nothing_is_remembered_anew_while_it_lasts() -> None:
     """So that a run that finds nothing else to write writes nothing."""
-    first = judge_errors({}, [AWAY], NOW, MINUTE)
-    for minute in range(1, 60):
-        again = judge_errors(first.lasting, [AWAY], NOW + minute * MINUTE, MINUTE)
+    first = judge_errors({}, [AWAY], NOW)
+    first = judge_errors(first.lasting, [AWAY], NOW + MINUTE)  # two runs have met it
+    for minute in range(2, 60):
+        again = judge_errors(first.lasting, [AWAY], NOW + minute * MINUTE)
         assert again.lasting == first.lasting and again.said == ()

@@ -118,6 +118,31 @@ def test_one_failure_is_told_by_the_exit_code(
     assert run(config, kube, converter).exit_code == exit_code
 
 
+def test_a_failed_node_is_an_error_until_it_is_not_failed_and_stops_no_run(config: Config) -> None:
+    """However often runs come beside check_interval_seconds: it is said once, it is over when it
+    is, and the runs have done what they could."""
+    kube, converter = cluster()
+    error = "a001 was not back in Slurm after 3 tries"
+    failed = a_lent_node(Phase.FAILED, since=NOW, error=error)
+    save_registry(config, Registry(nodes={"a001": failed}))
+    said = []
+    for minute in range(5):
+        if minute == 3 and isinstance(converter.batch, dict):  # a person has it back
+            converter.batch["a001"] = a_batch_node("a001")
+        result = run(config, kube, converter, NOW + timedelta(minutes=minute))
+        assert result.outcome is not None
+        run_record = result.outcome.registry.last_run
+        said.append((result.exit_code, *result.outcome.said, *result.outcome.over))
+        assert run_record.has_succeeded and run_record.succeeded_at is None
+    assert said == [(1, error), (1,), (1,), (0, f"over, after 3 min: {error}"), (0,)]
+
+
+def test_a_run_that_fails_beside_a_failed_node_has_not_succeeded(config: Config) -> None:
+    save_registry(config, Registry(nodes={"a001": a_lent_node(Phase.FAILED, error="it is dead")}))
+    result = run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
+    assert result.outcome is not None and not result.outcome.registry.last_run.has_succeeded
+
+
 def test_a_document_that_needs_a_person_is_told_by_the_exit_code(config: Config) -> None:
     kube, converter = cluster()
     assert kube.queues is not None
