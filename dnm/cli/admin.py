@@ -34,7 +34,7 @@ from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.lease import judge_here, new_lease, put_lease
 from dnm.run.planning import connect
-from dnm.run.registry import load_registry
+from dnm.run.registry import load_registry, opened_state
 from dnm.run.snapshot import take_snapshot
 from dnm.run.verbs import acting_state, change_registry, note_deed
 from dnm.run.verbs import move_state as move_registry_to
@@ -148,17 +148,25 @@ def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") 
                 "stands there: `dnm check` says what is wrong with it"
             )
         now = datetime.now(UTC)
-        judged = judge_here(config, found, load_registry(config, now), now)
-        if not judged.refusal:
-            return f"no other dnm acts as instance {config.instance_id}: nothing was changed"
-        who = printable(judged.others.holder, _LONGEST_HOLDER) if judged.others else ""
-        if not is_sure(_ask_to_stop(config, who)):
-            return "nothing was changed"
+        with opened_state(config) as state:
+            judged = judge_here(config, found, load_registry(config, now, state), now)
+            at_work = state.holder
+            if not (judged.refusal or at_work):
+                return f"no other dnm acts as instance {config.instance_id}: nothing was changed"
+            who = printable(judged.others.holder, _LONGEST_HOLDER) if judged.others else at_work
+            if not is_sure(_ask_if_gone(at_work) if at_work else _ask_to_stop(config, who)):
+                return "nothing was changed"
+            if at_work:
+                state.seize()
         lease = new_lease(config, judged.now)
         deed = a_deed("takeover", config.instance_id, reason, taken_from=who)
         change_told(config, lambda one: _with(one, leases=(lease,), others_lease=None), deed)
         put_lease(config, kube, lease)
     return f"from now on {lease.holder} acts as instance {config.instance_id}"
+
+
+def _ask_if_gone(at_work: str) -> str:
+    return f"{at_work}. From now on it may do nothing more. Is it gone, or dnm stopped there?"
 
 
 def _ask_to_stop(config: Config, who: str) -> str:

@@ -39,6 +39,7 @@ from dnm.plan.kubelets import differing_kubelets
 from dnm.queues.document import QueueDocument
 from dnm.queues.source import DEFAULTS_NAME
 from dnm.run.kube_state import object_name
+from dnm.run.registry import state_in
 from dnm.run.snapshot import take_snapshot
 
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
@@ -79,7 +80,7 @@ def _for_state(config: Config) -> Iterator[Permission]:
         yield from (
             Permission(verb=verb, resource=resource, group=group, without=what,
                        namespace=config.state_namespace, name="" if verb == "create" else name)
-            for verb in ("get", "update", "create")
+            for verb in ("get", "patch", "create")
         )  # fmt: skip
 
 
@@ -153,6 +154,7 @@ def check_cluster(
             yield from guarded(
                 "Slinky", lambda: check_slinky(config, registry, kube.requests, nodes, rows)
             )
+        yield from guarded("lease", lambda: check_run_lease(config, kube))
     yield from check_lease(config, registry, snapshot)
     if document:
         yield from check_queues(config, document[0])
@@ -175,6 +177,16 @@ def _batch_rows(
         listed = list_batch_nodes(config, given_to_converter(config, environ))
         rows = listed if isinstance(listed, Unreadable) else listed.nodes
     return None if isinstance(rows, Unreadable) else rows
+
+
+def check_run_lease(config: Config, kube: KubeClient) -> Iterator[Finding]:
+    """Which run of another host is at work: while one is, none here does anything."""
+    if config.state != "kubernetes":
+        return
+    if who := state_in(config, kube).holder:
+        yield doubtful("lease", who, "wait for it; where it is gone, `dnm takeover`")
+    else:
+        yield fine("lease", "no other host is at work")
 
 
 def check_lease(config: Config, registry: Registry, snapshot: Snapshot) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.run.lock import find_lock_holder
 from dnm.run.recorded import read_last_run, warn_of_last_run
-from dnm.run.registry import load_registry
+from dnm.run.registry import load_registry, opened_state
 
 _OK, _WARNING, _CRITICAL = 0, 1, 2
 
@@ -27,18 +27,23 @@ _OK, _WARNING, _CRITICAL = 0, 1, 2
 def print_health(config: Config, now: datetime) -> int:
     """Prints it and returns the exit code."""
     try:
-        word, why, exit_code = judge_health(config, load_registry(config, now), now)
+        with opened_state(config) as state:
+            registry = load_registry(config, now, state)
+            word, why, exit_code = judge_health(config, registry, now, state.holder)
     except DnmError as error:
         word, why, exit_code = "person", str(error), _CRITICAL
     print(f"{word}: {printable(why)}" if why else word)
     return exit_code
 
 
-def judge_health(config: Config, registry: Registry, now: datetime) -> tuple[str, str, int]:
-    """Returns the word, why, and the exit code."""
+def judge_health(
+    config: Config, registry: Registry, now: datetime, elsewhere: str = ""
+) -> tuple[str, str, int]:
+    """Returns the word, why, and the exit code; `elsewhere`: who is at work there."""
     times, run = read_last_run(config), registry.last_run
     holder = find_lock_holder(config.lock_path)
     held = [f"{config.lock_path} is held by {holder.text}"] if holder else []
+    held += [elsewhere] if elsewhere else []
     if holder is not None and holder.is_foreign:
         return "person", f"{held[0]}, which is no run of dnm: nothing is done", _CRITICAL
     is_old = times.began is None or now - times.began > 3 * config.check_interval

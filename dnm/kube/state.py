@@ -1,12 +1,13 @@
 """The two objects of an instance whose registry is kept in Kubernetes: a Secret and a Lease.
 
-Each is written as a whole under the resourceVersion that it was read with, and created where it has
-none: of two that write at once the API server refuses one. The rules of a Lease's fields are those
-of kubernetes pkg/apis/coordination/validation, 1.34.
+Each is patched under the resourceVersion that it was read with, and created where it has none: of
+two that write at once the API server refuses one. What others put there stays: labels, annotations,
+keys. The rules of a Lease's fields are those of kubernetes pkg/apis/coordination/validation, 1.34.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 from urllib.parse import quote
@@ -16,10 +17,13 @@ import msgspec
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import ApiAnswer
 from dnm.model.fault_points import fault_point
-from dnm.model.state import RunLease, StoredRegistry
+from dnm.model.printable import printable
+from dnm.model.state import HIGHEST, KEYS, RunLease, StoredRegistry
 
 _NUMBER = "dynamic-node-manager/number"
 _RUN, _HOME, _BOOT = (f"dynamic-node-manager/{word}" for word in ("run", "home", "boot"))
+_TYPE = "dynamic-node-manager/registry"  # can't be changed once it is made
+_MERGE = "application/merge-patch+json"
 _SECRETS, _LEASES = "/api/v1/secrets", "/apis/coordination.k8s.io/v1/leases"
 
 
@@ -34,13 +38,13 @@ class _Secret(msgspec.Struct, frozen=True):
     kind: Literal["Secret"]
     metadata: _Metadata
     data: dict[str, str] | None = None
-    type: str = ""
 
 
 class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     lease_transitions: int | None = None
+    acquire_time: str | None = None
     renew_time: str | None = None
 
 
@@ -65,15 +69,15 @@ class StateObjects:
             return None if found is None else self._read_secret(found.body)
 
     def write_registry(self, stored: StoredRegistry) -> StoredRegistry:
-        """Replaces it under its version, or creates it; returns it with the new version."""
+        """Changes it under its version, or creates it; returns it with the new version."""
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": self._metadata(stored.version, {_NUMBER: str(stored.number)}),
-            "type": stored.type,
-            "data": dict(stored.data),
+            "data": {key: stored.data.get(key) for key in KEYS},
+            **({} if stored.version else {"type": _TYPE}),
         }
-        rule = "update secrets" if stored.version else "create secrets"
+        rule = "patch secrets" if stored.version else "create secrets"
         with self._writing("Secret", rule), fault_point("kube.write_state"):
             return self._read_secret(self._write(_SECRETS, stored.version, body).body)
 
@@ -85,20 +89,22 @@ class StateObjects:
             return RunLease() if found is None else self._read_lease(found.body)
 
     def write_lease(self, lease: RunLease) -> RunLease:
-        """Replaces it under its version, or creates it; returns it with the new version."""
+        """Changes it under its version, or creates it; returns it with the new version."""
         named = {_RUN: lease.run, _HOME: lease.home, _BOOT: lease.boot}
         spec: dict[str, Any] = {
             "leaseDurationSeconds": lease.seconds,
             "leaseTransitions": lease.number,
-            "renewTime": lease.renewed,
+            "acquireTime": lease.acquired or None,
+            "renewTime": lease.renewed or None,
+            "holderIdentity": lease.holder or None,
         }
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": self._metadata(lease.version, {k: v for k, v in named.items() if v}),
-            "spec": {**spec, **({"holderIdentity": lease.holder} if lease.holder else {})},
+            "metadata": self._metadata(lease.version, {k: v or None for k, v in named.items()}),
+            "spec": spec,
         }
-        rule = "update leases" if lease.version else "create leases"
+        rule = "patch leases" if lease.version else "create leases"
         with self._writing("Lease", rule), fault_point("kube.write_lease"):
             return self._read_lease(self._write(_LEASES, lease.version, body).body)
 
@@ -109,16 +115,17 @@ class StateObjects:
         return self._api.changing(what, rule)
 
     def _write(self, collection: str, version: str, body: dict[str, Any]) -> ApiAnswer:
-        method, name = ("PUT", self._name) if version else ("POST", "")
-        path = self._path(collection, name)
-        return self._api.session.write(method, path, msgspec.json.encode(body))
+        write, encode = self._api.session.write, msgspec.json.encode
+        if version:
+            return write("PATCH", self._path(collection, self._name), encode(body), _MERGE)
+        return write("POST", self._path(collection, ""), encode(_without_none(body)))
 
     def _path(self, collection: str, name: str) -> str:
         group, _, plural = collection.rpartition("/")
         end = f"/{quote(name, safe='')}" if name else ""
         return f"{group}/namespaces/{quote(self._namespace, safe='')}/{plural}{end}"
 
-    def _metadata(self, version: str, annotations: dict[str, str]) -> dict[str, Any]:
+    def _metadata(self, version: str, annotations: Mapping[str, str | None]) -> dict[str, Any]:
         known = {"resourceVersion": version} if version else {}
         return {
             "namespace": self._namespace, "name": self._name, "annotations": annotations, **known
@@ -129,9 +136,8 @@ class StateObjects:
         self._check(found.metadata)
         return StoredRegistry(
             version=found.metadata.resource_version,
-            number=int((found.metadata.annotations or {}).get(_NUMBER, "-1")),
-            data=found.data or {},
-            type=found.type,
+            number=_read_number((found.metadata.annotations or {}).get(_NUMBER, "-1")),
+            data={key: text for key, text in (found.data or {}).items() if key in KEYS},
         )
 
     def _read_lease(self, body: memoryview | bytes) -> RunLease:
@@ -146,6 +152,7 @@ class StateObjects:
             boot=annotations.get(_BOOT, ""),
             number=spec.lease_transitions or 0,
             seconds=spec.lease_duration_seconds or 0,
+            acquired=spec.acquire_time or "",
             renewed=spec.renew_time or "",
         )
 
@@ -155,3 +162,22 @@ class StateObjects:
             raise ValueError(f"it is {metadata.namespace}/{metadata.name}"[:200])
         if not metadata.resource_version:
             raise ValueError("it is an object without a resourceVersion")
+
+
+def _read_number(text: str) -> int:
+    """Raises ValueError for what no run can have written."""
+    is_number = len(text) <= len(str(HIGHEST)) and text.removeprefix("-").isdecimal()
+    if is_number and -1 <= int(text) < HIGHEST:
+        return int(text)
+    raise ValueError(
+        f"its annotation {_NUMBER} is {printable(text, 40)!r}, which is no number of a run: remove "
+        "the annotation"
+    )
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }

@@ -90,6 +90,13 @@ class KubeState:
             self._known = self._create()
         self._tenure.take(above=self._known.number if self._known else 0)
 
+    @property
+    def holder(self) -> str:
+        return self._tenure.holder
+
+    def seize(self) -> None:
+        self._tenure.seize()
+
     def keep(self, anew: bool = False) -> None:
         self._tenure.keep(anew)
 

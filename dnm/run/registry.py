@@ -94,6 +94,8 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
         raise RegistryError(_unreadable(state, f"it is not JSON ({error})")) from error
     if not isinstance(document, dict):
         raise RegistryError(_unreadable(state, "it is not a JSON object"))
+    if not document:  # also the predecessor's with no node: nobody can tell it from one that is cut
+        raise RegistryError(_unreadable(state, "it is empty (remove it if no node was ever lent)"))
     if "version" not in document:
         return _take_over(document, config, state, now)
     version = document["version"]
@@ -104,6 +106,8 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
             f"the registry {state.where} has version {version!r}, this dnm knows version "
             f"{VERSION}: run the dnm that wrote it, or restore an older copy"
         )
+    if "nodes" not in document:
+        raise RegistryError(_unreadable(state, "it has no list of nodes"))
     try:
         return msgspec.convert(document, Registry)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:

@@ -92,6 +92,15 @@ class State(Protocol):
         """Makes this run the one that acts. Raises LockedError where another does."""
         ...
 
+    @property
+    def holder(self) -> str:
+        """Which run of another host is at work, and since when, for people; empty: none."""
+        ...
+
+    def seize(self) -> None:
+        """Takes the right to act from that run, which a person knows to be gone."""
+        ...
+
     def keep(self, anew: bool = False) -> None:
         """Makes sure that this run still acts, before each step; `anew`: not by its clock alone.
         Raises LeaseLostError where another does by now, KubeError where nobody can tell."""
@@ -113,6 +122,7 @@ class FileState:
 
     kind = "file"
     until = None
+    holder = ""
     follows = False  # while it lives it holds the lock
 
     def __init__(self, path: Path, group: str = "") -> None:
@@ -168,6 +178,9 @@ class FileState:
 
     def begin(self) -> None:
         """The lock is held already."""
+
+    def seize(self) -> None:
+        """No other host is at work."""
 
     def keep(self, anew: bool = False) -> None:
         """So it is until the end."""

@@ -5,10 +5,11 @@ version that it has read, renews it between its steps, and gives it up at the en
 is told who is at work. Each run that takes it gets a higher number, which it writes into the
 registry first of all (`kube_state.py`): from then on no earlier one can write there.
 
-A holder that died is followed when its Lease was *seen* unchanged for as long as it is good: only
-this host's own clock since its boot counts, and no time that another has written. On one host and
-path there is one lock, which this run holds: a Lease of this very place is of a run that has died.
-A pod has no such place, and what it has seen ends with it: its run looks on for that time itself.
+A holder that died is followed when its Lease was *seen* unchanged for as long as this host's own
+would be good: only its clock since its boot counts, and no time or span that another has written.
+On one host and path there is one lock, which this run holds: a Lease of this very place is of a run
+that has died. A pod has no such place, and what it has seen ends with it: its run looks on for that
+time itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dnm.model.errors import KubeConflict, KubeError, LeaseLostError, LockedErro
 from dnm.model.fault_points import fault_point
 from dnm.model.lease import Place
 from dnm.model.printable import printable
-from dnm.model.state import RunLease
+from dnm.model.state import HIGHEST, RunLease
 from dnm.model.value import Value
 from dnm.run.state import StateObjects
 
@@ -41,6 +42,7 @@ _RENEWED_AFTER = 0.25  # of its duration
 _LOOK_EVERY = 5.0  # seconds
 _LARGEST = 1024  # bytes
 _LONGEST_HOLDER = 300  # characters
+_LONGEST_TIME = 40  # the same
 
 
 class Sighting(Value):
@@ -61,9 +63,10 @@ def lease_seconds(config: Config) -> int:
     return math.ceil(_TIMEOUTS * config.request_timeout.total_seconds())
 
 
-def find_holder(lease: RunLease, place: Place, unchanged_for: float) -> str:
-    """Returns who is at work, as far as `place` can tell; empty: nobody. Pure."""
-    is_over = _is_of(lease, place) or unchanged_for >= lease.seconds
+def find_holder(lease: RunLease, place: Place, unchanged_for: float, seconds: int) -> str:
+    """Returns who is at work, as far as `place` can tell, where a Lease is good for so many
+    seconds; empty: nobody. Pure."""
+    is_over = _is_of(lease, place) or unchanged_for >= seconds
     return "" if is_over else lease.holder
 
 
@@ -88,7 +91,7 @@ class Tenure:
         self._instance = config.instance_id
         self._seconds = lease_seconds(config)
         self._sighting = config.lock_path.with_suffix(".seen")
-        self._run = os.urandom(8).hex()
+        self._run, self._acquired = os.urandom(8).hex(), ""
         self._known: RunLease | None = None
         self._is_lost = self._follows = False
         self.number = 0
@@ -127,24 +130,36 @@ class Tenure:
         """Raises LockedError while another run is at work."""
         if self.number:
             return
-        lease = self._look()
-        if who := find_holder(lease, self._place, self._unchanged_for(lease)):
+        if who := self._find_holder(notes=True):
             raise LockedError(
-                f"{printable(who, _LONGEST_HOLDER)} is at work for instance {self._instance} "
-                f"(number {lease.number}); should it have died, it is followed when its Lease was "
-                f"seen unchanged for {lease.seconds} s"
+                f"{who}; should it have died, it is followed when its Lease was seen unchanged for "
+                f"{self._seconds} s, or by `dnm takeover`"
             )
+
+    @property
+    def holder(self) -> str:
+        """Which other run is at work, since when by its clock, and for how long this host has seen
+        no sign of it; empty: none, as far as this host knows. Nothing is written."""
+        return "" if self.number else self._find_holder(notes=False)
+
+    def seize(self) -> None:
+        """Takes another run's right from it, which a person knows to be gone. Should it live, it
+        loses its right where a sleeper would. Raises KubeError."""
+        found, number = self._look(), self._next_number(0)
+        free = {"holder": "", "run": "", "home": "", "boot": ""}
+        self._known = self._lease.write_lease(msgspec.structs.replace(found, number=number, **free))
 
     def take(self, above: int = 0) -> None:
         """Makes this run the one at work, with a number above all that were. Raises LockedError,
         LeaseLostError and KubeError."""
         if self._is_lost:
             raise self.lose()
-        if self.number > above:
+        if self.number and self.number > above:
             return
         self.check()
         self._follows = self.follows
-        number = max(self._look().number, above) + 1
+        number = self._next_number(above)
+        self._acquired = _now()
         if self._write_or_find(number):
             self.number = number
         elif self.number:
@@ -188,6 +203,30 @@ class Tenure:
 
     # --- the Lease ----------------------------------------------------------------------------
 
+    def _find_holder(self, notes: bool) -> str:
+        lease = self._look()
+        unchanged_for = self._unchanged_for(lease, notes)
+        if not (who := find_holder(lease, self._place, unchanged_for, self._seconds)):
+            return ""
+        since = f" since {printable(lease.acquired, _LONGEST_TIME)}" if lease.acquired else ""
+        renewed = f", last sign of it {printable(lease.renewed, _LONGEST_TIME)}" * bool(
+            lease.renewed
+        )
+        return (
+            f"{printable(who, _LONGEST_HOLDER)} is at work for instance {self._instance}{since} "
+            f"(number {lease.number}{renewed} by its clock, unchanged here for "
+            f"{unchanged_for:.0f} s)"
+        )
+
+    def _next_number(self, above: int) -> int:
+        number = max(self._look().number, above) + 1
+        if number >= HIGHEST:
+            raise RegistryError(
+                f"the Lease of instance {self._instance} says that {self._look().number} runs have "
+                "acted, and there is no higher number: delete the Lease"
+            )
+        return number
+
     def _look(self) -> RunLease:
         if self._known is None:
             self._known = self._lease.read_lease()
@@ -216,21 +255,28 @@ class Tenure:
                 boot=self._place.boot,
                 number=number,
                 seconds=self._seconds,
-                renewed=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
+                acquired=self._acquired,
+                renewed=_now(),
             )
         )
         self.until = asked_at + self._seconds
 
-    def _unchanged_for(self, lease: RunLease) -> float:
-        """For how many seconds this host has seen it as it is now."""
+    def _unchanged_for(self, lease: RunLease, notes: bool) -> float:
+        """For how many seconds this host has seen it as it is now; `notes`: from now on, if it is
+        new."""
         if not lease.holder or _is_of(lease, self._place):
             return 0.0
         now, boot = self._clock(), self._place.boot
         before = _read_sighting(self._sighting)
         if before is not None and (before.stamp, before.boot) == (lease.stamp, boot):
             return now - before.at
-        _write_sighting(self._sighting, Sighting(stamp=lease.stamp, boot=boot, at=now))
+        if notes:
+            _write_sighting(self._sighting, Sighting(stamp=lease.stamp, boot=boot, at=now))
         return 0.0
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 def _read_sighting(path: Path) -> Sighting | None:

@@ -156,3 +156,26 @@ def test_check_says_that_the_mark_is_missing(east: Site) -> None:
     (found,) = [f for f in find_everything(east.path, dict(os.environ)) if f.check == "instance"]
     assert found.result is CheckResult.WARNING and "missing" in found.text
     assert any("missing" in note for note in east.plan().plan.notes)
+
+
+def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """Its Lease says that it is good for years."""
+    sandbox.add_namespace("dnm")
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(4)
+    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
+    site = Site(sandbox, tmp_path / "here", state="kubernetes", request_timeout_seconds=30)
+    assert site.run().exit_code == 0
+    claim = {"holderIdentity": "mgmt9:/dnm", "leaseDurationSeconds": 2**31 - 1}
+    sandbox.edit("leases", "dnm-prod", lambda item: item["spec"].update(claim), "dnm")
+    assert site.command("run").returncode == ExitCode.LOCKED
+    (found,) = [f for f in find_everything(site.path, dict(os.environ)) if f.check == "lease"]
+    assert found.result is CheckResult.WARNING and "mgmt9:/dnm is at work" in found.text
+    assert "mgmt9:/dnm is at work" in site.command("status", "--health").stdout
+    asked: list[str] = []
+    admin.take_over(site.config, lambda text: not asked.append(text))
+    assert "mgmt9:/dnm is at work" in asked[0]
+    assert site.command("run").returncode == 0
+    assert "nothing was changed" in admin.take_over(site.config, lambda text: True)

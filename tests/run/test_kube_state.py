@@ -22,7 +22,7 @@ from dnm.model.errors import (
 )
 from dnm.model.lease import Place
 from dnm.model.registry import Pause, Registry
-from dnm.model.state import RunLease
+from dnm.model.state import HIGHEST, RunLease
 from dnm.run.kube_state import KubeState, object_name, pack, unpack
 from dnm.run.registry import encode_registry
 from dnm.run.tenure import Tenure, find_holder, lease_seconds
@@ -30,6 +30,7 @@ from tests.builders import NOW
 from tests.site import Site
 
 NAME = "dnm-prod"
+NUMBER = "dynamic-node-manager/number"
 ONE, TWO, THREE = (
     encode_registry(Registry(pause=Pause(since=NOW, reason=word))) for word in ("1", "2", "3")
 )
@@ -316,13 +317,144 @@ def test_the_numbers_only_grow_also_where_the_lease_was_deleted(
     assert lease["spec"]["leaseTransitions"] == 4
 
 
+def test_what_others_put_on_the_two_objects_stays(sandbox: Sandbox, east: Host, west: Host) -> None:
+    wrote(east, ONE)
+    kinds = ("secrets", "leases")
+    for kind in kinds:
+        sandbox.edit(kind, NAME, _as_others_do, "dnm")
+    sandbox.edit("secrets", NAME, lambda item: item["data"].update(theirs="eA=="), "dnm")
+    wrote(west, TWO)
+    wrote(east, ONE)
+    for kind in kinds:
+        found = sandbox.get(kind, NAME, "dnm") or {}
+        assert found["metadata"]["labels"] == {"team": "hpc"}
+        assert found["metadata"]["annotations"]["backup.example.org/at"] == "night"
+        if kind == "secrets":
+            assert (
+                found["data"]["theirs"] == "eA==" and unpack(found["data"], "registry.json") == ONE
+            )
+    assert east.run().read() == ONE
+
+
+def _as_others_do(item: dict[str, Any]) -> None:
+    item["metadata"]["labels"] = {"team": "hpc"}
+    item["metadata"]["annotations"]["backup.example.org/at"] = "night"
+
+
+def test_one_that_has_grown_too_long_leaves_nothing_of_the_one_before(
+    sandbox: Sandbox, east: Host
+) -> None:
+    wrote(east, ONE)
+    long = encode_registry(Registry(pause=Pause(since=NOW, reason="x" * 300_000)))
+    wrote(east, long)
+    assert sorted((sandbox.get("secrets", NAME, "dnm") or {})["data"]) == [
+        "previous.json", "registry.json.gz",
+    ]  # fmt: skip
+    assert east.run().read() == long
+
+
+def annotated(number: str | None) -> Callable[[dict[str, Any]], None]:
+    def edit(item: dict[str, Any]) -> None:
+        item["metadata"]["annotations"] = {} if number is None else {NUMBER: number}
+
+    return edit
+
+
+def test_the_first_write_to_one_without_a_number_takes_the_lease_too(
+    sandbox: Sandbox, east: Host, west: Host
+) -> None:
+    wrote(west, ONE)
+    sandbox.edit("secrets", NAME, annotated(None), "dnm")
+    state = east.run()
+    state.write(TWO)
+    lease = sandbox.get("leases", NAME, "dnm") or {}
+    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("east:/dnm", 2)
+    with pytest.raises(LockedError):
+        west.run().write(THREE)
+
+
+@pytest.mark.parametrize("number", ["", "x", "-2", "1" * 5000, str(2**31 - 1), "9" * 11, "²"])
+def test_a_number_that_no_run_can_have_written_is_named(
+    sandbox: Sandbox, east: Host, number: str
+) -> None:
+    wrote(east, ONE)
+    sandbox.edit("secrets", NAME, annotated(number), "dnm")
+    with pytest.raises(KubeError, match="no number of a run: remove the annotation"):
+        east.run().read()
+
+
+def test_a_lease_whose_number_has_no_higher_one_is_named(sandbox: Sandbox, east: Host) -> None:
+    wrote(east, ONE)
+    spec = {"leaseTransitions": 2**31 - 1}
+    sandbox.edit("leases", NAME, lambda item: item["spec"].update(spec), "dnm")
+    with pytest.raises(RegistryError, match="delete the Lease"):
+        east.run().write(TWO)
+    sandbox.delete("leases", NAME, "dnm")
+    assert east.run().write(TWO)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"leaseDurationSeconds": 2**31 - 1},
+        {"leaseDurationSeconds": 1},
+        {"acquireTime": "9999-12-31T23:59:59.000000Z", "renewTime": "9999-12-31T23:59:59.000000Z"},
+        {"holderIdentity": "x" * 100_000},
+        {"run": "x" * 100_000},
+    ],
+    ids=["for years", "for a second", "until the end of time", "a long name", "a long run"],
+)
+def test_what_a_lease_says_is_bounded_by_one_s_own(
+    sandbox: Sandbox, east: Host, west: Host, claim: dict[str, Any]
+) -> None:
+    def edit(item: dict[str, Any]) -> None:
+        run = claim.get("run", "y")
+        item["metadata"]["annotations"]["dynamic-node-manager/run"] = run
+        item["spec"].update({key: value for key, value in claim.items() if key != "run"})
+
+    east.run().write(ONE)
+    sandbox.edit("leases", NAME, edit, "dnm")
+    seconds = lease_seconds(west.config)
+    for later in (0, seconds - 1):
+        west.seconds = 1000 + later
+        with pytest.raises(LockedError) as told:
+            west.run().stand_by(never)
+        assert len(str(told.value)) < 1000
+    west.seconds = 1000 + seconds
+    assert west.run().write(TWO)
+
+
+def test_who_is_at_work_is_shown_with_the_time_and_nothing_is_written(
+    sandbox: Sandbox, east: Host, west: Host
+) -> None:
+    assert west.run().holder == ""
+    at_work = east.run()
+    at_work.write(ONE)
+    before = writes(sandbox)
+    assert at_work.holder == "" and "east:/dnm is at work for instance prod since 20" in (
+        west.run().holder
+    )
+    assert writes(sandbox) == before and not west.config.lock_path.with_suffix(".seen").exists()
+    at_work.end()
+    assert west.run().holder == ""
+
+
+def test_a_person_takes_the_right_of_one_that_is_gone(east: Host, west: Host) -> None:
+    gone = east.run()
+    gone.write(ONE)
+    west.run().seize()
+    assert west.run().write(TWO)
+    with pytest.raises(LeaseLostError):
+        gone.write(THREE)
+
+
 @pytest.mark.parametrize("lost", ["leases", "secrets"])
 def test_a_write_whose_answer_was_lost_is_looked_for(
     sandbox: Sandbox, east: Host, lost: str
 ) -> None:
     state = east.run()
     state.write(ONE)
-    sandbox.fault("lost", path=lost, methods=("PUT",), times=1)
+    sandbox.fault("lost", path=lost, methods=("PATCH",), times=1)
     if lost == "secrets":
         assert state.write(TWO)
     else:
@@ -353,7 +485,7 @@ def test_what_can_not_be_written_is_said_and_the_old_one_stands(
 ) -> None:
     state = east.run()
     state.write(ONE)
-    sandbox.fault("status", path="secrets", methods=("PUT",), code=500)
+    sandbox.fault("status", path="secrets", methods=("PATCH",), code=500)
     with pytest.raises(StateError, match="nothing further is done"):
         state.write(TWO)
     assert east.run().read() == ONE
@@ -472,15 +604,17 @@ HERE = Place(holder="here", home="h", boot="b")
     ("lease", "place", "seen", "holder"),
     [
         (RunLease(), HERE, 0.0, ""),
-        (RunLease(holder="x", home="y", boot="b", seconds=8), HERE, 7.9, "x"),
-        (RunLease(holder="x", home="y", boot="b", seconds=8), HERE, 8.0, ""),
-        (RunLease(holder="here", home="h", boot="b", seconds=8), HERE, 0.0, ""),
-        (RunLease(holder="here", home="h", boot="c", seconds=8), HERE, 0.0, "here"),
-        (RunLease(holder="here", home="", boot="b", seconds=8),
+        (RunLease(holder="x", home="y", boot="b"), HERE, 7.9, "x"),
+        (RunLease(holder="x", home="y", boot="b"), HERE, 8.0, ""),
+        (RunLease(holder="x", home="y", boot="b", seconds=0), HERE, 7.9, "x"),
+        (RunLease(holder="x", home="y", boot="b", seconds=HIGHEST), HERE, 8.0, ""),
+        (RunLease(holder="here", home="h", boot="b"), HERE, 0.0, ""),
+        (RunLease(holder="here", home="h", boot="c"), HERE, 0.0, "here"),
+        (RunLease(holder="here", home="", boot="b"),
          Place(holder="here", home="", boot="b"), 0.0, "here"),
     ],
-    ids=["nobody", "another", "another, over", "this place", "a clone, or before a restart",
-         "in a container"],
+    ids=["nobody", "another", "another, over", "says that it is over", "says that it is for years",
+         "this place", "a clone, or before a restart", "in a container"],
 )  # fmt: skip
 def test_who_is_at_work(lease: RunLease, place: Place, seen: float, holder: str) -> None:
-    assert find_holder(lease, place, seen) == holder
+    assert find_holder(lease, place, seen, 8) == holder

@@ -62,6 +62,10 @@ BROKEN = {
     "empty": b"",
     "truncated": encode_registry(FULL)[:-40],
     "not an object": b"[1]",
+    "an empty object": b"{}",
+    "only a version": b'{"version": 1}',
+    "without its version": b'{"nodes": {}}',
+    "without its nodes": encode_registry(FULL).replace(b'"nodes": {', b'"claimed": {'),
     "newer version": b'{"version": 2}',
     "unknown phase": encode_registry(FULL).replace(b"returning", b"levitating"),
     "unknown key": encode_registry(FULL).replace(b'"held"', b'"hold"'),
@@ -114,12 +118,6 @@ def test_the_predecessor_s_registry_is_taken_over(tmp_path: Path) -> None:
     assert (nodes["a001"].phase, nodes["a001"].queue) == (Phase.SERVING, QUEUE)
     assert nodes["a001"].counted == SIZE and nodes["a002"].owner == "prod"
     assert nodes["b001"].owner == "validation"
-
-
-def test_an_empty_predecessor_s_registry_is_empty(tmp_path: Path) -> None:
-    config = a_config(tmp_path)
-    config.converted_nodes_path.write_text("{}")
-    assert load_registry(config, NOW) == Registry()
 
 
 @pytest.mark.parametrize(

@@ -140,11 +140,11 @@ def test_what_the_next_run_does_needs_no_state_directory_of_the_other(
 
 
 @pytest.mark.parametrize("resource", ["secrets", "leases"])
-@pytest.mark.parametrize("verb", ["get", "update", "create"])
+@pytest.mark.parametrize("verb", ["get", "patch", "create"])
 def test_a_right_that_is_missing_is_named_and_nothing_is_done(
     sandbox: Sandbox, hosts: tuple[Site, Site], verb: str, resource: str
 ) -> None:
-    if verb == "update":
+    if verb == "patch":
         admin.pause(hosts[0].config, None, "")
         admin.resume(hosts[0].config)  # else a create is the first that is asked for
     sandbox.access.rules = tuple(
