@@ -18,6 +18,7 @@ from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode, LeaseError
 from dnm.model.history import Deed
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Half, Pause, Phase, Registry
@@ -115,7 +116,8 @@ def reset(config: Config, name: str, reason: str = "") -> str:
             was = "backs off no more" if name in registry.backoffs else "was not backing off"
             answer = f"node type {name} {was}"
             return _with(registry, backoffs=_without(registry.backoffs, name))
-        known = sorted([*registry.nodes, *config.queues, *config.node_types])
+        lent = [fold_hostlist(registry.nodes)] if registry.nodes else []
+        known = [*lent, *sorted([*config.queues, *config.node_types])]
         raise NotKnownError(
             f"{name!r} is no lent node, monitored queue or node type; known are {', '.join(known)}"
         )
@@ -291,7 +293,7 @@ def _known_or_claimed(registry: Registry, node: str) -> None:
 
 def _known(registry: Registry, node: str) -> None:
     if node not in registry.nodes:
-        known = ", ".join(sorted(registry.nodes)) or "none"
+        known = fold_hostlist(registry.nodes) or "none"
         raise NotKnownError(f"{node!r} is not a lent node; lent are: {known}")
 
 

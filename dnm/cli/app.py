@@ -24,17 +24,21 @@ from dnm.cli.one_run import make_run
 from dnm.cli.options import (
     ConfigOption,
     ConsoleOption,
+    DnmConfigOption,
     HistoryOutput,
     HistoryOutputOption,
+    NamesOutput,
+    NamesOutputOption,
     Output,
     OutputOption,
     ReasonOption,
     StatusOutput,
+    TypeOption,
     load_named_config,
 )
 from dnm.cli.queues_app import queues_app
 from dnm.cli.state_app import state_app
-from dnm.cli.verbs import Verbs, sub_app
+from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verbs, sub_app, verb_in
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.spans import parse_span
 
@@ -48,11 +52,11 @@ app = typer.Typer(
     suggest_commands=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(queues_app, name="queues")
-app.add_typer(node_types_app, name="node-types")
-app.add_typer(load_app, name="test-load")
-app.add_typer(state_app, name="state")
-app.add_typer(event_app, name="event")
+app.add_typer(queues_app, name="queues", rich_help_panel=SET_UP)
+app.add_typer(node_types_app, name="node-types", rich_help_panel=SET_UP)
+app.add_typer(load_app, name="test-load", rich_help_panel=SET_UP)
+app.add_typer(state_app, name="state", rich_help_panel=SET_UP)
+app.add_typer(event_app, name="event", rich_help_panel=BY_HAND)
 
 NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
 _YEAR = timedelta(days=366)
@@ -71,15 +75,16 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    config_path: DnmConfigOption = None,
 ) -> None:
     """Lends idle Slurm nodes to Kubernetes when a YuniKorn queue runs out of room."""
 
 
-@app.command()
+@app.command(rich_help_panel=ACT)
 def run(
     config_path: ConfigOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Show the plan; write nothing anywhere.")
+        bool, typer.Option("--dry-run", help="Show the plan; write nothing anywhere.")
     ] = False,
     log_console: ConsoleOption = False,
     output: OutputOption = Output.text,
@@ -90,17 +95,20 @@ def run(
     make_run(load_named_config(config_path), output, log_console)
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def plan(
     config_path: ConfigOption = None,
     output: OutputOption = Output.text,
     at: Annotated[
         str, typer.Option("--at", help="With the events of then, e.g. '2026-12-01 08:45'.")
     ] = "",
+    is_detailed: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="3 where a run would do anything.")
+    ] = False,
 ) -> None:
     """Show what a run would do and why; writes nothing."""
     config = load_named_config(config_path)
-    from dnm.cli.output import print_json, reader_may_leave
+    from dnm.cli.output import print_document, reader_may_leave
     from dnm.cli.report import plan_document, print_plan
     from dnm.run.planning import plan_pass
 
@@ -114,18 +122,19 @@ def plan(
             raise typer.BadParameter(str(error), param_hint="--at") from error
     result = plan_pass(config, os.environ, foreseen_at=moment)
     with reader_may_leave():
-        if output is Output.json:
-            print_json(plan_document(result.plan))
+        if output is not Output.text:
+            print_document(plan_document(result.plan), output)
         else:
             print_plan(result.plan)
-    raise typer.Exit(result.exit_code)
+    would_act = is_detailed and result.plan.actions and result.exit_code == ExitCode.OK
+    raise typer.Exit(ExitCode.WOULD_ACT if would_act else result.exit_code)
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def status(
     config_path: ConfigOption = None,
     output: Annotated[
-        StatusOutput, typer.Option("--output", "-o", help="text, json or prometheus.")
+        StatusOutput, typer.Option("--output", "-o", help="text, json, yaml, name or prometheus.")
     ] = StatusOutput.text,
     live: Annotated[bool, typer.Option("--live", help="Ask the cluster too.")] = False,
     wide: Annotated[bool, typer.Option("--wide", "-w", help="All columns.")] = False,
@@ -135,44 +144,32 @@ def status(
     health: Annotated[
         bool, typer.Option("--health", help="One word for a monitor; 0, 1 or 2.")
     ] = False,
+    is_watched: Annotated[
+        bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Show lent nodes, queues, brakes and the last run."""
     config = load_named_config(config_path)
-    now = datetime.now(UTC)
+    if is_watched and (output is not StatusOutput.text or health or not sys.stdout.isatty()):
+        raise typer.BadParameter("it is for people at a terminal", param_hint="--watch")
     if health:
         from dnm.cli.health import print_health
 
-        raise typer.Exit(print_health(config, now))
-    from dnm.cli.output import print_json, reader_may_leave
-    from dnm.cli.status import status_document
-    from dnm.cli.status_view import SortBy, print_status
-    from dnm.run.registry import load_registry
+        raise typer.Exit(print_health(config, datetime.now(UTC)))
+    from dnm.cli.status import show_status
+    from dnm.cli.status_view import SortBy
 
     if sort not in tuple(SortBy):
         raise typer.BadParameter(f"one of {', '.join(SortBy)}", param_hint="--sort")
-    if live:
-        from dnm.run.planning import live_registry
+    if is_watched:
+        from dnm.cli.watch import watch
 
-        registry, exit_code, errors = live_registry(config, os.environ)
-    else:
-        registry, exit_code, errors = load_registry(config, now), int(ExitCode.OK), ()
-    if output is StatusOutput.prometheus:
-        from dnm.run.publish import metrics_text, recorded_times
-
-        text = metrics_text(config, registry, now, recorded_times(config, registry))
-        with reader_may_leave():
-            sys.stdout.write(text)
-        raise typer.Exit(exit_code)
-    document = status_document(config, registry, now, errors)
-    with reader_may_leave():
-        if output is StatusOutput.json:
-            print_json(document)
-        else:
-            print_status(document, now, wide, SortBy(sort))
-    raise typer.Exit(exit_code)
+        watch(lambda: show_status(config, output, live, wide, SortBy(sort)))
+        raise typer.Exit
+    raise typer.Exit(show_status(config, output, live, wide, SortBy(sort)))
 
 
-@app.command()
+@app.command(rich_help_panel=SET_UP)
 def check(
     config_path: ConfigOption = None,
     output: OutputOption = Output.text,
@@ -186,11 +183,11 @@ def check(
     raise typer.Exit(run_checks(config_path, os.environ, output.value, is_deep=deep))
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def nodes(
     config_path: ConfigOption = None,
-    output: OutputOption = Output.text,
-    node_type: Annotated[str, typer.Option(help="Only nodes of this type.")] = "",
+    output: NamesOutputOption = NamesOutput.text,
+    node_type: TypeOption = "",
 ) -> None:
     """Show which batch nodes could be lent now."""
     config = load_named_config(config_path)
@@ -212,12 +209,13 @@ def nodes(
     ]
     now = datetime.now(UTC)
     out = kept_out(config, load_registry(config, now), listed.nodes, now)
-    print_batch_nodes(config, shown, out, output is Output.json)
+    print_batch_nodes(config, shown, out, output)
 
 
-@app.command()
+@app.command(rich_help_panel=ACT)
 def pause(
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     length: Annotated[
         str, typer.Option("--for", help="90m, 2h, 1d, or minutes; else until resumed.")
     ] = "",
@@ -231,30 +229,37 @@ def pause(
 ) -> None:
     """Stop conversions and reversions for a while, or one of them."""
     from dnm.cli import admin
+    from dnm.cli.output import print_answer
     from dnm.model.registry import Half
 
     span = parse_span(length, "m") if length else None
     if length and (span is None or not timedelta(0) < span <= _YEAR):
         raise typer.BadParameter("write 90m, 2h or 1d, a year at most", param_hint="--for")
     half = None if lending is returning else Half.LENDING if lending else Half.RETURNING
-    print(admin.pause(load_named_config(config_path), span, reason, half))
+    print_answer([admin.pause(load_named_config(config_path), span, reason, half)], output)
 
 
-@app.command()
-def resume(config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
+@app.command(rich_help_panel=ACT)
+def resume(
+    config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
+    reason: ReasonOption = "",
+) -> None:
     """End the pause."""
     from dnm.cli import admin
+    from dnm.cli.output import print_answer
 
-    print(admin.resume(load_named_config(config_path), reason))
+    print_answer([admin.resume(load_named_config(config_path), reason)], output)
 
 
 add_verbs(app)
 
 
-@app.command()
+@app.command(rich_help_panel=ACT)
 def reset(
     name: Annotated[str, typer.Argument(autocompletion=completion.resettable)],
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     reason: ReasonOption = "",
 ) -> None:
     """Reset a breaker, a back-off or a failed node.
@@ -263,27 +268,34 @@ def reset(
     to give it back again).
     """
     from dnm.cli import admin
+    from dnm.cli.output import print_answer
 
-    print(admin.reset(load_named_config(config_path), name, reason))
+    print_answer([admin.reset(load_named_config(config_path), name, reason)], output)
 
 
-@app.command()
+@app.command(rich_help_panel=ACT)
 def forget(
     node: NodeArgument,
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     reason: ReasonOption = "",
 ) -> None:
     """Drop a node that a person has returned to Slurm."""
     from dnm.cli import admin
+    from dnm.cli.output import print_answer
 
     config = load_named_config(config_path)
-    print(admin.forget(config, node, lambda text: yes or typer.confirm(text), reason))
+    print_answer(
+        [admin.forget(config, node, lambda text: yes or typer.confirm(text, err=True), reason)],
+        output,
+    )
 
 
-@app.command()
+@app.command(rich_help_panel=ACT)
 def takeover(
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     reason: ReasonOption = "",
 ) -> None:
@@ -292,12 +304,15 @@ def takeover(
     Only one host's record acts for an instance_id. Stop dnm on the other host first.
     """
     from dnm.cli import admin
+    from dnm.cli.output import print_answer
 
     config = load_named_config(config_path)
-    print(admin.take_over(config, lambda text: yes or typer.confirm(text), reason))
+    print_answer(
+        [admin.take_over(config, lambda text: yes or typer.confirm(text, err=True), reason)], output
+    )
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def history(
     about: Annotated[
         str,
@@ -321,7 +336,7 @@ def history(
         show_history(config, about, (since, until), kind, output.value)
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def report(
     since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in UTC.")] = "30d",
     html: Annotated[Path | None, typer.Option(help="Write a page with charts instead.")] = None,
@@ -365,10 +380,10 @@ def simulate(
 
     question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
     with reader_may_leave(), interrupt_is_told("a simulation changes nothing"):
-        simulate_question(question, output is Output.json)
+        simulate_question(question, output)
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def explain(
     name: Annotated[
         str,
@@ -383,20 +398,20 @@ def explain(
     from dnm.cli.explain import explain_name
 
     config = load_named_config(config_path)
-    raise typer.Exit(explain_name(config, os.environ, name, output is Output.json))
+    raise typer.Exit(explain_name(config, os.environ, name, output))
 
 
 def _offer_wings() -> None:
     """Adds the verbs of the wings that are here; a production host has no lab."""
     if find_spec("dnm.simulate"):
-        app.command()(simulate)
+        app.command(rich_help_panel=LOOK)(simulate)
     if find_spec("dnm.lab"):
         from dnm.lab import verbs
 
         sandbox = sub_app(verbs.SANDBOX_HELP)
         verbs.add_to_sandbox(sandbox)
-        app.add_typer(sandbox, name="sandbox")
-        app.command("demo")(verbs.demo)
+        app.add_typer(sandbox, name="sandbox", rich_help_panel=SET_UP)
+        app.command("demo", rich_help_panel=SET_UP)(verbs.demo)
 
 
 _offer_wings()
@@ -421,7 +436,7 @@ def named_app(word: str) -> typer.Typer:
 def main() -> None:
     """The `dnm` command: every foreseen failure is a sentence and an exit code."""
     try:
-        named_app(sys.argv[1] if len(sys.argv) > 1 else "")()
+        named_app(verb_in(sys.argv[1:]))()
     except DnmError as error:
         if error.exit_code is not ExitCode.LOCKED or sys.stderr.isatty():
             # cron mails what is printed, and a long conversion locks out many runs.

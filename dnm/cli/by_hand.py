@@ -12,6 +12,7 @@ import msgspec
 
 from dnm.cli.admin import NotKnownError, change_told
 from dnm.cli.deadline import shown
+from dnm.cli.output import told_together
 from dnm.cli.person import a_deed
 from dnm.model.config import Config
 from dnm.model.hostlist import expand_hostlist
@@ -41,11 +42,11 @@ def hold(
     answers = []
     for node, before in _known_nodes(config, words):
         _keep(config, "hold", node, (until, reason), _holding)
-        end = _end(until, f"dnm unhold {node}")
+        end = _end(until, "dnm unhold NODE")
         was = "" if node not in before.held else ", as it was before"
         kept = "held" if node in before.nodes else "held: it is not lent"
-        answers.append(f"{node} is {kept} until {end}{was}")
-    return answers
+        answers.append((node, f"NODE is {kept} until {end}{was}"))
+    return told_together(answers)
 
 
 def exclude(
@@ -55,28 +56,31 @@ def exclude(
     answers = []
     for node, before in _known_nodes(config, words):
         _keep(config, "exclude", node, (until, reason), _excluding)
-        text = f"{node} is not lent until {_end(until, f'dnm unexclude {node}')}"
+        text = f"NODE is not lent until {_end(until, 'dnm unexclude NODE')}"
         if node in before.nodes:
             text += "; it is lent now, and serves on until it is idle"
-        answers.append(text)
-    return answers
+        answers.append((node, text))
+    return told_together(answers)
 
 
 def unhold(config: Config, words: Sequence[str], reason: str = "") -> list[str]:
     """Ends holds."""
-    return [
-        f"{node} is not held any more" if changed else f"{node} was not held"
+    return told_together(
+        (node, "NODE is not held any more" if changed else "NODE was not held")
         for node, changed in _end_all(config, "unhold", words, reason, _let_go)
-    ]
+    )
 
 
 def unexclude(config: Config, words: Sequence[str], reason: str = "") -> list[str]:
     """Lets nodes be lent again; what the configuration excludes stays so."""
-    return [
-        (f"{node} is not excluded any more" if changed else f"{node} was not excluded")
-        + (f"; {config.path} still names it" if node in config.exclude_nodes else "")
+    return told_together(
+        (
+            node,
+            ("NODE is not excluded any more" if changed else "NODE was not excluded")
+            + (f"; {config.path} still names it" if node in config.exclude_nodes else ""),
+        )
         for node, changed in _end_all(config, "unexclude", words, reason, _let_in)
-    ]
+    )
 
 
 # --- the changes -----------------------------------------------------------------------------

@@ -9,8 +9,16 @@ from typing import Annotated
 import typer
 
 from dnm.cli import completion
-from dnm.cli.one_run import make_run
-from dnm.cli.options import ConfigOption, ReasonOption, load_named_config
+from dnm.cli.one_run import answer_and_run
+from dnm.cli.options import (
+    ConfigOption,
+    NamesOutput,
+    NamesOutputOption,
+    NamespaceOption,
+    ReasonOption,
+    load_named_config,
+)
+from dnm.cli.verbs import BY_HAND
 
 LentNodes = Annotated[
     list[str],
@@ -34,15 +42,14 @@ UntilOption = Annotated[
 def add_verbs(app: typer.Typer) -> None:
     """Adds them to the app, in the order in which its help shows them."""
     for verb in (lend, extend, adopt, hold, unhold, exclude, unexclude):
-        app.command()(verb)
-    app.command("return")(give_back)
+        app.command(rich_help_panel=BY_HAND)(verb)
+    app.command("return", rich_help_panel=BY_HAND)(give_back)
 
 
-def _say(lines: list[str]) -> None:
-    from dnm.cli.output import print_line
+def _say(lines: list[str], output: str) -> None:
+    from dnm.cli.output import print_answer
 
-    for line in lines:
-        print_line(line)
+    print_answer(lines, output)
 
 
 def _deadline(length: str, until: str) -> datetime | None:
@@ -55,10 +62,7 @@ NowOption = Annotated[bool, typer.Option("--now", help="Make a run at once.")]
 
 
 def lend(
-    namespace: Annotated[
-        str,
-        typer.Option("--namespace", help="For whom.", autocompletion=completion.namespaces),
-    ],
+    namespace: NamespaceOption,
     count: Annotated[
         int | None,
         typer.Argument(metavar="[N]", help="How many.", min=1, max=10_000, show_default=False),
@@ -76,6 +80,7 @@ def lend(
         typer.Option("--force", help="Past cooldown, back-off, breaker and jobs that wait."),
     ] = False,
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
 ) -> None:
     """Lend N more nodes, which stay until their time is over (4h), idle or not."""
     from dnm.cli.by_hand import named_nodes
@@ -91,14 +96,16 @@ def lend(
         reason=reason,
         is_forced=is_forced,
     )
-    _say([lend(config, wanted)])
+    said = [lend(config, wanted)]
     if is_now:
-        make_run(config)
+        answer_and_run(config, said, output)
+    _say(said, output)
 
 
 def extend(
     nodes: LentNodes,
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     length: ForOption = "",
     until: UntilOption = "",
     reason: ReasonOption = "",
@@ -109,7 +116,7 @@ def extend(
     deadline = _deadline(length, until)
     if deadline is None:
         raise typer.BadParameter("say how long: --for 2h or --until 17:00")
-    _say(extend(load_named_config(config_path), nodes, deadline, reason))
+    _say(extend(load_named_config(config_path), nodes, deadline, reason), output)
 
 
 def give_back(
@@ -123,6 +130,7 @@ def give_back(
         ),
     ],
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     waits: Annotated[
         bool, typer.Option("--when-empty", help="Their pods run on; so it is without any.")
     ] = False,
@@ -146,9 +154,10 @@ def give_back(
     length = _grace(grace)
     config = load_named_config(config_path)
     evict = Evict(length, make_sure(yes)) if evicts else None
-    _say(give_back(config, nodes, reason, evict))
+    said = give_back(config, nodes, reason, evict)
     if is_now:
-        make_run(config)
+        answer_and_run(config, said, output)
+    _say(said, output)
 
 
 def _grace(text: str) -> timedelta:
@@ -162,22 +171,21 @@ def _grace(text: str) -> timedelta:
 
 def adopt(
     node: Annotated[str, typer.Argument(show_default=False)],
-    namespace: Annotated[
-        str,
-        typer.Option("--namespace", help="For whom.", autocompletion=completion.namespaces),
-    ],
+    namespace: NamespaceOption,
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     reason: ReasonOption = "",
 ) -> None:
     """Take in a node that came to Kubernetes by hand."""
     from dnm.cli.adopt import adopt
 
-    _say([adopt(load_named_config(config_path), os.environ, node, namespace, reason)])
+    _say([adopt(load_named_config(config_path), os.environ, node, namespace, reason)], output)
 
 
 def hold(
     nodes: LentNodes,
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     length: ForOption = "",
     until: UntilOption = "",
     reason: ReasonOption = "",
@@ -185,19 +193,28 @@ def hold(
     """Keep nodes as they are: lent ones stay, others are not taken."""
     from dnm.cli import by_hand
 
-    _say(by_hand.hold(load_named_config(config_path), nodes, _deadline(length, until), reason))
+    _say(
+        by_hand.hold(load_named_config(config_path), nodes, _deadline(length, until), reason),
+        output,
+    )
 
 
-def unhold(nodes: LentNodes, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
+def unhold(
+    nodes: LentNodes,
+    config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
+    reason: ReasonOption = "",
+) -> None:
     """Let held nodes go back, or be lent, again."""
     from dnm.cli import by_hand
 
-    _say(by_hand.unhold(load_named_config(config_path), nodes, reason))
+    _say(by_hand.unhold(load_named_config(config_path), nodes, reason), output)
 
 
 def exclude(
     nodes: AnyNodes,
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     length: ForOption = "",
     until: UntilOption = "",
     reason: ReasonOption = "",
@@ -205,11 +222,19 @@ def exclude(
     """Keep nodes out of lending; lent ones serve on, and are not lent again."""
     from dnm.cli import by_hand
 
-    _say(by_hand.exclude(load_named_config(config_path), nodes, _deadline(length, until), reason))
+    _say(
+        by_hand.exclude(load_named_config(config_path), nodes, _deadline(length, until), reason),
+        output,
+    )
 
 
-def unexclude(nodes: AnyNodes, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
+def unexclude(
+    nodes: AnyNodes,
+    config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
+    reason: ReasonOption = "",
+) -> None:
     """Let excluded nodes be lent again."""
     from dnm.cli import by_hand
 
-    _say(by_hand.unexclude(load_named_config(config_path), nodes, reason))
+    _say(by_hand.unexclude(load_named_config(config_path), nodes, reason), output)

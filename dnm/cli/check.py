@@ -23,7 +23,7 @@ from dnm.cli.findings import (
     fine,
     guarded,
     print_findings,
-    print_findings_as_json,
+    print_findings_document,
     skipped,
     wrong,
 )
@@ -60,8 +60,8 @@ def run_checks(
     """Looks, prints (`--output json` is schema dnm.check/1), and returns the exit code: 2 where the
     configuration or the state is wrong, 1 where anything else is, 0 for warnings or nothing."""
     findings = list(find_everything(path, environ, is_deep))
-    if output == "json":
-        print_findings_as_json(findings)
+    if output != "text":
+        print_findings_document(findings, output)
     else:
         print_findings(findings)
     failed = {finding.check for finding in findings if finding.result is CheckResult.FAILED}

@@ -22,7 +22,7 @@ def _completes(
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         from dnm.config.load import load_config
 
-        chosen = ctx.params.get("config_path")
+        chosen = ctx.params.get("config_path") or ctx.find_root().params.get("config_path")
         try:
             config = load_config(Path(chosen) if chosen else None, os.environ)
             return sorted(name for name in set(names(config)) if name.startswith(incomplete))

@@ -9,6 +9,9 @@ import typer
 from dnm.cli import completion
 from dnm.cli.options import (
     ConfigOption,
+    NamesOutput,
+    NamesOutputOption,
+    NamespaceOption,
     Output,
     OutputOption,
     ReasonOption,
@@ -24,9 +27,7 @@ NameArgument = Annotated[str, typer.Argument(autocompletion=completion.events)]
 @event_app.command("add")
 def add(
     name: Annotated[str, typer.Argument(help="a-z, 0-9 and -, e.g. stars-workshop.")],
-    namespace: Annotated[
-        str, typer.Option(help="For which one.", autocompletion=completion.namespaces)
-    ],
+    namespace: NamespaceOption,
     begins: Annotated[str, typer.Option("--from", help="E.g. '2026-12-01 09:00'.")],
     until: Annotated[str, typer.Option(help="The same, or a time alone: the next one.")],
     zone: Annotated[str, typer.Option(help="Of these times; else events_zone.")] = "",
@@ -41,10 +42,12 @@ def add(
     last: Annotated[str, typer.Option(help="The last day of a series.")] = "",
     without: Annotated[str, typer.Option("--except", help="Days of a series without it.")] = "",
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     reason: ReasonOption = "",
 ) -> None:
     """Add an event to the record; the next runs act on it."""
     from dnm.cli import events
+    from dnm.cli.output import print_answer
 
     given = {
         "namespace": namespace, "from": begins, "until": until, "zone": zone, "pods": pods,
@@ -57,23 +60,29 @@ def add(
         if not equals:
             raise typer.BadParameter("write e.g. nvidia.com/gpu=1", param_hint="--resource")
         entries[key.strip()] = amount.strip()
-    print(events.add(load_named_config(config_path), name, entries, reason))
+    print_answer([events.add(load_named_config(config_path), name, entries, reason)], output)
 
 
 @event_app.command("remove")
-def remove(name: NameArgument, config_path: ConfigOption = None, reason: ReasonOption = "") -> None:
+def remove(
+    name: NameArgument,
+    config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
+    reason: ReasonOption = "",
+) -> None:
     """Remove an event that was added; nodes that it brought go back when they are idle."""
     from dnm.cli import events
+    from dnm.cli.output import print_answer
 
-    print(events.remove(load_named_config(config_path), name, reason))
+    print_answer([events.remove(load_named_config(config_path), name, reason)], output)
 
 
 @event_app.command("list")
-def list_(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
+def list_(config_path: ConfigOption = None, output: NamesOutputOption = NamesOutput.text) -> None:
     """List all events, from wherever they are, the next one first."""
     from dnm.cli import events
 
-    events.print_events(load_named_config(config_path), output is Output.json)
+    events.print_events(load_named_config(config_path), output)
 
 
 @event_app.command("show")
@@ -83,4 +92,4 @@ def show(
     """Show one event: its next windows, and when its nodes are lent."""
     from dnm.cli import events
 
-    events.show_event(load_named_config(config_path), name, output is Output.json)
+    events.show_event(load_named_config(config_path), name, output)

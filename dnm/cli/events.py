@@ -14,7 +14,7 @@ from dnm.calendar.in_force import list_events
 from dnm.calendar.needs import why_of_no_use
 from dnm.calendar.windows import list_windows, zone_named
 from dnm.cli.logs import log_deed
-from dnm.cli.output import amounts, print_json, print_line, print_table, reader_may_leave
+from dnm.cli.output import amounts, print_document, print_line, print_table, reader_may_leave
 from dnm.cli.person import a_deed
 from dnm.config.events import read_event
 from dnm.config.files import MOST_EVENTS
@@ -210,15 +210,16 @@ def _needs_of(pods: int, request: Mapping[str, int], nodes: int) -> str:
     return f"{count_of(pods, 'pod')}{f' of {asks}' if asks else ''}"
 
 
-def print_events(config: Config, as_json: bool) -> None:
+def print_events(config: Config, output: str) -> None:
     """Prints all events."""
     now = wall_clock()
     registry = read_calendars(config, load_registry(config, now), now)
     rows = event_rows(config, registry, now)
     troubles = list(why_incomplete(config, registry, now))
     with reader_may_leave():
-        if as_json:
-            print_json({"schema": "dnm.events/1", "events": rows, "troubles": troubles})
+        if output != "text":
+            document = {"schema": "dnm.events/1", "events": rows, "troubles": troubles}
+            print_document(document, output, (row["name"] for row in rows))
             return
         for text in troubles:
             print_line(f"! {text}")
@@ -239,7 +240,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def show_event(config: Config, name: str, as_json: bool) -> None:
+def show_event(config: Config, name: str, output: str) -> None:
     """Prints one event. Raises EventError where there is none of the name."""
     now = wall_clock()
     registry = read_calendars(config, load_registry(config, now), now)
@@ -249,9 +250,10 @@ def show_event(config: Config, name: str, as_json: bool) -> None:
         known = ", ".join(sorted({row["name"] for row in rows})) or "none"
         raise EventError(f"there is no event {name!r}; known are {known}")
     with reader_may_leave():
-        if as_json:
+        if output != "text":
             troubles = list(why_incomplete(config, registry, now))
-            print_json({"schema": "dnm.events/1", "events": found, "troubles": troubles})
+            document = {"schema": "dnm.events/1", "events": found, "troubles": troubles}
+            print_document(document, output)
             return
         for row in found:
             _print_event(row)

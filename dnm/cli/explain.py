@@ -12,7 +12,7 @@ from dnm.cli.history import QuestionError, describe_line, last_lines
 from dnm.cli.output import (
     amounts,
     decision_numbers,
-    print_json,
+    print_document,
     print_line,
     waiting_lines,
     waiting_rows,
@@ -20,6 +20,7 @@ from dnm.cli.output import (
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.plan import Plan, Reason, Verdict
 from dnm.model.printable import bold, count_of, terminal_width
 from dnm.plan.acting import judge_actor
@@ -66,16 +67,17 @@ _WHAT_CHANGES_IT = {
 }
 
 
-def explain_name(config: Config, environ: Mapping[str, str], name: str, as_json: bool) -> int:
+def explain_name(config: Config, environ: Mapping[str, str], name: str, output: str) -> int:
     """Looks at the cluster as a run does, and writes nothing; returns the exit code."""
     decided = decide_now(config, environ)
     plan = fold_plan(decided)
     document = _explain(decided, plan, name)
     about = document.get("queue", "") if "/" in name else name
     lines = last_lines(config, about, _LAST) if about else []
-    if as_json:
+    if output != "text":
         history = [msgspec.to_builtins(line) for line in lines]
-        print_json({"schema": "dnm.explain/1", "name": name, **document, "history": history})
+        whole = {"schema": "dnm.explain/1", "name": name, **document, "history": history}
+        print_document(whole, output)
     else:
         _print(document, name)
         print(bold("Last transitions"))
@@ -86,7 +88,7 @@ def explain_name(config: Config, environ: Mapping[str, str], name: str, as_json:
             print("  none is recorded")
     errors = (*_refusal(decided), *plan.errors)
     for error in errors:
-        print_line(f"error: {error}") if not as_json else None
+        print_line(f"error: {error}") if output == "text" else None
     return ExitCode.FAILED if errors else ExitCode.OK
 
 
@@ -118,7 +120,7 @@ def _explain(decided: Converted, plan: Plan, name: str) -> dict[str, Any]:
         types = {one for p in policies if p.queue == name.lower() for one in p.node_types}
         waiting = _waiting(plan, types)
         return {"kind": "queue", **_queue(plan, name.lower()), "waiting_jobs": waiting}
-    known = ", ".join([*sorted(nodes), *sorted(queues)])
+    known = ", ".join(filter(None, [fold_hostlist(nodes), *sorted(queues)]))
     raise QuestionError(
         f"{name!r} is no lent node and no monitored queue; known are {known}. A pod is "
         f"NAMESPACE/POD; `dnm nodes` has the batch nodes, `dnm history {name}` the past"

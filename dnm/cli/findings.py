@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
-from dnm.cli.output import print_json
+from dnm.cli.output import print_document
 from dnm.model.errors import DnmError
 from dnm.model.printable import printable
 from dnm.model.value import Value
@@ -74,9 +74,9 @@ def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Findi
         yield wrong(check, f"{error.filename or 'it'} can't be looked at ({error.strerror})")
 
 
-def print_findings_as_json(findings: Sequence[Finding]) -> None:
+def print_findings_document(findings: Sequence[Finding], output: str) -> None:
     """Prints schema dnm.check/1."""
-    print_json({
+    print_document({
         "schema": "dnm.check/1",
         "ok": not any(finding.result is CheckResult.FAILED for finding in findings),
         "checks": [
@@ -84,7 +84,7 @@ def print_findings_as_json(findings: Sequence[Finding]) -> None:
              "remedy": finding.remedy}
             for finding in findings
         ],
-    })  # fmt: skip
+    }, output)  # fmt: skip
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

@@ -16,6 +16,7 @@ from dnm.cli.admin import change_told
 from dnm.cli.by_hand import named_nodes
 from dnm.cli.deadline import shown
 from dnm.cli.lend import RefusedError, lent_entry, with_node
+from dnm.cli.output import told_together
 from dnm.cli.person import a_deed
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused
@@ -69,14 +70,16 @@ def give_back(
         emptying = Emptying(since=datetime.now(UTC) + evict.grace)
     answers += [f"nothing more comes of {name}" for name in named]
     answers += filter(None, left.values())
+    said: list[tuple[str, str]] = []
     since = emptying.since.isoformat(timespec="seconds") if emptying else ""
     for name in nodes:
         deed = a_deed("return", name, reason, evict_from=since)
         was = registry.nodes[name]
         if _is_said(was, emptying) or change_told(config, partial(_leaving, name, emptying), deed):
-            answers.append(_said(name, emptying))
+            said.append((name, _said(emptying)))
         else:
-            answers.append(f"{name} has changed meanwhile, and is left as it is: see `dnm status`")
+            said.append((name, "NODE has changed meanwhile, and is left: see `dnm status`"))
+    answers += told_together(said)
     if registry.pause is not None and registry.pause.stops(Half.RETURNING, datetime.now(UTC)):
         answers.append("dnm is paused, and gives nothing back before `dnm resume`")
     for name in named:  # last: a command that was interrupted still finds it
@@ -90,13 +93,13 @@ def _is_said(entry: LentNode, emptying: Emptying | None) -> bool:
     return entry.leaves is Leaving.BY_HAND and entry.emptying is emptying is None
 
 
-def _said(name: str, emptying: Emptying | None) -> str:
+def _said(emptying: Emptying | None) -> str:
     how = "goes back once its pods have ended"
     if emptying is not None:
         how = "goes back once its pods have gone, by eviction and never by force"
     return (
-        f"{name} is fenced by the next run, and {how}; `dnm exclude {name}` keeps it from being "
-        "lent again"
+        f"NODE is fenced by the next run, and {how}; `dnm exclude NODE` keeps it from being lent "
+        "again"
     )
 
 
@@ -161,12 +164,12 @@ def make_sure(is_told: bool) -> Callable[[str], bool]:
                 f"{text}\n--evict asks before, and there is no terminal here: add --yes if these "
                 "pods may go"
             )
-        print(text)
+        print(text, file=sys.stderr)  # stdout is for what was done
         if is_told:
             return True
         from typer import confirm
 
-        return confirm("Go on?")
+        return confirm("Go on?", err=True)
 
     return is_sure
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.cli.output import amounts, decision_numbers
+from dnm.cli.output import amounts, decision_numbers, print_document
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import JOBS, HistoryLine
@@ -124,6 +124,9 @@ def show_history(config: Config, about: str, span: tuple[str, str], kind: str, o
     if output == "json":
         for line in lines:
             sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+    elif output == "yaml":
+        for line in lines:
+            print_document(line, output)
     elif output == "csv":
         _write_csv(lines)
     else:

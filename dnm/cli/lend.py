@@ -12,10 +12,12 @@ import msgspec
 from dnm.cli.admin import change_told
 from dnm.cli.by_hand import named_nodes
 from dnm.cli.deadline import shown
+from dnm.cli.output import told_together
 from dnm.cli.person import a_deed
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import run_name
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.printable import count_of
 from dnm.model.registry import Half, Leaving, LendOrder, LentNode, Phase, Registry
 from dnm.plan.kept_out import kept_out
@@ -78,7 +80,7 @@ def lend(config: Config, wanted: Wanted) -> str:
         is_forced=wanted.is_forced,
     )
     change_told(config, lambda one: _with(one, orders=(*one.orders, order)), deed)
-    what = ", ".join(wanted.nodes) or f"{count_of(count, 'node')} of type {node_type}"
+    what = fold_hostlist(wanted.nodes) or f"{count_of(count, 'node')} of type {node_type}"
     is_paused = registry.pause is not None and registry.pause.stops(Half.LENDING, now)
     when = "dnm is paused, and asks for it after `dnm resume`" if is_paused else _NEXT
     return (
@@ -144,7 +146,7 @@ def extend(config: Config, words: Sequence[str], until: datetime, reason: str = 
     for name in nodes:
         deed = a_deed("extend", name, reason, until=until.isoformat(timespec="seconds"))
         change_told(config, partial(_extended, name, until), deed)
-    return [f"{name} stays until {shown(until)}, idle or not" for name in nodes]
+    return told_together((name, f"NODE stays until {shown(until)}, idle or not") for name in nodes)
 
 
 _STAYS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
@@ -161,7 +163,7 @@ def lent_entry(config: Config, registry: Registry, name: str) -> LentNode:
     """The entry of a node that this instance has lent. Raises RefusedError."""
     entry = registry.nodes.get(name)
     if entry is None or entry.owner != config.instance_id:
-        lent = ", ".join(sorted(registry.nodes)) or "none"
+        lent = fold_hostlist(registry.nodes) or "none"
         raise RefusedError(f"{name!r} is not a node that this dnm has lent; lent are: {lent}")
     return entry
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dnm.cli import completion
-from dnm.cli.options import ConfigOption, Output, OutputOption, load_named_config
+from dnm.cli.options import ConfigOption, NamesOutput, NamesOutputOption, load_named_config
 from dnm.cli.verbs import sub_app
 
 load_app = sub_app("The validation load: sleeping pods.")
@@ -40,7 +40,7 @@ def create(
     only_lent_nodes: Annotated[
         bool, typer.Option("--only-lent-nodes", help="Select the namespace's lent nodes.")
     ] = False,
-    output: OutputOption = Output.text,
+    output: NamesOutputOption = NamesOutput.text,
 ) -> None:
     """Create a Deployment of sleeping pods; prints its name."""
     from dnm.cli.test_load import Load, create_load
@@ -64,11 +64,14 @@ def scale(
     replicas: int,
     namespace: NamespaceOption = "",
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
 ) -> None:
     """Change how many pods a load has."""
     from dnm.cli.test_load import scale_load
 
-    raise typer.Exit(scale_load(load_named_config(config_path), name, replicas, namespace))
+    raise typer.Exit(
+        scale_load(load_named_config(config_path), name, replicas, namespace, output.value)
+    )
 
 
 @load_app.command("delete")
@@ -78,18 +81,19 @@ def delete(
     ] = "",
     namespace: NamespaceOption = "",
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
 ) -> None:
     """Delete one load, or all of them."""
     from dnm.cli.test_load import delete_loads
 
-    raise typer.Exit(delete_loads(load_named_config(config_path), name, namespace))
+    raise typer.Exit(delete_loads(load_named_config(config_path), name, namespace, output.value))
 
 
 @load_app.command("list")
 def list_(
     namespace: NamespaceOption = "",
     config_path: ConfigOption = None,
-    output: OutputOption = Output.text,
+    output: NamesOutputOption = NamesOutput.text,
 ) -> None:
     """List the loads that are there."""
     from dnm.cli.test_load import list_loads

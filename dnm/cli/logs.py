@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 IDENT = f"dynamic-node-manager[{os.getpid()}]"
 _SYSLOG = "/dev/log"
 
+deeds: list[Deed] = []
+"""What this command has done, for `--output json` of the verbs that write."""
+
 
 def set_up_logging(to_console: bool) -> None:
     """Logs `key=value` lines to syslog (facility daemon) where the host has it, and to stderr if
@@ -67,6 +70,7 @@ def log_deed(deed: Deed, instance: str) -> None:
     """Logs a person's verb as runs log their actions."""
     import logging
 
+    deeds.append(deed)
     set_up_logging(to_console=False)
     logging.getLogger("dnm").info(
         "action=%s object=%s who=%r host=%r reason=%r instance=%s",

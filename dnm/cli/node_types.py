@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dnm.cli.findings import Finding, doubtful, fine, print_findings, wrong
-from dnm.cli.output import amounts, print_json, print_table
+from dnm.cli.output import amounts, print_document, print_table
 from dnm.config.load import load_node_types
 from dnm.config.values import suggest
 from dnm.kubelet.check import check_node_type
@@ -71,14 +71,14 @@ def _settings(kubelet: KubeletSettings | None) -> dict[str, Any]:
     return named
 
 
-def list_node_types(path: Path | None, environ: Mapping[str, str], as_json: bool) -> int:
+def list_node_types(path: Path | None, environ: Mapping[str, str], output: str) -> int:
     """Prints the types; returns the exit code. Raises ConfigError where a section is wrong."""
     file, types, problems = load_node_types(path, environ)
     if problems:
         raise ConfigError("\n  ".join((f"{file}: `dnm node-types check` says it all", *problems)))
     document = node_types_document(types)
-    if as_json:
-        print_json(document)
+    if output != "text":
+        print_document(document, output, types)
         return ExitCode.OK
     rows = []
     for one in document["types"]:
@@ -99,15 +99,15 @@ def list_node_types(path: Path | None, environ: Mapping[str, str], as_json: bool
 
 
 def check_node_types(
-    path: Path | None, environ: Mapping[str, str], names: Sequence[str], as_json: bool
+    path: Path | None, environ: Mapping[str, str], names: Sequence[str], output: str
 ) -> int:
     """Prints every problem of these types, by default of all; returns 1 if one of them is an error,
     else 0."""
     _, types, problems = load_node_types(path, environ)
     types = {name: _named(types, name) for name in names} if names else types
     document = node_types_document(types, problems)
-    if as_json:
-        print_json(document)
+    if output != "text":
+        print_document(document, output)
     else:
         findings = [wrong("configuration", problem) for problem in problems]
         findings += [one for node_type in types.values() for one in judge(node_type)]

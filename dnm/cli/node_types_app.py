@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dnm.cli.options import ConfigOption, Output, OutputOption
+from dnm.cli.options import ConfigOption, NamesOutput, NamesOutputOption, Output, OutputOption
 from dnm.cli.verbs import sub_app
 
 node_types_app = sub_app("Look at node types and at what their kubelets shall be.")
@@ -23,11 +23,11 @@ class Form(StrEnum):
 
 
 @node_types_app.command("list")
-def list_(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
+def list_(config_path: ConfigOption = None, output: NamesOutputOption = NamesOutput.text) -> None:
     """Show each type: its size, what of it pods get, its kubelet settings."""
     from dnm.cli.node_types import list_node_types
 
-    raise typer.Exit(list_node_types(config_path, os.environ, output is Output.json))
+    raise typer.Exit(list_node_types(config_path, os.environ, output))
 
 
 @node_types_app.command("check")
@@ -42,8 +42,7 @@ def check(
     """
     from dnm.cli.node_types import check_node_types
 
-    as_json = output is Output.json
-    raise typer.Exit(check_node_types(config_path, os.environ, types or [], as_json))
+    raise typer.Exit(check_node_types(config_path, os.environ, types or [], output))
 
 
 @node_types_app.command("compare")

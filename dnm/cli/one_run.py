@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -11,16 +12,51 @@ from dnm.cli.options import Output
 
 if TYPE_CHECKING:
     from dnm.model.config import Config
+    from dnm.model.plan import Pass
 
 
 def make_run(config: Config, output: Output = Output.text, log_console: bool = False) -> NoReturn:
     """Makes it, logs and prints what came of it, and ends with its exit code."""
+    result = _pass(config, log_console)
+    from dnm.cli.output import print_document, reader_may_leave
+    from dnm.cli.report import print_run, run_document
+
+    with reader_may_leave():
+        if output is Output.text:
+            print_run(result)
+        else:
+            print_document(run_document(result), output)
+    raise typer.Exit(result.exit_code)
+
+
+def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoReturn:
+    """Prints what a verb has to say, makes the run that acts on it, and says what came of it, with
+    what its orders wait for; ends with the run's exit code."""
+    from dnm.cli.logs import deeds
+    from dnm.cli.output import print_answer, print_line, reader_may_leave
+    from dnm.cli.report import order_lines, print_run, run_document
+
+    said = tuple(deeds)  # the run has its own
+    if output == Output.text:
+        print_answer(lines, output)
+    result = _pass(config, False)
+    with reader_may_leave():
+        if output == Output.text:
+            print_run(result)
+            registry = result.outcome.registry if result.outcome else result.plan.registry
+            orders = [one for one in registry.orders if one.id in {deed.object for deed in said}]
+            for line in order_lines(orders, registry):
+                print_line(line)
+        else:
+            print_answer(lines, output, run=run_document(result))
+    raise typer.Exit(result.exit_code)
+
+
+def _pass(config: Config, log_console: bool) -> Pass:
     from dnm.cli.logs import StopSignals, log_findings, log_told, set_up_logging
 
     set_up_logging(log_console or config.log_console or bool(os.environ.get("DNM_LOG_CONSOLE")))
     signals = StopSignals()
-    from dnm.cli.output import print_json, reader_may_leave
-    from dnm.cli.report import print_run, run_document
     from dnm.run.runner import run_pass
 
     result = run_pass(config, os.environ, lambda: signals.came)
@@ -30,9 +66,4 @@ def make_run(config: Config, output: Output = Output.text, log_console: bool = F
         from dnm.cli.status_page import write_status_page
 
         write_status_page(config, result.outcome.registry)
-    with reader_may_leave():
-        if output is Output.json:
-            print_json(run_document(result))
-        else:
-            print_run(result)
-    raise typer.Exit(result.exit_code)
+    return result

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnm.cli import completion
+
 if TYPE_CHECKING:
     from dnm.model.config import Config
 
@@ -18,6 +20,16 @@ class Output(StrEnum):
 
     text = "text"
     json = "json"
+    yaml = "yaml"
+
+
+class NamesOutput(StrEnum):
+    """How a verb prints that lists things with names."""
+
+    text = "text"
+    json = "json"
+    yaml = "yaml"
+    name = "name"
 
 
 class StatusOutput(StrEnum):
@@ -25,6 +37,8 @@ class StatusOutput(StrEnum):
 
     text = "text"
     json = "json"
+    yaml = "yaml"
+    name = "name"
     prometheus = "prometheus"
 
 
@@ -33,16 +47,34 @@ class HistoryOutput(StrEnum):
 
     text = "text"
     json = "json"
+    yaml = "yaml"
     csv = "csv"
 
 
+_CONFIG_HELP = "The ini file; else $DNM_CONFIG, else the one in /etc."
+
+
+def _named_before(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Of the verb, else what stands before it: `dnm --config FILE plan`."""
+    before: Path | None = ctx.find_root().params.get("config_path")
+    return path or before
+
+
+DnmConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help=_CONFIG_HELP)]
 ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="The ini file; else $DNM_CONFIG, else the one in /etc."),
+    Path | None, typer.Option("--config", "-c", callback=_named_before, help=_CONFIG_HELP)
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text or json.")]
+NamespaceOption = Annotated[
+    str,
+    typer.Option("--namespace", "-n", help="For whom.", autocompletion=completion.namespaces),
+]
+TypeOption = Annotated[str, typer.Option("--type", help="Only nodes of this type.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, json or yaml.")]
+NamesOutputOption = Annotated[
+    NamesOutput, typer.Option("--output", "-o", help="text, json, yaml or name: a name a line.")
+]
 HistoryOutputOption = Annotated[
-    HistoryOutput, typer.Option("--output", "-o", help="text, json or csv.")
+    HistoryOutput, typer.Option("--output", "-o", help="text, json, yaml or csv.")
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
 ConsoleOption = Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")]

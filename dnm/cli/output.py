@@ -12,15 +12,62 @@ from typing import Any
 import msgspec
 
 from dnm.model.cluster import WaitingJobs
-from dnm.model.printable import bold, columns, count_of, duration, terminal_width, wrapped
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.printable import (
+    bold,
+    columns,
+    count_of,
+    duration,
+    printable,
+    terminal_width,
+    wrapped,
+)
 
 _LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 251Gi
 
 
-def print_json(document: object) -> None:
-    """Prints one document on stdout, indented."""
+def print_document(document: object, output: str = "json", names: Iterable[str] = ()) -> None:
+    """Prints one document on stdout: indented JSON, YAML that says the same, or `name`: the names
+    of what it lists, a line each."""
+    if output == "name":
+        sys.stdout.writelines(f"{printable(name)}\n" for name in names)
+        return
+    if output == "yaml":
+        import yaml  # which no other output needs
+
+        plain = msgspec.to_builtins(document)
+        yaml.safe_dump(plain, sys.stdout, sort_keys=False, allow_unicode=True, explicit_start=True)
+        return
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     sys.stdout.write(text + "\n")
+
+
+def print_answer(lines: Sequence[str], output: str, **more: object) -> None:
+    """Prints what a verb that writes has to say; as a document schema dnm.verb/1 with its deeds."""
+    if output == "text":
+        for line in lines:
+            print_line(line)
+        return
+    from dnm.cli.logs import deeds
+
+    told = [msgspec.structs.asdict(deed) for deed in deeds]
+    names = dict.fromkeys(deed.object for deed in deeds)
+    document = {"schema": "dnm.verb/1", "deeds": told, "lines": list(lines), **more}
+    print_document(document, output, names)
+
+
+def told_together(answers: Iterable[tuple[str, str]], each: str = "each of ") -> list[str]:
+    """Returns sentences about nodes, each (name, sentence that says NODE): equal ones as one, with
+    a host list that the verbs take."""
+    names: dict[str, list[str]] = {}
+    for name, sentence in answers:
+        names.setdefault(sentence, []).append(name)
+    return [
+        sentence.replace("NODE", f"{each}{fold_hostlist(of)}" if len(of) > 1 else of[0], 1).replace(
+            "NODE", fold_hostlist(of)
+        )
+        for sentence, of in names.items()
+    ]
 
 
 def print_line(text: str = "", indent: str = "") -> None:

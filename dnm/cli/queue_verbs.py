@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from dnm.cli.output import amounts, print_json, shown_amount
+from dnm.cli.output import amounts, print_document, shown_amount
 from dnm.model.errors import ExitCode, QueueError, YunikornError
 from dnm.model.printable import columns, count_of, printable, terminal_width
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
@@ -30,13 +30,13 @@ SHOW_SCHEMA = "dnm.queues.show/1"
 # --- check -----------------------------------------------------------------------------------
 
 
-def check_files(files: Sequence[Path], as_json: bool) -> int:
+def check_files(files: Sequence[Path], output: str) -> int:
     """Judges files as YuniKorn would; 0 where it takes all of them and lives, 1 where not."""
-    return _report([judged for path in files for judged in judge_file(path)], as_json)
+    return _report([judged for path in files for judged in judge_file(path)], output)
 
 
 def check_cluster(
-    kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, as_json: bool
+    kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, output: str
 ) -> int:
     """Judges the document in force; also asks the scheduler where it can be reached."""
     source = read_source(kube, *place)
@@ -62,7 +62,7 @@ def check_cluster(
         advice=(*advice, *judged.advice),
         queues=judged.queues,
     )
-    return _report([whole], as_json)
+    return _report([whole], output)
 
 
 def _name_of(source: SourceDocument) -> str:
@@ -72,9 +72,9 @@ def _name_of(source: SourceDocument) -> str:
     return f"configmap/{config_map.namespace}/{config_map.name}/{source.key}"
 
 
-def _report(judged: list[Judgement], as_json: bool) -> int:
-    if as_json:
-        print_json([_judgement_document(one) for one in judged])
+def _report(judged: list[Judgement], output: str) -> int:
+    if output != "text":
+        print_document([_judgement_document(one) for one in judged], output)
     else:
         for one in judged:
             _print_judgement(one)
@@ -117,7 +117,7 @@ def show_queues(
     kube: ConfigMaps,
     place: tuple[str, str],
     used: Mapping[str, Resources] | None,
-    as_json: bool,
+    output: str,
 ) -> int:
     """The tree with its limits. `used`: what is allocated, by queue path (None: not known)."""
     source = read_source(kube, *place)
@@ -125,8 +125,9 @@ def show_queues(
     if document.ledger_problem:
         raise QueueError(document.ledger_problem)
     rows = list(_queue_rows(document, used))
-    if as_json:
-        print_json({"schema": SHOW_SCHEMA, "document": _name_of(source), "queues": rows})
+    if output != "text":
+        shown = {"schema": SHOW_SCHEMA, "document": _name_of(source), "queues": rows}
+        print_document(shown, output, (row["queue"] for row in rows))
         return ExitCode.OK
     print(printable(_name_of(source)))
     header = ["queue", "resource", "limit", "baseline", "lent", "used", "headroom"]

@@ -11,6 +11,8 @@ import typer
 from dnm.cli import completion
 from dnm.cli.options import (
     ConfigOption,
+    NamesOutput,
+    NamesOutputOption,
     Output,
     OutputOption,
     ReasonOption,
@@ -36,17 +38,18 @@ def queues_check(
     """
     from dnm.cli import queue_verbs
 
-    as_json = output is Output.json
     if files:
-        raise typer.Exit(queue_verbs.check_files(files, as_json))
+        raise typer.Exit(queue_verbs.check_files(files, output))
     from dnm.cli.admin import queue_edges
 
     kube, place, yunikorn = queue_edges(load_named_config(config_path))
-    raise typer.Exit(queue_verbs.check_cluster(kube, place, yunikorn, as_json))
+    raise typer.Exit(queue_verbs.check_cluster(kube, place, yunikorn, output))
 
 
 @queues_app.command("show")
-def queues_show(config_path: ConfigOption = None, output: OutputOption = Output.text) -> None:
+def queues_show(
+    config_path: ConfigOption = None, output: NamesOutputOption = NamesOutput.text
+) -> None:
     """Show the tree: limit, baseline, lent by node, used, headroom."""
     from dnm.cli.admin import queue_edges, used_by_queue
     from dnm.cli.queue_verbs import show_queues
@@ -54,7 +57,7 @@ def queues_show(config_path: ConfigOption = None, output: OutputOption = Output.
     config = load_named_config(config_path)
     kube, place, _ = queue_edges(config)
     used = used_by_queue(config, os.environ)
-    raise typer.Exit(show_queues(kube, place, used, output is Output.json))
+    raise typer.Exit(show_queues(kube, place, used, output))
 
 
 @queues_app.command("rebase")
@@ -90,7 +93,7 @@ def queues_rebase(
             reading,
             queue or [],
             forget_instance,
-            lambda text: yes or typer.confirm(text),
+            lambda text: yes or typer.confirm(text, err=True),
             reason,
         )
     )

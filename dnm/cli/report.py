@@ -7,13 +7,20 @@ Every JSON document carries `schema`, name and version; docs/json.md describes e
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from dnm.cli.output import print_json, print_line, print_table, waiting_lines, waiting_rows
+from dnm.cli.output import (
+    print_document,
+    print_line,
+    print_table,
+    told_together,
+    waiting_lines,
+    waiting_rows,
+)
 from dnm.cli.status_view import pause_line
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
@@ -37,6 +44,7 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.printable import count_of, printable
+from dnm.model.registry import LendOrder, Registry
 from dnm.plan.counting import count_missing
 
 
@@ -101,6 +109,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "queues": [{"queue": one.queue, **_explained(one)} for one in plan.queues],
         "nodes": [{"node": one.node, **_explained(one)} for one in plan.nodes],
         "actions": [describe_action(action) for action in plan.actions],
+        "to_lend": to_lend(plan),
+        "to_return": to_return(plan),
         "notes": list(plan.notes),
         "errors": list(plan.errors),
         "diff": plan.diff,
@@ -113,6 +123,24 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
+def to_lend(plan: Plan) -> int:
+    """Returns how many nodes a run would ask the converter for."""
+    return sum(one.request.count for one in plan.actions if isinstance(one, StartConversion))
+
+
+def to_return(plan: Plan) -> int:
+    """Returns how many it would have it give back."""
+    return sum(isinstance(one, ReturnNode) for one in plan.actions)
+
+
+def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str]:
+    """Yields of each order what is missing, and what that waits for."""
+    for order in orders:
+        missing = count_missing(order, registry)
+        waits = f"; waits: {order.why}" if missing and order.why else ""
+        yield f"order {order.id}: {missing} of {order.count} missing{waits}"
+
+
 def print_plan(plan: Plan) -> None:
     """Prints what a run would do and why, a line each; then the queue file as a diff."""
     if pause := plan.pause:
@@ -120,12 +148,11 @@ def print_plan(plan: Plan) -> None:
         print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause))}")
     for queue in plan.queues:
         print_line(f"queue {queue.queue}: {queue.verdict.value}: {queue.sentence}")
-    for node in plan.nodes:
-        print_line(f"node {node.node}: {node.verdict.value}: {node.sentence}")
-    for order in plan.registry.orders:
-        missing = count_missing(order, plan.registry)
-        waits = f"; waits: {order.why}" if missing and order.why else ""
-        print_line(f"order {order.id}: {missing} of {order.count} missing{waits}")
+    said = [(one.node, f"NODE: {one.verdict.value}: {one.sentence}") for one in plan.nodes]
+    for line in told_together(said, ""):
+        print_line(f"node {line}")
+    for line in order_lines(plan.registry.orders, plan.registry):
+        print_line(line)
     for line in waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC)):
         print_line(line)
     for one in plan.foresights:
@@ -144,6 +171,7 @@ def print_plan(plan: Plan) -> None:
     if plan.diff:
         print()
         sys.stdout.writelines(plan.diff)
+    print(f"\n{to_lend(plan)} to lend, {to_return(plan)} to return")
 
 
 def run_document(result: Pass) -> dict[str, Any]:
@@ -188,19 +216,20 @@ def print_run(result: Pass) -> None:
 
 
 def print_batch_nodes(
-    config: Config, listed: Iterable[BatchNode], kept_out: Mapping[str, str], as_json: bool
+    config: Config, listed: Iterable[BatchNode], kept_out: Mapping[str, str], output: str
 ) -> None:
     """Prints what `dnm nodes` found, those that may be lent first; as JSON schema dnm.nodes/1.
     `kept_out`: node -> why it may not be lent, whatever its converter says."""
     nodes = [_as_kept_out(node, kept_out.get(node.name)) for node in listed]
     nodes.sort(key=lambda node: (node.verdict, node.name))
-    if as_json:
+    if output != "text":
         documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in nodes]
-        for document in documents:
-            if not document.pop("tells_claim"):
-                del document["claim"]
-            document["kept_out"] = kept_out.get(str(document["name"]), "")
-        print_json({"schema": "dnm.nodes/1", "nodes": documents})
+        for one in documents:
+            if not one.pop("tells_claim"):
+                del one["claim"]
+            one["kept_out"] = kept_out.get(str(one["name"]), "")
+        document = {"schema": "dnm.nodes/1", "nodes": documents}
+        print_document(document, output, (node.name for node in nodes))
         return
     header = ["node", "type", "state", "verdict", "reason"]
     rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]

@@ -13,7 +13,7 @@ import msgspec
 from dnm.cli.books import make_accounts
 from dnm.cli.history import QuestionError, parse_moment
 from dnm.cli.lending_report import csv_rows, print_report, report_document
-from dnm.cli.output import print_json, print_line
+from dnm.cli.output import print_document, print_line
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.printable import count_of
@@ -46,8 +46,9 @@ def show_report(
                 "directory where this user may write"
             ) from error
         print(f"{html}: {count_of(len(accounts.stays), 'stay')} of lent nodes")
-    elif output == "json":
-        print_json({**report_document(accounts, price), "forecasts": _forecasts(config, now)})
+    elif output in ("json", "yaml"):
+        document = {**report_document(accounts, price), "forecasts": _forecasts(config, now)}
+        print_document(document, output)
     elif output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(["table", "queue", "of", "measure", "value"])

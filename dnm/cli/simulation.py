@@ -18,7 +18,7 @@ from dnm.cli.books import make_accounts
 from dnm.cli.history import QuestionError, lines_since, parse_moment
 from dnm.cli.lending_report import seen_sentence
 from dnm.cli.options import load_named_config
-from dnm.cli.output import print_json, print_line, print_table
+from dnm.cli.output import print_document, print_line, print_table
 from dnm.config.load import load_config
 from dnm.model.bounded import read_regular
 from dnm.model.config import Config
@@ -51,15 +51,15 @@ class Question(NamedTuple):
     seed: int
 
 
-def simulate_question(question: Question, as_json: bool) -> None:
+def simulate_question(question: Question, output: str) -> None:
     """Prints the figures of each configuration, side by side. Raises DnmError."""
     configs = _configs(question)
     workload, notes = _workload(question, as_one(configs))
     _check_size(workload)
     compared = side_by_side(workload, _play(workload, {**configs, NOBODY: None}))
     document = simulation_document(compared, workload, notes)
-    if as_json:
-        print_json(document)
+    if output != "text":
+        print_document(document, output)
     else:
         print_simulation(document)
 

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from dnm.cli.options import ConfigOption, ReasonOption, load_named_config
+from dnm.cli.options import (
+    ConfigOption,
+    NamesOutput,
+    NamesOutputOption,
+    ReasonOption,
+    load_named_config,
+)
 from dnm.cli.verbs import sub_app
 
 state_app = sub_app("Where the registry is: in a file, or in Kubernetes.")
@@ -22,9 +28,11 @@ class Kind(StrEnum):
 def move(
     to: Annotated[Kind, typer.Option("--to", help="file or kubernetes.")],
     config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
     reason: ReasonOption = "",
 ) -> None:
     """Move the registry; refused while a run is at work."""
     from dnm.cli import admin
+    from dnm.cli.output import print_answer
 
-    print(admin.move_state(load_named_config(config_path), to.value, reason))
+    print_answer([admin.move_state(load_named_config(config_path), to.value, reason)], output)

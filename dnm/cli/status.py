@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from dnm.cli.output import waiting_rows
+from dnm.cli.output import print_document, reader_may_leave, waiting_rows
+from dnm.cli.status_view import SortBy, print_status
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
+from dnm.model.errors import ExitCode
 from dnm.model.plan import Reason
 from dnm.model.printable import count_of
 from dnm.model.registry import ConverterProcess, LentNode, Phase, Registry
@@ -18,10 +22,36 @@ from dnm.plan.brakes import backoffs_in_force, cooldown_end, counted_as_lent, is
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.node_hours import hours_left
 from dnm.run.recorded import idle_time, read_last_run, time_to_return, warn_of_last_run
+from dnm.run.registry import load_registry
 from dnm.sizing.budget import count_caps
 
 # Why an idle node stays, however long it is idle.
 _KEPT = (Reason.KEPT_READY, Reason.HELD, Reason.HELD_BY_ADMIN, Reason.NEEDED)
+
+
+def show_status(config: Config, output: str, live: bool, wide: bool, sort_by: SortBy) -> int:
+    """Prints it in the form `output`; `live`: as a look at the cluster has it now. Returns the exit
+    code."""
+    now = datetime.now(UTC)
+    if live:
+        from dnm.run.planning import live_registry
+
+        registry, exit_code, errors = live_registry(config, os.environ)
+    else:
+        registry, exit_code, errors = load_registry(config, now), int(ExitCode.OK), ()
+    with reader_may_leave():
+        if output == "prometheus":
+            from dnm.run.publish import metrics_text, recorded_times
+
+            times = recorded_times(config, registry)
+            sys.stdout.write(metrics_text(config, registry, now, times))
+            return exit_code
+        document = status_document(config, registry, now, errors)
+        if output == "text":
+            print_status(document, now, wide, sort_by)
+        else:
+            print_document(document, output, (node["node"] for node in document["nodes"]))
+    return exit_code
 
 
 def status_document(

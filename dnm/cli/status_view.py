@@ -7,7 +7,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from dnm.cli.output import order_resources, print_line, shown_amount, waiting_lines
+from dnm.cli.output import (
+    order_resources,
+    print_line,
+    shown_amount,
+    told_together,
+    waiting_lines,
+)
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.plan import OTHERS_DRAIN, Reason
 from dnm.model.printable import bold, columns, count_of, duration, terminal_width
 from dnm.model.registry import Leaving
@@ -138,7 +145,7 @@ def by_hand_lines(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
         if node["leaves"] == Leaving.BY_HAND.value:
             yield f"{node['node']} is returned by a person: {_emptied(node['emptying'], now)}"
     for order in document["orders"]:
-        what = ", ".join(order["nodes"]) or f"type {order['node_type']}"
+        what = fold_hostlist(order["nodes"]) or f"type {order['node_type']}"
         there = count_of(len(order["serving"]), "node")
         waits = f"; waits: {order['why']}" if order["missing"] and order["why"] else ""
         reason = f" ({order['reason']})" if order["reason"] else ""
@@ -283,9 +290,9 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime) -> Iterator[str]:
     if brakes["pause"]:
         yield pause_line(brakes["pause"])
     if brakes["held"]:
-        yield "held: " + ", ".join(brakes["held"])
+        yield "held: " + fold_hostlist(brakes["held"])
     if brakes["excluded"]:
-        yield "excluded: " + ", ".join(map(_excluded, brakes["excluded"].items()))
+        yield "excluded: " + ", ".join(_excluded(brakes["excluded"]))
 
 
 def pause_line(pause: Mapping[str, Any]) -> str:
@@ -310,7 +317,11 @@ def run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
     return lines
 
 
-def _excluded(one: tuple[str, Mapping[str, Any]]) -> str:
-    name, keeping = one
-    until = f" until {keeping['until']:%Y-%m-%d %H:%M} UTC" if keeping["until"] else ""
-    return f"{name}{until}" + (f" ({keeping['reason']})" if keeping["reason"] else "")
+def _excluded(nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Those that are kept out until the same time for the same reason as one host list."""
+    said = []
+    for name, keeping in nodes.items():
+        until = f" until {keeping['until']:%Y-%m-%d %H:%M} UTC" if keeping["until"] else ""
+        reason = f" ({keeping['reason']})" if keeping["reason"] else ""
+        said.append((name, f"NODE{until}{reason}"))
+    return told_together(said, "")

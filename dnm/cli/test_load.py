@@ -9,11 +9,11 @@ from __future__ import annotations
 import io
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stderr
 from typing import Any
 
-from dnm.cli.output import print_json
+from dnm.cli.output import print_document
 from dnm.config import values
 from dnm.kube import deployments
 from dnm.kube.credentials import load_access
@@ -53,26 +53,32 @@ def create_load(config: Config, load: Load, output: str = "text") -> int:
         created = deployments.create_deployment(kube, load.namespace, manifest)
     for doubt in _doubts(config, load):
         print(f"dnm: {doubt}", file=sys.stderr)
-    if output == "json":
-        _print_loads([created])
+    if output != "text":
+        _print_loads([created], output)
     else:
         print(created.name)
     return ExitCode.OK
 
 
-def scale_load(config: Config, name: str, replicas: int, namespace: str = "") -> int:
+def scale_load(
+    config: Config, name: str, replicas: int, namespace: str = "", output: str = "text"
+) -> int:
     """`dnm test-load scale`: of one load, found by its name."""
     _check_replicas(replicas)
     with _connected(config) as kube:
         load = _find_one(config, kube, name, namespace)
         scaled = deployments.scale_deployment(kube, load.namespace, load.name, replicas)
+    if output != "text":
+        _print_loads([scaled], output)
+        return ExitCode.OK
     pods = count_of(scaled.replicas, "pod")
     print(f"{scaled.name} in {scaled.namespace}: {load.replicas} -> {pods}")
     return ExitCode.OK
 
 
-def delete_loads(config: Config, name: str = "", namespace: str = "") -> int:
+def delete_loads(config: Config, name: str = "", namespace: str = "", output: str = "text") -> int:
     """`dnm test-load delete`: one, or without a name all of them. 1 if one could not be deleted."""
+    deleted = []
     with _connected(config) as kube:
         if name:
             loads, failed = [_find_one(config, kube, name, namespace)], 0
@@ -81,10 +87,15 @@ def delete_loads(config: Config, name: str = "", namespace: str = "") -> int:
         for load in loads:
             try:
                 deployments.delete_deployment(kube, load.namespace, load.name)
-                print(f"deleted {load.name} in {load.namespace}, {count_of(load.replicas, 'pod')}")
+                deleted.append(load)
             except DnmError as error:
                 failed += 1
                 print(f"dnm: {error}", file=sys.stderr)
+    if output != "text":
+        _print_loads(deleted, output)
+        return ExitCode.FAILED if failed else ExitCode.OK
+    for load in deleted:
+        print(f"deleted {load.name} in {load.namespace}, {count_of(load.replicas, 'pod')}")
     if not loads and not failed:
         print("there is no test load")
     return ExitCode.FAILED if failed else ExitCode.OK
@@ -96,8 +107,8 @@ def list_loads(config: Config, namespace: str = "", output: str = "text") -> int
     with _connected(config) as kube:
         loads, failed = _find(config, kube, namespace)
     exit_code = ExitCode.FAILED if failed else ExitCode.OK
-    if output == "json":
-        _print_loads(loads)
+    if output != "text":
+        _print_loads(loads, output)
         return exit_code
     if not loads:
         if not failed:
@@ -313,7 +324,7 @@ def _queue_of(load: Deployment) -> str:
     return load.labels.get(QUEUE_LABELS[0], "")
 
 
-def _print_loads(loads: Iterable[Deployment]) -> None:
+def _print_loads(loads: Sequence[Deployment], output: str) -> None:
     document: Mapping[str, Any] = {
         "schema": "dnm.test-load/1",
         "loads": [
@@ -328,4 +339,4 @@ def _print_loads(loads: Iterable[Deployment]) -> None:
             for load in loads
         ],
     }
-    print_json(document)
+    print_document(document, output, (load.name for load in loads))

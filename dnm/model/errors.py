@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     OK = 0
     FAILED = 1
     NEEDS_PERSON = 2
+    WOULD_ACT = 3  # of `dnm plan --detailed-exitcode` alone
     LOCKED = 75
 
 

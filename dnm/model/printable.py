@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+UNFOLDED = 1_000_000  # columns of what is no terminal
 _GAP = "  "
 _LEAST_LAST = 20  # columns that the last cell needs to be worth wrapping into
 
@@ -47,10 +48,10 @@ def duration(span: timedelta) -> str:
 
 
 def terminal_width() -> int:
-    """Of the terminal; where there is none 200, or what COLUMNS says."""
+    """Of the terminal, or what COLUMNS says. A pipe is not folded: its lines are for grep."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return shutil.get_terminal_size().columns
-    return 200
+    return UNFOLDED
 
 
 def bold(text: str) -> str:

@@ -60,13 +60,16 @@ def config(tmp_path: Path) -> Config:
         # extend
         ("extend a001", "say how long: --for 2h or --until 17:00"),
         ("extend --for 2h", "Missing argument 'NODE...'"),
-        ("extend a099 --for 2h", "'a099' is not a node that this dnm has lent; lent are: a001"),
+        (
+            "extend a099 --for 2h",
+            "'a099' is not a node that this dnm has lent; lent are: a[001-006]",
+        ),
         ("extend a005 --for 2h", "a005 is on its way back (serving)"),
         ("extend a001 --until 2020-01-01T09:00", "2020-01-01 09:00 UTC is over"),
         ("extend lend-1 --for 2h", "'lend-1' is not a node that this dnm has lent"),
         # return
         ("return", "Missing argument 'NODE...'"),
-        ("return a099", "'a099' is not a node that this dnm has lent; lent are: a001"),
+        ("return a099", "'a099' is not a node that this dnm has lent; lent are: a[001-006]"),
         ("return a004", "'a004' is not a node that this dnm has lent"),
         ("return lend-9", "'lend-9' is not a node that this dnm has lent"),
         ("return a001 a002", "a002 has failed: `dnm reset a002` gives it back; it burns"),

@@ -150,13 +150,13 @@ def test_a_window_is_shown_in_its_zone_and_in_utc() -> None:
 
 def test_lists_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = in_configuration(a_config(tmp_path))
-    events.print_events(config, as_json=False)
-    events.show_event(config, "course", as_json=False)
-    events.show_event(config, "course", as_json=True)
+    events.print_events(config, output="text")
+    events.show_event(config, "course", output="text")
+    events.show_event(config, "course", output="json")
     text = capsys.readouterr().out
     assert "2 nodes" in text and "LENDS FROM" in text and '"schema": "dnm.events/1"' in text
     with pytest.raises(EventError, match="there is no event 'x'; known are course"):
-        events.show_event(config, "x", as_json=False)
+        events.show_event(config, "x", output="text")
 
 
 MOMENTS = {

@@ -181,7 +181,7 @@ def test_a_node_of_slurmd_is_named_and_stays(
 ) -> None:
     sandbox.create(pod_of("slurmd", "slinky.slurm.net/v1beta1 NodeSet"))
     give_back(site.config, ["a001"], "", Evict(NOW_ON, make_sure(True)))
-    assert capsys.readouterr().out.splitlines()[3] == "  dev/slurmd: of a NodeSet, is never evicted"
+    assert capsys.readouterr().err.splitlines()[3] == "  dev/slurmd: of a NodeSet, is never evicted"
 
 
 def roles(*without: str) -> list[dict[str, Any]]:

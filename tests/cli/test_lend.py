@@ -125,7 +125,8 @@ def test_what_no_run_could_ever_do_is_refused(
 
 def test_extended(config: Config) -> None:
     until = LATER + timedelta(hours=1)
-    assert extend(config, ["a001", "a005"], until)[0].startswith("a001 stays until ")
+    (said,) = extend(config, ["a001", "a005"], until)
+    assert said.startswith("each of a[001,005] stays until ")
     nodes = registry_of(config).nodes
     assert nodes["a001"].stays_until == nodes["a005"].stays_until == until
 

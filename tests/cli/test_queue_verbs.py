@@ -41,11 +41,11 @@ def kube(sandbox: Sandbox) -> Iterator[KubeClient]:
 def test_the_clusters_document_is_judged(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check_cluster(kube, PLACE, YunikornClient(sandbox.url), as_json=False) == 0
+    assert check_cluster(kube, PLACE, YunikornClient(sandbox.url), output="text") == 0
     assert "queues.yaml: YuniKorn takes it, 5 queues" in capsys.readouterr().out
     sandbox.yunikorn.has_webhook = False
     sandbox.set_queues(change(TREE, "vcore: 80", "vcore: 7"))
-    assert check_cluster(kube, PLACE, None, as_json=False) == 1
+    assert check_cluster(kube, PLACE, None, output="text") == 1
     printed = capsys.readouterr().out
     assert "configmap/yunikorn/yunikorn-configs/queues.yaml:13: root.science.a:" in printed
 
@@ -57,7 +57,7 @@ def test_what_only_the_scheduler_knows_is_a_violation_too(
         def validate(self, text: str) -> str:
             return "an extension says no"
 
-    assert check_cluster(kube, PLACE, Strict(sandbox.url), as_json=True) == 1
+    assert check_cluster(kube, PLACE, Strict(sandbox.url), output="json") == 1
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["violations"][0]["rule"] == "yunikorn"
     assert "an extension says no" in entry["violations"][0]["message"]
@@ -67,7 +67,7 @@ def test_a_scheduler_out_of_reach_is_only_advice(
     kube: KubeClient, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sandbox.fault("down", path="/ws/v1")
-    assert check_cluster(kube, PLACE, YunikornClient(sandbox.url), as_json=False) == 0
+    assert check_cluster(kube, PLACE, YunikornClient(sandbox.url), output="text") == 0
     assert "advice: YuniKorn at" in capsys.readouterr().out
 
 
@@ -84,7 +84,7 @@ def test_show(
         A: {"vcore": 100_000},
         "root.science": {"vcore": 1_300_000, "memory": 10**12},
     }
-    assert show_queues(kube, PLACE, used, as_json=False) == 0
+    assert show_queues(kube, PLACE, used, output="text") == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "queue resource limit baseline lent used headroom" in printed
     assert "root the cluster's size" in printed
@@ -92,7 +92,7 @@ def test_show(
     assert "a vcore 336 80 256 100 84 memory 832G 320G 512G 0G 832G" in printed
     assert "free none" in printed
     assert "root.science.b test m1 128 vcore" in printed
-    assert show_queues(kube, PLACE, None, as_json=False) == 0
+    assert show_queues(kube, PLACE, None, output="text") == 0
     assert "336 80 256 ? ?" in " ".join(capsys.readouterr().out.split())
 
 
@@ -100,7 +100,7 @@ def test_show_on_a_narrow_terminal(
     kube: KubeClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    assert show_queues(kube, PLACE, None, as_json=False) == 0
+    assert show_queues(kube, PLACE, None, output="text") == 0
     lines = capsys.readouterr().out.splitlines()
     begin = lines.index("    a")
     assert lines[begin : begin + 9] == [
@@ -120,10 +120,10 @@ def test_show_on_a_narrow_terminal(
 def test_show_for_machines(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_queues(kube, PLACE, None, as_json=False)
+    show_queues(kube, PLACE, None, output="text")
     assert "no node serves a queue yet" in capsys.readouterr().out
     write(sandbox.kubeconfig, None, "prod", nodes_of(A, "n1"))
-    show_queues(kube, PLACE, {}, as_json=True)
+    show_queues(kube, PLACE, {}, output="json")
     shown = json.loads(capsys.readouterr().out)
     assert shown["schema"] == "dnm.queues.show/1"
     row = next(row for row in shown["queues"] if row["queue"] == A)

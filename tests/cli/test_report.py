@@ -90,10 +90,13 @@ def test_a_plan_has_a_verdict_and_a_reason_for_each_queue_and_node() -> None:
     assert document["actions"] == [{"action": "Fence", "node": "a001"}]
 
 
-def test_a_plan_for_people_ends_with_the_diff(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_for_people_ends_with_the_diff_and_the_sums(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_plan(PLAN)
     shown = capsys.readouterr().out
-    assert "  1. action=fence node=a001" in shown and shown.endswith(PLAN.diff)
+    assert "  1. action=fence node=a001" in shown
+    assert shown.endswith(f"{PLAN.diff}\n0 to lend, 0 to return\n")
     assert "a note?[31m" in shown and "\x1b" not in shown
     print_plan(Plan(registry=Registry()))
     assert "A run would now do nothing." in capsys.readouterr().out
@@ -159,11 +162,11 @@ def test_a_run_counts_its_actions_errors_and_nodes(capsys: pytest.CaptureFixture
 
 def test_batch_nodes_that_can_be_lent_come_first(capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [a_batch_node("a002", False), a_batch_node("a001")]
-    print_batch_nodes(a_config(), nodes, {}, as_json=True)
+    print_batch_nodes(a_config(), nodes, {}, output="json")
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "dnm.nodes/1"
     assert [node["name"] for node in document["nodes"]] == ["a001", "a002"]
-    print_batch_nodes(a_config(), nodes, {}, as_json=False)
+    print_batch_nodes(a_config(), nodes, {}, output="text")
     assert capsys.readouterr().out.index("a001") > 0
-    print_batch_nodes(a_config(), [], {}, as_json=False)
+    print_batch_nodes(a_config(), [], {}, output="text")
     assert "none" in capsys.readouterr().out

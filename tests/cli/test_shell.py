@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from dnm.lab.sandbox.cluster import Sandbox
+from tests.cli.test_verbs import ALL, VERBS
 from tests.site import QUEUE, Site, a_workshop_site
 
 
@@ -31,19 +37,147 @@ def test_help_has_a_short_name(site: Site, words: tuple[str, ...]) -> None:
 
 GUESSES = {
     "stauts": "did you mean 'status'?",
-    "runn": "there are run, plan",
-    "unpause": "there are run, plan",
-    "forgets": "there are run, plan",
+    "lned": "did you mean 'lend'?",
+    "forgets": "did you mean 'forget'?",
+    "unhodl": "did you mean 'unhold'?",
+    "unpause": "--help` shows those there are",  # not the verb that does the contrary
+    "xyz": "--help` shows those there are",
+    "queues rebse": "did you mean 'rebase'?",
+    "queues xyz": "there are check, show, rebase",
+    "--config nowhere.ini stauts": "did you mean 'status'?",
 }
 
 
-@pytest.mark.parametrize("word", GUESSES)
-def test_an_unknown_verb_gets_no_dangerous_guess(site: Site, word: str) -> None:
-    done = site.command(word)
-    assert done.returncode == 2 and GUESSES[word] in done.stderr
-    assert f"there is no verb '{word}'" in done.stderr
-    asked = site.command("queues", "rebse")
-    assert "there are check, show, rebase" in asked.stderr
+@pytest.mark.parametrize("words", GUESSES)
+def test_an_unknown_verb_is_guessed_and_nothing_is_done(site: Site, words: str) -> None:
+    done = site.command(*words.split())
+    assert done.returncode == 2 and GUESSES[words] in done.stderr
+    assert f"there is no verb '{words.split()[-1]}'" in done.stderr
+
+
+BEFORE = [("--config", "{}", "plan"), ("--config={}", "plan"), ("-c", "{}", "queues", "show"),
+          ("-c{}", "event", "list"), ("--config", "{}", "node-types", "list"),
+          ("--config", "/nowhere.ini", "plan", "-c", "{}")]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", BEFORE, ids=" ".join)
+def test_the_configuration_is_named_before_the_verb_or_behind_it(
+    site: Site, words: tuple[str, ...]
+) -> None:
+    named = [word.format(site.path) for word in words]
+    assert site.command(*named, DNM_CONFIG="/nowhere.ini").returncode == 0
+    missing = site.command(*(word.format("/nix.ini") for word in words))
+    assert missing.returncode == 2 and "/nix.ini" in missing.stdout + missing.stderr
+
+
+def test_help_shows_each_verb_once_by_what_it_is_for(site: Site) -> None:
+    shown = site.command("--help").stdout
+    parts = re.split(r"^(Look|Act|By hand|Set up):$", shown, flags=re.M)[1:]
+    verbs = {
+        title: re.findall(r"^  ([a-z][a-z-]*) ", text, flags=re.M)
+        for title, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+    assert list(verbs) == ["Look", "Act", "By hand", "Set up"]
+    assert {"plan", "status", "explain"} <= set(verbs["Look"])
+    assert {"lend", "return", "exclude", "event"} <= set(verbs["By hand"])
+    assert sorted(one for many in verbs.values() for one in many) == VERBS
+    assert "..." not in shown.partition("Look:")[2]
+
+
+def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every verb, also those of groups."""
+    for name, one in getattr(command, "commands", {}).items():
+        yield from leaves(one, *words, name)
+    if not hasattr(command, "commands"):
+        yield words, command
+
+
+LEAVES = dict(leaves(ALL))
+SILENT = {"demo", "sandbox", "node-types render", "node-types compare", "queues rebase"}
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_an_option_has_one_spelling_and_a_letter_one_meaning(words: tuple[str, ...]) -> None:
+    options = {letter: param for param in LEAVES[words].params for letter in param.opts}
+    for letter, long in (("-n", "--namespace"), ("-c", "--config"), ("-o", "--output")):
+        assert options.get(letter) is options.get(long)
+    assert "--node-type" not in options
+    assert "-o" in options or words[0] in SILENT or " ".join(words) in SILENT
+
+
+def test_every_document_is_yaml_too_and_a_list_of_names(site: Site) -> None:
+    for words in (("status",), ("plan",), ("nodes",), ("queues", "show"), ("node-types", "list"),
+                  ("event", "list"), ("check",)):  # fmt: skip
+        as_json = json.loads(site.command(*words, "-o", "json").stdout)
+        as_yaml = yaml.safe_load(site.command(*words, "-o", "yaml").stdout)
+        assert as_yaml.keys() == as_json.keys() and as_yaml["schema"] == as_json["schema"]
+    lent = site.command("status", "-o", "name").stdout.split()
+    assert lent == sorted(site.registry.nodes) and lent
+    assert QUEUE in site.command("queues", "show", "-o", "name").stdout.splitlines()
+    assert set(lent) <= set(site.command("nodes", "-o", "name", "--type", "a").stdout.split())
+    lines = site.command("history", "-o", "yaml").stdout
+    assert next(iter(yaml.safe_load_all(lines)))["schema"] == 1
+
+
+def test_a_verb_that_writes_tells_what_it_did_as_a_document(site: Site) -> None:
+    done = site.command("hold", "a[001-002]", "-o", "json", "--reason", "disk", SUDO_USER="erin")
+    told = json.loads(done.stdout)
+    assert told["lines"] == ["each of a[001-002] is held until `dnm unhold a[001-002]`"]
+    assert [(one["verb"], one["object"], one["who"]) for one in told["deeds"]] == [
+        ("hold", "a001", "erin"), ("hold", "a002", "erin")
+    ]  # fmt: skip
+    assert "held: a[001-002]" in site.command("status").stdout
+    assert site.command("unhold", "a[001-002]", "-o", "name").stdout == "a001\na002\n"
+    again = json.loads(site.command("unhold", "a001", "-o", "json").stdout)
+    assert (again["deeds"], again["lines"]) == ([], ["a001 was not held"])
+    order = site.command("lend", "1", "-n", "dev", "-o", "name").stdout.strip()
+    ended = json.loads(site.command("return", order, "--now", "-o", "json").stdout)
+    assert ended["deeds"][0]["object"] == order and ended["run"]["schema"] == "dnm.run/2"
+
+
+def test_a_pipe_is_not_folded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    said = "x" * 30
+    site.command("pause", "--reason", " ".join([said] * 9))
+    lines = [line for line in site.command("status").stdout.splitlines() if said in line]
+    site.command("resume")
+    assert len(lines) == 1 and len(lines[0]) > 270
+
+
+def test_a_plan_ends_with_its_sums_and_its_exit_code_tells_of_them(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    made = a_workshop_site(sandbox, tmp_path)
+    done = made.command("plan", "--detailed-exitcode")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (3, "2 to lend, 0 to return")
+    assert made.command("plan").returncode == 0
+    document = json.loads(made.command("plan", "-o", "json").stdout)
+    assert (document["to_lend"], document["to_return"]) == (2, 0)
+    made.run_until_rest()
+    rest = made.command("plan", "--detailed-exitcode")
+    assert (rest.returncode, rest.stdout.splitlines()[-1]) == (0, "0 to lend, 0 to return")
+    sandbox.stop()
+    assert made.command("plan", "--detailed-exitcode").returncode == 1
+
+
+def test_status_is_watched_at_a_terminal_until_ctrl_c(site: Site) -> None:
+    refused = site.command("status", "--watch")
+    assert refused.returncode == 2 and "it is for people at a terminal" in refused.stderr
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "dnm.cli", "status", "--watch"],
+        env={**os.environ, "DNM_CONFIG": str(site.path), "TERM": "xterm"},
+        stdout=theirs, stderr=theirs,
+    ) as child:  # fmt: skip
+        os.close(theirs)
+        said = b""
+        while said.count(b"Last run") < 2:
+            said += _read(ours)
+        child.send_signal(signal.SIGINT)
+        while part := _read(ours):
+            said += part
+        assert child.wait(60) == 0 and b"Traceback" not in said
+    os.close(ours)
 
 
 def completed(site: Site, line: str) -> list[str]:

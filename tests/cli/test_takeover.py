@@ -68,7 +68,7 @@ def test_verbs_that_only_look_say_it_and_write_nothing(
     assert plan.exit_code == ExitCode.NEEDS_PERSON and plan.plan.actions == ()
     status = status_document(west.config, west.registry, west.now())
     checked = [f for f in find_everything(west.path, dict(os.environ)) if f.check == "instance"]
-    assert explain_name(west.config, os.environ, QUEUE, False) == ExitCode.FAILED
+    assert explain_name(west.config, os.environ, QUEUE, "text") == ExitCode.FAILED
     said = [
         plan.plan.errors[0], status["last_run"]["errors"][0], checked[0].text,
         capsys.readouterr().out,

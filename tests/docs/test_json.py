@@ -77,7 +77,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
 
 def _when(entry: tuple[str, list[str]]) -> int:
     """The plan before the run that joins the node, the load when all else has been printed."""
-    order = ("dnm.plan/1", "dnm.run/2", "", "dnm.test-load/1")
+    order = ("dnm.plan/1", "dnm.run/2", "", "dnm.test-load/1", "dnm.verb/1")
     return order.index(entry[0] if entry[0] in order else "")
 
 
@@ -106,6 +106,8 @@ def _made_up(key: str, value: Any) -> Any:
         return 3
     if key == "state" and value in ("keeps", "lends", "in force"):
         return "ahead"
+    if key in ("who", "host") and value:
+        return {"who": "alice", "host": "login1"}[key]
     if key == "local":
         return "Mon 2026-03-02 12:00 UTC to 13:00"
     if key == "week":

@@ -168,7 +168,7 @@ def test_files_and_manifests(
     path.write_text(content)
     (judged,) = judge_file(path)
     assert [(one.rule, one.line) for one in judged.violations] == found
-    assert check_files([path], as_json=False) == (1 if found else 0)
+    assert check_files([path], output="text") == (1 if found else 0)
     printed = capsys.readouterr().out
     for rule, line in found:
         assert f"{path}:{line}: " in printed and f"[{rule}]" in printed
@@ -189,9 +189,9 @@ def test_what_yunikorn_takes_and_nobody_should_apply_does_not_pass(
 ) -> None:
     path = tmp_path / "queues.yaml"
     path.write_text(content)
-    assert check_files([path], as_json=False) == 1
+    assert check_files([path], output="text") == 1
     assert ": never apply it: there is no partition `default`" in capsys.readouterr().out
-    assert check_files([path], as_json=True) == 1
+    assert check_files([path], output="json") == 1
     (entry,) = json.loads(capsys.readouterr().out)
     assert not entry["ok"] and entry["violations"][-1]["rule"] == "partition"
 
@@ -231,7 +231,7 @@ def test_what_the_validator_takes_and_no_scheduler_starts_with_does_not_pass(
 ) -> None:
     path = tmp_path / "queues.yaml"
     path.write_text(text)
-    assert check_files([path], as_json=False) == 1
+    assert check_files([path], output="text") == 1
     assert f"{path}:{line}: " in capsys.readouterr().out
     assert [(one.rule, one.line) for one in check_text(text)] == [(rule, line)]
     edited = edit(text, "", ONE)
@@ -312,7 +312,7 @@ def test_json_for_pipelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     good, bad, missing = tmp_path / "good.yaml", tmp_path / "bad.yaml", tmp_path / "missing.yaml"
     good.write_text(TREE)
     bad.write_bytes(b"\xff" + BAD.encode())
-    assert check_files([good, bad, missing], as_json=True) == 1
+    assert check_files([good, bad, missing], output="json") == 1
     first, second, third = json.loads(capsys.readouterr().out)
     assert first == {
         "schema": "dnm.queues.check/1",
