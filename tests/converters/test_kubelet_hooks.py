@@ -108,7 +108,7 @@ class Machine:
         if text:
             environment["DNM_KUBELET_CONFIG"] = str(self.file)
         return subprocess.run(
-            [self.hook, "g001"], env=environment, capture_output=True, text=True, timeout=60,
+            [self.hook, "g001"], env=environment, capture_output=True, text=True, timeout=300,
             stdin=subprocess.DEVNULL, start_new_session=True, check=False,
         )  # fmt: skip
 

@@ -440,7 +440,7 @@ def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     with pytest.raises(KubeError, match=r"took longer than request_timeout_seconds .* was ended"):
         load_access(config)
     for pid in (tmp_path / "pids").read_text().split():
-        until = time.monotonic() + 10
+        until = time.monotonic() + 300
         while is_alive(pid) and time.monotonic() < until:
             time.sleep(0.01)
         assert not is_alive(pid)

@@ -47,7 +47,7 @@ def code_of(call: Callable[[], Any]) -> tuple[int, str]:
 
 def raw(sandbox: Sandbox, method: str, path: str, body: Any = None, **headers: str) -> Any:
     """(status, headers, decoded body) of one request."""
-    connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
     content = None if body is None else json.dumps(body)
     connection.request(method, path, content, {"Content-Type": "application/json", **headers})
     answer = connection.getresponse()
@@ -218,7 +218,7 @@ def test_an_expired_page_token_is_gone_and_leads_to_a_rest_of_another_moment(
 
 def test_a_long_list_comes_in_chunks_and_packed_where_that_is_asked_for(sandbox: Sandbox) -> None:
     def read(**headers: str) -> tuple[dict[str, str], bytes]:
-        connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+        connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
         connection.request("GET", "/api/v1/pods", headers=headers)
         answer = connection.getresponse()
         body = answer.read()

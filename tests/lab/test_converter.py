@@ -20,7 +20,7 @@ LEND = ("--set", "k8s", "--node-type", "a", "--namespace", "dev", "--num-nodes")
 def run(sandbox: Sandbox, *arguments: str, **environment: str) -> tuple[int, str, str]:
     """The executable: (exit code, stdout, stderr)."""
     done = subprocess.run(
-        [str(sandbox.node_convert_path), *arguments], capture_output=True, text=True, timeout=30,
+        [str(sandbox.node_convert_path), *arguments], capture_output=True, text=True, timeout=300,
         env={**os.environ, **environment}, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr

@@ -25,7 +25,7 @@ def site(sandbox: Sandbox) -> Sandbox:
 
 def send(sandbox: Sandbox, method: str = "PATCH", path: str = PATH) -> tuple[int, Any, bytes]:
     """(status, Retry-After, body); status 0 for an answer that did not come or broke off."""
-    connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
     body = PATCH if method == "PATCH" else None
     try:
         connection.request(method, path, body, {"Content-Type": "application/merge-patch+json"})
@@ -125,7 +125,7 @@ def test_a_stopped_server_refuses_and_comes_back_on_its_port(site: Sandbox) -> N
 
 
 def test_faults_can_be_switched_over_http(site: Sandbox) -> None:
-    connection = http.client.HTTPConnection(urlsplit(site.url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(site.url).netloc, timeout=300)
     for method, body, expected in (
         ("POST", {"kind": "status", "code": 503}, 503),
         ("DELETE", {}, 200),

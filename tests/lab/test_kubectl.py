@@ -31,7 +31,7 @@ def kubectl(sandbox: Sandbox, *arguments: str, given: str | None = None) -> str:
     home = sandbox.directory / "home"
     environment = {**os.environ, "KUBECONFIG": str(sandbox.kubeconfig), "HOME": str(home)}
     done = subprocess.run(
-        ["kubectl", *arguments], capture_output=True, text=True, timeout=60, input=given,
+        ["kubectl", *arguments], capture_output=True, text=True, timeout=300, input=given,
         env=environment, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"kubectl {arguments}: {done.stdout}{done.stderr}"
@@ -76,14 +76,14 @@ def test_apply_creates_changes_and_a_rollout_is_waited_for(site: Sandbox, tmp_pa
     for replicas in (2, 3):
         manifest = manifests.deployment_manifest("web", "dev", replicas, pod)
         kubectl(site, "apply", "-f", "-", given=json.dumps(manifest))
-        kubectl(site, "rollout", "status", "deployment/web", "-n", "dev", "--timeout=20s")
+        kubectl(site, "rollout", "status", "deployment/web", "-n", "dev", "--timeout=300s")
     kubectl(site, "scale", "deployment/web", "-n", "dev", "--replicas=1")
     deployment = site.get("deployments", "web", "dev")
     assert deployment is not None and deployment["spec"]["replicas"] == 1
 
 
 def test_a_node_is_drained_and_changed_by_hand(site: Sandbox) -> None:
-    kubectl(site, "drain", "k1", "--force", "--ignore-daemonsets", "--timeout=20s")
+    kubectl(site, "drain", "k1", "--force", "--ignore-daemonsets", "--timeout=300s")
     node = site.get("nodes", "k1")
     assert node is not None and node["spec"]["unschedulable"]
     assert all(pod["spec"].get("nodeName") != "k1" for pod in site.objects("pods"))

@@ -32,7 +32,7 @@ def nodes(sandbox: Sandbox) -> Sandbox:
 
 def send(sandbox: Sandbox, method: str, path: str, body: Any = None) -> tuple[int, str]:
     """As the kubelet of a001: the status and the API's own sentence."""
-    connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     headers = {"Authorization": "Bearer system:node:a001", "Content-Type": kind}
     connection.request(method, path, json.dumps(body) if body else None, headers)

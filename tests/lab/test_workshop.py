@@ -39,7 +39,7 @@ def servers(directory: Path) -> list[str]:
 
 def test_the_demo_ends_with_balanced_books(tmp_path: Path) -> None:
     with start(tmp_path) as process:
-        said, _ = process.communicate(timeout=85)
+        said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert "75 of 75 sessions ran to their end" in said
     assert "The books balance" in said
@@ -47,7 +47,7 @@ def test_the_demo_ends_with_balanced_books(tmp_path: Path) -> None:
 
 
 def assert_nothing_is_left(directory: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while servers(directory) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert list(directory.iterdir()) == [] and servers(directory) == []
@@ -64,7 +64,7 @@ def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
                 break
         os.killpg(process.pid, sent)
         said = process.stdout.read()
-        process.wait(timeout=30)
+        process.wait(timeout=300)
     assert process.returncode == 130, said
     assert_nothing_is_left(tmp_path)
 
@@ -74,7 +74,7 @@ def test_the_demo_leaves_nothing_behind_when_it_is_stopped_at_once(tmp_path: Pat
         while not servers(tmp_path):
             time.sleep(0.01)
         process.send_signal(signal.SIGHUP)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=300) == 130
     assert_nothing_is_left(tmp_path)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import errno
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,11 +48,9 @@ def test_one_that_prints_too_much_or_takes_too_long_is_ended_with_its_children()
     with pytest.raises(OSError, match="printed more than 100000 bytes") as raised:
         run("yes & yes >&2")
     assert raised.value.errno == errno.EFBIG
-    begun = time.monotonic()
-    for late in ("sleep 60", "sleep 60 & exit 0", "exec >&- 2>&-; sleep 60"):
+    for late in ("sleep 3600", "sleep 3600 & exit 0", "exec >&- 2>&-; sleep 3600"):
         with pytest.raises(TimeoutExpired):
             run(late, seconds=0.3)
-    assert time.monotonic() - begun < 50
 
 
 # --- the source ------------------------------------------------------------------------------

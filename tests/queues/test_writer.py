@@ -268,7 +268,7 @@ def test_sigkill_between_any_two_steps(live: Sandbox, point: str, when: str, num
         env={**os.environ, "DNM_FAULT": f"{point}:{when}:kill:{number}"},
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     is_done = (point, when) in (
@@ -330,7 +330,7 @@ def test_two_instances_at_once(live: Sandbox) -> None:
         for _ in range(4)
         for instance, nodes in wanted.items()
     ]
-    written = [process.communicate(timeout=60)[0].strip() for process in processes]
+    written = [process.communicate(timeout=300)[0].strip() for process in processes]
     for instance, nodes in wanted.items():
         http_write(live, nodes, instance=instance)
     assert parse_tree(document(live)).queues[A].max["vcore"] == 80_000 + 3 * 128_000

@@ -74,7 +74,8 @@ def test(arguments: list[str]) -> int:
     has_paths = any(not argument.startswith("-") for argument in arguments)
     return subprocess.call(
         [sys.executable, "-m", "pytest", "--basetemp", f"{run_directory()}/tests", "-p",
-         "no:cacheprovider", *([] if has_paths else ["tests/real"]), *arguments]
+         "no:cacheprovider", *([] if has_paths else ["tests/real"]), *arguments],
+        env={**os.environ, "TMPDIR": str(run_directory())},
     )  # fmt: skip
 
 

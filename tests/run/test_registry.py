@@ -224,7 +224,7 @@ def read_as(gid: int, path: Path) -> str:
     )
     return subprocess.run(
         [sys.executable, "-c", program, str(path), str(gid)],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=300,
     ).stdout  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def pods_rejected_and_retried(world: World, rng: random.Random) -> str:
 def ask_as_kubelet(world: World, node: str, path: str, patch: Any) -> int:
     """A merge patch with the credentials of one node; the status of the answer."""
     address = urlsplit(world.sandbox.url).netloc
-    connection = http.client.HTTPConnection(address, timeout=10)
+    connection = http.client.HTTPConnection(address, timeout=300)
     headers = {"Content-Type": "application/merge-patch+json",
                "Authorization": f"Bearer system:node:{node}"}  # fmt: skip
     try:

@@ -99,7 +99,7 @@ class Episode:
         other = self.world.start("run") if together else None
         self._judge(self.world.run(strike=strike))
         if other is not None:
-            out, err = other.communicate(timeout=60)
+            out, err = other.communicate(timeout=300)
             self.counts["runs"] += 1
             self._judge(Ended(("run",), other.returncode, 0.0, out.decode(errors="replace"),
                               err.decode(errors="replace"), strike.has_struck))  # fmt: skip

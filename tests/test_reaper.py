@@ -1,0 +1,102 @@
+"""The tests' own promise: whatever they start ends with them, however they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 300  # of a busy machine
+# A daemon in a session of its own, which knows nothing of who has started it; and a folder.
+LEAVES = """
+import os, subprocess, sys, tempfile, time
+from pathlib import Path
+
+def test_leaves():
+    here = Path(os.environ["HERE"])
+    subprocess.run(["sh", "-c", "setsid env -i sleep 98765 & echo $! > $HERE/daemon"], check=True)
+    (here / "folder").write_text(tempfile.mkdtemp())
+    (here / "tests").write_text(str(os.getpid()))
+    (here / "ready").touch()
+    while (here / "waits").exists():
+        time.sleep(0.02)
+"""
+SIGNALS = """
+import re, subprocess
+
+def test_signals():
+    status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True).stdout
+    ignored = int(re.search("SigIgn:\\\\s*(\\\\w+)", status)[1], 16)
+    assert not ignored & (1 << 0 | 1 << 1 | 1 << 14), status
+"""
+
+
+def play(directory: Path, test: str, *options: str) -> subprocess.Popen[str]:
+    (directory / "test_made.py").write_text(test)
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "tests.reaper", "-p", "no:cacheprovider",
+         *options, str(directory)],
+        cwd=ROOT, env={**os.environ, "HERE": str(directory)}, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def kill_tests(command: int, number: int, directory: Path) -> None:
+    os.kill(int((directory / "tests").read_text()), number)
+
+
+WAYS = {
+    "it passes": (None, 0, 1),  # and is told that it leaves something
+    "it is interrupted": (os.kill, signal.SIGINT, 2),
+    "it is told to end": (os.kill, signal.SIGTERM, 128 + 15),
+    "it is killed": (os.kill, signal.SIGKILL, -9),
+    "its group is killed": (os.killpg, signal.SIGKILL, -9),
+    "the process that plays is killed": (kill_tests, signal.SIGKILL, None),
+}
+
+
+@pytest.mark.parametrize(("blow", "number", "code"), WAYS.values(), ids=WAYS)
+def test_nothing_outlives_the_tests(
+    tmp_path: Path, blow: Callable[..., None] | None, number: int, code: int | None
+) -> None:
+    if blow:
+        (tmp_path / "waits").touch()
+    command = play(tmp_path, LEAVES, *(["--numprocesses=1"] if blow is kill_tests else []))
+    wait_until(lambda: (tmp_path / "ready").exists())
+    daemon = Path(f"/proc/{(tmp_path / 'daemon').read_text().strip()}")
+    if blow is kill_tests:
+        kill_tests(command.pid, number, tmp_path)
+        (tmp_path / "waits").unlink()  # another worker plays it again
+    elif blow:
+        blow(command.pid, number)
+    said, errors = command.communicate(timeout=PATIENCE)
+    wait_until(lambda: not daemon.exists())
+    folder = Path((tmp_path / "folder").read_text())
+    wait_until(lambda: not folder.parent.exists() or command.returncode == 1)
+    assert code in (None, command.returncode), said + errors
+    assert blow or "the tests did not end, and left: sleep 98765" in errors
+
+
+def test_children_of_the_tests_inherit_no_ignored_signal(tmp_path: Path) -> None:
+    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGHUP)}
+    try:
+        command = play(tmp_path, SIGNALS)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    said, errors = command.communicate(timeout=PATIENCE)
+    assert command.returncode == 0, said + errors
