@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -16,6 +16,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.value import Resources, Unreadable
+from dnm.plan.known import offered_resources
 from dnm.queues.advice import (
     warn_of_gangs,
     warn_of_quota_preemption,
@@ -72,7 +73,8 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
     if isinstance(snapshot.yunikorn, YunikornView):
         plain = msgspec.structs.replace(config, default_request={}, pending_grace=timedelta(0))
         asked = _own_demand(plain, document, snapshot, pods)
-        yield from _compare_sums(config, document, asked, snapshot.yunikorn)
+        names = offered_resources(config, snapshot, document.limits)
+        yield from _compare_sums(config, document, asked, _of_names(snapshot.yunikorn, names))
 
 
 def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Iterator[Finding]:
@@ -126,7 +128,12 @@ def _own_demand(
     """Without the scheduler's word on queues and sums, so that the two can be compared."""
     release = _release(snapshot)
     view = YunikornView(queue_of_pod={}, allocated={}, pending={}, release=release)
-    facts = DemandFacts(now=snapshot.taken_at, claims=snapshot.claims, yunikorn=view)
+    facts = DemandFacts(
+        now=snapshot.taken_at,
+        claims=snapshot.claims,
+        yunikorn=view,
+        resources=offered_resources(config, snapshot, document.limits),
+    )
     demand: Demand = counting_young(gather_demand(pods.pods, config, document.limits, facts))
     return demand
 
@@ -158,6 +165,20 @@ def _check_fit(
             if pending
             else "no pod is pending that would have to fit",
         )
+
+
+def _of_names(view: YunikornView, names: frozenset[str]) -> YunikornView:
+    """The scheduler's word on these resources alone, as dnm has summed up no others."""
+
+    def cut(sums: Mapping[str, Resources]) -> dict[str, Resources]:
+        return {
+            path: {name: amount for name, amount in one.items() if name in names}
+            for path, one in sums.items()
+        }
+
+    return msgspec.structs.replace(
+        view, allocated=cut(view.allocated), pending=cut(view.pending), max=cut(view.max)
+    )
 
 
 def _compare_sums(

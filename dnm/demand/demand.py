@@ -37,12 +37,15 @@ from dnm.model.value import Resources, Unreadable, Value
 
 class DemandFacts(Value):
     """Holds what is known besides the pods. `stalled` is the registry's: pods already found out to
-    wait for something else. Claims that could not be read leave their pods uncounted."""
+    wait for something else. Claims that could not be read leave their pods uncounted. `resources`:
+    the names that are summed up, those that something offers or limits; None: all. Tenants invent
+    others, and what their pods ask for of these is known of each group alone."""
 
     now: datetime
     yunikorn: YunikornView | None = None
     claims: tuple[Claim, ...] | Unreadable = ()
     stalled: Mapping[str, StalledPods] = {}
+    resources: frozenset[str] | None = None
 
 
 class QueueDemand(Value):
@@ -96,7 +99,8 @@ def gather_demand(
     """
     pods = as_counted(pods, facts.yunikorn.release if facts.yunikorn else None)
     finder = _QueueFinder(pods, config, queues, facts.yunikorn)
-    sums = _sum_bound(pods, finder)
+    resources = facts.resources
+    sums = _sum_bound(pods, finder, resources)
     apps, beyond = split_countable(gang_apps(sums.gang_members))
     collector = Collector(config, facts.now, facts.claims, facts.stalled)
     held = _held_by_scheduler(facts.yunikorn)
@@ -107,12 +111,14 @@ def gather_demand(
     groups, stalled = collector.groups()
     groups = with_siblings(groups, pods)
     return Demand(
-        queues=_by_queue(queues, sums.in_queue, groups, largest_gangs(apps, finder.find)),
+        queues=_by_queue(
+            queues, sums.in_queue, groups, largest_gangs(apps, finder.find), resources
+        ),
         groups=groups,
         nodes=sums.nodes,
         uncounted=collector.left_out(),
         stalled=stalled,
-        kinds=_count_kinds(config, sums, groups),
+        kinds=_count_kinds(config, sums, groups, resources),
     )
 
 
@@ -154,6 +160,7 @@ class _QueueFinder:
     ) -> None:
         self._policies = config.namespaces
         self._queues = queues
+        self._deepest = 1 + max((path.count(".") for path in queues), default=0)
         self._told = yunikorn.queue_of_pod if yunikorn else {}
         self._by_app: dict[str, str] = {}
         self._managed: dict[str, str] = {}
@@ -192,7 +199,7 @@ class _QueueFinder:
         """The nearest configured queue at or above a path, root excepted: it has no limit."""
         booked = self._managed.get(path)
         if booked is None:
-            booked = path.lower()
+            booked = ".".join(path.lower().split(".")[: self._deepest])
             while booked and booked not in self._queues:
                 booked = booked.rpartition(".")[0]
             booked = "" if booked == "root" else booked
@@ -215,14 +222,18 @@ class _Bound(Value):
     gang_members: list[Pod]
 
 
-def _sum_bound(pods: Sequence[Pod], finder: _QueueFinder) -> _Bound:
+def _sum_bound(
+    pods: Sequence[Pod], finder: _QueueFinder, resources: frozenset[str] | None
+) -> _Bound:
     """The loop over every pod of the cluster: sums are lists over the resource names, so that no
     object is made for a pod."""
     shapes = {id(shape): shape for shape in (pod.shape for pod in pods)}
-    axes = list(dict.fromkeys(name for shape in shapes.values() for name in shape.request))
+    requests = {key: _known(shape.request, resources) for key, shape in shapes.items()}
+    axes = list(dict.fromkeys(name for request in requests.values() for name in request))
+    places = {name: place for place, name in enumerate(axes)}
     asked = {
-        key: [(axes.index(name), amount) for name, amount in shape.request.items()]
-        for key, shape in shapes.items()
+        key: [(places[name], amount) for name, amount in request.items()]
+        for key, request in requests.items()
     }
     on_node: dict[str, _OnNode] = {}
     in_queue: dict[str, dict[int, int]] = {}
@@ -255,7 +266,7 @@ def _sum_bound(pods: Sequence[Pod], finder: _QueueFinder) -> _Bound:
             gang_members.append(pod)
     return _Bound(
         nodes={name: sums.as_value(axes) for name, sums in on_node.items()},
-        in_queue={queue: _total(shapes, counts) for queue, counts in in_queue.items()},
+        in_queue={queue: _total(requests, counts) for queue, counts in in_queue.items()},
         shapes=tuple(
             (queue, shapes[key], count)
             for queue, counts in in_queue.items()
@@ -287,10 +298,17 @@ class _OnNode:
         )
 
 
-def _total(shapes: Mapping[int, PodShape], counts: Mapping[int, int]) -> dict[str, int]:
+def _known(request: Resources, resources: frozenset[str] | None) -> Resources:
+    """The request without what nothing offers or limits."""
+    if resources is None or resources.issuperset(request):
+        return request
+    return {name: amount for name, amount in request.items() if name in resources}
+
+
+def _total(requests: Mapping[int, Resources], counts: Mapping[int, int]) -> dict[str, int]:
     total: dict[str, int] = {}
     for key, count in counts.items():
-        _add(total, shapes[key].request, count)
+        _add(total, requests[key], count)
     return total
 
 
@@ -330,6 +348,8 @@ def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
         return NotCounted.REJECTED
     if pod.is_gated:
         return NotCounted.GATED
+    if pod.shape.is_cut:
+        return NotCounted.BEYOND
     return NotCounted.PLACEHOLDER if is_taken_over else None
 
 
@@ -337,22 +357,29 @@ def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
 
 
 def _count_kinds(
-    config: Config, sums: _Bound, groups: Iterable[PendingGroup]
+    config: Config,
+    sums: _Bound,
+    groups: Iterable[PendingGroup],
+    resources: frozenset[str] | None,
 ) -> dict[str, tuple[PodKind, ...]]:
     """Pods of each monitored queue by what they ask for, where the record wants to know."""
     if not (config.demand_keep or config.has_forecasts):
         return {}
     pending = [(group.queue, group.shape, group.total) for group in groups]
+
+    def of_queue(
+        queue: str, counts: Iterable[tuple[str, PodShape, int]]
+    ) -> Iterable[tuple[Resources, int]]:
+        return [
+            (_known(shape.request, resources), count)
+            for booked, shape, count in counts
+            if is_under(booked, queue)
+        ]
+
     return {
-        queue: list_kinds(_of_queue(queue, pending), _of_queue(queue, sums.shapes))
+        queue: list_kinds(of_queue(queue, pending), of_queue(queue, sums.shapes))
         for queue in config.queues
     }
-
-
-def _of_queue(
-    queue: str, counts: Iterable[tuple[str, PodShape, int]]
-) -> Iterable[tuple[Resources, int]]:
-    return [(shape.request, count) for booked, shape, count in counts if is_under(booked, queue)]
 
 
 # --- up the tree -----------------------------------------------------------------------------
@@ -363,6 +390,7 @@ def _by_queue(
     used: Mapping[str, Resources],
     groups: Iterable[PendingGroup],
     largest: Mapping[str, Resources],
+    resources: frozenset[str] | None,
 ) -> dict[str, QueueDemand]:
     totals: dict[str, dict[str, int]] = {path: {} for path in queues}
     pending: dict[str, dict[str, int]] = {path: {} for path in queues}
@@ -372,12 +400,13 @@ def _by_queue(
         for path in known_lineage(queue, queues):
             _add(totals[path], request, 1)
     for group in groups:
+        known = _known(group.request, resources)
         for path in known_lineage(group.queue, queues):
-            _add(pending[path], group.request, group.count)
+            _add(pending[path], known, group.count)
             counted[path] += group.count
     for queue, request in largest.items():
         for path in known_lineage(queue, queues):
-            for name, amount in request.items():
+            for name, amount in _known(request, resources).items():
                 gangs[path][name] = max(gangs[path].get(name, 0), amount)
     return {
         path: QueueDemand(

@@ -8,9 +8,11 @@ decisions.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -25,6 +27,10 @@ Volumes: TypeAlias = tuple[tuple[NodeSelectorTerm, ...], ...]
 """Node affinities of bound volumes, all of which must hold."""
 
 _SAMPLE = 10  # names kept of a group
+MOST_KINDS = 1_000
+"""Of the pending pods of a namespace: each is compared with each kind of node. One of many rules
+counts as several."""
+_RULES_OF_A_KIND = 10
 
 
 def text_time(instant: datetime) -> str:
@@ -46,6 +52,8 @@ class NotCounted(Enum):
     GANGS = "of gangs that together ask for more than dnm counts in a namespace"
     APPLICATIONS = "of an application that waits because its queue runs maxapplications"
     USER_LIMIT = "held back by a user or group limit, which no node raises"
+    BEYOND = "asking for more resources, or with more rules, than dnm counts of a pod"
+    KINDS = "of a namespace with more kinds of pending pods than dnm counts, and not of the oldest"
     STALLED = "pending while a node stood idle for its whole time: waiting for something else"
 
 
@@ -208,7 +216,7 @@ class Collector:
             fingerprint = _fingerprint(kind, members[0][0])
             merged.setdefault(fingerprint, (kind, []))[1].extend(members)
         still: dict[str, StalledPods] = {}
-        found: list[PendingGroup] = []
+        found: list[tuple[str, str, _GroupKey, list[tuple[Pod, int]]]] = []
         for fingerprint, (kind, members) in merged.items():
             members.sort(key=lambda entry: (entry[0].created, entry[0].name))
             stalled = self._stalled.get(fingerprint)
@@ -219,9 +227,18 @@ class Collector:
                         self._leave_out(pod, count, kind.queue, NotCounted.STALLED)
                 members = [entry for entry in members if entry[0].created > stalled.until]
             if members:
-                found.append(self._group(kind, fingerprint, members))
-        found.sort(key=lambda group: (group.oldest, group.fingerprint))
-        return tuple(found), still
+                found.append((members[0][0].created, fingerprint, kind, members))
+        found.sort(key=itemgetter(0, 1))
+        groups = []
+        counted: Counter[str] = Counter()
+        for _, fingerprint, kind, members in found:
+            counted[kind.namespace] += _weight(kind, members[0][0].shape)
+            if counted[kind.namespace] <= MOST_KINDS:
+                groups.append(self._group(kind, fingerprint, members))
+            else:
+                for pod, count in members:
+                    self._leave_out(pod, count, kind.queue, NotCounted.KINDS)
+        return tuple(groups), still
 
     def _group(
         self, kind: _GroupKey, fingerprint: str, members: Sequence[tuple[Pod, int]]
@@ -256,6 +273,11 @@ class Collector:
             )
             for (queue, namespace, why), pods in self._left_out.items()
         )
+
+
+def _weight(kind: _GroupKey, shape: PodShape) -> int:
+    """As how many kinds a group counts."""
+    return 1 + (shape.rules + sum(map(len, kind.volumes))) // _RULES_OF_A_KIND
 
 
 def _fingerprint(kind: _GroupKey, pod: Pod) -> str:

@@ -23,7 +23,8 @@ _UNIQUE_SUFFIX = "-uniqueautogen"
 _LONGEST_APP_ID = 63
 
 MOST_TASK_GROUPS = 32  # of one application
-MOST_RESOURCES = 32  # of one task group, `pods` not among them
+MOST_RESOURCES = 32  # of a pod, or of one task group; `pods` not among them
+LONGEST_PATH = 1024  # characters of a queue or an application that a pod may name
 
 
 class ContainerRequest(Value):
@@ -53,6 +54,39 @@ class PodRequest(Value):
     overhead: Mapping[str, str] = {}
     states: Mapping[str, ContainerState] = {}
     resize_infeasible: bool = False
+
+
+def with_counted_names(pod: PodRequest) -> PodRequest | None:
+    """Returns the request without the names beyond MOST_RESOURCES, those of extended resources
+    first; None where nothing is to be left out. A tenant can invent any number of them."""
+    containers = (*pod.containers, *pod.init_containers)
+    lists = [pod.pod_level, pod.overhead, *(one.requests for one in containers)]
+    for state in pod.states.values():
+        lists += [state.allocated, state.requests or {}]
+    names = {name for one in lists for name in one}
+    if len(names) <= MOST_RESOURCES:
+        return None
+    kept = frozenset(sorted(names, key=lambda name: ("/" in name, name))[:MOST_RESOURCES])
+
+    def cut(amounts: Mapping[str, str]) -> dict[str, str]:
+        return {name: text for name, text in amounts.items() if name in kept}
+
+    return PodRequest(
+        containers=tuple(replace(one, requests=cut(one.requests)) for one in pod.containers),
+        init_containers=tuple(
+            replace(one, requests=cut(one.requests)) for one in pod.init_containers
+        ),
+        pod_level=cut(pod.pod_level),
+        overhead=cut(pod.overhead),
+        states={
+            name: ContainerState(
+                allocated=cut(state.allocated),
+                requests=None if state.requests is None else cut(state.requests),
+            )
+            for name, state in pod.states.items()
+        },
+        resize_infeasible=pod.resize_infeasible,
+    )
 
 
 def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str, int]:
@@ -132,6 +166,7 @@ def application_id(
         or labels.get("spark-app-selector")
         or ""
     )
+    asked = asked[:LONGEST_PATH]
     if asked.endswith(_UNIQUE_SUFFIX):
         return f"{asked.removesuffix(_UNIQUE_SUFFIX)}-{uid}"
     return asked or f"yunikorn-{namespace}-autogen"[:_LONGEST_APP_ID]
@@ -142,13 +177,14 @@ def requested_queue(
 ) -> str:
     """Returns the queue a pod asks for, as written; empty: none. `annotation_key` is the configured
     name of the annotation, for sites whose admission rewrites it."""
-    return (
+    asked = (
         labels.get(QUEUE_KEY)
         or annotations.get(annotation_key)
         or annotations.get(QUEUE_KEY)
         or labels.get("queue")
         or ""
     )
+    return asked[:LONGEST_PATH]
 
 
 def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:

@@ -19,6 +19,9 @@ from dnm.model.slurm_state import CONDITION
 
 MARK_PREFIX = "dynamic-node-manager/"
 FENCED = f"{MARK_PREFIX}fenced"
+MOST_NAMES = 64  # of what a Node offers
+MOST_TAINTS = 64
+_LONGEST_MARK = 256  # characters of what an annotation says
 SHOWN = f"{MARK_PREFIX}slurm"  # the state in Slurm, in words: beside conditions that are dnm's
 
 
@@ -170,13 +173,32 @@ def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
 
 def _reduce_or_doubt(node: _Node, has_capacity: bool) -> Node:
     try:
-        reduced = _reduce(node)
+        reduced = _reduce(_bounded(node))
     except QuantityError as error:
-        known = _reduce(msgspec.structs.replace(node, status=_NO_AMOUNTS))
+        known = _reduce(
+            msgspec.structs.replace(
+                node,
+                status=_NO_AMOUNTS,
+                spec=msgspec.structs.replace(
+                    node.spec, taints=(node.spec.taints or [])[:MOST_TAINTS]
+                ),
+            )
+        )
         return msgspec.structs.replace(known, is_ready=False, unreadable=clean(str(error)))
     if not has_capacity:
         return reduced
     return msgspec.structs.replace(reduced, capacity=_capacity(node))
+
+
+def _bounded(node: _Node) -> _Node:
+    """The node; raises QuantityError for one that says more than any that is meant so."""
+    many = {"resources": node.status.allocatable, "taints": node.spec.taints}
+    for (what, found), most in zip(many.items(), (MOST_NAMES, MOST_TAINTS), strict=True):
+        if found is not None and len(found) > most:
+            raise QuantityError(
+                f"node {node.metadata.name} has {len(found)} {what}, of which {most} are counted"
+            )
+    return node
 
 
 def read_one_node(body: memoryview | bytes, name: str) -> Node:
@@ -185,7 +207,7 @@ def read_one_node(body: memoryview | bytes, name: str) -> Node:
     node = _decode_node(body)
     if node.metadata.name != name:
         raise ValueError(f"it is Node {node.metadata.name[:80]!r}")
-    return _reduce(node)
+    return _reduce(_bounded(node))
 
 
 def _reduce(node: _Node) -> Node:
@@ -234,9 +256,9 @@ def _mark(annotations: _Annotations | None) -> Mark | None:
     if annotations.slurm is not None and annotations == _Annotations(slurm=annotations.slurm):
         return None
     return Mark(
-        instance=annotations.instance or "",
-        node_type=annotations.node_type or "",
-        namespace=annotations.namespace or "",
-        queue=annotations.queue or "",
+        instance=(annotations.instance or "")[:_LONGEST_MARK],
+        node_type=(annotations.node_type or "")[:_LONGEST_MARK],
+        namespace=(annotations.namespace or "")[:_LONGEST_MARK],
+        queue=(annotations.queue or "")[:_LONGEST_MARK],
         fenced=annotations.fenced == "true",
     )

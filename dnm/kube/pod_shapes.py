@@ -9,11 +9,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dnm.demand.pod_request import ContainerRequest, ContainerState, PodRequest, effective_request
+from dnm.demand.pod_request import (
+    ContainerRequest,
+    ContainerState,
+    PodRequest,
+    effective_request,
+    with_counted_names,
+)
 from dnm.kube.constraints import read_constraints, read_host_ports
 from dnm.kube.pod_fields import EMPTY, Container, ContainerStatus, Spec, Status, is_given
 from dnm.model.cluster import PodShape
 from dnm.model.quantity import QuantityError, kube_resources
+
+MOST_RULES = 100  # of a pod: PodShape.rules; of claims too
+_LONGEST_RULES = 64 * 1024  # bytes of a pod's rules that are looked into
 
 
 class _Requests(msgspec.Struct, frozen=True):
@@ -51,13 +60,19 @@ class ShapeBook:
         self, key: object, spec: Spec, status: Status, infeasible: bool
     ) -> tuple[PodShape, bool]:
         """The shape, and whether its containers' status says something else than their spec."""
-        request = _read_request(spec, status, infeasible)
+        whole = _read_request(spec, status, infeasible)
+        counted = with_counted_names(whole)
+        request = counted or whole
         amounts = effective_request(request)
         for name, amount in amounts.items():
             if amount < 0:
                 raise QuantityError(f"it asks for {amount} of {name}")
         before = effective_request(request, is_before_1_9=True) if request.init_containers else {}
-        shape = PodShape(request=amounts, request_before_1_9=before if before != amounts else {})
+        shape = PodShape(
+            request=amounts,
+            request_before_1_9=before if before != amounts else {},
+            is_cut=counted is not None,
+        )
         learnt = self._intern(shape), bool(request.states)
         self._requested[key] = learnt
         return learnt
@@ -79,6 +94,8 @@ class ShapeBook:
         )
         ports = tuple(bytes(container.ports) for container in spec.containers)
         own = tuple(sorted(labels.items()))
+        if shape.is_cut or sum(map(len, (*parts, *ports))) > _LONGEST_RULES:
+            return self.cut(shape)
         key = (id(shape), parts, ports, own, pinned)
         known = self._constrained.get(key)
         if known is None:
@@ -97,8 +114,13 @@ class ShapeBook:
                     pinned_memory=pinned,
                 )
             )
+            known = self.cut(shape) if known.rules > MOST_RULES else known
             self._constrained[key] = known
         return known
+
+    def cut(self, shape: PodShape) -> PodShape:
+        """The shape of an unbound pod that asks for more than is counted."""
+        return self._intern(msgspec.structs.replace(shape, is_cut=True))
 
     def _intern(self, shape: PodShape) -> PodShape:
         """Keyed by the text, for a mapping can't be a key."""
@@ -121,7 +143,8 @@ def pinned_memory(spec: Spec) -> tuple[int, int] | None:
         kube_resources(container.requests).get("memory", 0)
         for container in (*containers, *init_containers)
     ]
-    whole = effective_request(PodRequest(containers=containers, init_containers=init_containers))
+    asked = PodRequest(containers=containers, init_containers=init_containers)
+    whole = effective_request(with_counted_names(asked) or asked)
     return max(amounts, default=0), whole.get("memory", 0)
 
 

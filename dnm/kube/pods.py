@@ -17,7 +17,7 @@ from dnm.kube.pod_fields import (
     is_given,
     make_page_decoder,
 )
-from dnm.kube.pod_shapes import ShapeBook, has_peers, pinned_memory
+from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, has_peers, pinned_memory
 from dnm.model.cluster import Pod, PodShape, TaskGroup
 from dnm.model.config import Config
 from dnm.model.quantity import QuantityError
@@ -184,7 +184,10 @@ class PodReducer:
                 labels = self._labels[position]
             is_pinned = self._with_qos and item.status.qos_class == "Guaranteed"
             pinned = pinned_memory(spec) if is_pinned else None
-            return self._book.find_constrained(spec, shape, labels, pinned), _read_claims(item)
+            claims = _read_claims(item)
+            if len(claims) > MOST_RULES:
+                return self._book.cut(shape), ()
+            return self._book.find_constrained(spec, shape, labels, pinned), claims
         except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
             why = clean(f"pod {item.metadata.name} can't be read: {error}")
             self.unreadable.setdefault(item.metadata.namespace, why)
@@ -239,10 +242,10 @@ def _rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
 
 def _read_claims(item: Any) -> tuple[str, ...]:
     """Names of the pod's claims; that of a generic ephemeral volume is made of pod and volume."""
-    names = []
+    names = set()
     for volume in _decode_volumes(item.spec.volumes) if is_given(item.spec.volumes) else ():
         if volume.claim is not None:
-            names.append(volume.claim.name)
+            names.add(volume.claim.name)
         elif volume.ephemeral is not EMPTY:
-            names.append(f"{item.metadata.name}-{volume.name}")
+            names.add(f"{item.metadata.name}-{volume.name}")
     return tuple(sorted(names))

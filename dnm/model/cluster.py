@@ -61,6 +61,17 @@ class PodShape(Value, gc=False):
     # Of a Guaranteed pod the memory of its largest container, and of all of it; only read where the
     # kubelets of a node type align pods to NUMA nodes.
     pinned_memory: tuple[int, int] | None = None
+    is_cut: bool = False  # it asks for more than is counted of a pod, and the rest was cut off
+
+    @property
+    def rules(self) -> int:
+        """How much there is to compare with a node: its rules, where ten values count as one."""
+        terms = [one for term in self.node_affinity for one in (*term.expressions, *term.fields)]
+        terms += [one for affinity in self.pod_affinity for one in affinity.expressions]
+        plain = (self.node_selector, self.tolerations, self.node_affinity, self.pod_affinity,
+                 self.spread_keys, self.host_ports)  # fmt: skip
+        values = sum(len(one.values) for one in terms) + len(self.labels)
+        return sum(map(len, plain)) + len(terms) + values // 10
 
 
 class TaskGroup(Value):

@@ -148,13 +148,22 @@ class NodeVerdict(Value):
 
 
 class QueueVerdict(Value):
+    """`pods` names pods of several people: the record may have it, an Event on a pod may not."""
+
     queue: str
     verdict: Verdict
     reason: Reason
     detail: str = ""
+    pods: str = ""
 
     @property
     def sentence(self) -> str:
+        said = "; ".join(filter(None, (self.detail, self.pods)))
+        return f"{self.reason.value}: {said}" if said else self.reason.value
+
+    @property
+    def without_pods(self) -> str:
+        """The sentence that names no pod."""
         return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
 
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
 UNFOLDED = 1_000_000  # columns of what is no terminal
@@ -27,6 +27,13 @@ def printable(text: str, longest: int | None = None) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def some_of(texts: Iterable[str], most: int = 3) -> str:
+    """Returns the first of them, and how many more there are."""
+    found = list(texts)
+    more = [f"and {len(found) - most} more"] if len(found) > most else []
+    return "; ".join((*found[:most], *more))
 
 
 def count_of(number: int, thing: str) -> str:

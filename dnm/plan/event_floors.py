@@ -23,7 +23,7 @@ from dnm.model.registry import Phase, Registry
 from dnm.plan.floors import NodeFloor, raise_floors
 from dnm.plan.forecast import forecast_floors
 from dnm.plan.foreseen import foreseen_at, lead_of, words_for
-from dnm.plan.known import Known
+from dnm.plan.known import Known, offered_resources
 from dnm.plan.queue_wants import queue_wants, serving_sizes
 from dnm.plan.supply import node_supply
 from dnm.queues.edit import foresee_edit
@@ -101,7 +101,12 @@ def _needed_by_pods(known: Known, windows: Sequence[Window]) -> Counter[tuple[st
         (*others, *_pods_of(config, windows)),
         config,
         limits,
-        DemandFacts(now=known.now, yunikorn=yunikorn, claims=snapshot.claims, stalled={}),
+        DemandFacts(
+            now=known.now,
+            yunikorn=yunikorn,
+            claims=snapshot.claims,
+            resources=offered_resources(config, snapshot, limits),
+        ),
     )
     supply = node_supply(known, known.registry)
     supply = msgspec.structs.replace(

@@ -117,8 +117,22 @@ def _gather_demand(
         yunikorn=yunikorn if isinstance(yunikorn, YunikornView) else None,
         claims=snapshot.claims,
         stalled=stalled,
+        resources=offered_resources(config, snapshot, limits),
     )
     return gather_demand(pods.pods, config, limits, facts)
+
+
+def offered_resources(
+    config: Config, snapshot: Snapshot, limits: Mapping[str, QueueLimits]
+) -> frozenset[str]:
+    """The names that a node or a node type offers, or a queue limits."""
+    nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes
+    return frozenset({"pods"}).union(
+        *(node.allocatable for node in nodes),
+        *(one.size for one in config.node_types.values()),
+        *(one.max for one in limits.values()),
+        *(one.guaranteed for one in limits.values()),
+    )
 
 
 def _facts(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 from dnm.demand.pending import PendingGroup
 from dnm.model.event import WaitingPods
@@ -19,9 +21,12 @@ IN_VAIN = frozenset({
     Reason.HOURS_SPENT,
 })  # fmt: skip
 
+MOST_KINDS = 20  # of a namespace: each is an Event
+
 
 def list_waiting(converted: Converted) -> tuple[WaitingPods, ...]:
-    """Returns one for each group of equal pods that waits in vain, the largest groups first."""
+    """Returns one for each group of equal pods that waits in vain, of each namespace the largest
+    first, and of all namespaces their first ones first."""
     groups = [
         (group, verdict)
         for verdict in converted.verdicts.values()
@@ -29,12 +34,39 @@ def list_waiting(converted: Converted) -> tuple[WaitingPods, ...]:
         for group in _lacking(converted, verdict.queue)
     ]
     groups.sort(key=lambda one: (-one[0].count, one[0].fingerprint))
-    uids = _uids(converted, {(group.namespace, group.names[0]) for group, _ in groups})
+    groups = _in_turn(groups)
+    uids = _uids(converted, {_first_pod(group) for group, _ in groups})
     return tuple(
-        _waiting(group, verdict, uids[group.namespace, group.names[0]])
+        _waiting(group, verdict, _why_own(converted, group, verdict), uids[_first_pod(group)])
         for group, verdict in groups
-        if (group.namespace, group.names[0]) in uids
+        if _first_pod(group) in uids
     )
+
+
+def _first_pod(group: PendingGroup) -> tuple[str, str]:
+    return group.namespace, group.names[0]
+
+
+def _in_turn(
+    groups: Iterable[tuple[PendingGroup, QueueVerdict]],
+) -> list[tuple[PendingGroup, QueueVerdict]]:
+    """A few of each namespace, one after the other: no tenant's kinds keep others from theirs."""
+    ranks: Counter[str] = Counter()
+    ranked = []
+    for group, verdict in groups:
+        ranks[group.namespace] += 1
+        if ranks[group.namespace] <= MOST_KINDS:
+            ranked.append((ranks[group.namespace], group, verdict))
+    return [(group, verdict) for _, group, verdict in sorted(ranked, key=itemgetter(0))]
+
+
+def _why_own(converted: Converted, group: PendingGroup, verdict: QueueVerdict) -> str:
+    """Why these pods wait: whoever may see one of them reads it, and finds no other's pod named."""
+    one = converted.sizing.queues.get(verdict.queue) if converted.sizing else None
+    for found in one.unschedulable if one else ():
+        if found.group.fingerprint == group.fingerprint:
+            return f"no new node would help it: {found.why}"
+    return verdict.without_pods
 
 
 def _lacking(converted: Converted, queue: str) -> Iterator[PendingGroup]:
@@ -58,7 +90,7 @@ def _uids(converted: Converted, wanted: set[tuple[str, str]]) -> dict[tuple[str,
     }
 
 
-def _waiting(group: PendingGroup, verdict: QueueVerdict, uid: str) -> WaitingPods:
+def _waiting(group: PendingGroup, verdict: QueueVerdict, why: str, uid: str) -> WaitingPods:
     return WaitingPods(
         kind=group.fingerprint,
         queue=verdict.queue,
@@ -66,5 +98,5 @@ def _waiting(group: PendingGroup, verdict: QueueVerdict, uid: str) -> WaitingPod
         name=group.names[0],
         uid=uid,
         count=group.count,
-        sentence=verdict.sentence,
+        sentence=why,
     )

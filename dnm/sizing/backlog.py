@@ -14,6 +14,7 @@ from dnm.demand.demand import Demand, pending_fingerprint
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config, NamespacePolicy
+from dnm.model.printable import some_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.value import Value
 from dnm.sizing.amounts import amount_text
@@ -104,7 +105,7 @@ def _sort_out(
         if useful:
             schedulable.append(Schedulable(group=group, options=tuple(useful)))
         else:
-            why = "; ".join(dict.fromkeys(reasons)) or "no node type is given"
+            why = some_of(dict.fromkeys(reasons)) or "no node type is given"
             unschedulable.append((group, why))
     return tuple(schedulable), tuple(unschedulable)
 

@@ -7,7 +7,7 @@ class of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import ge
 
 from dnm.demand.constraints import NodeTraits, keeps_apart, needs_one_domain, why_unfit
@@ -31,8 +31,10 @@ from dnm.sizing.packing_problem import Bin, Item, Vector
 class NodeClasses:
     """Numbers the node classes: nodes that no pending pod can tell apart."""
 
-    def __init__(self, groups: Sequence[PendingGroup]) -> None:
-        self._keys = tuple(sorted({key for group in groups for key in _keys(group)}))
+    def __init__(self, groups: Sequence[PendingGroup], labels: Iterable[Mapping[str, str]]) -> None:
+        """`labels`: of the nodes; a key that none of them has tells none apart."""
+        keys = {key for group in groups for key in _keys(group)}
+        self._keys = tuple(sorted(keys & set().union(*labels))) if keys else ()
         self._with_name = any(_asks_for_name(group) for group in groups)
         self._numbers: dict[object, int] = {}
         self.traits: list[NodeTraits] = []
@@ -79,13 +81,21 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
     expected_ones = expected_nodes(config, demand, node_supply)
     options = _options(config, expected_ones)
     groups = demand.groups
-    axes = tuple(sorted({name for group in groups for name in group.request}))
-    classes = NodeClasses(groups)
     bins: list[Bin] = []
     names: list[str] = []
-    least = [min(group.request.get(name, 0) for group in groups) for name in axes]
-    rooms = numa_rooms(config)
-    for node in _by_preference(node_supply) if groups else ():
+    there = _by_preference(node_supply) if groups else []
+    offered = {"pods"}.union(
+        *(node.allocatable for node in there), *(one.free for one in expected_ones.values())
+    )
+    # Of what nobody offers nobody gets anything: tenants can invent any number of names.
+    hopeless = {group.fingerprint for group in groups if _lacks_one(group, offered)}
+    helped = [group for group in groups if group.fingerprint not in hopeless]
+    axes = tuple(sorted({name for group in helped for name in group.request} & offered))
+    least = [min(group.request.get(name, 0) for group in helped) for name in axes]
+    carried = [node.labels for node in there]
+    carried += [one.traits.labels for one in expected_ones.values()]
+    classes, rooms = NodeClasses(helped, carried), numa_rooms(config)
+    for node in there if helped else ():
         used, have = demand.nodes.get(node.name, NO_USE).used, node.allocatable
         vector = tuple([have.get(name, 0) - used.get(name, 0) for name in axes])
         # Most nodes of a busy cluster are too full for any pod, and are not looked at again.
@@ -100,7 +110,7 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
     for incoming in node_supply.incoming:
         brought = expected_ones.get((incoming.namespace, incoming.node_type))
         sizes.append(brought.size if brought else {})
-        if groups and brought is not None:
+        if helped and brought is not None:
             vector = tuple(brought.free.get(name, 0) for name in axes)
             bins.append(Bin(free=vector, node_class=classes.add(brought.traits)))
             names.append(incoming.name)
@@ -111,9 +121,19 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
         existing=existing,
         options=options,
         node_classes=classes,
-        items={group.fingerprint: _item(group, axes, classes, names) for group in groups},
+        items={
+            group.fingerprint: Item(request=(0,) * len(axes), count=0, node_classes=frozenset())
+            if group.fingerprint in hopeless
+            else _item(group, axes, classes, names)
+            for group in groups
+        },
         incoming_sizes=tuple(sizes),
     )
+
+
+def _lacks_one(group: PendingGroup, offered: Set[str]) -> bool:
+    """Whether it asks for something that no node and no node type has."""
+    return any(amount > 0 and name not in offered for name, amount in group.request.items())
 
 
 def _options(

@@ -49,11 +49,13 @@ def queue_verdict(demand: Demand, sizing: QueueSizing, budget: ConversionBudget)
     else:
         verdict, reason, detail = _why_nothing(demand, sizing)
         details = [detail]
-    if reason is not Reason.NOTHING_HELPS:
-        details.append(_unschedulable_text(sizing))
-    details += _left_out(demand, sizing.queue)
+    pods = [*_unschedulable(sizing), *_left_out(demand, sizing.queue)]
     return QueueVerdict(
-        queue=sizing.queue, verdict=verdict, reason=reason, detail="; ".join(filter(None, details))
+        queue=sizing.queue,
+        verdict=verdict,
+        reason=reason,
+        detail="; ".join(filter(None, details)),
+        pods="; ".join(pods),
     )
 
 
@@ -120,7 +122,7 @@ def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Reason, 
     if sizing.relies_on_incoming:
         return Verdict.WAIT, Reason.ON_THE_WAY, ""
     if sizing.unschedulable:
-        return Verdict.KEEP, Reason.NOTHING_HELPS, _unschedulable_text(sizing)
+        return Verdict.KEEP, Reason.NOTHING_HELPS, ""
     young = sum(group.young for group in demand.groups if is_under(group.queue, sizing.queue))
     if young:
         return Verdict.WAIT, Reason.TOO_YOUNG, count_of(young, "pod")
@@ -129,15 +131,15 @@ def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Reason, 
     return Verdict.KEEP, Reason.ENOUGH, ""
 
 
-def _unschedulable_text(sizing: QueueSizing) -> str:
+def _unschedulable(sizing: QueueSizing) -> list[str]:
     """Names the pods that no node helps: one of each kind, of a few kinds."""
     kinds = [
         f"no node helps {one.count} like {one.group.namespace}/{one.group.names[0]}: {one.why}"
         for one in sizing.unschedulable[:_MOST_KINDS]
     ]
-    if len(sizing.unschedulable) > _MOST_KINDS:
-        kinds.append("nor others: `dnm check` names them")
-    return "; ".join(kinds)
+    if (more := len(sizing.unschedulable) - _MOST_KINDS) > 0:
+        kinds.append(f"and {count_of(more, 'kind')} more, which `dnm check` names")
+    return kinds
 
 
 def _left_out(demand: Demand, queue: str) -> list[str]:

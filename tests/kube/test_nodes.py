@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.kube.nodes import read_node_page, read_one_node
+from dnm.kube.nodes import MOST_NAMES, read_node_page, read_one_node
 from dnm.model.cluster import ShownState
 from dnm.model.quantity import QuantityError
 
@@ -32,6 +32,12 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "its taints": {"spec": {"taints": [{"key": 5}]}},
     "its labels": {"metadata": {"labels": "x"}},
     "its status": {"status": "\x1b[2J"},
+    "more than any offers": {
+        "status": {**READY, "allocatable": {f"a{n}.io/x": "1" for n in range(MOST_NAMES + 1)}}
+    },
+    "more taints than any has": {
+        "spec": {"taints": [{"key": f"k{n}", "effect": "NoSchedule"} for n in range(3000)]}
+    },
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dnm.demand.pod_request import APP_ID_KEY, LONGEST_PATH, MOST_RESOURCES, QUEUE_KEY
 from dnm.kube.pods import PodReducer
 from dnm.model.cluster import (
     NodeSelectorTerm,
@@ -413,3 +414,88 @@ def test_a_valid_page_with_damage_is_a_value_or_a_decode_error(data: st.DataObje
     except (msgspec.MsgspecError, UnicodeDecodeError):
         assert reducer.pods == []
     assert all(text.isprintable() for text in reducer.unreadable.values())
+
+
+# --- what a tenant can make long, many or wide ------------------------------------------------
+
+
+def asking_for(count: int, **spec: Any) -> dict[str, Any]:
+    """A spec whose container asks for so many invented resources, beside those of Kubernetes."""
+    invented = {f"a{number:05}.io/x": "1" for number in range(count)}
+    native = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
+    return {"containers": [{"name": "main", "resources": {"requests": invented | native}}], **spec}
+
+
+@pytest.mark.parametrize("where", [{}, {"nodeName": "k1"}], ids=["unbound", "bound"])
+def test_a_pod_of_many_resources_is_cut_where_it_is_read(where: dict[str, str]) -> None:
+    pod = reduce_one({}, asking_for(1500, **where))
+    assert pod.shape.is_cut and len(pod.shape.request) == MOST_RESOURCES + 1
+    assert (pod.shape.request["vcore"], pod.shape.request["memory"]) == (1000, 1024 * MI)
+    assert not reduce_one({}, asking_for(MOST_RESOURCES - 3, **where)).shape.is_cut
+
+
+def test_ten_thousand_sidecars_each_with_a_resource_of_its_own_are_cut_before_they_are_summed() -> (
+    None
+):
+    sidecars = [
+        {"name": f"s{number}", "restartPolicy": "Always",
+         "resources": {"requests": {f"a{number:05}.io/x": "1", "memory": "1Mi"}}}
+        for number in range(10_000)
+    ]  # fmt: skip
+    pod = reduce_one({}, {"initContainers": sidecars})
+    assert pod.shape.is_cut and len(pod.shape.request) == MOST_RESOURCES + 1
+    assert pod.shape.request["memory"] == 10_000 * MI
+
+
+def _affinity(**kind: Any) -> dict[str, Any]:
+    return {"affinity": kind}
+
+
+def _node_terms(count: int, values: int = 1) -> dict[str, Any]:
+    one = {"key": "zone", "operator": "In", "values": [f"v{n}" for n in range(values)]}
+    terms = [{"matchExpressions": [one]}] * count
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return _affinity(nodeAffinity=required)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_cut"),
+    [
+        pytest.param({"nodeSelector": {f"k{n}": "v" for n in range(101)}}, True, id="selector"),
+        pytest.param({"nodeSelector": {f"k{n}": "v" for n in range(99)}}, False, id="some"),
+        pytest.param({"tolerations": [{"key": f"k{n}"} for n in range(101)]}, True,
+                     id="tolerations"),
+        pytest.param(_node_terms(60), True, id="alternatives"),
+        pytest.param(_node_terms(1, 500), False, id="a list of five hundred nodes"),
+        pytest.param(_node_terms(1, 5000), True, id="a list of five thousand"),
+        pytest.param({"containers": [{"name": "main", "ports": [
+                        {"hostPort": n, "containerPort": n} for n in range(1, 102)]}]}, True,
+                     id="host ports"),
+        pytest.param({"topologySpreadConstraints": [
+                        {"topologyKey": f"k{n}", "whenUnsatisfiable": "DoNotSchedule"}
+                        for n in range(101)]}, True, id="spread"),
+        pytest.param(_affinity(podAntiAffinity={"requiredDuringSchedulingIgnoredDuringExecution": [
+                        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": str(n)}}}
+                        for n in range(60)]}), True, id="pod affinity"),
+        pytest.param({"volumes": [
+                        {"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}}
+                        for n in range(101)]}, True, id="claims"),
+        pytest.param({"volumes": [
+                        {"name": f"v{n}", "persistentVolumeClaim": {"claimName": "home"}}
+                        for n in range(500)]}, False, id="one claim in many volumes"),
+        pytest.param({"nodeSelector": {"k": "v" * 70_000}}, True, id="bytes"),
+    ],
+)  # fmt: skip
+def test_a_pod_of_many_rules_is_cut_where_it_is_read(spec: dict[str, Any], is_cut: bool) -> None:
+    pod = reduce_one({}, spec)
+    assert pod.shape.is_cut is is_cut
+    if is_cut:
+        assert pod.shape.rules == 0 and pod.claims == ()
+    bound = reduce_one({}, {**spec, "nodeName": "k1"})
+    assert not bound.shape.is_cut, "what is bound is compared with nothing"
+
+
+def test_the_name_of_a_queue_or_an_application_is_cut() -> None:
+    notes = {QUEUE_KEY: "root" + ".a" * 100_000, APP_ID_KEY: "y" * 100_000}
+    pod = reduce_one({"annotations": notes}, {"schedulerName": "yunikorn"})
+    assert len(pod.queue) == len(pod.app_id) == LONGEST_PATH

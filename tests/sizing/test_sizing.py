@@ -824,7 +824,7 @@ TABLE = [
         KEEP,
         Reason.NOTHING_HELPS,
         0,
-        "vcore; nor others: `dnm check` names them",
+        "vcore; and 1 kind more, which `dnm check` names",
         pods=TOO_BIG,
         limits=ROOMY,
     ),

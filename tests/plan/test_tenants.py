@@ -1,0 +1,191 @@
+"""What a tenant can make many, long or wide: the plan, and all that is written of it, stays as
+large as what the site has, and others are served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.demand.pending import MOST_KINDS, NotCounted
+from dnm.model.cluster import NodeSelectorTerm as Term
+from dnm.model.cluster import Pod, PodList, PodShape, Requirement
+from dnm.model.plan import Plan, Reason, StartConversion
+from dnm.model.registry import QueueStatus, RunRecord
+from dnm.plan import waiting
+from dnm.plan.known import offered_resources
+from dnm.record.events import LONGEST_NOTE, list_events, mark_new
+from dnm.record.exposition import format_families
+from dnm.record.metrics import Facts, RunTimes, make_families
+from dnm.sizing.node_supply import NodeSupply
+from dnm.sizing.packing_input import make_packing_input
+from tests.builders import NOW, QUEUE, a_node
+from tests.plan.worlds import OLD, World, pods
+
+HONEST = pods(2, created="2026-03-02T09:00:00Z")  # of a namespace the oldest come first
+
+
+def asking(number: int, shape: PodShape, **changes: Any) -> Pod:
+    return Pod(
+        name=f"x{number}", uid=f"x{number}", namespace="dev", created=OLD, app_id=f"x{number}",
+        queue=QUEUE, is_yunikorn=True, shape=shape, **changes,
+    )  # fmt: skip
+
+
+def names(number: int) -> PodShape:
+    """Thirty resources that nobody has."""
+    invented = {f"x{number}.{'y' * 200}.io/a{one}": 1 for one in range(30)}
+    return PodShape(request={"vcore": 100, "pods": 1, **invented})
+
+
+def amounts(number: int) -> PodShape:
+    return PodShape(request={"vcore": 200_000 + number, "pods": 1})
+
+
+def selectors(number: int) -> PodShape:
+    return PodShape(
+        request={"vcore": 100, "pods": 1},
+        node_selector=tuple((f"s{number}.io/k{key}", "v" * 60) for key in range(30)),
+    )
+
+
+def terms(number: int) -> PodShape:
+    asked = (Requirement(key="metadata.name", operator="In", values=(f"n{number}",)),)
+    return PodShape(
+        request={"vcore": 100 + number, "pods": 1}, node_affinity=(Term(fields=asked),) * 30
+    )
+
+
+def world(*some: Pod) -> World:
+    nodes = World().node("k001", mark=None, allocatable={"vcore": 1000, "pods": 110})
+    return nodes.set(pods=PodList(pods=(*HONEST, *some)))
+
+
+def written(plan: Plan) -> dict[str, int]:
+    """Bytes of what is kept of a plan, and lines of its metrics."""
+    registry = msgspec.structs.replace(
+        plan.registry, last_run=RunRecord(queues=dict(plan.status), notes=plan.notes)
+    )
+    facts = Facts(config=World().config, registry=registry, now=NOW, times=RunTimes())
+    return {
+        "registry": len(msgspec.json.encode(registry)),
+        "decisions": len(msgspec.json.encode(plan.decisions)),
+        "kinds": len(msgspec.json.encode(plan.kinds)),
+        "metrics": len(format_families(make_families(facts)).splitlines()),
+    }
+
+
+@pytest.mark.parametrize("shape", [names, amounts, selectors, terms])
+def test_what_is_written_does_not_grow_with_what_a_tenant_invents(shape: Any) -> None:
+    few, many = (
+        world(*(asking(number, shape(number)) for number in range(count))) for count in (30, 1500)
+    )
+    small, large = written(few.plan()), written(many.plan())
+    assert small["metrics"] == large["metrics"]
+    assert all(large[what] <= small[what] + 2000 for what in small), (small, large)
+
+
+@pytest.mark.parametrize("shape", [names, amounts, selectors, terms])
+def test_others_get_their_nodes_beside_it(shape: Any) -> None:
+    def started(some: World) -> list[int]:
+        actions = some.plan().actions
+        return [one.request.count for one in actions if isinstance(one, StartConversion)]
+
+    many = world(*(asking(number, shape(number)) for number in range(1500)))
+    assert started(many) == started(world()) != []
+
+
+def test_what_nobody_has_is_no_axis_and_no_pod_with_it_is_placed() -> None:
+    some = world(*(asking(number, names(number)) for number in range(50)))
+    known = some.known()
+    assert known.demand is not None and len(known.demand.groups) == 51
+    supply = NodeSupply(nodes=some.snapshot().nodes)  # type: ignore[arg-type]
+    packing = make_packing_input(known.config, known.demand, supply)
+    assert set(packing.axes) <= {"memory", "pods", "vcore"}
+    (verdict,) = some.plan().queues
+    assert ".io/a0, an empty node of type a has 0" in verdict.sentence
+    assert "and 47 kinds more" in verdict.sentence
+    assert set(some.plan().status[QUEUE].pending) <= {"memory", "pods", "vcore"}
+
+
+def test_what_a_node_or_a_limit_has_counts() -> None:
+    gpu = PodShape(request={"vcore": 100, "pods": 1, "nvidia.com/gpu": 2})
+    some = world(asking(0, gpu))
+    assert "nvidia.com/gpu" not in some.plan().status[QUEUE].pending
+    some = some.node("k002", mark=None, allocatable={"vcore": 1, "nvidia.com/gpu": 4})
+    assert some.plan().status[QUEUE].pending["nvidia.com/gpu"] == 2
+    known = some.known()
+    offered = offered_resources(known.config, known.snapshot, known.limits)
+    assert {"vcore", "memory", "pods", "nvidia.com/gpu"} == offered
+
+
+def test_of_one_namespace_so_many_kinds_are_counted_the_oldest_first() -> None:
+    late = [asking(n, amounts(n)) for n in range(MOST_KINDS + 100)]
+    old = msgspec.structs.replace(asking(9999, amounts(9999)), created="2026-03-01T00:00:00Z")
+    known = world(*late, old).known()
+    assert known.demand is not None
+    groups = known.demand.groups
+    assert len(groups) == MOST_KINDS and groups[0].names == ("x9999",)
+    (left_out,) = known.demand.uncounted
+    assert left_out.why is NotCounted.KINDS and left_out.count == 102
+    many_rules = [asking(n, terms(n)) for n in range(MOST_KINDS)]  # each counts as ten
+    demand = world(*many_rules).known().demand
+    assert demand is not None and len(demand.groups) < MOST_KINDS // 6
+
+
+def test_a_pod_of_which_something_was_cut_off_asks_for_nothing_and_is_named() -> None:
+    cut = asking(0, PodShape(request={"vcore": 100, "pods": 1}, is_cut=True))
+    plan = world(cut).plan()
+    assert plan.status[QUEUE].pending_pods == 2
+    assert "1 not counted, asking for more resources, or with more rules" in (
+        plan.queues[0].sentence
+    )
+
+
+# --- Events ----------------------------------------------------------------------------------
+
+
+def test_an_event_on_a_pod_has_its_own_clause_and_names_no_pod_of_another() -> None:
+    other = asking(7, selectors(7))
+    mine = msgspec.structs.replace(asking(8, amounts(8)), name="mine")
+    held = asking(9, amounts(9), is_gated=True)
+    plan = world(other, mine, held).configured(max_converted_nodes=0).plan()
+    _, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
+    notes = {one.name: one.note for one in list_events((), marked, {}, NOW)}
+    assert set(notes) == {"p0", "x7", "mine"}
+    assert "no new node would help it: asks for 200.008 vcore" in notes["mine"]
+    assert "no new node would help it: selects s7.io/k0" in notes["x7"]
+    assert Reason.CAPPED.value in notes["p0"]
+    for name, note in notes.items():
+        assert not [other for other in (*notes, "x9") if other != name and f"/{other}" in note]
+    (verdict,) = plan.queues
+    assert "like dev/x7" in verdict.sentence and "dev/x9" in verdict.sentence  # the record has all
+
+
+def test_a_tenant_with_a_thousand_kinds_takes_no_others_events() -> None:
+    many = [asking(number, amounts(number)) for number in range(MOST_KINDS - 10)]
+    some = world(*many).configured(max_converted_nodes=0)
+    plan = some.plan()
+    assert len(plan.waiting) == waiting.MOST_KINDS
+    assert plan.waiting[0].name == "p0", "the largest group, which is another's"
+    memory, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
+    assert len(list_events((), marked, {}, NOW)) == waiting.MOST_KINDS
+    assert list_events((), mark_new(memory, plan.waiting, NOW)[1], {}, NOW) == []
+
+
+def test_the_longest_reason_is_a_bounded_sentence() -> None:
+    long = [asking(number, names(number)) for number in range(200)]
+    plan = world(*long).plan()
+    status: QueueStatus = plan.status[QUEUE]
+    assert len(status.reason) < 4000
+    _, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
+    for event in list_events((), marked, {}, NOW):
+        assert len(event.note.encode()) <= LONGEST_NOTE
+
+
+def test_a_node_of_its_own_names_adds_no_more_than_they_are() -> None:
+    """Its kubelet tells what it offers; `kube/nodes.py` bounds how much."""
+    odd = a_node("k9", mark=None, allocatable={f"z{n}.io/d": 1 for n in range(64)})
+    some = world().set(nodes=(odd,))
+    assert len(some.plan().status[QUEUE].pending) <= 3
