@@ -83,6 +83,7 @@ def advance(known: Known) -> Advanced:
         may_dress=tuple(name for name, one in after.items() if one.wants_dress),
         notes=(
             *adopted.notes,
+            *turned.notes,
             *claims.notes,
             *(one.remark for one in after.values() if one.remark),
         ),

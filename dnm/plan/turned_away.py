@@ -1,13 +1,14 @@
 """Nodes that came although they are kept out of lending: they leave from the start. Pure.
 
 The rule: what enters the record is judged once, as soon as all that the rules ask of it is known,
-whoever brought it. One that a request brought counts as a failed conversion, or the next run would
-ask again.
+whoever brought it. One that a call brought which was told not to counts as a failed conversion, or
+the next run would ask again. One that was on its way when it was excluded is nobody's failure: the
+next call is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -26,6 +27,7 @@ class TurnedAway(Value):
     nodes: Mapping[str, LentNode]
     failures: tuple[ConversionResult, ...] = ()
     errors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def turn_away(
@@ -34,7 +36,7 @@ def turn_away(
     """Judges what is new among `nodes`, and what could not be judged yet; with a sentence for each
     that would serve."""
     out = unwelcome_nodes(config, before, facts.batch, facts.now)
-    after, failures, errors = dict(nodes), [], []
+    after, failures, errors, notes = dict(nodes), [], [], []
     for name, entry in nodes.items():
         is_old = name in before.nodes and not entry.is_unjudged
         if is_old or entry.owner != config.instance_id:
@@ -43,9 +45,15 @@ def turn_away(
         if name not in out or entry.phase not in (Phase.JOINING, Phase.SERVING):
             continue
         calls = [one for one in before.requests if one.node_type == entry.node_type]
-        errors.append(_sentence(config, name, out[name], calls))
+        if not all(_was_told(one, name) for one in calls):
+            why = f"it was excluded while it was on its way ({out[name]})"
+            notes.append(f"{name} goes back as soon as it is empty: {why}")
+            continue
+        errors.append(_sentence(config, name, out[name], is_told=bool(calls)))
         failures.append(ConversionResult(node_type=entry.node_type, error=errors[-1]))
-    return TurnedAway(nodes=after, failures=tuple(failures), errors=tuple(errors))
+    return TurnedAway(
+        nodes=after, failures=tuple(failures), errors=tuple(errors), notes=tuple(notes)
+    )
 
 
 def _judged(config: Config, name: str, entry: LentNode, facts: Facts, *, is_out: bool) -> LentNode:
@@ -55,12 +63,12 @@ def _judged(config: Config, name: str, entry: LentNode, facts: Facts, *, is_out:
     return msgspec.structs.replace(entry, is_unjudged=is_unjudged)
 
 
-def _sentence(config: Config, name: str, why: str, requests: Sequence[ConversionRequest]) -> str:
+def _sentence(config: Config, name: str, why: str, *, is_told: bool) -> str:
     said = (
         f"{name} came although it is kept out of lending ({why}): it goes back as soon as it is "
         "empty"
     )
-    if not (requests and all(_was_told(one, name) for one in requests)):
+    if not is_told:
         return said
     return f"{said}. Look whether {config.node_convert_path} does as it is told: `dnm check`"
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import BatchClaim, PodList
-from dnm.model.plan import Fence, MarkNode, Reason, Verdict
+from dnm.model.plan import Fence, MarkNode, Reason, StartConversion, Verdict
 from dnm.model.registry import Backoff, Half, Keeping, Leaving, Pause, Phase, Registry
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.kept_out import kept_out
@@ -174,7 +174,7 @@ def test_what_came_all_the_same_leaves_from_the_start() -> None:
 
 
 def test_a_type_whose_node_was_turned_away_is_not_asked_for_at_once() -> None:
-    world = excluding(came(), "a050").with_pods(*wanting(1).pods)
+    world = excluding(came(leave_out="a050"), "a050").with_pods(*wanting(1).pods)
     for _ in range(2):
         converted = world.converted()
         assert (converted.requests, converted.verdicts[QUEUE].reason) == ((), Reason.BACKOFF)
@@ -194,8 +194,24 @@ def test_a_type_whose_node_was_turned_away_is_not_asked_for_at_once() -> None:
 def test_the_converter_is_blamed_for_what_it_was_told(
     request_: dict[str, Any], is_blamed: bool
 ) -> None:
-    (error,) = excluding(came(**request_), "a050").advanced().errors
-    assert ("does as it is told" in error) is is_blamed
+    advanced = excluding(came(**request_), "a050").advanced()
+    assert advanced.registry.nodes["a050"].leaves is Leaving.KEPT_OUT
+    said = (*advanced.errors, *advanced.notes)
+    assert [("does as it is told" in one) for one in said] == [is_blamed]
+    assert bool(advanced.errors) is bool(advanced.registry.backoffs) is is_blamed
+
+
+def test_a_node_that_is_excluded_on_its_way_goes_back_and_nothing_backs_off() -> None:
+    """By an administrator's own verb, between the call and the node's coming: other nodes are asked
+    for in the same run."""
+    excluded = {"a050": Keeping(since=NOW, who="kim")}
+    world = came().recorded(excluded=excluded).with_pods(*wanting(1).pods)
+    plan = world.plan()
+    assert plan.registry.nodes["a050"].leaves is Leaving.KEPT_OUT
+    assert not (plan.errors or plan.registry.backoffs)
+    (note,) = (one for one in plan.notes if one.startswith("a050 goes back"))
+    assert "excluded while it was on its way (kim excluded it: dnm unexclude a050)" in note
+    assert [one.request.count for one in plan.actions if isinstance(one, StartConversion)] == [1]
 
 
 def ended_claim() -> World:
@@ -215,7 +231,7 @@ def test_whoever_brought_it(world: Any) -> None:
     assert world().advanced().registry.nodes["a050"].leaves is None
     advanced = excluding(world(), "a050").advanced()
     assert advanced.registry.nodes["a050"].leaves is Leaving.KEPT_OUT
-    assert advanced.errors
+    assert advanced.errors or advanced.notes
 
 
 def test_an_interrupted_lending_goes_back_also_where_a_pod_runs_on_it() -> None:
