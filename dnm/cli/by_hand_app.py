@@ -29,6 +29,15 @@ LentNodes = Annotated[
         show_default=False,
     ),
 ]
+NodesOrOrders = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NODE...",
+        help="Lent nodes, host lists, or the name that `dnm lend` printed.",
+        autocompletion=completion.nodes,
+        show_default=False,
+    ),
+]
 AnyNodes = Annotated[
     list[str],
     typer.Argument(metavar="NODE...", help="Names or host lists: a[001-004].", show_default=False),
@@ -96,21 +105,21 @@ def lend(
         reason=reason,
         is_forced=is_forced,
     )
-    said = [lend(config, wanted)]
+    said = lend(config, wanted)
     if is_now:
         answer_and_run(config, said, output)
     _say(said, output)
 
 
 def extend(
-    nodes: LentNodes,
+    nodes: NodesOrOrders,
     config_path: ConfigOption = None,
     output: NamesOutputOption = NamesOutput.text,
     length: ForOption = "",
     until: UntilOption = "",
     reason: ReasonOption = "",
 ) -> None:
-    """Keep lent nodes until then, idle or not."""
+    """Keep lent nodes, or an order and what came of it, until then, idle or not."""
     from dnm.cli.lend import extend
 
     deadline = _deadline(length, until)
@@ -120,15 +129,7 @@ def extend(
 
 
 def give_back(
-    nodes: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NODE...",
-            help="Lent nodes, host lists, or the name that `dnm lend` printed.",
-            autocompletion=completion.nodes,
-            show_default=False,
-        ),
-    ],
+    nodes: NodesOrOrders,
     config_path: ConfigOption = None,
     output: NamesOutputOption = NamesOutput.text,
     waits: Annotated[

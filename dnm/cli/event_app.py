@@ -63,6 +63,31 @@ def add(
     print_answer([events.add(load_named_config(config_path), name, entries, reason)], output)
 
 
+@event_app.command("move")
+def move(
+    name: NameArgument,
+    begins: Annotated[str, typer.Option("--from", help="E.g. '2026-12-01 09:00'.")],
+    until: Annotated[str, typer.Option(help="The same, or a time alone: the next one.")],
+    zone: Annotated[str, typer.Option(help="Of these times; else as before.")] = "",
+    weekly: Annotated[str, typer.Option(help="On these days; else as before.")] = "",
+    last: Annotated[str, typer.Option(help="The last day of a series; else as before.")] = "",
+    without: Annotated[str, typer.Option("--except", help="Days without it; else as before.")] = "",
+    config_path: ConfigOption = None,
+    output: NamesOutputOption = NamesOutput.text,
+    reason: ReasonOption = "",
+) -> None:
+    """Give an event that was added other times; what it needs stays."""
+    from dnm.cli import events
+    from dnm.cli.output import print_answer
+
+    given = {
+        "from": begins, "until": until, "zone": zone, "weekly": weekly, "last": last,
+        "except": without,
+    }  # fmt: skip
+    entries = {key: text for key, text in given.items() if text}
+    print_answer([events.move(load_named_config(config_path), name, entries, reason)], output)
+
+
 @event_app.command("remove")
 def remove(
     name: NameArgument,

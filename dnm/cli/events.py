@@ -23,7 +23,7 @@ from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import bold, count_of
 from dnm.model.registry import Registry
-from dnm.plan.foreseen import lead_of, stay_of, why_incomplete
+from dnm.plan.foreseen import lead_of, stay_of, why_incomplete, why_short
 from dnm.run.calendars import read_calendars
 from dnm.run.planning import wall_clock
 from dnm.run.registry import load_registry
@@ -47,13 +47,7 @@ def add(config: Config, name: str, entries: Mapping[str, str], reason: str) -> s
     event = read_event(name, f"event:{name}", entries, config.events_zone, problems)
     if event is None:
         raise EventError("\n  ".join(("the event can't be added:", *problems)))
-    now = wall_clock()
-    if why := why_of_no_use(config, event):
-        raise EventError(f"the event can't be added: {why}")
-    if not _next_windows(event, now):
-        raise EventError(
-            f"the event can't be added: it is over, {_when(event)}; write a later time"
-        )
+    _refuse_useless(config, event, "added")
 
     def change(registry: Registry) -> Registry:
         _refuse_double(config, registry, name)
@@ -61,7 +55,61 @@ def add(config: Config, name: str, entries: Mapping[str, str], reason: str) -> s
 
     numbers = {"namespace": event.namespace, "when": _when(event), "needs": _needs(event)}
     _change(config, change, "event add", name, reason, **numbers)
-    return f"event {name} is added: {_needs(event)} for {event.namespace}, {_when(event)}"
+    told = f"event {name} is added: {_needs(event)} for {event.namespace}, {_when(event)}"
+    return told + _but(config, event)
+
+
+def _refuse_useless(config: Config, event: CalendarEvent, done: str) -> None:
+    if why := why_of_no_use(config, event):
+        raise EventError(f"the event can't be {done}: {why}")
+    if not _next_windows(event, wall_clock()):
+        raise EventError(
+            f"the event can't be {done}: it is over, {_when(event)}; write a later time"
+        )
+
+
+def _but(config: Config, event: CalendarEvent) -> str:
+    """What of it can't be had as the configuration is now."""
+    why = why_short(config, event)
+    return f"; but {why}: raise the cap before, or what is above it does not come" if why else ""
+
+
+def move(config: Config, name: str, entries: Mapping[str, str], reason: str) -> str:
+    """Gives an event of the registry other times; what it needs stays, and of a series what is not
+    said. Raises EventError."""
+    registry = load_registry(config, wall_clock())
+    if name not in registry.events:
+        raise EventError(_why_not_there(config, registry, name))
+    was = registry.events[name]
+    said = {"namespace": was.namespace, "nodes": "1", **_series(was), **entries}
+    problems: list[str] = []
+    times = read_event(name, f"event:{name}", said, was.zone, problems)
+    if times is None:
+        raise EventError("\n  ".join(("the event can't be moved:", *problems)))
+    event = msgspec.structs.replace(
+        times, pods=was.pods, request=was.request, nodes=was.nodes, seen_in=was.seen_in
+    )
+    _refuse_useless(config, event, "moved")
+
+    def change(registry: Registry) -> Registry:
+        if registry.events.get(name) != was:
+            raise EventError(f"event {name} has changed meanwhile: see `dnm event show {name}`")
+        return msgspec.structs.replace(registry, events={**registry.events, name: event})
+
+    numbers = {"namespace": event.namespace, "when": _when(event), "was": _when(was)}
+    _change(config, change, "event move", name, reason, **numbers)
+    told = f"event {name} is moved: {_when(event)}; it was {_when(was)}"
+    return told + _but(config, event)
+
+
+def _series(event: CalendarEvent) -> dict[str, str]:
+    """The keys of a series, as a person would write them."""
+    said = {
+        "weekly": ",".join(_DAYS[day] for day in event.weekly),
+        "last": str(event.last or ""),
+        "except": ",".join(map(str, event.without)),
+    }
+    return {key: text for key, text in said.items() if text}
 
 
 def _refuse_double(config: Config, registry: Registry, name: str) -> None:

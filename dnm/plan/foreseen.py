@@ -7,7 +7,7 @@ earlier on: from its start less the time that going and coming takes. It ends wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from dnm.calendar.in_force import list_events, list_troubles
@@ -15,11 +15,13 @@ from dnm.calendar.needs import request_of, why_of_no_use
 from dnm.calendar.windows import MOST_WINDOWS, list_windows, without_doubles
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
+from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.floors import NodeFloor, raise_floors
 from dnm.plan.forecast import forecast_floors, next_look
 from dnm.plan.lend_times import lend_time, longest_lend_time, return_time
+from dnm.sizing.budget import why_never_so_many
 
 _AHEAD = timedelta(days=8)  # as far as anything may matter before it begins, and a week
 
@@ -51,6 +53,27 @@ def foreseen_at(config: Config, registry: Registry, at: datetime) -> Foreseen:
     lend, too_many = _within_pods(lend)
     keep, too_many_kept = _within_pods(keep)
     return Foreseen(lend=lend, keep=keep, left_out=(*too_many, *too_many_kept))
+
+
+def why_short(config: Config, event: CalendarEvent) -> str:
+    """Says which cap an event can't get past even if nothing else is lent; empty: none."""
+    policy = config.namespaces.get(event.namespace)
+    if policy is None or not policy.node_types:
+        return ""
+    nodes, what = event.nodes, "it needs"
+    if event.pods:
+        request = request_of(config, event)
+        types = [config.node_types[one] for one in policy.node_types if one in config.node_types]
+        most = max((_pods_on(one.size, request) for one in types), default=0)
+        nodes, what = -(-event.pods // most) if most else 0, "its pods fill at least"
+    why = why_never_so_many(config, [(policy.node_types[0], policy.name)] * nodes)
+    return f"{what} {count_of(nodes, 'node')}, and {why}" if why else ""
+
+
+def _pods_on(size: Mapping[str, int], request: Mapping[str, int]) -> int:
+    """How many such pods an empty node takes."""
+    room = [size.get(name, 0) // amount for name, amount in request.items() if amount]
+    return min((one for one in room if one), default=0)
 
 
 def _within_pods(

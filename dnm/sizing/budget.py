@@ -7,7 +7,7 @@ from every bound that holds for its pool. A bound that is not there bounds nothi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -131,6 +131,13 @@ def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount
         for cap, bound, most in caps
         if most is not None
     ]
+
+
+def why_never_so_many(config: Config, wanted: Sequence[tuple[str, str]]) -> str:
+    """Says which cap bars so many nodes at once, each as (node type, namespace), if nothing else
+    were lent; empty: none does."""
+    caps = [cap for cap in count_caps(config, wanted) if cap.lent > cap.max]
+    return "; ".join(f"{cap.bound} is {cap.max}" for cap in caps)
 
 
 def count_left(

@@ -66,7 +66,8 @@ def config(tmp_path: Path) -> Config:
         ),
         ("extend a005 --for 2h", "a005 is on its way back (serving)"),
         ("extend a001 --until 2020-01-01T09:00", "2020-01-01 09:00 UTC is over"),
-        ("extend lend-1 --for 2h", "'lend-1' is not a node that this dnm has lent"),
+        ("extend lend-9 --for 2h", "'lend-9' is not a node that this dnm has lent"),
+        ("lend 1 --namespace dev --node a001 --type b", "a001 is not of type b; leave --type out"),
         # return
         ("return", "Missing argument 'NODE...'"),
         ("return a099", "'a099' is not a node that this dnm has lent; lent are: a[001-006]"),

@@ -50,6 +50,47 @@ def test_an_event_is_added_is_in_force_and_is_removed_and_all_is_told(tmp_path: 
     assert lines[0]["numbers"]["needs"] == "2 nodes"
 
 
+def test_an_event_is_moved_and_keeps_what_it_needs(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    series = {**ENTRIES, "weekly": "Mon,Wed", "zone": "Europe/Berlin"}
+    events.add(config, "stars", series, "")
+    was = load_registry(config, NOW).events["stars"]
+    later = f"{wall_clock() + timedelta(days=9):%Y-%m-%d} 10:00"
+    said = events.move(config, "stars", {"from": later, "until": "18:00"}, "the room")
+    event = load_registry(config, NOW).events["stars"]
+    assert f"{event.begins:%Y-%m-%d %H:%M} {event.ends:%H:%M}" == f"{later} 18:00"
+    assert (event.nodes, event.weekly, event.zone) == (was.nodes, was.weekly, "Europe/Berlin")
+    assert said.startswith("event stars is moved: each Mon, Wed from 10:00") and "; it was" in said
+    with pytest.raises(EventError, match="no event 'moon' was added; those that were: stars"):
+        events.move(config, "moon", {"from": later, "until": "18:00"}, "")
+    with pytest.raises(EventError, match="the event can't be moved"):
+        events.move(config, "stars", {"from": later, "until": "2020-01-01 09:00"}, "")
+    course = in_configuration(config)
+    with pytest.raises(EventError, match="event course stands in"):
+        events.move(course, "course", {"from": later, "until": "18:00"}, "")
+    assert load_registry(config, NOW).events["stars"] == event
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        pytest.param({"nodes": "8"}, None, id="just-enough"),
+        pytest.param({"nodes": "50"}, "it needs 50 nodes, and max_converted_nodes is 8",
+                     id="nodes"),
+        pytest.param({"nodes": "", "pods": "512", "cpu": "2"}, None, id="pods-that-fit"),
+        pytest.param({"nodes": "", "pods": "513", "cpu": "2"},
+                     "its pods fill at least 9 nodes, and max_converted_nodes is 8", id="pods"),
+    ],
+)  # fmt: skip
+def test_what_can_never_be_had_is_said_when_an_event_is_added(
+    tmp_path: Path, needs: dict[str, str], said: str | None
+) -> None:
+    config = a_config(tmp_path, max_converted_nodes=8)
+    entries = {key: text for key, text in {**ENTRIES, **needs}.items() if text}
+    answer = events.add(config, "stars", entries, "")
+    assert (f"; but {said}: raise the cap" in answer) if said else "; but" not in answer
+
+
 REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
     "wrong in two ways": ("X", {"nodes": "two"}, "nodes = two: is not a whole number"),
     "no namespace of ours": ("stars", {"namespace": "test"}, "write one of dev"),

@@ -140,7 +140,7 @@ def test_a_pause_is_said(site: Site) -> None:
     assert give_back(site.config, ["a001"])[-1] == (
         "dnm is paused, and gives nothing back before `dnm resume`"
     )
-    said = lend(site.config, Wanted(namespace="dev", count=1))
+    (said,) = lend(site.config, Wanted(namespace="dev", count=1))
     assert "dnm is paused, and asks for it after `dnm resume`; `dnm return" in said
 
 

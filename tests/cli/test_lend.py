@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.cli.adopt import adopt
+from dnm.cli.deadline import shown
 from dnm.cli.give_back import give_back
 from dnm.cli.lend import USUAL, RefusedError, Wanted, extend, lend
 from dnm.kube.nodes import mark_annotations
@@ -62,7 +63,7 @@ def registry_of(config: Config) -> Registry:
 
 
 def test_an_order_is_written_down_with_who_and_why(config: Config) -> None:
-    said = lend(config, Wanted(namespace="dev", count=2, until=LATER, reason="a course"))
+    (said,) = lend(config, Wanted(namespace="dev", count=2, until=LATER, reason="a course"))
     order = registry_of(config).orders[-1]
     assert (order.count, order.node_type, order.until, order.reason) == (2, "a", LATER, "a course")
     assert " on " in order.who and not order.is_forced and order.nodes == ()
@@ -121,6 +122,52 @@ def test_what_no_run_could_ever_do_is_refused(
     with pytest.raises(RefusedError) as refused:
         lend(config, Wanted(**{"namespace": "dev", **wanted}))
     assert why in str(refused.value) and registry_of(config) == before
+
+
+def test_nodes_of_two_types_are_two_orders(config: Config) -> None:
+    """docs/by-hand.md's second example. A node that is ordered is not ordered again."""
+    types = {**config.node_types, "b": replace(config.node_types["a"], name="b")}
+    dev = replace(config.namespaces["dev"], node_types=("a", "b"))
+    both = replace(config, node_types=types, namespaces={"dev": dev})
+    said = lend(both, Wanted(namespace="dev", nodes=("a050", "b001", "b002"), reason="course"))
+    first, second = registry_of(config).orders[-2:]
+    assert (first.node_type, first.nodes, first.count) == ("a", ("a050",), 1)
+    assert (second.node_type, second.nodes, second.count) == ("b", ("b001", "b002"), 2)
+    assert first.id != second.id and first.until == second.until
+    assert [one.split(" for ")[0] for one in said] == ["a050", "b[001-002]"]
+    with pytest.raises(RefusedError, match=f"b001 is asked for already, by {second.id} of "):
+        lend(both, Wanted(namespace="dev", nodes=("b001",)))
+    with pytest.raises(RefusedError, match="4 nodes can never be had: max_nodes of namespace dev"):
+        lend(both, Wanted(namespace="dev", nodes=("a051", "a052", "b003", "b004")))
+    with pytest.raises(RefusedError, match="b003 is not of type a; leave --type out"):
+        lend(both, Wanted(namespace="dev", nodes=("a051", "b003"), node_type="a"))
+
+
+def test_an_order_is_extended_with_what_came_of_it(config: Config) -> None:
+    """What leaves, and what a person has given another end, is left as it is."""
+    registry = registry_of(config)
+    came = a_lent_node(order=ORDER.id, stays_until=ORDER.until)
+    goes = a_lent_node(order=ORDER.id, leaves=Leaving.BY_HAND)
+    coming = a_request(order=ORDER.id, stays_until=ORDER.until)
+    nodes = {**registry.nodes, "a020": came, "a021": goes}
+    save_registry(config, replace(registry, nodes=nodes, requests=(coming,)))
+    until = LATER + timedelta(hours=3)
+    assert extend(config, [ORDER.id, "a001"], until) == [
+        f"{ORDER.id} holds until {shown(until)}, with all that came of it",
+        f"a001 stays until {shown(until)}, idle or not",
+    ]
+    after = registry_of(config)
+    assert [one.until for one in after.orders if one.id == ORDER.id] == [until]
+    assert after.nodes["a020"].stays_until == after.requests[0].stays_until == until
+    assert after.nodes["a001"].stays_until == until
+    assert after.nodes["a021"] == goes and after.nodes["a005"] == registry.nodes["a005"]
+
+
+def test_an_order_that_gets_nothing_now_says_why_not(site: Site) -> None:
+    site.sandbox.batch.start_job(["a001"])
+    done = site.command("lend", "-n", "dev", "--node", "a001", "--now", COLUMNS="200")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].endswith("1 of 1 missing; waits: a001: job 1001 is running")
 
 
 def test_extended(config: Config) -> None:
