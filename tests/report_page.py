@@ -1,4 +1,4 @@
-"""`make report-page`: the pages of `dnm report --html` and of `status_page` in a real browser.
+"""`make report-page`: the page of `dnm report --html` in a real browser.
 
 Debian's Chromium, headless, opens each at three widths, light and dark, without JavaScript and with
 the page's own policy: nothing may be asked for from anywhere, nothing be written to the console.
@@ -19,10 +19,7 @@ import msgspec
 
 from dnm.cli.books import make_accounts
 from dnm.cli.report_page import make_page
-from dnm.cli.status_page import make_status_page
-from dnm.model.plan import Reason
-from dnm.model.registry import Pause, Phase, QueueStatus, Registry, RunRecord
-from tests.builders import COUNTED, QUEUE, SIZE, a_config, a_lent_node, a_request
+from tests.builders import a_config
 from tests.record.year import write_year
 
 PLACE = Path(sys.prefix) / "report-page"
@@ -53,28 +50,11 @@ def _write_pages(now: datetime) -> Iterator[tuple[str, Path]]:
     write_year(config.converted_nodes_path, now, days=14)
     texts = {
         "report": make_page(config, make_accounts(config, now - timedelta(days=10), now)),
-        "status": make_status_page(config, _registry(now), now),
     }
     for name, text in texts.items():
         path = PLACE / f"{name}.html"
         path.write_text(text)
         yield name, path
-
-
-def _registry(now: datetime) -> Registry:
-    """Something of everything that a page may show."""
-    status = QueueStatus(
-        limit=SIZE, baseline=SIZE, lent=COUNTED, used=SIZE, pending=SIZE, pending_pods=7,
-        verdict="wait", reason=f"{Reason.CAPPED.value}: max_converted_nodes, <b>not</b> bold",
-    )  # fmt: skip
-    nodes = {f"a{number:03}": a_lent_node(since=now - timedelta(hours=3)) for number in range(9)}
-    nodes["a010"] = a_lent_node(Phase.FAILED, since=now, error="the node never booted")
-    return Registry(
-        nodes=nodes,
-        requests=(a_request(since=now),),
-        pause=Pause(since=now, reason="firmware", who="erin on h1"),
-        last_run=RunRecord(queues={QUEUE: status}, actions=("action=fence node=a001",)),
-    )
 
 
 def look_at(name: str, path: Path) -> Iterator[str]:

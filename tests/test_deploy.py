@@ -76,7 +76,7 @@ def test_every_configuration_is_valid(tmp_path: Path, folder: str) -> None:
                                     "/namespace_queue_paths.json")  # fmt: skip
     path.write_text(text)
     config = load_config(path, {})
-    assert config.state == "kubernetes" and config.log_console
+    assert config.state == "kubernetes" and not config.retired
     assert config.state_dir.parent == Path("/dev/shm")
     assert str(config.node_convert_path) in mounted()
 

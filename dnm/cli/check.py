@@ -27,6 +27,7 @@ from dnm.cli.findings import (
     skipped,
     wrong,
 )
+from dnm.cli.options import is_console_log_asked
 from dnm.config.files import read_ini
 from dnm.config.load import find_config_path, load_config
 from dnm.converter.contract import given_to_converter
@@ -87,6 +88,8 @@ def find_everything(
         f"{config.path}: instance {config.instance_id}, "
         f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}",
     )
+    for sentence in config.retired:
+        yield doubtful("configuration", sentence, "take the key out of the file")
     yield from check_kubelets(config)
     yield from guarded("state directory", lambda: check_state_directory(config))
     yield from guarded("lock", lambda: check_lock(config))
@@ -100,7 +103,7 @@ def find_everything(
     except DnmError as error:
         yield from all_wrong("registry", error)
     yield from check_events(config, read_calendars(config, registry, now), now)
-    yield from guarded("syslog", lambda: check_syslog(config))
+    yield from guarded("syslog", lambda: check_syslog(environ))
     yield from guarded("converter", lambda: check_converter(config, environ))
     yield from guarded("batch nodes", lambda: check_batch_nodes(config, registry, environ))
     from dnm.cli.check_cluster import check_cluster  # its imports are most of the time it takes
@@ -249,16 +252,16 @@ def check_last_run(config: Config, registry: Registry, now: datetime) -> Iterato
         yield fine("last run", f"began {times.began:%Y-%m-%d %H:%M:%S} UTC and ended well")
 
 
-def check_syslog(config: Config) -> Iterator[Finding]:
+def check_syslog(environ: Mapping[str, str]) -> Iterator[Finding]:
     if _SYSLOG.exists():
         yield fine("syslog", f"{_SYSLOG} is there")
-    elif config.log_console:
-        yield fine("syslog", f"there is no {_SYSLOG}, but log_console = true: stderr has the log")
+    elif is_console_log_asked(environ):
+        yield fine("syslog", f"there is no {_SYSLOG}, but DNM_LOG_CONSOLE: stderr has the log")
     else:
         yield doubtful(
             "syslog",
             f"there is no {_SYSLOG}: what dnm does is not logged",
-            "start syslog or journald, or set log_console = true",
+            "start syslog or journald, or set DNM_LOG_CONSOLE=1 for dnm",
         )
 
 

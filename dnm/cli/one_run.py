@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from dnm.cli.options import Output
+from dnm.cli.options import Output, is_console_log_asked
 
 if TYPE_CHECKING:
     from dnm.model.config import Config
@@ -55,15 +55,11 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
 def _pass(config: Config, log_console: bool) -> Pass:
     from dnm.cli.logs import StopSignals, log_findings, log_told, set_up_logging
 
-    set_up_logging(log_console or config.log_console or bool(os.environ.get("DNM_LOG_CONSOLE")))
+    set_up_logging(log_console or is_console_log_asked(os.environ))
     signals = StopSignals()
     from dnm.run.runner import run_pass
 
     result = run_pass(config, os.environ, lambda: signals.came)
     log_told(result.outcome.told if result.outcome else ())
     log_findings(result)
-    if config.status_page and result.outcome and (result.outcome.told or result.outcome.actions):
-        from dnm.cli.status_page import write_status_page
-
-        write_status_page(config, result.outcome.registry)
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -85,3 +86,8 @@ def load_named_config(path: Path | None) -> Config:
     from dnm.config.load import load_config
 
     return load_config(path, os.environ)
+
+
+def is_console_log_asked(environ: Mapping[str, str]) -> bool:
+    """Whether $DNM_LOG_CONSOLE asks for the log on stderr, as --log-console does."""
+    return environ.get("DNM_LOG_CONSOLE", "").strip().lower() in ("1", "true", "yes", "on")

@@ -117,9 +117,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "orders": [msgspec.to_builtins(order) for order in plan.registry.orders],
         "pause": msgspec.to_builtins(plan.pause),
         "waiting_jobs": waiting_rows(plan.waiting_jobs),
-        "forecasts": [
-            {**msgspec.to_builtins(one), "sentence": one.sentence} for one in plan.foresights
-        ],
     }
 
 
@@ -155,8 +152,6 @@ def print_plan(plan: Plan) -> None:
         print_line(line)
     for line in waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC)):
         print_line(line)
-    for one in plan.foresights:
-        print_line(one.sentence)
     for note in plan.notes:
         print_line(f"note: {note}")
     for error in plan.errors:

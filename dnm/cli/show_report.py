@@ -6,18 +6,14 @@ import csv
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from dnm.cli.books import make_accounts
 from dnm.cli.history import QuestionError, parse_moment
 from dnm.cli.lending_report import csv_rows, print_report, report_document
-from dnm.cli.output import print_document, print_line
+from dnm.cli.output import print_document
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.printable import count_of
-from dnm.run.registry import load_registry
 
 
 def show_report(
@@ -47,24 +43,11 @@ def show_report(
             ) from error
         print(f"{html}: {count_of(len(accounts.stays), 'stay')} of lent nodes")
     elif output in ("json", "yaml"):
-        document = {**report_document(accounts, price), "forecasts": _forecasts(config, now)}
-        print_document(document, output)
+        print_document(report_document(accounts, price), output)
     elif output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(["table", "queue", "of", "measure", "value"])
         writer.writerows(csv_rows(report_document(accounts, price)))
     else:
         print_report(config, report_document(accounts, price))
-        for one in _forecasts(config, now):
-            print_line(one["sentence"])
     return ExitCode.OK
-
-
-def _forecasts(config: Config, now: datetime) -> list[dict[str, Any]]:
-    """What is foreseen for the namespaces that have a forecast, and how good that was."""
-    if not config.has_forecasts:
-        return []
-    from dnm.plan.forecast import foresee  # which no other report needs
-
-    found = foresee(config, load_registry(config, now), now)
-    return [{**msgspec.to_builtins(one), "sentence": one.sentence} for one in found]

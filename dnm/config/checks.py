@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from dnm.config.sections import problem
-from dnm.model.config import Config, Forecast, NodeType, fill_namespace
+from dnm.model.config import Config, NodeType, fill_namespace
 
 
 def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
@@ -27,7 +26,6 @@ def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
 def check_together(config: Config, queue_map: Path, problems: list[str]) -> None:
     """Adds a problem for each contradiction; `queue_map` is the file of the queue map."""
     _check_caps(config, problems)
-    _check_forecasts(config, problems)
     if config.converted_nodes_path in (config.path, queue_map, config.kubeconfig_path):
         why = "is a file that dnm only reads; name one of its own"
         path = str(config.converted_nodes_path)
@@ -46,16 +44,6 @@ def _check_caps(config: Config, problems: list[str]) -> None:
         why = f"is below the sum of all min_nodes, {least}; raise it or lower those"
         most = str(config.max_converted_nodes)
         problems.append(problem("settings", "max_converted_nodes", most, why))
-
-
-def _check_forecasts(config: Config, problems: list[str]) -> None:
-    """What a queue needs can't be told apart by namespace."""
-    used = Counter(policy.queue for policy in config.namespaces.values())
-    for policy in config.namespaces.values():
-        if policy.forecast is not Forecast.OFF and used[policy.queue] > 1:
-            why = f"needs a queue of its own, and {policy.queue} is others' too; set it to off"
-            section = f"namespace:{policy.name}"
-            problems.append(problem(section, "forecast", policy.forecast.value, why))
 
 
 def _check_label_lengths(config: Config, problems: list[str]) -> None:

@@ -53,7 +53,6 @@ SETTINGS: Keys = {
     "state_dir": ("state_dir", path_text),
     "converted_nodes_path": ("converted_nodes_path", path_text),
     "node_convert_path": ("node_convert_path", path_text),
-    "batch_pressure_command": ("batch_pressure_command", path_text),
     "node_type": ("", values.node_type_names),
     "exclude_nodes": ("exclude_nodes", values.host_list),
     "exclude_partitions": ("exclude_partitions", values.partition_names),
@@ -63,7 +62,6 @@ SETTINGS: Keys = {
     "allowed_queue_prefixes": ("allowed_queue_prefixes", values.queue_prefixes),
     "slurm_reservation_name": ("slurm_reservation_name", values.slurm_name),
     "allow_preempt": ("allow_preempt", values.boolean),
-    "log_console": ("log_console", values.boolean),
     "shutdown_grace_seconds": ("shutdown_grace", values.seconds(0, 86_400)),
     "max_conversions_per_run": ("max_conversions_per_run", values.whole_number(0, 100_000)),
     "max_reversions_per_run": ("max_reversions_per_run", values.whole_number(0, 100_000)),
@@ -80,8 +78,6 @@ SETTINGS: Keys = {
     "batch_idle_floor": ("", values.floor),
     "when_batch_waits": ("when_batch_waits", values.when_batch_waits),
     "batch_reclaim_minutes": ("batch_reclaim", values.minutes(0, 10_080)),
-    "forecast_share": ("forecast_share", values.share),
-    "forecast_except": ("forecast_except", values.days_of_calendar),
     "max_lend_hours": ("max_lend", values.hours(0, 8_760)),
     "events_zone": ("events_zone", values.time_zone),
     "events_dir": ("events_dir", path_text),
@@ -96,7 +92,6 @@ SETTINGS: Keys = {
     "events": ("events", values.boolean),
     "node_conditions": ("node_conditions", values.boolean),
     "metrics_file": ("metrics_file", path_text),
-    "status_page": ("status_page", path_text),
     "history_days": ("history_keep", values.days(0, 36_500)),
     "demand_days": ("demand_keep", values.days(0, 36_500)),
     "read_node_topology": ("read_node_topology", values.boolean),
@@ -110,7 +105,6 @@ NAMESPACE_KEYS: Keys = {
     "max_nodes": ("max_nodes", values.whole_number(0, 100_000)),
     "min_nodes": ("min_nodes", values.whole_number(0, 100_000)),
     "node_hours_per_week": ("node_hours_per_week", values.amount(0, 10_000_000)),
-    "forecast": ("forecast", values.forecast),
     "priority": ("priority", values.whole_number(-1_000_000, 1_000_000)),
     "reversion_idle_seconds": ("reversion_idle", values.seconds(0, _YEAR)),
 }
@@ -209,6 +203,17 @@ NODE_CONVERT_KEYS: Keys = {
     "return_timeout_seconds": ("return_timeout_seconds", values.seconds(1, 86_400)),
 }
 
+# Keys that an older dnm knew, with what took their place: read, told, and without effect.
+_NO_FORECAST = "there are no forecasts any more; min_nodes or an event keeps nodes ready"
+RETIRED: Mapping[str, str] = {
+    "forecast": _NO_FORECAST,
+    "forecast_share": _NO_FORECAST,
+    "forecast_except": _NO_FORECAST,
+    "batch_pressure_command": "the converter's list says it, as `waiting_jobs`",
+    "status_page": "`dnm report --html` writes a page, `dnm status -o json` has all of now",
+    "log_console": "start dnm with --log-console, or with DNM_LOG_CONSOLE=1 in its environment",
+}
+
 PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT")
 NAMED_SECTIONS = ("namespace", "node_type", "partition", "event")
 # What a person may take over from slurm.conf, and how it is said here.
@@ -225,7 +230,6 @@ MAY_BE_EMPTY: Mapping[str, Any] = {
         (
             "kubeconfig_path",
             "node_convert_path",
-            "batch_pressure_command",
             "events_dir",
             "calendar",
             "converted_nodes_path",
@@ -237,7 +241,6 @@ MAY_BE_EMPTY: Mapping[str, Any] = {
             "exclude_reservations",
             "yunikorn_url",
             "metrics_file",
-            "status_page",
             "state_group",
         )
     ),

@@ -49,6 +49,7 @@ from dnm.config.sections import (
     parse_section,
     problem,
     resolve_paths,
+    retired_keys,
 )
 from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, Floors, NamespacePolicy, NodeType
@@ -88,13 +89,13 @@ def load_config(
     namespaces = _namespaces(sections, settings, problems)
     node_types = _node_types(sections, settings, namespaces, problems)
     fields = fields_of(settings, SETTINGS)
-    fields["log_console"] = fields.get("log_console", False) or _is_set(environ, "DNM_LOG_CONSOLE")
     fields["default_request"] = _default_request(settings)
     fields["pass_environment"] = _variables(sections, settings)
     fields["floors"] = Floors(
         kept=settings.get("batch_floor"), idle=settings.get("batch_idle_floor")
     )
     fields["partition_floors"] = _partition_floors(sections, problems)
+    fields["retired"] = retired_keys(sections)
     _check_group(settings.get("state_group") or "", problems)
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
@@ -117,10 +118,6 @@ def _with_events(config: Config, read: CalendarReading) -> Config:
         calendar_events=tuple(one for one in read.events if one.name not in of_no_use),
         unread_events={**read.unread, **of_no_use},
     )
-
-
-def _is_set(environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name, "").strip().lower() in ("1", "true", "yes", "on")
 
 
 def _resolve_paths(

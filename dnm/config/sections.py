@@ -13,7 +13,15 @@ from typing import Any
 
 from dnm.config import values
 from dnm.config.files import Sections, expand_path, shown
-from dnm.config.keys import ELSEWHERE, MAY_BE_EMPTY, NAMED_SECTIONS, PLAIN_SECTIONS, Keys, path_text
+from dnm.config.keys import (
+    ELSEWHERE,
+    MAY_BE_EMPTY,
+    NAMED_SECTIONS,
+    PLAIN_SECTIONS,
+    RETIRED,
+    Keys,
+    path_text,
+)
 
 _MOST_SHOWN = 50  # problems in one answer
 
@@ -52,6 +60,17 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
         problems.append(f"[{shown(name)}]: unknown section{hint}")
 
 
+def retired_keys(sections: Sections) -> tuple[str, ...]:
+    """Returns a sentence for each key that stands there and has no effect any more."""
+    return tuple(
+        f"[{shown(section)}] {key}: this key is gone: {RETIRED[key]}"
+        for section, entries in sections.items()
+        if section == "settings" or section.startswith("namespace:")
+        for key in map(str.lower, entries)
+        if key in RETIRED
+    )
+
+
 def named_sections(sections: Sections, kind: str) -> dict[str, str]:
     """Returns NAME -> the section `kind:NAME` as it is written."""
     named = {}
@@ -74,6 +93,8 @@ def parse_section(
     parsed: dict[str, Any] = {}
     for written, text in entries.items():
         key = written.lower()
+        if key in RETIRED and key not in keys:
+            continue
         if key not in keys:
             hint = ELSEWHERE.get(key.partition("/")[0]) or values.suggest(key, keys)
             problems.append(problem(section, written, text, f"unknown key{hint}"))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import date, timedelta
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 from dnm.calendar.windows import zone_named
-from dnm.model.config import Floor, Forecast, Taint, WhenBatchWaits, fill_namespace
+from dnm.model.config import Floor, Taint, WhenBatchWaits, fill_namespace
 from dnm.model.errors import DnmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.quantity import parse_kubernetes, parse_yunikorn
@@ -151,23 +151,6 @@ def when_batch_waits(text: str) -> WhenBatchWaits:
     if text not in set(WhenBatchWaits):
         raise ValueError("is not known; write lend, wait or return")
     return WhenBatchWaits(text)
-
-
-def forecast(text: str) -> Forecast:
-    """off, show or floor."""
-    if text not in set(Forecast):
-        raise ValueError("is not known; write off, show or floor")
-    return Forecast(text)
-
-
-def days_of_calendar(text: str) -> frozenset[date]:
-    """Days as 2026-12-25, separated by commas."""
-    try:
-        return frozenset(
-            date.fromisoformat(part.strip()) for part in text.split(",") if part.strip()
-        )
-    except ValueError as error:
-        raise ValueError("is no list of days; write e.g. 2026-12-25, 2026-12-26") from error
 
 
 def partition_name(text: str) -> str:

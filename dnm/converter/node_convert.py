@@ -15,7 +15,6 @@ from dnm.converter.contract import REQUEST, given_to_converter
 from dnm.converter.listen import Waits, run_converters
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
-from dnm.converter.pressure_command import ask_for_pressure
 from dnm.converter.processes import still_running
 from dnm.converter.start import ConverterCall
 from dnm.converter.started import Started, end_started, started_at
@@ -36,11 +35,8 @@ class NodeConvert:
         self.calls: dict[str, ConverterCall] = {}
 
     def list_nodes(self, node: str = "") -> BatchList | Unreadable:
-        """The list, and what jobs wait for by the site's own command where the list doesn't say."""
-        listed = list_batch_nodes(self.config, self.given, node)
-        if node or isinstance(listed, Unreadable) or listed.waiting is not None:
-            return listed
-        return msgspec.structs.replace(listed, waiting=ask_for_pressure(self.config, self.given))
+        """The batch nodes that the converter tells of, and what jobs wait for if it says so."""
+        return list_batch_nodes(self.config, self.given, node)
 
     def book(self, command: Sequence[str]) -> tuple[str, ...]:
         """Has nodes reserved, or given up; returns which. Raises ConverterError."""

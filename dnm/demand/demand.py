@@ -363,7 +363,7 @@ def _count_kinds(
     resources: frozenset[str] | None,
 ) -> dict[str, tuple[PodKind, ...]]:
     """Pods of each monitored queue by what they ask for, where the record wants to know."""
-    if not (config.demand_keep or config.has_forecasts):
+    if not config.demand_keep:
         return {}
     pending = [(group.queue, group.shape, group.total) for group in groups]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from math import ceil
 from pathlib import Path
@@ -45,14 +45,6 @@ class Floors(Value):
 
     kept: Floor | None = None
     idle: Floor | None = None
-
-
-class Forecast(StrEnum):
-    """What is made of what a namespace needed at this hour in earlier weeks."""
-
-    OFF = "off"
-    SHOW = "show"
-    FLOOR = "floor"
 
 
 class WhenBatchWaits(StrEnum):
@@ -106,7 +98,6 @@ class NamespacePolicy(Value):
     min_of_type: Mapping[str, int] = {}  # of these, so many of a type; for now, never a key
     min_nodes_by: str = ""  # what raised it for now, as people are told; empty: the key itself
     node_hours_per_week: float | None = None  # None: no budget
-    forecast: Forecast = Forecast.OFF
     priority: int = 0  # above 0: it comes before jobs that wait
     reversion_idle: timedelta = timedelta(seconds=600)
 
@@ -122,6 +113,7 @@ class Config(Value):
     exclude_features: tuple[str, ...] = ()
     exclude_reservations: tuple[str, ...] = ()
     kubeconfig_path: Path | None = None
+    retired: tuple[str, ...] = ()  # a sentence for each key that has no effect any more
     calendar_events: tuple[CalendarEvent, ...] = ()  # [event:NAME]
     unread_events: Mapping[str, tuple[str, ...]] = {}  # those that can't be read: name -> why
     events_dir: Path | None = None  # files *.ini with such sections
@@ -136,8 +128,6 @@ class Config(Value):
     when_batch_waits: WhenBatchWaits = WhenBatchWaits.LEND
     batch_reclaim: timedelta = timedelta(minutes=30)  # zero: nodes that pods use are never fenced
     max_lend: timedelta = timedelta()  # zero: for as long as they are used
-    forecast_share: float = 0.5  # of a cap: no more nodes are lent by a forecast
-    forecast_except: frozenset[date] = frozenset()  # days without one, in UTC
     reversion_idle_at_most: timedelta = timedelta(seconds=2700)  # as far as it may be learned
     max_converted_nodes: int = 30
     max_conversions_per_run: int = 4
@@ -157,7 +147,6 @@ class Config(Value):
     adjust_guaranteed: bool = True
     move_in_place: bool = False  # nodes change their queue without a reboot
     allow_preempt: bool = False
-    log_console: bool = False
     yunikorn_cm_namespace: str = "yunikorn"
     yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
@@ -177,10 +166,8 @@ class Config(Value):
     events: bool = True  # tells Kubernetes of transitions
     node_conditions: bool = False  # lent Nodes show their state in Slurm
     metrics_file: Path | None = None
-    status_page: Path | None = None
     history_keep: timedelta = timedelta(days=400)  # zero: no history
     demand_keep: timedelta = timedelta()  # zero: how many pods waited and ran is not recorded
-    batch_pressure_command: Path | None = None  # None: the converter's list tells what jobs want
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter
     state_group: str = ""  # who may read the record besides its owner; empty: nobody
 
@@ -222,11 +209,6 @@ class Config(Value):
         """Whether something depends on how long a node is lent."""
         budgets = (one.node_hours_per_week for one in self.namespaces.values())
         return bool(self.max_lend) or any(one is not None for one in budgets)
-
-    @property
-    def has_forecasts(self) -> bool:
-        """Whether it is kept what any namespace needs."""
-        return any(one.forecast is not Forecast.OFF for one in self.namespaces.values())
 
     @property
     def has_kubelets(self) -> bool:

@@ -23,7 +23,6 @@ from dnm.model.config import Taint
 from dnm.model.event import WaitingPods
 from dnm.model.history import Decision, HistoryLine, PodKind
 from dnm.model.lease import Place
-from dnm.model.printable import count_of
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import (
     ConversionRequest,
@@ -273,33 +272,6 @@ Action: TypeAlias = (
 )
 
 
-class Foresight(Value):
-    """What a namespace will need by what it needed at this hour in earlier weeks. `is_known`: there
-    are enough of them. `pays`: the last two weeks speak for it, with what it would have saved and
-    cost; `is_in_force`: nodes are lent for it."""
-
-    namespace: str
-    nodes: int
-    is_known: bool
-    is_in_force: bool
-    pays: bool
-    pod_minutes_saved: int
-    node_hours_idle: float
-
-    @property
-    def sentence(self) -> str:
-        if not self.is_known:
-            return f"forecast of {self.namespace}: too few weeks are known"
-        said = f"forecast of {self.namespace}: {count_of(self.nodes, 'node')} at this hour"
-        score = (
-            f"in two weeks {self.pod_minutes_saved:,} pod-minutes saved for "
-            f"{self.node_hours_idle:,.0f} node-hours idle"
-        )
-        if not self.pays:
-            return f"{said}, but it does not pay and is off until it does: {score}"
-        return f"{said}, {'lent' if self.is_in_force else 'shown only'}: {score}"
-
-
 class Plan(Value):
     """What a run will do: if it is not here it does not happen. `registry` is saved before the
     first action."""
@@ -323,7 +295,6 @@ class Plan(Value):
     uids: Mapping[str, str] = {}  # of the Nodes that are recorded
     kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, where it is recorded
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last asked; None: nobody says
-    foresights: tuple[Foresight, ...] = ()  # of namespaces with a forecast
 
 
 class Outcome(Value):

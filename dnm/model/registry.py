@@ -222,21 +222,6 @@ class Deficit(Value):
         return max(0.0, self.seconds + rate * (now - self.at).total_seconds())
 
 
-class NeedPoint(Value, array_like=True):
-    """From a quarter of an hour on (their number since a Monday in 1970) so many nodes were needed,
-    each of which takes so many pods."""
-
-    quarter: int
-    nodes: int
-    pods: int
-
-
-class Needs(Value):
-    """What a namespace needed, where that changed, the latest last."""
-
-    points: tuple[NeedPoint, ...] = ()
-
-
 class SpentHours(Value):
     """What nodes that have gone back have used of a namespace's budget, in the week that began
     then."""
@@ -357,7 +342,6 @@ class Registry(Value):
     booking_tries: dict[str, BookingTry] = {}  # by the booking's name
     deficits: dict[str, Deficit] = {}  # by node type
     spent_hours: dict[str, SpentHours] = {}  # by namespace
-    needs: dict[str, Needs] = {}  # by namespace, of those with a forecast
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps: lent ones stay, others are not taken
     holds: dict[str, Keeping] = {}  # what is known of those: until when, by whom

@@ -21,7 +21,6 @@ from dnm.model.cluster import Pod, PodList, PodShape, QueueLimits, Toleration, Y
 from dnm.model.config import Config
 from dnm.model.registry import Phase, Registry
 from dnm.plan.floors import NodeFloor, raise_floors
-from dnm.plan.forecast import forecast_floors
 from dnm.plan.foreseen import foreseen_at, lead_of, words_for
 from dnm.plan.known import Known, offered_resources
 from dnm.plan.queue_wants import queue_wants, serving_sizes
@@ -35,9 +34,7 @@ _OURS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)  # a fence
 
 def with_floors(known: Known) -> Known:
     """Returns what is known, with the configuration as it is in force now."""
-    at = known.snapshot.foreseen_at or known.now
-    forecasts = forecast_floors(known.config, known.registry, at)
-    floors = (*floors_in_force(known), *forecasts)
+    floors = tuple(floors_in_force(known))
     if not floors:
         return known
     return msgspec.structs.replace(known, config=raise_floors(known.config, floors))

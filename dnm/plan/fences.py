@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from dnm.calendar.windows import list_windows
-from dnm.model.config import Forecast
 from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.queue_path import may_edit
 from dnm.model.registry import Half, LentNode, Phase, Registry
@@ -202,11 +201,7 @@ def _fence(before: Fenced, names: tuple[str, ...], most: int) -> Fenced:
 
 
 def _was_foreseen(known: Known, entry: LentNode) -> bool:
-    """Whether a node may have been there for a forecast alone, which its score judges, or for an
-    event to which nobody came."""
-    policy = known.config.namespaces.get(entry.namespace)
-    if policy is not None and policy.forecast is Forecast.FLOOR:
-        return True
+    """Whether a node may have been there for an event to which nobody came."""
     events = [
         event
         for event in known_events(known.config, known.registry)

@@ -19,7 +19,6 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.floors import NodeFloor, raise_floors
-from dnm.plan.forecast import forecast_floors, next_look
 from dnm.plan.lend_times import lend_time, longest_lend_time, return_time
 from dnm.sizing.budget import why_never_so_many
 
@@ -195,7 +194,7 @@ def rough_need(config: Config, event: CalendarEvent) -> tuple[str, int]:
 
 def next_change(config: Config, registry: Registry, now: datetime) -> datetime | None:
     """Returns when what is foreseen changes next; None: not within days."""
-    moments = list(filter(None, [next_look(config, now)]))
+    moments: list[datetime] = []
     for one in list_windows(known_events(config, registry), now, now + _AHEAD):
         lead = lead_of(config, registry, one.event)
         stay = stay_of(config, registry, one.event)
@@ -205,9 +204,8 @@ def next_change(config: Config, registry: Registry, now: datetime) -> datetime |
 
 def with_wants(config: Config, registry: Registry, at: datetime) -> Config:
     """Returns the configuration by which is decided what has to be read: something is wanted for
-    each namespace that has an event, or a forecast in force."""
+    each namespace that has an event."""
     namespaces = {one.event.namespace for one in foreseen_at(config, registry, at).lend}
-    namespaces |= {one.namespace for one in forecast_floors(config, registry, at)}
     return raise_floors(
         config, (NodeFloor(namespace=name, nodes=1, why="") for name in sorted(namespaces))
     )

@@ -19,14 +19,12 @@ it; without a change in demand the next plan is empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import msgspec
 
 from dnm.model.cluster import WaitingJobs
 from dnm.model.config import Config
 from dnm.model.history import PodKind, run_name
-from dnm.model.plan import Foresight, Plan, Snapshot
+from dnm.model.plan import Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Unreadable
@@ -39,13 +37,11 @@ from dnm.plan.conversions import Converted, plan_conversions
 from dnm.plan.decisions import list_decisions
 from dnm.plan.event_floors import with_floors
 from dnm.plan.fences import plan_fences
-from dnm.plan.forecast import foresee
 from dnm.plan.foreseen import why_incomplete
 from dnm.plan.idle_gaps import note_gaps
 from dnm.plan.known import Known, gather_known
 from dnm.plan.lend_times import note_lends
 from dnm.plan.limits import plan_limits
-from dnm.plan.needs import note_needs
 from dnm.plan.returns import plan_returns
 from dnm.plan.standing_limits import judge_limits
 from dnm.plan.status import queue_statuses, seen_statuses
@@ -90,13 +86,12 @@ def fold_plan(converted: Converted) -> Plan:
     )
     status = queue_statuses(converted)
     at = known.snapshot.foreseen_at or known.now
-    foresights = foresee(known.config, known.registry, at)
     bookings = plan_bookings(converted)
     notes = (
+        *known.config.retired,
         *bookings.notes,
         *advanced.notes,
         *(limits.edit.notes if limits.edit else ()),
-        *_off(foresights),
         *why_incomplete(known.config, known.registry, at),
     )
     waiting_jobs = _waiting_jobs(known)
@@ -124,15 +119,7 @@ def fold_plan(converted: Converted) -> Plan:
         },
         pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
         waiting_jobs=waiting_jobs,
-        foresights=foresights,
     )
-
-
-def _off(foresights: Iterable[Foresight]) -> Iterator[str]:
-    """Which forecasts have switched themselves off: without numbers, which change all the time."""
-    for one in foresights:
-        if not one.pays:
-            yield f"the forecast of {one.namespace} does not pay: it is off until it does"
 
 
 def _seen_kinds(known: Known) -> dict[str, tuple[PodKind, ...]]:
@@ -153,10 +140,7 @@ def _with_gaps(converted: Converted) -> Registry:
     known = converted.known
     verdicts = converted.returned.verdicts
     noted = note_gaps(known.config, known.registry, converted.registry, verdicts, known.now)
-    noted = note_lends(known.config, known.registry, noted, verdicts, known.now)
-    if not (known.config.has_forecasts or noted.needs):
-        return noted
-    return note_needs(known, noted, seen_statuses(known), _seen_kinds(known))
+    return note_lends(known.config, known.registry, noted, verdicts, known.now)
 
 
 def _questions(edit: QueueEdit | None) -> list[str]:

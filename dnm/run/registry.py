@@ -22,6 +22,7 @@ from dnm.model.registry import LentNode, Phase, Registry
 from dnm.run.state import FileState, HasStateObjects, State
 
 VERSION = 1
+_GONE = ("needs",)  # what an older dnm wrote, and nobody reads any more
 MOVED, ARRIVING = "moved", "arriving"  # in its place: it is elsewhere, or not yet in force
 
 
@@ -108,6 +109,8 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
         )
     if "nodes" not in document:
         raise RegistryError(_unreadable(state, "it has no list of nodes"))
+    for name in _GONE:
+        document.pop(name, None)
     try:
         return msgspec.convert(document, Registry)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:

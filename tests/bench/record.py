@@ -89,7 +89,7 @@ def _ask(site: Site, words: tuple[str, ...]) -> int:
 def count_a_run(site: Site) -> int:
     """One at rest, as most are, of the smallest cluster: where the record weighs most."""
     text = site.path.read_text()
-    on = {"metrics_file": site.directory / "dnm.prom", "status_page": site.directory / "now.html"}
+    on = {"metrics_file": site.directory / "dnm.prom"}
     counts = {}
     for name, settings in (("off", OFF), ("on", on)):
         site.path.write_text(text + "".join(f"{key} = {to}\n" for key, to in settings.items()))

@@ -48,8 +48,7 @@ def write_site(directory: Path, server: str, more: str = "") -> Path:
         f"namespace_queue_paths = {queue_map}\n"
         f"state_dir = {directory}\n"
         f"node_convert_path = {converter}\n"
-        "pending_grace_seconds = 0\n"
-        f"log_console = true\n{more}"
+        f"pending_grace_seconds = 0\n{more}"
     )
     for path in (queue_map, config):
         path.chmod(0o600)

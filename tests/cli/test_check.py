@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.check import run_checks
+from dnm.cli.check import check_syslog, run_checks
 from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
@@ -25,10 +25,16 @@ def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
     return CheckedSite(tmp_path, sandbox)
 
 
-def test_a_host_without_syslog_is_well_where_stderr_has_the_log(site: CheckedSite) -> None:
-    site.write("dnm.ini", INI.replace("[settings]\n", "[settings]\nlog_console = true\n", 1))
-    (syslog,) = [finding for finding in site.findings() if finding.check == "syslog"]
+def test_a_host_without_syslog_is_well_where_stderr_has_the_log() -> None:
+    (syslog,) = check_syslog({"DNM_LOG_CONSOLE": "1"})
     assert syslog.result is CheckResult.OK
+
+
+def test_a_key_that_is_gone_is_a_warning(site: CheckedSite) -> None:
+    site.write("dnm.ini", INI.replace("[settings]\n", "[settings]\nforecast_share = 1\n", 1))
+    (gone,) = [finding for finding in site.findings() if "forecast_share" in finding.text]
+    assert (gone.check, gone.result) == ("configuration", CheckResult.WARNING)
+    assert "min_nodes or an event" in gone.text and "take the key out" in gone.remedy
 
 
 def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:

@@ -344,8 +344,5 @@ def test_one_of_a_partition_that_is_kept_out_is_not_adopted(sandbox: Sandbox, si
 
 
 def test_a_run_that_is_made_at_once_is_one_like_any_other(sandbox: Sandbox, site: Site) -> None:
-    page = site.directory / "page.html"
-    site.path.write_text(f"{site.path.read_text()}status_page = {page}\n")
     made = site.command("lend", "1", "--namespace", "dev", "--now", DNM_LOG_CONSOLE="1")
     assert made.returncode == 0 and "action=convert" in made.stderr, made.stderr
-    assert page.exists()

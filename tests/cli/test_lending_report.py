@@ -25,14 +25,13 @@ from dnm.cli.lending_report import (
     seen_sentence,
 )
 from dnm.cli.report_page import MOST_NODES, make_page
-from dnm.cli.status_page import make_status_page
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Phase, QueueStatus, Registry, RunRecord
 from dnm.record.accounts import Bookkeeper
 from dnm.record.price import SeenPrice
 from tests.builders import NOW, QUEUE, a_config, a_lent_node
 from tests.record.year import NODES, QUEUES, write_year
-from tests.site import Site, a_workshop_site
+from tests.site import Site
 
 DAYS = 20
 
@@ -169,7 +168,7 @@ def test_a_page_that_can_not_be_written_and_a_library_that_is_missing(site: Site
 
 
 def test_only_the_page_loads_the_library() -> None:
-    words = "import dnm.cli.app, dnm.cli.show_report, dnm.cli.status_page, sys"
+    words = "import dnm.cli.app, dnm.cli.show_report, sys"
     done = subprocess.run(
         [sys.executable, "-c", f"{words}; print('pygal' in sys.modules)"],
         capture_output=True, text=True, check=True,
@@ -259,31 +258,6 @@ def test_what_others_wrote_is_text_and_no_markup(tmp_path: Path) -> None:
         last_run=RunRecord(queues={QUEUE: status}, actions=(evil,), errors=(evil,)),
     )
     config = a_config(tmp_path)
-    status_text = make_status_page(config, registry, NOW)
-    report = make_page(config, Bookkeeper(NOW - timedelta(days=1)).close(registry, NOW))
-    for text in (status_text, report):
-        Page(text).check()
-        assert "<script" not in text
-    assert "&lt;script&gt;" in status_text
-
-
-def test_the_page_of_now_is_written_after_a_run_that_changed_something(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
-    site = a_workshop_site(sandbox, tmp_path)
-    page = tmp_path / "www" / "index.html"
-    page.parent.mkdir()
-    site.path.write_text(site.path.read_text() + f"status_page = {page}\n")
-    site.command("run")
-    sandbox.tick(1)
-    site.command("run")
-    text = page.read_text()
+    text = make_page(config, Bookkeeper(NOW - timedelta(days=1)).close(registry, NOW))
     Page(text).check()
-    assert "a001" in text and "serving" in text and QUEUE in text
-    page.unlink()
-    site.command("run")
-    assert not page.exists(), "nothing has changed"
-    page.parent.rmdir()
-    sandbox.add_pods(80, "dev", queue=QUEUE, cpu="8", memory="16G", name="more")
-    done = site.command("run", "--log-console")
-    assert done.returncode == 0 and f"the page {page} can't be written" in done.stderr
+    assert "<script" not in text

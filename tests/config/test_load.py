@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from dnm.config.keys import (
     NAMESPACE_KEYS,
     NODE_TYPE_KEYS,
     PARTITION_KEYS,
+    RETIRED,
     SETTINGS,
 )
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
@@ -96,7 +97,10 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
     assert config == Config(
         path=path,
         instance_id="validation",
-        log_console=True,
+        retired=(
+            "[settings] log_console: this key is gone: start dnm with --log-console, or with "
+            "DNM_LOG_CONSOLE=1 in its environment",
+        ),
         state_dir=tmp_path / "state",
         converted_nodes_path=tmp_path / "state" / "converted_nodes.json",
         kubeconfig_path=tmp_path / "kubeconfig",
@@ -127,7 +131,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
     built = {"path", "namespaces", "node_types", "default_request", "floors", "partition_floors",
-             "calendar_events", "unread_events"}  # fmt: skip
+             "calendar_events", "unread_events", "retired"}  # fmt: skip
     assert {field for field, _ in SETTINGS.values()} - {""} == set(Config.__struct_fields__) - built
     assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
         NamespacePolicy.__struct_fields__
@@ -202,12 +206,6 @@ GOOD = [
     ),
     pytest.param("when_batch_waits = return", "when_batch_waits", WhenBatchWaits.RETURN, id="jobs"),
     pytest.param("max_lend_hours = 72", "max_lend", timedelta(days=3), id="hours"),
-    pytest.param(
-        "forecast_except = 2026-12-25, 2026-12-26",
-        "forecast_except",
-        frozenset({date(2026, 12, 25), date(2026, 12, 26)}),
-        id="days-without-a-forecast",
-    ),
     pytest.param("batch_reclaim_minutes = 0", "batch_reclaim", timedelta(0), id="no-reclaim"),
 ]
 
@@ -296,8 +294,6 @@ BAD = [
     pytest.param("batch_floor = 101%", "or a percentage, e.g. 5%", id="floor-above-all"),
     pytest.param("batch_floor = -1", "is no floor", id="floor-negative"),
     pytest.param("when_batch_waits = yes", "write lend, wait or return", id="jobs-word"),
-    pytest.param("forecast_except = xmas", "is no list of days; write e.g.", id="no-days"),
-    pytest.param("[namespace:dev]\nforecast = on", "write off, show or floor", id="forecast-word"),
     pytest.param("max_lend_hours = 1.5", "is not a whole number", id="half-an-hour"),
     pytest.param("[namespace:dev]\nnode_hours_per_week = much", "is no number", id="budget-word"),
     pytest.param(
@@ -551,10 +547,18 @@ def test_option_then_environment_then_default(tmp_path: Path) -> None:
         find_config_path(None, {"DNM_CONFIG": "$NONE/x"})
 
 
-def test_console_log_by_environment(tmp_path: Path) -> None:
-    path = site(tmp_path)
-    assert not load_config(path, {}).log_console
-    assert load_config(path, {"DNM_LOG_CONSOLE": "1"}).log_console
+@pytest.mark.parametrize("key", RETIRED)
+def test_a_key_that_is_gone_says_what_took_its_place_and_stops_nothing(
+    tmp_path: Path, key: str
+) -> None:
+    lines = f"{key.upper()} = whatever\n[namespace:dev]\n{key} = 7"
+    config = load_config(site(tmp_path, lines), {})
+    assert config.retired == (
+        f"[settings] {key}: this key is gone: {RETIRED[key]}",
+        f"[namespace:dev] {key}: this key is gone: {RETIRED[key]}",
+    )
+    assert "unknown key" in refusal(site(tmp_path, f"[node_type:a]\n{key}_ = 7"))
+    assert key not in {**SETTINGS, **NAMESPACE_KEYS}
 
 
 def test_converter_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -676,10 +680,3 @@ def test_what_is_written_is_what_is_read(
     assert config.node_types["a"].size == {"vcore": cores * 1000, "memory": gib * 1024**3}
     assert config.namespaces["dev"].priority == priority
     assert config.namespaces["test"].reversion_idle == timedelta(seconds=idle)
-
-
-def test_a_forecast_needs_a_queue_of_its_own(tmp_path: Path) -> None:
-    both = '{"dev": "root.a", "test": "root.a"}'
-    more = "[namespace:dev]\nforecast = show"
-    path = site(tmp_path, more, both)
-    assert "[namespace:dev] forecast = show: needs a queue of its own" in refusal(path)

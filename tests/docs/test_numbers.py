@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from dnm.config import values
 from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_request
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
-from dnm.model.config import Config, Floors, Forecast
+from dnm.model.config import Config, Floors
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import (
@@ -22,17 +20,13 @@ from dnm.model.registry import (
     Breaker,
     ConversionRequest,
     IdleGaps,
-    NeedPoint,
-    Needs,
     Registry,
     RunRecord,
 )
 from dnm.plan.backoff import with_failure
 from dnm.plan.batch_floors import floor_bounds
 from dnm.plan.breaker import next_chance
-from dnm.plan.forecast import foresee
 from dnm.plan.idle_gaps import learned_idle
-from dnm.plan.needs import QUARTERS_OF_A_WEEK, quarter_of
 from dnm.plan.planner import make_plan
 from dnm.plan.reclaim import fair_share
 from dnm.queues.tree import parse_tree
@@ -303,28 +297,3 @@ def test_the_idle_time_is_what_would_have_been_cheapest(pauses: str, goes_after:
     gaps = IdleGaps(recent=tuple(int(one) * 60 for one in pauses.split(", ")))
     learned = learned_idle(gaps, timedelta(minutes=10), CONFIG)
     assert learned == timedelta(minutes=int(goes_after))
-
-
-# --- what is foreseen --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("needed", "floor"), table_of(DECISIONS, "What is foreseen"))
-def test_a_forecast_goes_by_the_last_weeks(needed: str, floor: str) -> None:
-    conf = config(max_converted_nodes=20)
-    policies = {
-        name: msgspec.structs.replace(one, forecast=Forecast.FLOOR)
-        for name, one in conf.namespaces.items()
-    }
-    conf = msgspec.structs.replace(conf, namespaces=policies)
-    weeks = [int(one) for one in needed.split(", ")]
-    now, week = quarter_of(NOW), QUARTERS_OF_A_WEEK
-    points = [
-        NeedPoint(quarter=now - week * back, nodes=nodes, pods=1)
-        for back, nodes in zip(range(len(weeks), 0, -1), weeks, strict=True)
-    ]
-    registry = Registry(needs=dict.fromkeys(policies, Needs(points=tuple(points))))
-    for found in foresee(conf, registry, NOW):
-        assert (found.nodes, found.is_known) == (
-            int(re.sub("[^0-9]", "", floor) or 0),
-            "none" not in floor,
-        )

@@ -1,8 +1,7 @@
 """`python -m tests.economy [DAYS [SEEDS [POLICY ...]]]`: the tables of docs/economy.md; `rules` for
 the policies stands for dnm with and without each of its rules, `slurm` for dnm with each of those
-on Slurm's behalf, over the workloads where that matters; `forecast` for dnm with and without one,
-over those with a rhythm; `moves` for dnm with and without moves in place, over those where queues
-share few nodes."""
+on Slurm's behalf, over the workloads where that matters; `moves` for dnm with and without moves in
+place, over those where queues share few nodes."""
 
 from __future__ import annotations
 
@@ -13,10 +12,8 @@ from tests.economy.measure import (
     FOR_SLURM,
     POLICIES,
     WITH_FEW_NODES,
-    WITH_FORECAST,
     WITH_JOBS,
     WITH_MOVES,
-    WITH_RHYTHM,
     WITHOUT,
     list_lines,
     measure_all,
@@ -27,8 +24,8 @@ if __name__ == "__main__":
     days = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
     seeds = range(1, 1 + (int(sys.argv[2]) if len(sys.argv) > 2 else 5))
     named = sys.argv[3:] or list(POLICIES)
-    sets = {"rules": WITHOUT, "slurm": FOR_SLURM, "forecast": WITH_FORECAST, "moves": WITH_MOVES}
-    some = {"slurm": WITH_JOBS, "forecast": WITH_RHYTHM, "moves": WITH_FEW_NODES}
+    sets = {"rules": WITHOUT, "slurm": FOR_SLURM, "moves": WITH_MOVES}
+    some = {"slurm": WITH_JOBS, "moves": WITH_FEW_NODES}
     policies = ["dnm", *sets[named[0]]] if named[0] in sets else named
     rows = measure_all(days * DAY, seeds, policies, some.get(named[0], ALL))
     print("\n".join(list_lines(rows)))

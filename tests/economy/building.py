@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from math import ceil
 from typing import Any
 
 from dnm.simulate.batch import Job
-from dnm.simulate.values import DAY, HOUR, WEEK, Ask, NodeClass, Workload
+from dnm.simulate.values import DAY, HOUR, Ask, NodeClass, Workload
 
 G = 10**9
 CPU_NODE = NodeClass(
@@ -100,24 +98,4 @@ def workload(
         seed=seed,
         lasts=lasts,
         **more,
-    )
-
-
-def of_weeks(make: Callable[[int, float], Workload], seed: int, lasts: float) -> Workload:
-    """Week after week of one kind, each with a seed of its own."""
-    weeks = [make(seed * 100 + number, WEEK) for number in range(ceil(lasts / WEEK))]
-    asks = tuple(
-        replace(one, at=one.at + number * WEEK, gang=one.gang and one.gang + number * 10**6)
-        for number, week in enumerate(weeks)
-        for one in week.asks
-        if one.at < WEEK
-    )
-    jobs = tuple(
-        replace(one, at=one.at + number * WEEK)
-        for number, week in enumerate(weeks)
-        for one in week.jobs
-        if one.at < WEEK
-    )
-    return replace(
-        weeks[0], asks=asks, jobs=jobs, seed=seed, lasts=lasts, nothing_ends_after=2 * lasts
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
-from functools import partial
 from statistics import fmean
 from typing import Any
 
 import msgspec
 
-from dnm.model.config import Floor, Floors, Forecast, NamespacePolicy, WhenBatchWaits
+from dnm.model.config import Floor, Floors, NamespacePolicy, WhenBatchWaits
 from dnm.simulate.measure import Figures, play
 from dnm.simulate.values import HOUR, Workload
 from dnm.simulate.world import NobodyLends, Policy
@@ -21,7 +20,6 @@ from tests.economy.autoscalers import (
     NodePerPodPolicy,
 )
 from tests.economy.bound import oracle, volume
-from tests.economy.building import of_weeks
 from tests.economy.dnm_policy import DnmPolicy, make_config
 from tests.economy.policies import PredecessorPolicy
 from tests.economy.public_shapes import (
@@ -31,7 +29,7 @@ from tests.economy.public_shapes import (
     three_queues,
     workshop_breaks,
 )
-from tests.economy.workloads import ALL, nightly_batch, workshops
+from tests.economy.workloads import ALL
 
 POLICIES: dict[str, Callable[[Workload], Policy]] = {
     "dnm": DnmPolicy,
@@ -64,14 +62,6 @@ FOR_SLURM: dict[str, Callable[[Workload], Policy]] = {
         one, namespaces=_changed(one, node_hours_per_week=50)
     ),
 }
-# dnm with a forecast, over weeks: the first two are what it learns from.
-WITH_FORECAST: dict[str, Callable[[Workload], Policy]] = {
-    "a forecast": lambda one: DnmPolicy(one, namespaces=_changed(one, forecast=Forecast.FLOOR)),
-}
-WITH_RHYTHM: tuple[Callable[[int, float], Workload], ...] = tuple(
-    partial(of_weeks, make) for make in (workshops, nightly_batch, gangs)
-)
-
 # dnm whose nodes change their queue without a reboot, where queues share few nodes.
 WITH_MOVES: dict[str, Callable[[Workload], Policy]] = {
     "moves in place": lambda one: DnmPolicy(one, move_in_place=True),
@@ -102,7 +92,7 @@ def measure(workload: Workload, policy: str) -> Row:
     return measure_policy(
         workload,
         policy,
-        {**POLICIES, **WITHOUT, **FOR_SLURM, **WITH_FORECAST, **WITH_MOVES}[policy](workload),
+        {**POLICIES, **WITHOUT, **FOR_SLURM, **WITH_MOVES}[policy](workload),
     )
 
 
