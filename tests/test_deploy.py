@@ -102,7 +102,7 @@ def test_the_account_in_the_cluster_has_what_its_pod_does_and_no_more() -> None:
     may = {
         f"{verb} {what}" for rule in rules for what in rule["resources"] for verb in rule["verbs"]
     }
-    assert {"list pods", "patch nodes", "update configmaps", "update leases"} <= may
+    assert {"list pods", "patch nodes", "update configmaps", "patch leases"} <= may
     assert not {one for one in may if one.startswith("delete") or "eviction" in one}
     (namespace,) = objects["Namespace"]
     ignored = {"yunikorn.apache.org/namespace.enableYuniKorn": "false"}

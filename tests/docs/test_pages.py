@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dnm.config.keys import RETIRED
 from dnm.config.load import load_config
 from dnm.converters import to_batch, to_k8s
 from dnm.demand.gangs import MOST_MEMBERS
@@ -175,7 +176,7 @@ def test_signposts_and_walks_are_there() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_key_and_name_of_the_code_exists(page: str) -> None:
     """`words_like_this` are keys of the ini or names of the code, `KEY = value` a key."""
-    known = KEYS | all_names() | json_keys() | {name for name, *_ in METRICS}
+    known = KEYS | RETIRED.keys() | all_names() | json_keys() | {name for name, *_ in METRICS}
     for code in quoted(PAGES[page]):
         key, equals, _ = code.partition(" = ")
         if re.fullmatch(r"[a-z]+[a-z0-9]*(_[a-z0-9]+)+", key):

@@ -25,10 +25,7 @@ PACKAGE = Path(dnm.__file__).parent
 
 # Files in which nothing is a step of a run, nor of a conversion.
 NOT_A_RUN = {
-    "sandbox": "the embedded cluster is the outside",
-    "demo": "plays on a sandbox of its own",
-    "convert.lab": "a Slurm for trials and tests",
-    "convert.lab_hooks": "writes the trial site's hooks, once",
+    "lab": "the embedded cluster is the outside, and the demo plays on one of its own",
     "model.fault_points": "the fault points themselves",
 }
 # Effects without a fault point, each with the reason.
@@ -39,9 +36,9 @@ EXCUSED = {
 # Points that the story does not come by, by name or family, each with what walks it instead.
 WALKED_ELSEWHERE: dict[str, str] = {
     "store.remove": "a cluster that has become small: kube/test_recall.py",
-    "convert.": "node-convert: every stage killed, convert/test_slurm.py",
-    "hook.": "node-convert: convert/test_hooks.py",
-    "journal.": "node-convert: convert/test_journal.py",
+    "convert.": "node-convert: every stage killed, converters/test_slurm.py",
+    "hook.": "node-convert: converters/test_hooks.py",
+    "journal.": "node-convert: converters/test_journal.py",
     "kube.show_state": "with node_conditions: run/test_shown_states.py",
     "kube.list_zones": "asked where pods wait that are pinned: run/test_kubelets.py",
     "kube.plugin_": "a kubeconfig's plug-in: kube/test_access.py",
@@ -51,7 +48,7 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "kube.read_lease": "state = kubernetes: test_fault_walk.py",
     "kube.write_lease": "state = kubernetes: test_fault_walk.py",
     "lease.": "state = kubernetes, where another host is at work: run/test_kube_state.py",
-    "converter.book": "where events are booked: convert/test_slurm_book.py",
+    "converter.book": "where events are booked: converters/test_slurm_book.py",
     "calendar.": "where a calendar is named: run/test_calendars.py",
     "kube.can_i": "dnm check: cli/test_check.py",
     "kube.version": "dnm check: cli/test_check.py",
@@ -61,29 +58,28 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "kube.scale_deployment": "dnm test-load: cli/test_test_load.py",
     "kube.delete_deployment": "dnm test-load: cli/test_test_load.py",
     "kube.slinky": "dnm check: cli/test_check_slinky.py",
-    "kube.list_slurmd": "nodeset-convert: convert/test_nodeset_side.py",
-    "kube.list_node_sets": "nodeset-convert: convert/test_nodeset_side.py",
-    "kube.bridged": "bridge-convert: convert/test_bridge_side.py",
-    "kube.list_chosen": "nodeset-convert: convert/test_nodeset_side.py",
-    "kube.list_scalers": "nodeset-convert: convert/test_nodeset_side.py",
-    "kube.set_cost": "nodeset-convert: convert/test_nodeset_side.py",
+    "kube.list_slurmd": "nodeset-convert: converters/test_nodeset_side.py",
+    "kube.list_node_sets": "nodeset-convert: converters/test_nodeset_side.py",
+    "kube.bridged": "bridge-convert: converters/test_bridge_side.py",
+    "kube.list_chosen": "nodeset-convert: converters/test_nodeset_side.py",
+    "kube.list_scalers": "nodeset-convert: converters/test_nodeset_side.py",
+    "kube.set_cost": "nodeset-convert: converters/test_nodeset_side.py",
     "kube.scale_node_set": "nodeset-convert: real/test_slinky.py",
-    "kube.remove_label": "nodeset-convert: convert/test_nodeset_side.py",
-    "kube.delete_node": "node-convert: convert/test_slurm.py",
-    "kube.dress_node": "node-convert: convert/test_slurm.py",
-    "kube.evict": "node-convert: convert/test_slurm.py",
+    "kube.remove_label": "nodeset-convert: converters/test_nodeset_side.py",
+    "kube.delete_node": "node-convert: converters/test_slurm.py",
+    "kube.dress_node": "node-convert: converters/test_slurm.py",
+    "kube.evict": "node-convert: converters/test_slurm.py",
     "history.rotate": "once a month: record/test_history_file.py",
     "metrics.": "where metrics_file is set: record/test_metrics.py",
     "history.drop": "once in history_days: record/test_history_file.py",
     "registry.access": "a file that an earlier dnm left open: run/test_registry.py",
     "converter.signal": "a converter that hangs: test_degrading.py",
-    "converter.pressure": "a site's own command: converter/test_pressure_command.py",
     "converter.cut_output": "a converter that babbles: test_degrading.py",
 }
 
 # Fault points whose name is a parameter, by module: those of recorded.py are walked by the story,
-# those of slurm.py by slurm/test_commands.py and slurm/test_rest.py.
-PARAMETERS = {"run.recorded", "slurm.commands", "slurm.rest"}
+# those of converters/slurm by converters/test_commands.py and test_rest.py.
+PARAMETERS = {"run.recorded", "converters.slurm.commands", "converters.slurm.rest"}
 # Fault points that may be taken away without another effect coming to light: reads, waiting for a
 # process's last words, and what is within another fault point too (a sync, a stage's own steps).
 UNMISSED = (
