@@ -413,6 +413,8 @@ ODD = [
     pytest.param(
         "nodes", {**NODE, "status": {"allocatable": {"cpu": "4 cores"}}}, 400, id="amount"
     ),
+    pytest.param("nodes", {**NODE, "status": {"capacity": {"cpu": True}}}, 400, id="no number"),
+    pytest.param("nodes", {**NODE, "status": {"capacity": {"cpu": [4]}}}, 400, id="a list"),
     pytest.param("nodes", {"metadata": []}, 400, id="metadata of another shape"),
     pytest.param("nodes", {"metadata": {"name": "k9", "labels": {"a": 1}}}, 400, id="label"),
     pytest.param("nodes", [1], 400, id="no object"),
@@ -425,7 +427,7 @@ def test_odd_objects_do_not_stop_the_cluster(
 ) -> None:
     assert raw(sandbox, "POST", f"/api/v1/{plural}", body)[0] == code
     sandbox.add_pods(1, "dev", annotations={manifests.RUN_SECONDS: "soon"})
-    pod = manifests.pod_manifest("web", "dev", {"cpu": "many"})
+    pod = manifests.pod_manifest("web", "dev", {"cpu": "-1"})
     sandbox.create(manifests.deployment_manifest("web", "dev", 2, pod))
     sandbox.tick()
     assert [pod["metadata"]["name"] for pod in sandbox.objects("pods")] == ["pod-0"]

@@ -98,4 +98,4 @@ def test_what_a_kubelet_may_do(
 def test_its_lie_is_stored_as_it_is(nodes: Sandbox) -> None:
     send(nodes, "PATCH", f"{OWN}/status", HUGE)
     node = nodes.get("nodes", "a001") or {}
-    assert node["status"]["allocatable"]["cpu"] == "9000000000000000"
+    assert node["status"]["allocatable"]["cpu"] == "9P"

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from dnm.lab.sandbox.amounts import AmountError, canonical_amount, kubernetes_amount
 from dnm.lab.sandbox.yunikorn_config import refusal
 from tests.lab.readings import (
     DOMAIN,
@@ -54,6 +55,32 @@ def test_the_sandbox_refuses_what_yunikorn_refused_and_says_why_in_its_words() -
 def test_the_sandbox_reads_amounts_as_yunikorn_did(vector: dict[str, Any]) -> None:
     for name, field in (("memory", "other"), ("vcore", "vcore_milli")):
         assert amount_by_sandbox(name, vector["text"], False) == vector[field]
+
+
+CANONICAL = {  # what kubernetes v1.34's resource.Quantity prints of it
+    "4": "4", "0.5": "500m", ".5": "500m", "1000m": "1", "1500m": "1500m", "1000000": "1M",
+    "16000000000": "16G", "1000000u": "1", "0.1n": "1n", "9E": "9E", "0Gi": "0", "1024": "1024",
+    "1.5Gi": "1536Mi", "-1.5Gi": "-1536Mi", "0.5Gi": "512Mi", "1024Mi": "1Gi", "0.5Ki": "512",
+    "1.5Ki": "1536", "0.1Ki": "102400m", "1.1Ki": "1126400m", "2000Ki": "2000Ki",
+    "528000000Ki": "515625Mi", "1048576Ki": "1Gi", "1e3": "1e3", "12E2": "1200", "1.5e3": "1500",
+    "3e4": "30e3", "15e-1": "1500e-3", "12e-4": "1200e-6",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "kept"), CANONICAL.items())
+def test_the_sandbox_keeps_amounts_as_the_api_server_writes_them(written: str, kept: str) -> None:
+    assert canonical_amount(written) == kept
+
+
+@TRIES
+@given(amount_texts)
+def test_an_amount_as_it_is_kept_is_the_same_amount(text: str) -> None:
+    try:
+        amount = kubernetes_amount(text)
+    except AmountError:
+        return
+    kept = canonical_amount(text)
+    assert kubernetes_amount(kept) == amount and canonical_amount(kept) == kept
 
 
 # --- dnm and the sandbox -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dnm.lab.sandbox.amounts import AmountError, kubernetes_amount
+from dnm.lab.sandbox.amounts import AmountError, canonical_amount, kubernetes_amount
 from dnm.lab.sandbox.kinds import Kind
 from dnm.lab.sandbox.store import ApiError, Object, Store
 
@@ -14,6 +14,12 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 _ANNOTATIONS_LIMIT = 256 * 1024
 _CONFIG_MAP_LIMIT = 1024 * 1024
 _TOLERATED_SECONDS = 300
+# Where the core types have quantities; a field of these names holds nothing else in any of them.
+_AMOUNT_MAPS = frozenset((
+    "requests", "limits", "overhead", "allocatedResources", "capacity", "allocatable", "hard",
+    "used", "max", "min", "default", "defaultRequest", "maxLimitRequestRatio",
+))  # fmt: skip
+_AMOUNTS = frozenset(("sizeLimit", "divisor"))
 _WORKLOADS = ("deployments", "replicasets", "daemonsets")
 
 Webhook = Callable[[Object, Object | None], None]
@@ -29,6 +35,7 @@ class Admission:
 
     def admit_creation(self, kind: Kind, manifest: Object) -> None:
         """Changes the manifest in place; raises 422 or the webhook's denial."""
+        write_amounts(manifest)
         meta = manifest.setdefault("metadata", {})
         name = meta.get("name") or f"{meta.get('generateName', '')}x"
         if not _NAME.fullmatch(name) or len(name) > 253:
@@ -52,6 +59,7 @@ class Admission:
             self.webhooks[kind.plural](manifest, None)
 
     def admit_update(self, kind: Kind, changed: Object, old: Object) -> None:
+        write_amounts(changed)
         meta = changed.setdefault("metadata", {})
         for field in ("name", "namespace"):
             if meta.get(field) != old["metadata"].get(field):
@@ -63,6 +71,32 @@ class Admission:
             _check_config_map(kind, changed, old)
         if kind.plural in self.webhooks:
             self.webhooks[kind.plural](changed, old)
+
+
+def write_amounts(item: Any) -> None:
+    """Turns each quantity of an object into the string that the API server keeps, whatever number
+    or text it was written as. Raises 400 for what is no amount."""
+    if isinstance(item, list):
+        for one in item:
+            write_amounts(one)
+    if not isinstance(item, dict):
+        return
+    for key, value in item.items():
+        if key in _AMOUNT_MAPS and isinstance(value, dict):
+            item[key] = {name: _written(name, amount) for name, amount in value.items()}
+        elif key in _AMOUNTS and value is not None:
+            item[key] = _written(key, value)
+        elif key not in ("metadata", "data"):  # what is free to have any name
+            write_amounts(value)
+
+
+def _written(name: str, amount: Any) -> str:
+    if isinstance(amount, dict | list):
+        raise ApiError(400, f"{name}: a quantity is a string or a number")
+    try:
+        return canonical_amount("0" if amount is None else str(amount).strip())
+    except AmountError as error:
+        raise ApiError(400, f"{name}: {error}") from error
 
 
 def _invalid(kind: Kind, name: str, what: str) -> ApiError:
@@ -133,8 +167,8 @@ def _qos_class(spec: Object) -> str:
     if not any(named):
         return "BestEffort"
     is_guaranteed = all(
-        name in limits and kubernetes_amount(str(limits[name])) ==
-        kubernetes_amount(str(asked.get(name, limits[name])))
+        name in limits and kubernetes_amount(limits[name]) ==
+        kubernetes_amount(asked.get(name, limits[name]))
         for asked, limits in parts for name in ("cpu", "memory")
     )  # fmt: skip
     return "Guaranteed" if is_guaranteed else "Burstable"
@@ -150,13 +184,9 @@ def _default_node(manifest: Object) -> None:
 
 
 def _check_quantities(amounts: Mapping[str, Any]) -> None:
-    """Raises 400 for what is no amount, and 422 for a negative one."""
+    """Raises 422 for a negative one."""
     for name, text in amounts.items():
-        try:
-            amount = kubernetes_amount(str(text))
-        except AmountError as error:
-            raise ApiError(400, f"{name}: {error}") from error
-        if amount < 0:
+        if kubernetes_amount(text) < 0:
             what = f'{name}: Invalid value: "{text}": must be greater than or equal to 0'
             raise ApiError(422, what)
 

@@ -53,6 +53,22 @@ def kubernetes_amount(text: str) -> Fraction:
     return -amount if sign == "-" else amount
 
 
+def canonical_amount(text: str) -> str:
+    """Writes a resource.Quantity as the API server prints it back: the largest unit that leaves no
+    fraction, thousands unless it was written in Ki and is 1024 or more. Raises AmountError."""
+    amount, base = kubernetes_amount(text), 1000
+    if text.endswith("i") and abs(amount) >= 1024 and amount.denominator == 1:
+        units, base = ["", *(name for name in _SUFFIXES if name.endswith("i"))], 1024
+    elif re.search("[eE][+-]?[0-9]", text):
+        units = [f"e{power}" if power else "" for power in range(-9, 19, 3)]
+    else:
+        units = ["n", "u", "m", *_POWERS]
+    pieces = int(amount if base == 1024 else amount / _SMALLEST)
+    while pieces and pieces % base == 0 and len(units) > 1:
+        pieces, units = pieces // base, units[1:]
+    return f"{pieces}{units[0]}" if pieces else "0"
+
+
 def yunikorn_units(requests: Mapping[str, Any]) -> dict[str, int]:
     """Turns a ResourceList into YuniKorn's names and whole numbers, rounded away from zero:
     MilliValue() of cpu, Value() of the rest."""

@@ -6,12 +6,19 @@ from typing import NamedTuple
 
 from dnm.lab.sandbox import events, kinds, node_restriction
 from dnm.lab.sandbox.access import AccessRules, Attempt
-from dnm.lab.sandbox.admission import Admission
+from dnm.lab.sandbox.admission import Admission, write_amounts
 from dnm.lab.sandbox.deletion import Deletion
 from dnm.lab.sandbox.http_values import Answer, Request, is_asked_for, json_answer
 from dnm.lab.sandbox.kinds import Kind
 from dnm.lab.sandbox.lists import Lists, document
 from dnm.lab.sandbox.patches import apply_patch
+from dnm.lab.sandbox.server_side_apply import (
+    APPLY,
+    Owner,
+    apply_configuration,
+    read_configuration,
+    track_change,
+)
 from dnm.lab.sandbox.store import ApiError, Object, Store
 from dnm.lab.sandbox.tables import table_answer, wants_table
 
@@ -63,7 +70,10 @@ class Api:
         if target.subresource not in ("", "status"):
             raise ApiError(404, "the server could not find the requested resource")
         if attempt.verb == "create":
-            return self._create(request, target)
+            return self._create(target, _object(request), request)
+        if _content_type(request) == APPLY and self._is_missing(target):
+            self.access.require(attempt._replace(verb="create"))
+            return self._create(target, self._changed(request, target, {}) or {}, request)
         if attempt.verb in ("update", "patch"):
             return self._update(request, target)
         if attempt.verb == "delete":
@@ -83,8 +93,22 @@ class Api:
             changed = self._changed(request, target, old)
             node_restriction.admit(self.store, node, attempt, changed, old)
 
+    def _is_missing(self, target: Target) -> bool:
+        kind = target.kind
+        found = self.store.entry(kind.plural, target.namespace, target.name)
+        return found is None and not target.subresource
+
     def _changed(self, request: Request, target: Target, old: Object | None) -> Object | None:
         """The object as a request would have it."""
+        if _content_type(request) == APPLY:
+            config = read_configuration(request.body)
+            write_amounts(config)
+            if target.kind.has_status:
+                config.pop("spec" if target.subresource else "status", None)
+            live = document(target.kind, old) if old else {}
+            return apply_configuration(live, config, _owner(request, target, "Apply"),
+                                       self.store.clock.stamp(),
+                                       force=is_asked_for(request.query, "force"))  # fmt: skip
         if request.method == "PATCH" and old is not None:
             return apply_patch(_content_type(request), document(target.kind, old), request.json())
         return _object(request) if request.method in ("POST", "PUT") else None
@@ -109,13 +133,15 @@ class Api:
 
     # --- writing ----------------------------------------------------------------------------
 
-    def _create(self, request: Request, target: Target) -> Answer:
-        kind, manifest = target.kind, _object(request)
+    def _create(self, target: Target, manifest: Object, request: Request) -> Answer:
+        kind = target.kind
         given = manifest.get("kind", kind.name)
         if given != kind.name or manifest.get("apiVersion", kind.api_version) != kind.api_version:
             version = manifest.get("apiVersion")
             raise ApiError(400, f"{given} in version {version} cannot be handled as a {kind.name}")
         meta = manifest.setdefault("metadata", {})
+        if _content_type(request) != APPLY:
+            meta.pop("managedFields", None)
         if kind.namespaced:
             if meta.setdefault("namespace", target.namespace) != target.namespace:
                 raise ApiError(400, "the namespace of the provided object does not match the "
@@ -144,6 +170,8 @@ class Api:
             status = changed.get("status") or {}
             metadata = changed["metadata"]
             changed = {**entry.copy(), "status": status}
+            if _content_type(request) == APPLY:
+                changed["metadata"]["managedFields"] = metadata["managedFields"]
             if kind.plural == "nodes":  # whose annotations the server takes with it (strategy.go)
                 changed["metadata"] = {**changed["metadata"], **_carried(metadata)}
             changed["metadata"]["resourceVersion"] = sent
@@ -154,13 +182,20 @@ class Api:
         self.store.check_version(kind, old, changed["metadata"].get("resourceVersion"),
                                  changed["metadata"].get("uid"))  # fmt: skip
         self.admission.admit_update(kind, changed, old)
+        if _content_type(request) != APPLY:
+            changed = self._tracked(request, target, old, changed)
         updated = self.store.update(kind.plural, changed, dry_run=_is_dry_run(request))
         return json_answer(document(kind, updated))
 
+    def _tracked(self, request: Request, target: Target, old: Object, changed: Object) -> Object:
+        owner = _owner(request, target, "Update")
+        live = document(target.kind, old)
+        return track_change(live, changed, owner, self.store.clock.stamp())
+
     def _scale(self, request: Request, target: Target) -> Answer:
         kind = target.kind
-        own = self.store.fetch(kind.plural, target.namespace, target.name)
-        scale = _scale_of(own)
+        old = self.store.require(kind.plural, target.namespace, target.name)
+        own, scale = old.copy(), _scale_of(old.data)
         if request.method == "PUT":
             scale = _object(request)
         else:
@@ -170,6 +205,7 @@ class Api:
         if not isinstance(replicas, int) or replicas < 0:
             raise ApiError(422, f"spec.replicas: Invalid value: {replicas!r}: must be at least 0")
         own["spec"]["replicas"] = replicas
+        own = self._tracked(request, target, old.data, own)
         return json_answer(_scale_of(self.store.update(kind.plural, own)))
 
     def _evict(self, request: Request, target: Target) -> Answer:
@@ -241,12 +277,15 @@ def _object(request: Request) -> Object:
 
 
 def _require_json(request: Request) -> None:
-    """Raises 415 for protobuf and server-side apply, with what works instead."""
-    if _content_type(request) in (
-        "application/vnd.kubernetes.protobuf",
-        "application/apply-patch+yaml",
-    ):
+    """Raises 415 for protobuf."""
+    if _content_type(request) == "application/vnd.kubernetes.protobuf":
         raise ApiError(415, "this server speaks JSON only; use `kubectl create -f` or `apply -f`")
+
+
+def _owner(request: Request, target: Target, operation: str) -> Owner:
+    agent = request.headers.get("user-agent", "").partition("/")[0]
+    manager = request.query.get("fieldManager", "" if operation == "Apply" else agent)
+    return Owner(manager, operation, target.subresource)
 
 
 def _content_type(request: Request) -> str:

@@ -12,13 +12,13 @@ JSON = "application/json-patch+json"
 
 # patchMergeKey of the core types (k8s.io/api/core/v1/types.go); other lists are replaced. Owner of
 # the key is the list's field name, which is unambiguous among the kinds that are served here.
-_MERGE_KEYS = {
+MERGE_KEYS = {
     "conditions": "type", "addresses": "type", "containers": "name", "initContainers": "name",
     "ephemeralContainers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath",
     "ports": "containerPort", "imagePullSecrets": "name", "ownerReferences": "uid",
     "hostAliases": "ip", "topologySpreadConstraints": "topologyKey", "schedulingGates": "name",
 }  # fmt: skip
-_PRIMITIVE_SETS = {"finalizers", "podCIDRs"}
+PRIMITIVE_SETS = {"finalizers", "podCIDRs"}
 
 
 def apply_patch(content_type: str, target: Object, patch: Any) -> Object:
@@ -83,10 +83,10 @@ def _strategic(target: Object, patch: Object) -> Object:
 def _strategic_value(key: str, old: Any, value: Any) -> Any:
     if isinstance(value, dict):
         return _strategic(old if isinstance(old, dict) else {}, value)
-    if isinstance(value, list) and key in _PRIMITIVE_SETS:
+    if isinstance(value, list) and key in PRIMITIVE_SETS:
         return [*(old or []), *(item for item in value if item not in (old or []))]
-    if isinstance(value, list) and key in _MERGE_KEYS:
-        return _strategic_list(_MERGE_KEYS[key], old or [], value)
+    if isinstance(value, list) and key in MERGE_KEYS:
+        return _strategic_list(MERGE_KEYS[key], old or [], value)
     return value
 
 
