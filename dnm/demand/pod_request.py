@@ -173,13 +173,14 @@ def application_id(
 
 
 def requested_queue(
-    labels: Mapping[str, str], annotations: Mapping[str, str], annotation_key: str = QUEUE_KEY
+    labels: Mapping[str, str], annotations: Mapping[str, str], site_key: str = QUEUE_KEY
 ) -> str:
-    """Returns the queue a pod asks for, as written; empty: none. `annotation_key` is the configured
-    name of the annotation, for sites whose admission rewrites it."""
+    """Returns the queue a pod asks for, as written; empty: none. `site_key` is the configured name
+    of label and annotation, for sites whose admission rewrites it."""
     asked = (
         labels.get(QUEUE_KEY)
-        or annotations.get(annotation_key)
+        or labels.get(site_key)
+        or annotations.get(site_key)
         or annotations.get(QUEUE_KEY)
         or labels.get("queue")
         or ""

@@ -42,17 +42,6 @@ class Owner(_Lean, frozen=True):
     kind: str = ""
 
 
-class Labels(_Lean, frozen=True, rename=LABELS):
-    """Those that say whose a pod is."""
-
-    queue_path: str | None = None
-    app_id: str | None = None
-    application: str | None = None
-    spark: str | None = None
-    queue: str | None = None
-    placeholder: str | None = None
-
-
 class Container(_Lean, frozen=True):
     name: str = ""
     resources: msgspec.Raw = EMPTY
@@ -123,13 +112,11 @@ def decode_all_labels(page: memoryview | bytes) -> list[dict[str, str]]:
 
 
 def make_page_decoder(
-    queue_annotation: str, with_qos: bool = False
+    queue_key: str, with_qos: bool = False
 ) -> Callable[[memoryview | bytes], Any]:
-    """The decoder of a PodList that also knows the site's own name of the queue annotation."""
-    names = dict(ANNOTATIONS)
-    if queue_annotation not in names.values():
-        names["site_queue"] = queue_annotation
-    annotations = _define("_Annotations", [(name, str | None, None) for name in names], names)
+    """The decoder of a PodList that also knows the site's own name of what names the queue."""
+    annotations = _define_texts("_Annotations", ANNOTATIONS, queue_key)
+    labels = _define_texts("_Labels", LABELS, queue_key)
     metadata = _define(
         "_Metadata",
         [
@@ -139,7 +126,7 @@ def make_page_decoder(
             ("resource_version", str, ""),
             ("creation_timestamp", str | None, None),
             ("deletion_timestamp", str | None, None),
-            ("labels", Labels | None, None),
+            ("labels", labels | None, None),
             ("annotations", annotations | None, None),
             ("owner_references", list[Owner] | None, None),
         ],
@@ -149,6 +136,13 @@ def make_page_decoder(
     items: Any = list[pod]  # type: ignore[valid-type]
     page = _define("_PodPage", [("items", items)])
     return msgspec.json.Decoder(page).decode
+
+
+def _define_texts(name: str, known: dict[str, str], queue_key: str) -> Any:
+    keys = dict(known)
+    if queue_key not in keys.values():
+        keys["site_queue"] = queue_key
+    return _define(name, [(field, str | None, None) for field in keys], keys)
 
 
 def _define(name: str, fields: list[Any], rename: Any = "camel") -> Any:

@@ -24,7 +24,7 @@ from dnm.model.quantity import QuantityError
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that are read at all
 _YUNIKORN = "yunikorn"
-_SITE_KEY = "/"  # stands for the configured annotation; none can be called that
+_SITE_KEY = "/"  # stands for the configured name; none can be called that
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
 _NO_LABELS: dict[str, str] = {}
 
@@ -200,7 +200,7 @@ def make_reducer(config: Config) -> PodReducer:
 
 
 def _read_identity(metadata: Any, is_yunikorn: bool) -> _Identity:
-    notes = _by_key(metadata.annotations, {**ANNOTATIONS, "site_queue": _SITE_KEY})
+    notes = _by_key(metadata.annotations, ANNOTATIONS)
     labels = _by_key(metadata.labels, LABELS)
     placeholder = (
         notes.get(ANNOTATIONS["placeholder"]),
@@ -226,7 +226,8 @@ def _read_identity(metadata: Any, is_yunikorn: bool) -> _Identity:
 
 def _by_key(known: Any, keys: dict[str, str]) -> dict[str, str]:
     """The labels or annotations that are there, under their real keys."""
-    found = {key: getattr(known, field, None) for field, key in keys.items()}
+    fields = {**keys, "site_queue": _SITE_KEY}
+    found = {key: getattr(known, field, None) for field, key in fields.items()}
     return {key: value for key, value in found.items() if value is not None}
 
 

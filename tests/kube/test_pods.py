@@ -119,6 +119,8 @@ def test_a_field_is_read(parts: tuple[dict[str, Any], ...], expected: dict[str, 
         pytest.param({"queue": "root.b"}, {}, "root.b", id="old label"),
         pytest.param({}, {}, "", id="none"),
         pytest.param({"queue": "root.b"}, {"site/queue": "root.d"}, "root.d", id="the site's own"),
+        pytest.param({"site/queue": "root.e", "queue": "root.b"}, {"site/queue": "root.d"},
+                     "root.e", id="the site's own as a label"),
     ],
 )  # fmt: skip
 def test_the_queue_that_is_asked_for(
@@ -129,9 +131,10 @@ def test_the_queue_that_is_asked_for(
     assert reduce_one(metadata, spec, annotation="site/queue").queue == queue
 
 
-def test_an_annotation_that_is_not_the_sites_own_is_ignored() -> None:
+def test_a_name_that_is_not_the_sites_own_is_ignored() -> None:
     for key in ("/", "site_queue", "site/queue"):
-        assert reduce_one({"annotations": {key: "root.x"}}).queue == ""
+        for field in ("annotations", "labels"):
+            assert reduce_one({field: {key: "root.x"}}).queue == ""
 
 
 def test_pods_without_an_application_of_their_own_share_one_a_namespace() -> None:
