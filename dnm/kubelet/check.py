@@ -113,8 +113,8 @@ def _shown(one: ReservedMemory) -> str:
 def _static(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     if not kubelet.is_static:
         if kubelet.reserved_memory:
-            text = "has no effect unless memory_manager_policy = Static"
-            yield _warning("reserved_memory", text)
+            text = "has no effect unless memory_manager_policy = Static: name it, or leave this out"
+            yield KubeletProblem(key="reserved_memory", text=text)
         return
     if not kubelet.reserved_memory:
         text = "Static needs reserved_memory: without it the kubelet does not start"

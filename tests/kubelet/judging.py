@@ -85,6 +85,8 @@ def stricter(settings: Settings, machine: Machine) -> str:
         for node, text in entries:
             if amount(text) > machine["numa"][int(node)]["memory"]:
                 return "more than its NUMA node has"
+    elif entries:
+        return "reserved by NUMA node without Static"
     kept = sum(
         amount(settings[key])
         for key in ("kube_reserved_memory", "system_reserved_memory")

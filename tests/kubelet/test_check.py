@@ -51,6 +51,12 @@ ERRORS = [
         "not start; e.g. 0: 4508876801 there",
     ),
     (
+        "reserved memory without Static",
+        {"reserved_memory": "0: 1Gi"},
+        "reserved_memory: has no effect unless memory_manager_policy = Static: name it, or leave "
+        "this out",
+    ),
+    (
         "no reserved memory",
         without("reserved_memory"),
         "memory_manager_policy: Static needs reserved_memory: without it the kubelet does not "
@@ -157,11 +163,6 @@ WARNINGS = [
         without("topology_manager_policy"),
         "memory_manager_policy: Static without topology_manager_policy = single-numa-node reserves "
         "by NUMA node and aligns nothing: likely not meant",
-    ),
-    (
-        "reserved memory without Static",
-        {"reserved_memory": "0: 1Gi"},
-        "reserved_memory: has no effect unless memory_manager_policy = Static",
     ),
     (
         "the NUMA nodes are not named",
