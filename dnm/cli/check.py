@@ -30,7 +30,7 @@ from dnm.cli.findings import (
 from dnm.cli.options import is_console_log_asked
 from dnm.config.files import read_ini
 from dnm.config.load import find_config_path, load_config
-from dnm.converter.contract import given_to_converter
+from dnm.converter.contract import given_to_converter, list_program
 from dnm.converter.node_list import list_batch_nodes
 from dnm.model.blackout import LEAST, is_too_short
 from dnm.model.cluster import BatchNode
@@ -307,15 +307,17 @@ def check_batch_nodes(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Whether `--list` answers, what could be lent now of each type, and what is claimed."""
-    if not config.node_convert_path.exists():
-        yield skipped("batch nodes", "they need the converter")
+    program = list_program(config)
+    if not program.exists():
+        yield skipped("batch nodes", f"they need {program}")
         return
     listed = list_batch_nodes(config, given_to_converter(config, environ))
     if isinstance(listed, Unreadable):
         yield wrong(
             "batch nodes",
             listed.error,
-            f"run '{quote(str(config.node_convert_path))} --list' by hand",
+            f"run '{quote(str(program))} --list' by hand; for a converter that has no list, name a "
+            "program that has one in batch_list_command",
         )
         return
     for name in config.node_types:

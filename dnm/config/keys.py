@@ -53,6 +53,7 @@ SETTINGS: Keys = {
     "state_dir": ("state_dir", path_text),
     "converted_nodes_path": ("converted_nodes_path", path_text),
     "node_convert_path": ("node_convert_path", path_text),
+    "batch_list_command": ("batch_list_command", path_text),
     "node_type": ("", values.node_type_names),
     "exclude_nodes": ("exclude_nodes", values.host_list),
     "exclude_partitions": ("exclude_partitions", values.partition_names),
@@ -230,6 +231,7 @@ MAY_BE_EMPTY: Mapping[str, Any] = {
         (
             "kubeconfig_path",
             "node_convert_path",
+            "batch_list_command",
             "events_dir",
             "calendar",
             "converted_nodes_path",

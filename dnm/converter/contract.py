@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC
+from pathlib import Path
 
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.booking import Booking
@@ -51,9 +52,15 @@ def _command(config: Config, *words: str, leave_out: str = "") -> list[str]:
     return [str(config.node_convert_path), *words]
 
 
+def list_program(config: Config) -> Path:
+    """Who is asked for the list: the converter, or what is named for one that has none."""
+    return config.batch_list_command or config.node_convert_path
+
+
 def list_command(config: Config, node: str = "") -> list[str]:
     """`--list`, of all nodes or of one; raises ConverterError for an unusable name."""
-    return _command(config, "--list", *(["--node-name", _checked(node)] if node else []))
+    command = _command(config, "--list", *(["--node-name", _checked(node)] if node else []))
+    return [str(list_program(config)), *command[1:]]
 
 
 def resume_command(config: Config, node: str, namespace: str) -> list[str]:

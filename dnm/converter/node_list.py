@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dnm.converter.contract import BOOK, LEAVE_OUT, NODE_NAME, Given, list_command
+from dnm.converter.contract import BOOK, LEAVE_OUT, NODE_NAME, Given, list_command, list_program
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.bounded import TimeoutExpired, run_bounded
 from dnm.model.cluster import BatchClaim, BatchList, BatchNode, SlurmReason, WaitingJobs
@@ -29,6 +29,7 @@ _LONGEST_LINE = 4096
 _AT_ONCE = 64 * 1024
 _MOST_WORDS = 1_000  # partitions, features, or reservations, of one node
 _MOST_ROWS = 1_000  # of waiting jobs
+_NO_LIST = "; where the converter has no list, batch_list_command names a program that has"
 _OWN = re.compile(r"(node|nodeset|bridge)-convert:")  # begins a converter's own sentence
 _LONGEST_REASON = 256  # of characters, as slurm-operator writes them
 
@@ -88,13 +89,14 @@ def list_batch_nodes(config: Config, given: Given, node: str = "") -> BatchList 
 
     Raises ConverterError for a name that may not reach a command line.
     """
-    what = f"{config.node_convert_path} --list"
+    program = list_program(config)
+    what = f"{program} --list"
     command = list_command(config, node)
     seconds = _LIST_TIMEOUT.total_seconds()
     answers: list[str] = []
     for options in (["--output", "json"], []):
         try:
-            check_trust(config.node_convert_path, ConverterError)
+            check_trust(program, ConverterError)
             with fault_point("converter.list"):
                 answer = run_bounded([*command, *options], given.environment, seconds, _LIST_LIMIT)
         except TimeoutExpired:
@@ -107,10 +109,23 @@ def list_batch_nodes(config: Config, given: Given, node: str = "") -> BatchList 
         if answer.returncode == 0:
             listed = parse_list(answer.stdout)
             if listed is not None:
+                listed = listed if program == config.node_convert_path else _of_another(listed)
                 return _without_secrets(listed, given.secrets, what)
         answers.append(_describe_failure(answer, given.secrets))
     both = "; ".join(dict.fromkeys(answers)) or "no table in its output"
-    return Unreadable(what=what, error=f"{what}: {both}")
+    has_none = answer.returncode in (0, 2) and config.batch_list_command is None  # 2: usage
+    hint = _NO_LIST if has_none else ""
+    return Unreadable(what=what, error=f"{what}: {both}{hint}")
+
+
+def _of_another(listed: BatchList) -> BatchList:
+    """What a program may say that is not the converter: how Slurm has the nodes, and not what the
+    converter has claimed or which options it takes."""
+    nodes = {
+        name: msgspec.structs.replace(node, claim=None, tells_claim=False)
+        for name, node in listed.nodes.items()
+    }
+    return BatchList(nodes=nodes, waiting=listed.waiting)
 
 
 def _without_secrets(listed: BatchList, secrets: Secrets, what: str) -> BatchList | Unreadable:

@@ -168,6 +168,7 @@ class Config(Value):
     metrics_file: Path | None = None
     history_keep: timedelta = timedelta(days=400)  # zero: no history
     demand_keep: timedelta = timedelta()  # zero: how many pods waited and ran is not recorded
+    batch_list_command: Path | None = None  # None: the converter has a list
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter
     state_group: str = ""  # who may read the record besides its owner; empty: nobody
 
