@@ -6,14 +6,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
 
 from dnm.cli.logs import log_deed
+from dnm.cli.output import shown
 from dnm.cli.person import a_deed
 from dnm.cli.queue_verbs import rebase_queues
+from dnm.cli.status_view import pause_line
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode, LeaseError
@@ -23,6 +25,7 @@ from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Half, Pause, Phase, Registry
 from dnm.model.value import Resources
+from dnm.plan.brakes import is_paused
 from dnm.plan.breaker import close_breaker
 from dnm.plan.known import gather_known
 from dnm.plan.queue_wants import queue_wants, serving_sizes
@@ -41,6 +44,7 @@ from dnm.run.verbs import acting_state, change_registry, note_deed
 from dnm.run.verbs import move_state as move_registry_to
 
 V = TypeVar("V")
+_RESUMED = "`dnm resume`"
 _LONGEST_HOLDER = 300  # characters that are shown
 
 
@@ -63,10 +67,17 @@ class NotKnownError(DnmError):
     exit_code = ExitCode.NEEDS_PERSON
 
 
-def pause(config: Config, length: timedelta | None, reason: str, half: Half | None = None) -> str:
-    """Stops conversions and reversions, or one of them, until `resume`, or for a time."""
+def pause(
+    config: Config,
+    until: datetime | None,
+    reason: str,
+    half: Half | None = None,
+    *,
+    is_forced: bool = False,
+) -> str:
+    """Stops conversions and reversions, or one of them, until `resume`, or for a time. One that
+    stops less than the pause in force needs `is_forced`: somebody counts on that one."""
     now = datetime.now(UTC)
-    until = now + length if length else None
     deed = a_deed(
         "pause",
         reason=reason,
@@ -75,9 +86,19 @@ def pause(config: Config, length: timedelta | None, reason: str, half: Half | No
     )
     who = f"{deed.who} on {deed.host}"
     paused = Pause(since=now, until=until, reason=deed.reason, who=who, half=half)
-    change_told(config, lambda registry: _with(registry, pause=paused), deed)
+    before: list[str] = []
+
+    def change(registry: Registry) -> Registry:
+        was = registry.pause if is_paused(registry, now) else None
+        before[:] = [_pause_there(config, was)] if was else []
+        if was and not is_forced and _stops_less(paused, was):
+            raise NotKnownError(f"{before[0]}; this one would stop less: add --force to replace it")
+        return _with(registry, pause=paused)
+
+    change_told(config, change, deed)
     what = f"{half.value} is paused" if half else "paused"
-    text = f"{what} {f'until {until:%Y-%m-%d %H:%M:%S} UTC' if until else 'until `dnm resume`'}"
+    text = f"{what} until {shown(until, config.events_zone, seconds=True) if until else _RESUMED}"
+    text += f"; in place of this one: {before[0]}" if before else ""
     others = acts_elsewhere(load_registry(config, now), now)
     if others is None:
         return text
@@ -85,6 +106,16 @@ def pause(config: Config, length: timedelta | None, reason: str, half: Half | No
         f"{text}, here alone: {printable(others.holder, _LONGEST_HOLDER)} acts as instance "
         f"{config.instance_id}, and `dnm pause` there stops that one"
     )
+
+
+def _stops_less(new: Pause, old: Pause) -> bool:
+    ends_before = new.until is not None and (old.until is None or new.until < old.until)
+    return ends_before or new.half not in (None, old.half)
+
+
+def _pause_there(config: Config, pause: Pause) -> str:
+    said = pause_line(msgspec.structs.asdict(pause), config.events_zone)
+    return said if pause.half else f"dnm is {said}"
 
 
 def resume(config: Config, reason: str = "") -> str:

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from dnm.cli import completion
-from dnm.cli.by_hand_app import add_verbs
+from dnm.cli.by_hand_app import ForOption, UntilOption, add_verbs, deadline_of
 from dnm.cli.event_app import event_app
 from dnm.cli.load_app import load_app
 from dnm.cli.node_types_app import node_types_app
@@ -40,7 +40,6 @@ from dnm.cli.queues_app import queues_app
 from dnm.cli.state_app import state_app
 from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verbs, sub_app, verb_in
 from dnm.model.errors import DnmError, ExitCode
-from dnm.model.spans import parse_span
 
 app = typer.Typer(
     name="dnm",
@@ -125,7 +124,7 @@ def plan(
         if output is not Output.text:
             print_document(plan_document(result.plan), output)
         else:
-            print_plan(result.plan)
+            print_plan(result.plan, config.events_zone)
     would_act = is_detailed and result.plan.actions and result.exit_code == ExitCode.OK
     raise typer.Exit(ExitCode.WOULD_ACT if would_act else result.exit_code)
 
@@ -216,9 +215,8 @@ def nodes(
 def pause(
     config_path: ConfigOption = None,
     output: NamesOutputOption = NamesOutput.text,
-    length: Annotated[
-        str, typer.Option("--for", help="90m, 2h, 1d, or minutes; else until resumed.")
-    ] = "",
+    length: ForOption = "",
+    until: UntilOption = "",
     reason: Annotated[str, typer.Option(help="Shown by status; kept in the history.")] = "",
     lending: Annotated[
         bool, typer.Option("--lending", help="Lend nothing; go on giving back.")
@@ -226,17 +224,19 @@ def pause(
     returning: Annotated[
         bool, typer.Option("--returning", help="Give nothing back; go on lending.")
     ] = False,
+    is_forced: Annotated[
+        bool, typer.Option("--force", help="In place of a pause that stops more, or for longer.")
+    ] = False,
 ) -> None:
-    """Stop conversions and reversions for a while, or one of them."""
+    """Stop conversions and reversions until resumed or for a while, or one of them."""
     from dnm.cli import admin
     from dnm.cli.output import print_answer
     from dnm.model.registry import Half
 
-    span = parse_span(length, "m") if length else None
-    if length and (span is None or not timedelta(0) < span <= _YEAR):
-        raise typer.BadParameter("write 90m, 2h or 1d, a year at most", param_hint="--for")
+    config = load_named_config(config_path)
     half = None if lending is returning else Half.LENDING if lending else Half.RETURNING
-    print_answer([admin.pause(load_named_config(config_path), span, reason, half)], output)
+    end = deadline_of(config, length, until)
+    print_answer([admin.pause(config, end, reason, half, is_forced=is_forced)], output)
 
 
 @app.command(rich_help_panel=ACT)
@@ -321,7 +321,7 @@ def history(
             autocompletion=completion.resettable,
         ),
     ] = "",
-    since: Annotated[str, typer.Option(help="90m, 36h, 7d, or a time in UTC.")] = "7d",
+    since: Annotated[str, typer.Option(help="90m, 36h, 7d, or a time in events_zone.")] = "7d",
     until: Annotated[str, typer.Option(help="The same.")] = "",
     kind: Annotated[str, typer.Option(help="Only these, by commas: node, queue, verb, ….")] = "",
     config_path: ConfigOption = None,
@@ -338,7 +338,7 @@ def history(
 
 @app.command(rich_help_panel=LOOK)
 def report(
-    since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in UTC.")] = "30d",
+    since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in events_zone.")] = "30d",
     html: Annotated[Path | None, typer.Option(help="Write a page with charts instead.")] = None,
     jobs: Annotated[
         Path | None, typer.Option(help="What sacct has printed of that time: what jobs paid.")
@@ -364,7 +364,9 @@ def simulate(
         list[str] | None,
         typer.Option("--set", help="KEY=VALUE of [settings], in the other one; may be repeated."),
     ] = None,
-    since: Annotated[str, typer.Option(help="Of the record: 30d, 52w, or a time in UTC.")] = "30d",
+    since: Annotated[
+        str, typer.Option(help="Of the record: 30d, 52w, or a time in events_zone.")
+    ] = "30d",
     workload: Annotated[
         Path | None, typer.Option(help="Play this workload instead of the record.")
     ] = None,

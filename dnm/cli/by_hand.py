@@ -11,8 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from dnm.cli.admin import NotKnownError, change_told
-from dnm.cli.deadline import shown
-from dnm.cli.output import told_together
+from dnm.cli.output import shown, told_together
 from dnm.cli.person import a_deed
 from dnm.model.config import Config
 from dnm.model.hostlist import expand_hostlist
@@ -42,7 +41,7 @@ def hold(
     answers = []
     for node, before in _known_nodes(config, words):
         _keep(config, "hold", node, (until, reason), _holding)
-        end = _end(until, "dnm unhold NODE")
+        end = _end(config, until, "dnm unhold NODE")
         was = "" if node not in before.held else ", as it was before"
         kept = "held" if node in before.nodes else "held: it is not lent"
         answers.append((node, f"NODE is {kept} until {end}{was}"))
@@ -56,7 +55,7 @@ def exclude(
     answers = []
     for node, before in _known_nodes(config, words):
         _keep(config, "exclude", node, (until, reason), _excluding)
-        text = f"NODE is not lent until {_end(until, 'dnm unexclude NODE')}"
+        text = f"NODE is not lent until {_end(config, until, 'dnm unexclude NODE')}"
         if node in before.nodes:
             text += "; it is lent now, and serves on until it is idle"
         elif any(node in (one.node, *one.names) for one in before.requests):
@@ -148,8 +147,8 @@ def _known_nodes(config: Config, words: Sequence[str]) -> list[tuple[str, Regist
     return [(node, registry) for node in nodes]
 
 
-def _end(until: datetime | None, verb: str) -> str:
-    return f"{shown(until)}, or `{verb}`" if until else f"`{verb}`"
+def _end(config: Config, until: datetime | None, verb: str) -> str:
+    return f"{shown(until, config.events_zone)}, or `{verb}`" if until else f"`{verb}`"
 
 
 def _without(mapping: Mapping[str, V], key: str) -> dict[str, V]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from dnm.cli.options import (
     load_named_config,
 )
 from dnm.cli.verbs import BY_HAND
+
+if TYPE_CHECKING:
+    from dnm.model.config import Config
 
 LentNodes = Annotated[
     list[str],
@@ -44,7 +47,8 @@ AnyNodes = Annotated[
 ]
 ForOption = Annotated[str, typer.Option("--for", help="90m, 2h, 1d, or minutes.")]
 UntilOption = Annotated[
-    str, typer.Option("--until", help="17:00 or 2026-12-01T17:00, in UTC; or with an offset.")
+    str,
+    typer.Option("--until", help="17:00 or 2026-12-01T17:00, in events_zone, or an offset."),
 ]
 
 
@@ -61,10 +65,11 @@ def _say(lines: list[str], output: str) -> None:
     print_answer(lines, output)
 
 
-def _deadline(length: str, until: str) -> datetime | None:
+def deadline_of(config: Config, length: str, until: str) -> datetime | None:
+    """Returns what `--for` or `--until` says; raises BadParameter."""
     from dnm.cli.deadline import parse_deadline
 
-    return parse_deadline(length, until, datetime.now(UTC))
+    return parse_deadline(length, until, datetime.now(UTC), config.events_zone)
 
 
 NowOption = Annotated[bool, typer.Option("--now", help="Make a run at once.")]
@@ -101,7 +106,7 @@ def lend(
         count=count or 0,
         node_type=node_type,
         nodes=named_nodes(node or ()),
-        until=_deadline(length, until),
+        until=deadline_of(config, length, until),
         reason=reason,
         is_forced=is_forced,
     )
@@ -122,10 +127,11 @@ def extend(
     """Keep lent nodes, or an order and what came of it, until then, idle or not."""
     from dnm.cli.lend import extend
 
-    deadline = _deadline(length, until)
+    config = load_named_config(config_path)
+    deadline = deadline_of(config, length, until)
     if deadline is None:
         raise typer.BadParameter("say how long: --for 2h or --until 17:00")
-    _say(extend(load_named_config(config_path), nodes, deadline, reason), output)
+    _say(extend(config, nodes, deadline, reason), output)
 
 
 def give_back(
@@ -194,10 +200,8 @@ def hold(
     """Keep nodes as they are: lent ones stay, others are not taken."""
     from dnm.cli import by_hand
 
-    _say(
-        by_hand.hold(load_named_config(config_path), nodes, _deadline(length, until), reason),
-        output,
-    )
+    config = load_named_config(config_path)
+    _say(by_hand.hold(config, nodes, deadline_of(config, length, until), reason), output)
 
 
 def unhold(
@@ -223,10 +227,8 @@ def exclude(
     """Keep nodes out of lending; lent ones serve on, and are not lent again."""
     from dnm.cli import by_hand
 
-    _say(
-        by_hand.exclude(load_named_config(config_path), nodes, _deadline(length, until), reason),
-        output,
-    )
+    config = load_named_config(config_path)
+    _say(by_hand.exclude(config, nodes, deadline_of(config, length, until), reason), output)
 
 
 def unexclude(

@@ -14,6 +14,7 @@ from dnm.cli.output import (
     decision_numbers,
     print_document,
     print_line,
+    shown,
     waiting_lines,
     waiting_rows,
 )
@@ -79,10 +80,10 @@ def explain_name(config: Config, environ: Mapping[str, str], name: str, output: 
         whole = {"schema": "dnm.explain/1", "name": name, **document, "history": history}
         print_document(whole, output)
     else:
-        _print(document, name)
+        _print(document, name, config.events_zone)
         print(bold("Last transitions"))
         for line in lines:
-            for text in describe_line(line, terminal_width() - 2):
+            for text in describe_line(line, terminal_width() - 2, config.events_zone):
                 print(f"  {text}")
         if not lines:
             print("  none is recorded")
@@ -162,12 +163,12 @@ def _pod(explained: PodExplanation, plan: Plan) -> dict[str, Any]:
     return {**found, **(_queue(plan, explained.queue) if explained.queue else {})}
 
 
-def _print(document: Mapping[str, Any], name: str) -> None:
-    for text in _sentences(document, name):
+def _print(document: Mapping[str, Any], name: str, zone: str) -> None:
+    for text in _sentences(document, name, zone):
         print_line(text)
 
 
-def _sentences(document: Mapping[str, Any], name: str) -> Iterator[str]:
+def _sentences(document: Mapping[str, Any], name: str, zone: str) -> Iterator[str]:
     if document["kind"] == "pod":
         if document["node"]:
             yield f"pod {name} is on node {document['node']}"
@@ -177,7 +178,8 @@ def _sentences(document: Mapping[str, Any], name: str) -> Iterator[str]:
         if document["helped_by"]:
             yield f"  an empty node of type {' or '.join(document['helped_by'])} would take it"
     if "phase" in document:
-        yield f"node {name} is {document['phase']} since {document['since']:%Y-%m-%d %H:%M:%S} UTC"
+        since = shown(document["since"], zone, seconds=True)
+        yield f"node {name} is {document['phase']} since {since}"
     if "verdict" in document:
         about = f"queue {document['queue']}" if document["kind"] != "node" else "decided now"
         yield f"{about}: {document['verdict']}: {document['reason']}"

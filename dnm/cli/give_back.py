@@ -14,9 +14,8 @@ import msgspec
 
 from dnm.cli.admin import change_told
 from dnm.cli.by_hand import named_nodes
-from dnm.cli.deadline import shown
 from dnm.cli.lend import RefusedError, lent_entry, with_node
-from dnm.cli.output import told_together
+from dnm.cli.output import shown, told_together
 from dnm.cli.person import a_deed
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused
@@ -178,7 +177,7 @@ def _describe(config: Config, nodes: Sequence[str], evict: Evict) -> str:
     """All pods that are asked to go, and what is known of each before."""
     when = "by the next run"
     if evict.grace:
-        when = f"from {shown(datetime.now(UTC) + evict.grace)} on"
+        when = f"from {shown(datetime.now(UTC) + evict.grace, config.events_zone)} on"
     with closing(KubeClient.connect(config)) as kube:
         return "\n".join(line for name in nodes for line in _of_node(kube, name, when))
 

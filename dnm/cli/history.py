@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from dnm.cli.output import amounts, decision_numbers, print_document
+from dnm.calendar.windows import begin_in_utc
+from dnm.cli.output import amounts, clock, decision_numbers, print_document
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import JOBS, HistoryLine
@@ -46,18 +47,18 @@ class QuestionError(DnmError):
     exit_code = ExitCode.NEEDS_PERSON
 
 
-def parse_moment(text: str, now: datetime, option: str) -> datetime:
-    """Returns the moment so long ago (90m, 36h, 7d), or that day or time in UTC."""
+def parse_moment(text: str, now: datetime, option: str, zone: str = "UTC") -> datetime:
+    """Returns the moment so long ago (90m, 36h, 7d), or that day or time in the zone."""
     span = parse_span(text)
     if span is not None:
         return now - min(span, _LONGEST)
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        return moment if moment.tzinfo else begin_in_utc(moment, zone)
+    except (ValueError, OverflowError) as error:
         raise QuestionError(
             f"{option} {text!r} is no time: write 90m, 36h, 7d, 2026-11-21 or 2026-11-21T14:03"
         ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def lines_since(config: Config, since: datetime, kinds: frozenset[str]) -> Iterator[HistoryLine]:
@@ -113,8 +114,8 @@ def _is_about(line: HistoryLine, about: str) -> bool:
 def show_history(config: Config, about: str, span: tuple[str, str], kind: str, output: str) -> int:
     """Prints them, newest last; returns the exit code."""
     now = datetime.now(UTC)
-    since = parse_moment(span[0], now, "--since")
-    until = parse_moment(span[1], now, "--until") if span[1] else None
+    since = parse_moment(span[0], now, "--since", config.events_zone)
+    until = parse_moment(span[1], now, "--until", config.events_zone) if span[1] else None
     kinds = frozenset(one.strip() for one in kind.split(",") if one.strip())
     if unknown := kinds - set(KINDS):
         raise QuestionError(
@@ -153,16 +154,16 @@ def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since
     is_empty, width = True, terminal_width()
     for line in lines:
         is_empty = False
-        sys.stdout.write("\n".join([*describe_line(line, width), ""]))
+        sys.stdout.write("\n".join([*describe_line(line, width, config.events_zone), ""]))
     if is_empty and not config.history_keep:
         print("history_days = 0: no history is kept")
     elif is_empty:
         print(f"nothing is recorded{f' of {about}' if about else ''} since {since}; --since 400d")
 
 
-def describe_line(line: HistoryLine, width: int) -> list[str]:
-    """Returns a line for people: when, what, which, from and to; below it the reason and the
-    numbers."""
+def describe_line(line: HistoryLine, width: int, zone: str = "UTC") -> list[str]:
+    """Returns a line for people: when by the clock of the zone, what, which, from and to; below it
+    the reason and the numbers."""
     arrow = f"{line.before or '-'} -> {line.after}" if line.after else ""
     if line.kind == JOBS:
         arrow = f"{line.before or 'not known'} -> {line.after or 'not known'}"
@@ -172,9 +173,7 @@ def describe_line(line: HistoryLine, width: int) -> list[str]:
         arrow = f"was {line.before}" if line.before else ""
     who = f"by {line.who} on {line.host}" if line.who else ""
     what = line.kind if line.kind not in ("node", "queue") else ""
-    head = " ".join(
-        filter(None, [f"{line.time:%Y-%m-%d %H:%M:%S}", what, line.object, line.event, who])
-    )
+    head = " ".join(filter(None, [clock(line.time, zone), what, line.object, line.event, who]))
     if arrow:
         head += f"  ({arrow})"
     detail = "; ".join(filter(None, [line.reason, *_numbers(line)]))

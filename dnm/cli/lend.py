@@ -12,8 +12,7 @@ import msgspec
 
 from dnm.cli.admin import change_told
 from dnm.cli.by_hand import named_nodes
-from dnm.cli.deadline import shown
-from dnm.cli.output import told_together
+from dnm.cli.output import shown, told_together
 from dnm.cli.person import a_deed
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
@@ -94,21 +93,21 @@ def lend(config: Config, wanted: Wanted) -> list[str]:
         orders.append((order, deed))
     for order, deed in orders:
         change_told(config, partial(_ordered, order), deed)
-    return [_answer(order, registry, now) for order, _ in orders]
+    return [_answer(config, order, registry, now) for order, _ in orders]
 
 
 def _ordered(order: LendOrder, registry: Registry) -> Registry:
     return _with(registry, orders=(*registry.orders, order))
 
 
-def _answer(order: LendOrder, registry: Registry, now: datetime) -> str:
+def _answer(config: Config, order: LendOrder, registry: Registry, now: datetime) -> str:
     nodes = f"{count_of(order.count, 'node')} of type {order.node_type}"
     what = fold_hostlist(order.nodes) or nodes
     is_paused = registry.pause is not None and registry.pause.stops(Half.LENDING, now)
     when = "dnm is paused, and asks for it after `dnm resume`" if is_paused else _NEXT
+    until = shown(order.until, config.events_zone)
     return (
-        f"{what} for {order.namespace} until {shown(order.until)}: {when}; `dnm return {order.id}` "
-        "takes it back"
+        f"{what} for {order.namespace} until {until}: {when}; `dnm return {order.id}` takes it back"
     )
 
 
@@ -193,8 +192,9 @@ def extend(config: Config, words: Sequence[str], until: datetime, reason: str = 
     for name in nodes:
         extended = partial(_extended, name, until)
         change_told(config, extended, a_deed("extend", name, reason, until=told))
-    of_orders = [f"{name} holds until {shown(until)}, with all that came of it" for name in orders]
-    each = told_together((name, f"NODE stays until {shown(until)}, idle or not") for name in nodes)
+    end = shown(until, config.events_zone)
+    of_orders = [f"{name} holds until {end}, with all that came of it" for name in orders]
+    each = told_together((name, f"NODE stays until {end}, idle or not") for name in nodes)
     return [*of_orders, *each]
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -103,6 +103,33 @@ def interrupt_is_told(rest: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"dnm: interrupted; {rest}", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def clock(moment: datetime, zone: str) -> str:
+    """Returns the second that the clock of `zone` shows, with its name where that is not UTC."""
+    there = _by_clock_of(zone, moment)
+    return f"{there:%Y-%m-%d %H:%M:%S}{f' {there.tzname()}' if zone != 'UTC' else ''}"
+
+
+def _by_clock_of(zone: str, moment: datetime) -> datetime:
+    if zone == "UTC":
+        return moment
+    from dnm.calendar.windows import zone_named
+
+    return moment.astimezone(zone_named(zone))
+
+
+def shown(moment: datetime, zone: str = "UTC", *, seconds: bool = False) -> str:
+    """Returns a moment by the clock of `zone`, and in brackets in UTC, or as the host's clock shows
+    it, where that is something else."""
+    there = _by_clock_of(zone, moment)
+    clock = "%H:%M:%S" if seconds else "%H:%M"
+    text = f"{there:%Y-%m-%d {clock}} {there.tzname()}"
+    other = moment.astimezone(UTC) if there.utcoffset() else moment.astimezone()
+    if other.utcoffset() == there.utcoffset():
+        return text
+    day = "" if other.date() == there.date() else "%Y-%m-%d "
+    return f"{text} ({other:{day}{clock}} {other.tzname()})"
 
 
 def waiting_lines(rows: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:

@@ -138,11 +138,11 @@ def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str
         yield f"order {order.id}: {missing} of {order.count} missing{waits}"
 
 
-def print_plan(plan: Plan) -> None:
+def print_plan(plan: Plan, zone: str = "UTC") -> None:
     """Prints what a run would do and why, a line each; then the queue file as a diff."""
     if pause := plan.pause:
         whose = "" if pause.half else "dnm is "
-        print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause))}")
+        print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause), zone)}")
     for queue in plan.queues:
         print_line(f"queue {queue.queue}: {queue.verdict.value}: {queue.sentence}")
     said = [(one.node, f"NODE: {one.verdict.value}: {one.sentence}") for one in plan.nodes]

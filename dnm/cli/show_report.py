@@ -24,7 +24,7 @@ def show_report(
     now = datetime.now(UTC)
     if html is not None and jobs is not None:
         raise QuestionError("--jobs goes with the tables, not with --html")
-    accounts = make_accounts(config, parse_moment(since, now, "--since"), now)
+    accounts = make_accounts(config, parse_moment(since, now, "--since", config.events_zone), now)
     price = None
     if jobs is not None:
         from dnm.cli.simulation import price_of_lending  # which loads the planner

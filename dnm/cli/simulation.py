@@ -152,7 +152,7 @@ def _workload(question: Question, config: Config) -> tuple[Workload, tuple[str, 
 
 def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, ...]]:
     now = datetime.now(UTC)
-    since = parse_moment(question.since, now, "--since")
+    since = parse_moment(question.since, now, "--since", config.events_zone)
     reader = Reader()
     for line in lines_since(config, since, _KINDS):
         reader.add(line)

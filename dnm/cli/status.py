@@ -48,7 +48,7 @@ def show_status(config: Config, output: str, live: bool, wide: bool, sort_by: So
             return exit_code
         document = status_document(config, registry, now, errors)
         if output == "text":
-            print_status(document, now, wide, sort_by)
+            print_status(document, now, wide, sort_by, config.events_zone)
         else:
             print_document(document, output, (node["node"] for node in document["nodes"]))
     return exit_code

@@ -10,6 +10,7 @@ from typing import Any
 from dnm.cli.output import (
     order_resources,
     print_line,
+    shown,
     shown_amount,
     told_together,
     waiting_lines,
@@ -50,13 +51,18 @@ NODE_COLUMNS = (
 
 
 def print_status(
-    document: Mapping[str, Any], now: datetime, is_wide: bool = False, sort_by: SortBy = SortBy.node
+    document: Mapping[str, Any],
+    now: datetime,
+    is_wide: bool = False,
+    sort_by: SortBy = SortBy.node,
+    zone: str = "UTC",
 ) -> None:
-    """Prints the document of `status_document`; `is_wide`: all columns, however long the lines."""
+    """Prints the document of `status_document`; `is_wide`: all columns, however long the lines.
+    `zone`: by whose clock."""
     _print_nodes(document, now, is_wide, sort_by)
     for name, trouble in (*_troubles(document), *_others(document), *_elsewhere(document)):
         print_line(f"{name}: {trouble}", "  ")
-    if said := list(by_hand_lines(document, now)):
+    if said := list(by_hand_lines(document, now, zone)):
         print(bold("By hand"))
         for line in said:
             print_line(line, "  ")
@@ -70,7 +76,7 @@ def print_status(
         for line in waiting_lines(document["waiting_jobs"], now):
             print_line(line, "  ")
     print(bold("Brakes"))
-    for line in brake_lines(document["brakes"], now):
+    for line in brake_lines(document["brakes"], now, zone):
         print_line(line, "  ")
     print(bold("Last run"))
     for line in run_lines(document["last_run"], now):
@@ -130,20 +136,20 @@ def _kept(node: Mapping[str, Any]) -> str:
     return f" (until {node['stays_until']:%d %b %H:%M})" if node["stays_until"] else ""
 
 
-def _emptied(emptying: Mapping[str, Any] | None, now: datetime) -> str:
+def _emptied(emptying: Mapping[str, Any] | None, now: datetime, zone: str) -> str:
     if emptying is None:
         return "it goes back once its pods have ended"
     if now < emptying["since"]:
-        return f"its pods are asked to go from {emptying['since']:%Y-%m-%d %H:%M:%S} UTC on"
+        return f"its pods are asked to go from {shown(emptying['since'], zone, seconds=True)} on"
     said = f"; {emptying['why']}" if emptying["why"] else ""
     return f"{count_of(emptying['asked'], 'pod')} asked to go so far{said}"
 
 
-def by_hand_lines(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
+def by_hand_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
     """Yields what persons have asked for, and nodes that came without dnm."""
     for node in document["nodes"]:
         if node["leaves"] == Leaving.BY_HAND.value:
-            yield f"{node['node']} is returned by a person: {_emptied(node['emptying'], now)}"
+            yield f"{node['node']} is returned by a person: {_emptied(node['emptying'], now, zone)}"
     for order in document["orders"]:
         what = fold_hostlist(order["nodes"]) or f"type {order['node_type']}"
         there = count_of(len(order["serving"]), "node")
@@ -151,7 +157,7 @@ def by_hand_lines(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
         reason = f" ({order['reason']})" if order["reason"] else ""
         yield (
             f"{order['id']}: {order['count']} of {what} for {order['namespace']} until "
-            f"{order['until']:%Y-%m-%d %H:%M} UTC, by {order['who']}{reason}: {there} there, "
+            f"{shown(order['until'], zone)}, by {order['who']}{reason}: {there} there, "
             f"{order['missing']} missing{waits}"
         )
     for name in document["by_hand"]:
@@ -261,7 +267,7 @@ def _amount(resource: str, amount: int) -> str:
 # --- brakes and the last run -----------------------------------------------------------------
 
 
-def brake_lines(brakes: Mapping[str, Any], now: datetime) -> Iterator[str]:
+def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
     """Yields a line for each brake: caps, cooldown, back-offs, breakers, pause, held nodes."""
     for cap in brakes["caps"]:
         yield f"{cap['cap']}: {cap['lent']} of {count_of(cap['max'], 'node')} lent"
@@ -288,20 +294,21 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime) -> Iterator[str]:
         left, most = max(budget["node_hours_left"], 0.0), budget["of"]
         yield f"namespace {name}: {left:g} of {most:g} node-hours are left this week"
     if brakes["pause"]:
-        yield pause_line(brakes["pause"])
+        yield pause_line(brakes["pause"], zone)
     if brakes["held"]:
         yield "held: " + fold_hostlist(brakes["held"])
     if brakes["excluded"]:
-        yield "excluded: " + ", ".join(_excluded(brakes["excluded"]))
+        yield "excluded: " + ", ".join(_excluded(brakes["excluded"], zone))
 
 
-def pause_line(pause: Mapping[str, Any]) -> str:
+def pause_line(pause: Mapping[str, Any], zone: str = "UTC") -> str:
     """Returns since and until when dnm is paused, by whom and why."""
-    until = f"{pause['until']:%Y-%m-%d %H:%M:%S} UTC" if pause["until"] else "`dnm resume`"
+    until = shown(pause["until"], zone, seconds=True) if pause["until"] else "`dnm resume`"
     by = f" by {pause['who']}" if pause["who"] else ""
     reason = f": {pause['reason']}" if pause["reason"] else ""
     what = f"{half.value} is paused" if (half := pause["half"]) else "paused"
-    return f"{what}{by} since {pause['since']:%Y-%m-%d %H:%M:%S} UTC until {until}{reason}"
+    since = shown(pause["since"], zone, seconds=True)
+    return f"{what}{by} since {since} until {until}{reason}"
 
 
 def run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
@@ -317,11 +324,11 @@ def run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
     return lines
 
 
-def _excluded(nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _excluded(nodes: Mapping[str, Mapping[str, Any]], zone: str) -> list[str]:
     """Those that are kept out until the same time for the same reason as one host list."""
     said = []
     for name, keeping in nodes.items():
-        until = f" until {keeping['until']:%Y-%m-%d %H:%M} UTC" if keeping["until"] else ""
+        until = f" until {shown(keeping['until'], zone)}" if keeping["until"] else ""
         reason = f" ({keeping['reason']})" if keeping["reason"] else ""
         said.append((name, f"NODE{until}{reason}"))
     return told_together(said, "")

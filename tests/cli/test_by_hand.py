@@ -7,11 +7,16 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 
 from dnm.cli import admin, by_hand
-from dnm.cli.deadline import parse_deadline, shown
+from dnm.cli.deadline import parse_deadline
+from dnm.cli.history import parse_moment
+from dnm.cli.output import shown
+from dnm.cli.status import status_document
+from dnm.cli.status_view import brake_lines
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
 from dnm.model.registry import Half, Registry
@@ -140,6 +145,78 @@ def test_a_pause_of_one_half(config: Config, half: Half | None, answer: str) -> 
 )
 def test_a_deadline(length: str, until: str, moment: datetime | None) -> None:
     assert parse_deadline(length, until, NOW) == moment
+
+
+@pytest.mark.parametrize(
+    ("until", "moment"),
+    [
+        pytest.param("14:00", NOW + timedelta(hours=1), id="later-today"),
+        pytest.param("12:59", NOW + timedelta(hours=23, minutes=59), id="tomorrow"),
+        pytest.param("0:30", NOW + timedelta(hours=11, minutes=30), id="past-midnight-there"),
+        pytest.param("14:00+00:00", NOW + timedelta(hours=2), id="with-an-offset"),
+        pytest.param("2026-03-03", NOW + timedelta(hours=11), id="day"),
+        pytest.param("2026-06-01 09:00", datetime(2026, 6, 1, 7, tzinfo=UTC), id="in-summer"),
+    ],
+)
+def test_a_time_without_an_offset_is_one_of_the_site_s_zone(until: str, moment: datetime) -> None:
+    assert parse_deadline("", until, NOW, "Europe/Berlin") == moment
+
+
+def test_all_verbs_speak_of_one_zone(config: Config) -> None:
+    there = msgspec.structs.replace(config, events_zone="Europe/Berlin")
+    noon = datetime(2034, 5, 19, 12, tzinfo=UTC)
+    text = "2034-05-19 14:00 CEST (12:00 UTC)"
+    assert text in by_hand.hold(there, ["a001"], noon)[0]
+    assert text in by_hand.exclude(there, ["a002"], noon)[0]
+    paused = admin.pause(there, noon, "")
+    assert paused == "paused until 2034-05-19 14:00:00 CEST (12:00:00 UTC)"
+    document = status_document(there, registry_of(config), noon - timedelta(days=1))
+    said = "\n".join(brake_lines(document["brakes"], NOW, there.events_zone))
+    assert f"excluded: a002 until {text}" in said and "14:00:00 CEST (12:00:00 UTC)" in said
+    late = datetime(2034, 5, 19, 22, 30, tzinfo=UTC)
+    assert shown(late, "Europe/Berlin") == "2034-05-20 00:30 CEST (2034-05-19 22:30 UTC)"
+    assert parse_moment("2026-06-01", NOW, "--since", "Europe/Berlin").hour == 22
+    with pytest.raises(DnmError, match="is no time"):
+        parse_moment("0001-01-01", NOW, "--since", "Europe/Berlin")
+
+
+HOUR = timedelta(hours=1)
+SOON = datetime.now(UTC) + 5 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "is_less"),
+    [
+        pytest.param((None, None), (None, None), False, id="the-same"),
+        pytest.param((SOON, None), (None, None), False, id="for-longer"),
+        pytest.param((None, None), (SOON, None), True, id="no-more-for-ever"),
+        pytest.param((SOON, None), (SOON - HOUR, None), True, id="shorter"),
+        pytest.param((SOON, Half.LENDING), (SOON, None), False, id="both-for-one"),
+        pytest.param((SOON, None), (SOON, Half.LENDING), True, id="one-for-both"),
+        pytest.param((SOON, Half.LENDING), (SOON, Half.RETURNING), True, id="one-for-the-other"),
+        pytest.param((NOW, None), (SOON, Half.LENDING), False, id="the-first-is-over"),
+    ],
+)
+def test_a_pause_over_a_pause_says_whose_it_replaces(
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    first: tuple[datetime | None, Half | None],
+    then: tuple[datetime | None, Half | None],
+    is_less: bool,
+) -> None:
+    monkeypatch.setenv("SUDO_USER", "kim")
+    admin.pause(config, first[0], "the fans", first[1])
+    before = registry_of(config)
+    monkeypatch.setenv("SUDO_USER", "erin")
+    if is_less:
+        with pytest.raises(DnmError, match="the fans; this one would stop less"):
+            admin.pause(config, then[0], "", then[1])
+        assert registry_of(config) == before
+    said = admin.pause(config, then[0], "", then[1], is_forced=is_less)
+    pause = registry_of(config).pause
+    assert pause is not None and (pause.until, pause.half) == then
+    is_told = "in place of this one:" in said and "by kim on" in said and "the fans" in said
+    assert is_told is (first[0] != NOW)
 
 
 @pytest.mark.parametrize(

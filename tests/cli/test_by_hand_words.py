@@ -95,6 +95,9 @@ def config(tmp_path: Path) -> Config:
         ("exclude lend-1", "'lend-1' is not lent, and no name of a node"),
         ("unhold None", "'None' names no node"),
         # pause
+        ("pause --until yesterday", "write 17:00 or 2026-12-01T17:00"),
+        ("pause --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
+        ("pause --until 17:00 --for 2h", "write --for or --until, not both"),
         ("pause --for ever", "write 90m, 2h or 1d, a year at most"),
         ("pause --half lending", "No such option: --half"),
     ],

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.cli.adopt import adopt
-from dnm.cli.deadline import shown
 from dnm.cli.give_back import give_back
 from dnm.cli.lend import USUAL, RefusedError, Wanted, extend, lend
+from dnm.cli.output import shown
 from dnm.kube.nodes import mark_annotations
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.manifests import node_manifest
