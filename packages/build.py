@@ -20,9 +20,12 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
+from email import message_from_string
+from email.message import Message
 from pathlib import Path
 from string import Template
 
+from packages.manuals import configuration_page, included
 from tests.real.build import BuildError, program
 
 ROOT = Path(__file__).parent.parent
@@ -32,15 +35,6 @@ WHEELS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
 EXTRAS = "report,calendar"
 MAINTAINER = "the administrators of this site <root@localhost>"
 SCRIPT = "#!/opt/dnm/bin/python -I\nimport sys\nfrom {module} import {name}\nsys.exit({name}())\n"
-MANUAL = """\
-[NAME]
-{name} \\- {summary}
-
-[SEE ALSO]
-.BR dnm (8),
-.BR node-convert (8),
-.I /usr/share/dnm/docs
-"""
 CONVERTERS = (
     (("node-convert",), "move nodes between Slurm and Kubernetes"),
     (("nodeset-convert",), "move nodes whose slurmd runs in a pod"),
@@ -49,7 +43,7 @@ CONVERTERS = (
 SHELLS = ("bash", "zsh", "fish")
 # What a site copies, and what it reads: as in the repository.
 SHARED = (
-    "README.md", "CHANGELOG.md", "docs", "deploy", "etc/README.md", "etc/rbac.yaml",
+    "README.md", "CHANGELOG.md", "docs", "deploy", "etc/rbac.yaml",
     "etc/rbac-slinky.yaml", "etc/kustomization.yaml", "etc/hooks", "etc/grafana", "etc/prometheus",
 )  # fmt: skip
 
@@ -67,6 +61,11 @@ def run(*command: str, **environment: str) -> str:
         said = "\n".join((answer.stdout + answer.stderr).splitlines()[-20:])
         raise PackageError(f"{' '.join(command)}: exit code {answer.returncode}\n{said}")
     return answer.stdout
+
+
+def tell(what: str) -> None:
+    """Says what is waited for."""
+    print(f"packages: {what}", file=sys.stderr, flush=True)
 
 
 def project() -> Mapping[str, object]:
@@ -87,6 +86,7 @@ def stage_environment(stage: Path, version: str) -> None:
         pins = directory / "pins"
         pins.write_text(run(sys.executable, "-m", "pip", "freeze", "--exclude-editable"))
         for python in PYTHONS:
+            tell(f"libraries for Python {python}, from the package index")
             install(wheel, python, pins, directory / python)
             shutil.copytree(directory / python, packages, dirs_exist_ok=True)
             (home / "lib" / f"python{python}").mkdir()
@@ -174,20 +174,49 @@ def switched_off(text: str) -> str:
 
 
 def stage_manuals(stage: Path, version: str) -> None:
-    """A page of section 8 for each command and verb, made of its help text by help2man."""
+    """A page of section 8 for each command and verb, made of its help text by help2man, and one of
+    section 5 for the configuration."""
     programs = Path(sys.executable).parent
     environment = {"COLUMNS": "80", "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": str(build_time())}
     (stage / "man").mkdir()
-    for words, summary in [*verbs(), *CONVERTERS]:
+    pages = [*verbs(), *CONVERTERS]
+    tell(f"{len(pages)} manual pages, a second each")
+    for words, summary in pages:
         page = stage / "man" / f"{'-'.join(words)}.8"
-        page.write_text(MANUAL.format(name=page.stem, summary=summary))
+        page.write_text(included(words, summary))
         text = run(
             "help2man", "--no-info", "--section=8", "--manual=Dynamic Node Manager",
             f"--source=dnm {version}", f"--version-string={version}", f"--include={page}",
             f"{programs}/{' '.join(words)}", **environment,
         )  # fmt: skip
-        page.with_suffix(".8.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        write_packed(page.with_suffix(".8.gz"), text)
         page.unlink()
+    write_packed(stage / "man5" / "dynamic_node_config.ini.5.gz", configuration_page(version))
+
+
+def write_packed(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def stage_doc(stage: Path) -> None:
+    """What has changed, and whose the libraries are that lie below /opt/dnm."""
+    write_packed(stage / "doc" / "changelog.gz", (ROOT / "CHANGELOG.md").read_text())
+    lines = ["dnm: its authors are in its history; it names no license.", "",
+             "In /opt/dnm, each under its own license:", ""]  # fmt: skip
+    for found in sorted((stage / "opt" / "dnm" / "lib" / "site-packages").glob("*.dist-info")):
+        told = message_from_string((found / "METADATA").read_text(errors="replace"))
+        if told["Name"] != "dnm":
+            lines.append(f"{told['Name']} {told['Version']}: {license_of(told)}")
+    write(stage / "doc" / "copyright", "\n".join(lines) + "\n")
+
+
+def license_of(told: Message) -> str:
+    """The license of a library, by its metadata."""
+    classes = [one.rpartition(" :: ")[2] for one in told.get_all("Classifier", ())
+               if one.startswith("License ::")]  # fmt: skip
+    name = told["License-Expression"] or ", ".join(classes) or told["License"] or ""
+    return name.strip().partition("\n")[0] or "as its files there say"
 
 
 def verbs() -> Iterator[tuple[tuple[str, ...], str]]:
@@ -230,6 +259,7 @@ def build(version: str, into: Path) -> list[Path]:
     with tempfile.TemporaryDirectory(prefix="dnm-stage-") as name:
         stage = Path(name)
         stage_environment(stage, version)
+        stage_doc(stage)
         stage_files(stage)
         stage_manuals(stage, version)
         stage_completion(stage)
@@ -242,6 +272,7 @@ def build(version: str, into: Path) -> list[Path]:
         text = (ROOT / "packages" / "nfpm.yaml").read_text()
         (stage / "nfpm.yaml").write_text(Template(text).substitute(values))
         for kind in ("deb", "rpm"):
+            tell(f"the {kind}, by nfpm")
             run(
                 str(program("nfpm")), "package", "--config", str(stage / "nfpm.yaml"),
                 "--packager", kind, "--target", str(into), SOURCE_DATE_EPOCH=str(build_time()),

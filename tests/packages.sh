@@ -27,6 +27,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "install them, e.g.: sudo apt-get install --no-install-recommends$missing" >&2
     exit 1
 fi
+echo "installing Debian's$missing: a minute or two" >&2
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq >/dev/null
 # No service is started: the tests run their own daemons on loopback.

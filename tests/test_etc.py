@@ -59,8 +59,26 @@ def test_the_example_is_the_defaults(etc: Path) -> None:
     )
     (etc / "bare.ini").chmod(0o644)
     bare = load_config(etc / "bare.ini", {})
-    assert example == msgspec.structs.replace(bare, path=example.path)
+    kept = Path("/var/lib/dynamic-node")  # the built-in default stays the predecessor's place
+    assert bare.state_dir == Path("/etc/dynamic-node")
+    assert example == msgspec.structs.replace(
+        bare,
+        path=example.path,
+        state_dir=kept,
+        converted_nodes_path=kept / bare.converted_nodes_path.name,
+    )
     assert set(json.loads((etc / "namespace_queue_paths.json").read_text())) == {"dev", "notebook"}
+
+
+def test_the_example_begins_with_the_keys_that_a_site_decides() -> None:
+    """And docs/production.md goes through them."""
+    text = (ROOT / "etc" / "dynamic_node_config.ini").read_text()
+    first, others = text.split("\n# --- ")[1:3]
+    keys = re.findall(r"^#?([a-z_]+) =", first, re.M)
+    assert len(keys) == 15 and first.startswith("The fifteen")
+    assert others.startswith("What dnm looks after")
+    page = (ROOT / "docs" / "production.md").read_text()
+    assert not [key for key in keys if f"`{key}`" not in page and f"\n{key} =" not in page]
 
 
 def test_every_key_is_in_the_example_and_nothing_else(etc: Path) -> None:
@@ -196,7 +214,7 @@ def test_every_binding_names_a_role_that_is_there() -> None:
 
 
 def unit(name: str) -> configparser.ConfigParser:
-    parser = configparser.ConfigParser(interpolation=None)
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string((ROOT / "cron" / name).read_text())
     return parser
@@ -211,10 +229,13 @@ def test_the_service_outlasts_what_dnm_waits_for() -> None:
     assert int(service["TimeoutStopSec"]) > defaults.shutdown_grace.total_seconds()
     assert int(service["TimeoutStartSec"]) > 10 * defaults.check_interval.total_seconds()
     assert service["ReadWritePaths"] == str(defaults.state_dir)
+    example = (ROOT / "etc" / "dynamic_node_config.ini").read_text()
+    assert f"\nstate_dir = /var/lib/{service['StateDirectory']}\n" in example
 
 
-def test_the_service_starts_what_the_readme_installs() -> None:
-    (links,) = re.findall(r"^ln -s (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_the_service_starts_what_is_installed() -> None:
+    page = (ROOT / "docs" / "production.md").read_text()
+    (links,) = re.findall(r"^ln -s (.*)$", page, re.MULTILINE)
     *programs, directory = links.split()
     started = Path(unit("dnm.service")["Service"]["ExecStart"].split()[0])
     assert started.parent == Path(directory)
@@ -245,7 +266,12 @@ def test_one_of_several_instances_runs_as_a_single_one_does(kind: str) -> None:
     if kind == "service":
         config = one["Service"].pop("Environment")
         assert config == "DNM_CONFIG=/etc/dynamic-node/%i/dynamic_node_config.ini"
-        assert one["Service"]["ReadWritePaths"] == "/etc/dynamic-node/%i"
+        # It may write in its own folders alone: the others' are read-only, though below /var.
+        text = (ROOT / "cron" / "dnm@.service").read_text()
+        assert one["Service"].pop("ReadOnlyPaths") == "/var/lib/dynamic-node"
+        may = re.findall("^ReadWritePaths=(.*)$", text, re.M)
+        assert may == ["/etc/dynamic-node/%i", "/var/lib/dynamic-node/%i"]
+        one["Service"]["ReadWritePaths"] = may[0]
     plain = {
         section: {key: re.sub(r"( of |, for |/)%i", "", value) for key, value in keys.items()}
         for section, keys in one.items()

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dnm.config.keys import (
+    KUBELET_KEYS,
+    NAMESPACE_KEYS,
+    NODE_CONVERT_KEYS,
+    PARTITION_KEYS,
+    SETTINGS,
+)
+from dnm.model.errors import ExitCode
 from packages.build import PYTHONS, packaged_unit, project, stage_files, switched_off, verbs
+from packages.manuals import configuration_page, examples_of, exit_codes, included
 from tests.docs.pages import ROOT, quoted, table_of
 
 SCRIPTS = sorted((ROOT / "packages" / "scripts").iterdir())
@@ -40,7 +49,7 @@ def test_what_a_site_edits_is_never_overwritten() -> None:
 
 def test_all_that_is_named_is_staged(tmp_path: Path) -> None:
     stage_files(tmp_path)
-    made_by_tools = ("/opt/dnm", "/man/", "/completion/")
+    made_by_tools = ("/opt/dnm", "/man/", "/man5/", "/doc/", "/completion/")
     for one in CONTENT["contents"]:
         source = one.get("src", "")
         if source.startswith("${STAGE}") and not any(name in source for name in made_by_tools):
@@ -52,6 +61,34 @@ def test_every_verb_has_a_manual_with_a_sentence() -> None:
     found = dict(verbs())
     assert {("dnm",), ("dnm", "run"), ("dnm", "queues", "rebase")} <= found.keys()
     assert all(found.values())
+
+
+def test_a_manual_has_examples_exit_codes_and_files() -> None:
+    """The examples are those of the pages, which are tested there."""
+    page = included(("dnm", "simulate"), "play it")
+    assert "dnm simulate \\-\\-set headroom=0.8" in page
+    for title in ("EXAMPLES", "EXIT STATUS", "FILES"):
+        assert f"[{title}]\n" in page
+    assert [int(code) for code, _ in exit_codes()] == [int(code) for code in ExitCode]
+    without = [words for words, _ in verbs() if len(words) == 2 and not examples_of(words)]
+    assert len(without) < 15, without
+
+
+def test_the_manual_of_the_configuration_has_every_key() -> None:
+    page = configuration_page("1.0.0")
+    for keys in (SETTINGS, NAMESPACE_KEYS, PARTITION_KEYS, NODE_CONVERT_KEYS, KUBELET_KEYS):
+        for key in keys:
+            assert re.search(rf"^\\fB{re.escape(key)}\\fR = ", page, re.M | re.I), key
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="no man here")
+def test_man_finds_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "page.5").write_text(configuration_page("1.0.0"))
+    done = subprocess.run(
+        ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", str(tmp_path / "page.5")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_pythons_of_the_host_are_those_of_the_package() -> None:

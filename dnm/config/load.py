@@ -50,6 +50,7 @@ from dnm.config.sections import (
     problem,
     resolve_paths,
     retired_keys,
+    state_folder,
 )
 from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, Floors, NamespacePolicy, NodeType
@@ -124,7 +125,8 @@ def _resolve_paths(
     settings: dict[str, Any], file: Path, environ: Mapping[str, str], problems: list[str]
 ) -> None:
     resolve_paths("settings", settings, SETTINGS, (file.parent, environ), problems)
-    state_dir = settings.get("state_dir") or _DEFAULTS.state_dir
+    state_dir = state_folder(settings.get("state_dir") or _DEFAULTS.state_dir)
+    settings["state_dir"] = state_dir
     settings["converted_nodes_path"] = (
         settings.get("converted_nodes_path") or state_dir / _DEFAULTS.converted_nodes_path.name
     )

@@ -6,6 +6,7 @@ reading goes on, so that all of them are told at once.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from dnm.config.keys import (
 )
 
 _MOST_SHOWN = 50  # problems in one answer
+_REGISTRY = "converted_nodes.json"
 
 
 def list_problems(where: str, problems: list[str]) -> str:
@@ -142,6 +144,32 @@ def resolve_paths(
             except ValueError as error:
                 problems.append(problem(section, key, parsed[key], error))
                 parsed[key] = None
+
+
+def state_folder(
+    named: Path,
+    begun_in: Path = Path("/etc/dynamic-node"),
+    kept_in: Path = Path("/var/lib/dynamic-node"),
+) -> Path:
+    """Returns the folder that state_dir names, or the one that stood for it before packages kept a
+    registry below /var/lib, as long as one lies there and none here: no edit of a configuration
+    leaves behind what is lent."""
+    if not named.is_relative_to(kept_in):
+        return named
+    before = begun_in / named.relative_to(kept_in)
+    is_there = _is_missing(named / _REGISTRY) and not _is_missing(before / _REGISTRY)
+    return before if is_there else named
+
+
+def _is_missing(path: Path) -> bool:
+    """What is out of sight may be there."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from dnm.config.sections import (
     named_sections,
     parse_section,
     resolve_paths,
+    state_folder,
 )
 from dnm.converters.machines import Machines
 from dnm.converters.select import Rules
@@ -214,7 +215,7 @@ def _shared(
     resolve_paths("settings", parsed, _SHARED, at, problems)
     found = fields_of(parsed, _SHARED)
     if "state_dir" in found:
-        found["state_dir"] /= program
+        found["state_dir"] = state_folder(found["state_dir"]) / program
     types: dict[str, NodeType] = {}
     for name, section in named_sections(sections, "node_type").items():
         entries = known_entries(sections[section], {**_TYPE_KEYS, **KUBELET_KEYS})

@@ -11,6 +11,6 @@ remove | purge | 0)
 esac
 
 # The record and the history are never removed: they say which nodes are lent, and were.
-if [ "$1" = purge ] && [ -e /etc/dynamic-node ]; then
-    echo "dnm: /etc/dynamic-node stays, with the record of what was lent" >&2
+if [ "$1" = purge ] && [ -e /var/lib/dynamic-node ]; then
+    echo "dnm: /var/lib/dynamic-node and /etc/dynamic-node stay, with the record of what was lent" >&2
 fi

@@ -21,6 +21,7 @@ from dnm.config.keys import (
     SETTINGS,
 )
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
+from dnm.config.sections import state_folder
 from dnm.model.config import (
     Config,
     Floor,
@@ -86,6 +87,28 @@ def test_production_file_of_the_predecessor(tmp_path: Path) -> None:
     assert config.check_interval == timedelta(seconds=30)
     assert (config.instance_id, config.allow_preempt) == ("prod", False)
     assert config.converted_nodes_path == Path("/etc/dynamic-node/converted_nodes.json")
+
+
+STATE_FOLDERS = {
+    "nothing yet": ("", (), "lib"),
+    "one begun in /etc": ("", ("etc",), "etc"),
+    "one in each": ("", ("etc", "lib"), "lib"),
+    "one begun here": ("", ("lib",), "lib"),
+    "another instance's": ("gpu", ("etc",), "lib/gpu"),
+    "of an instance, begun in /etc": ("gpu", ("etc", "lib", "etc/gpu"), "etc/gpu"),
+}
+
+
+@pytest.mark.parametrize("name", STATE_FOLDERS)
+def test_what_was_lent_before_is_found_where_it_lies(tmp_path: Path, name: str) -> None:
+    """A site that takes the new file over its old one has its registry in /etc."""
+    of, there, expected = STATE_FOLDERS[name]
+    for folder in there:
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "converted_nodes.json").touch()
+    etc, lib = tmp_path / "etc", tmp_path / "lib"
+    assert state_folder(lib / of, etc, lib) == tmp_path / expected
+    assert state_folder(tmp_path / "srv", etc, lib) == tmp_path / "srv"
 
 
 def test_validation_file_of_the_predecessor_is_relative_to_itself(

@@ -100,3 +100,87 @@ def test_an_example_does_its_work_and_keeps_the_secret(
             'taints: [{key: "dev", value: "true", effect: "NoSchedule"},'
             '{key: "gpu", value: "", effect: "NoExecute"}]' in given
         )
+
+
+# --- what is done on the node, by an ssh that gives its words to a shell as sshd does -------------
+
+ON_THE_NODE = {
+    "ssh": 'while [ "${1#root@}" = "$1" ]; do shift; done; shift; exec sh -c "$*"',
+    "pgrep": "exit 1",
+    "mountpoint": "[ $2 != /depot ]",
+    "umount": "[ ! -e $CALLS.busy ]",
+    "fuser": "echo /home: a001 4711",
+    **dict.fromkeys(("systemctl", "mmumount", "mmshutdown", "swapoff", "nft"), ":"),
+    "apply-role": "cat >/dev/null; exit 2",  # it reads all that it gets
+    "k8s-register": 'echo "$NAMESPACE|$LABELS|$TAINTS" >>"$CALLS"',
+}
+
+
+def played_on_node(
+    hook: Path, tmp_path: Path
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    for name, answer in ON_THE_NODE.items():
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >>"$CALLS"\n{answer}\n')
+        (tmp_path / name).chmod(0o755)
+    calls = tmp_path / "calls"
+    calls.touch()
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(calls), "DNM_NAMESPACE": "dev",
+        "DNM_LABELS": "dev=true,example.org/pool=a", "DNM_TAINTS": "",
+    }  # fmt: skip
+    done = subprocess.run(
+        ["sh", str(hook), "a001"], env=environment, capture_output=True, text=True, check=False,
+        timeout=30, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done, [line for line in calls.read_text().splitlines() if not line.startswith("ssh")]
+
+
+def test_prepare_stops_and_unmounts_each_thing_that_it_names(tmp_path: Path) -> None:
+    """A list of several words comes to the node whole, although ssh joins what it is given."""
+    done, calls = played_on_node(HOOKS / "common" / "prepare", tmp_path)
+    assert done.returncode == 0, done
+    stopped = [line.split()[2] for line in calls if line.startswith("systemctl stop")]
+    assert stopped == ["slurmd", "munge", "telegraf", "node_exporter"]
+    assert [line for line in calls if "mount " in line and "mountpoint" not in line] == [
+        "umount /home", "mmumount /scratch"
+    ]  # fmt: skip
+    assert calls[-2:] == ["mmshutdown ", "swapoff -a"]
+
+
+def test_prepare_names_who_uses_a_file_system_and_goes_no_further(tmp_path: Path) -> None:
+    (tmp_path / "calls.busy").touch()
+    done, calls = played_on_node(HOOKS / "common" / "prepare", tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == ["/home: a001 4711", "/home is still in use"]
+    assert not [line for line in calls if line.startswith("mm")]
+
+
+def test_health_looks_at_every_mount(tmp_path: Path) -> None:
+    hook = tmp_path / "hook"
+    text = (HOOKS / "common" / "health").read_text()
+    hook.write_text(text.replace('"/home /scratch"', '"/home /depot"'))
+    done, _ = played_on_node(hook, tmp_path)
+    assert (done.returncode, done.stdout) == (1, "/depot is not mounted\n")
+
+
+def test_a_masterless_site_changes_the_top_lines_alone(tmp_path: Path) -> None:
+    """A role file, and a script that applies it; a run that says 2 has changed something."""
+    text = (HOOKS / "puppet" / "join").read_text()
+    top, script = text.split("\nexec ssh", 1)
+    role = tmp_path / "etc" / "role"
+    for old, new in (
+        (r"^apply=.*", f"apply={tmp_path}/apply-role"),
+        (r"^file=.*", f"file={role}"),
+        (r"^line=.*", "line=$role"),
+        (r"^firewall=.*", 'firewall="nft -f /etc/nftables.conf"'),
+        (r"^register=.*", f"register={tmp_path}/k8s-register"),
+    ):
+        top = re.sub(old, new, top, flags=re.M)
+    (tmp_path / "join").write_text(f"{top}\nexec ssh{script}")
+    done, calls = played_on_node(tmp_path / "join", tmp_path)
+    assert done.returncode == 0, done
+    assert role.read_text() == "kubernetes_node\n"
+    assert calls == [
+        "apply-role ", "nft -f /etc/nftables.conf", "systemctl start containerd", "k8s-register ",
+        "dev|dev=true,example.org/pool=a|", "systemctl is-active --quiet kubelet",
+    ]  # fmt: skip

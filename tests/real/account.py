@@ -1,4 +1,4 @@
-"""dnm's own account, made by the commands of etc/README.md as they stand there."""
+"""dnm's own account, made by the commands of docs/production.md as they stand there."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from pathlib import Path
 from tests.real.namespaces import ETC, REPOSITORY
 from tests.real.rig import Rig
 
-README = REPOSITORY / "etc" / "README.md"
+PAGE = REPOSITORY / "docs" / "production.md"
 KUBECONFIG = ETC / "kubeconfig"
 
 
 def commands(heading: str) -> str:
-    """The shell of the first block below a heading of etc/README.md."""
-    _, _, section = README.read_text().partition(f"\n## {heading}\n")
+    """The shell of the first block below a heading of docs/production.md."""
+    _, _, section = PAGE.read_text().partition(f"\n## {heading}\n")
     found = re.search(r"```sh\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
-    assert found, f"no commands below '{heading}' in {README}"
+    assert found, f"no commands below '{heading}' in {PAGE}"
     return found[1]
 
 
 def make_account(rig: Rig) -> Path:
-    """The kubeconfig that an administrator gets who follows etc/README.md, up to `dnm check`; in a
+    """The kubeconfig that an administrator gets who follows the page; in a
     copy of etc/, for the commands leave files where they are and other rigs may start."""
-    script = commands("The account")
-    assert script.endswith("dnm check\n"), script
+    script = commands("2. The account")
     copy = rig.directory / "administrator"
     shutil.copytree(REPOSITORY / "etc", copy)
-    rig.shell(f"cd {copy}\n" + script.removesuffix("dnm check\n"))
+    rig.shell(f"cd {copy}\n" + script)
     return KUBECONFIG

@@ -30,7 +30,8 @@ LAB = "PYTHONPATH=/srv/checkout /opt/dnm/bin/python -m dnm.cli"
 SITE = f"""
 {LAB} sandbox up --dir /srv/sandbox --nodes 6 --speed 4 >/dev/null
 cp /srv/sandbox/kubeconfig /srv/sandbox/namespace_queue_paths.json /etc/dynamic-node/
-sed -e '/^state_dir/d' -e 's,^node_convert_path = ,&/srv/sandbox/,' \
+sed -e 's,^state_dir.*,state_dir = /var/lib/dynamic-node,' \
+    -e 's,^node_convert_path = ,&/srv/sandbox/,' \
     -e 's,^\\(reversion_idle_seconds\\|global_cooldown_seconds\\) = .*,\\1 = 1,' \
     -e 's,^max_converted_nodes = .*,max_converted_nodes = 2,' \
     /srv/sandbox/dnm.ini >/etc/dynamic-node/dynamic_node_config.ini
@@ -123,7 +124,9 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
     root(f"test \"$(dnm --version)\" = 'dnm {VERSION}' && node-convert --version")
     nothing_is_switched_on(root)
     own = set(root(kind.of).splitlines())
-    assert {"/usr/sbin/dnm", "/usr/share/man/man8/dnm-run.8.gz"} <= own
+    assert {"/usr/sbin/dnm", "/usr/share/man/man8/dnm-run.8.gz",
+            "/usr/share/man/man5/dynamic_node_config.ini.5.gz",
+            "/usr/share/doc/dnm/copyright", "/usr/share/doc/dnm/changelog.gz"} <= own  # fmt: skip
 
     assert not [name for name in own if "/dnm/lab" in name]
     assert "there is no verb 'sandbox'" in root.run("dnm sandbox up", code=2).stderr
@@ -161,7 +164,7 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
     differing = left_behind(before, root) ^ what_is_told(f"{kind.name} removed")
     assert not differing, sorted(differing)
     if kind is DEB:
-        assert "/etc/dynamic-node stays" in root.run("dpkg -P dnm").stderr
+        assert "/var/lib/dynamic-node and /etc/dynamic-node stay" in root.run("dpkg -P dnm").stderr
         differing = left_behind(before, root) ^ what_is_told("deb purged")
         assert not differing, sorted(differing)
 

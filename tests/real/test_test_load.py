@@ -1,4 +1,4 @@
-"""`dnm test-load` with dnm's own account, and the role that etc/README.md gives it."""
+"""`dnm test-load` with dnm's own account, and the role that docs/production.md gives it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_validation_load_where_the_account_may_and_where_not(
     site = make_site()
     refused = site.dnm("test-load", "create", "--namespace", "dev", "--replicas", "5", code=1)
     assert "403" in refused.stderr and "deployments" in refused.stderr, refused
-    rig.shell(commands("The validation load"))
+    rig.shell(commands("8. One node"))
     try:
         name = site.dnm("test-load", "create", "--namespace", "dev", "--replicas", "5")
         rig.wait_for(lambda: rig.running("dev") == 5, "the load runs")

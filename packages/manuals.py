@@ -1,0 +1,105 @@
+"""The manual pages: a verb's from its help by help2man, with examples of the documents, the exit
+codes of the README, and files; the configuration's from the file that a site copies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+MOST_EXAMPLES = 5
+FILES = (
+    ("/etc/dynamic-node/dynamic_node_config.ini", "the configuration, dynamic_node_config.ini(5)"),
+    ("/etc/dynamic-node/namespace_queue_paths.json", "which namespace uses which queue"),
+    ("/var/lib/dynamic-node/", "the record of what is lent, its lock, the history"),
+    ("/usr/share/dnm/docs/", "the pages; production.md is the first one"),
+)
+_OFF = "#?([A-Za-z][A-Za-z0-9_./-]*) = ?(.*)"
+
+
+def included(words: tuple[str, ...], summary: str) -> str:
+    """Returns what help2man includes in the page of a command."""
+    examples = examples_of(words)
+    shown = "".join(
+        f".PP\n{_plain(why)}\n.PP\n.RS\n{_plain(line)}\n.RE\n" for line, why in examples
+    )
+    codes = "".join(f".TP\n{_plain(code)}\n{_plain(what)}\n" for code, what in exit_codes())
+    files = "".join(f".TP\n.I {_plain(path)}\n{_plain(what)}\n" for path, what in FILES)
+    return (
+        f"[NAME]\n{'-'.join(words)} \\- {summary}\n\n"
+        + (f"[EXAMPLES]\n{shown}\n" if examples else "")
+        + f"[EXIT STATUS]\n{codes}\n[FILES]\n{files}\n"
+        "[SEE ALSO]\n.BR dnm (8),\n.BR node-convert (8),\n.BR dynamic_node_config.ini (5)\n"
+    )
+
+
+def examples_of(words: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Returns (command, what it says behind '#') as the documents show it; the tests run them."""
+    found: dict[str, str] = {}
+    pages = [page.read_text() for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]]
+    blocks = [one for page in pages for one in re.findall(r"^```sh\n(.*?)^```", page, re.S | re.M)]
+    inline = [one for page in pages for one in re.findall(r"(?<!`)`(dnm [^`\n]+)`(?!`)", page)]
+    # A verb that is only named is no example of it.
+    inline = [one for one in inline if len(one.split()) > len(words) and "-" not in one.split()[-1]]
+    for line in [*(line for block in blocks for line in block.splitlines()), *inline]:
+        command, _, why = line.partition("  #")
+        is_whole = not re.search(r"[][|…]|\b[A-Z]{2,}\b", command)
+        if is_whole and command.split()[: len(words)] == list(words):
+            found.setdefault(command.strip(), why.strip())
+    return list(found.items())[:MOST_EXAMPLES]
+
+
+def exit_codes() -> list[tuple[str, str]]:
+    """Returns (code, meaning), as the README tells them."""
+    text = (ROOT / "README.md").read_text()
+    (told,) = re.findall(r"\*\*Exit codes\.\*\* (.*?)\.?\n\n", text, re.S)
+    parts = [part.split(None, 1) for part in " ".join(told.split()).split("; ")]
+    return [(code, meaning) for code, meaning in parts]
+
+
+def configuration_page(version: str) -> str:
+    """Returns dynamic_node_config.ini(5): every key with its default and its comment."""
+    head, *rest = (ROOT / "etc" / "dynamic_node_config.ini").read_text().split("\n\n", 1)
+    about = _plain(" ".join(" ".join(line.lstrip("# ") for line in head.splitlines()[2:]).split()))
+    files = "".join(f".TP\n.I {_plain(path)}\n{_plain(what)}\n" for path, what in FILES)
+    return (
+        f'.TH DYNAMIC_NODE_CONFIG.INI 5 "" "dnm {version}" "Dynamic Node Manager"\n'
+        ".SH NAME\ndynamic_node_config.ini \\- the configuration of dnm\n"
+        f".SH DESCRIPTION\n{about}\n{''.join(_keys(''.join(rest)))}"
+        ".SH EXAMPLES\n.nf\n[settings]\nmonitored_namespaces = dev\n.fi\n"
+        f".SH FILES\n{files}.SH SEE ALSO\n.BR dnm (8),\n.BR dnm-check (8)\n"
+    )
+
+
+def _keys(text: str) -> Iterator[str]:
+    """A paragraph of the file is a comment and its keys."""
+    for paragraph in text.split("\n\n"):
+        comment, keys = [], []
+        for line in paragraph.splitlines():
+            if title := re.fullmatch(r"# --- (.*?) -+", line):
+                yield f".SS {_plain(title[1])}\n"
+            elif key := re.fullmatch(_OFF, line):
+                off = " (off)" if line.startswith("#") else ""
+                keys.append(f"\\fB{_plain(key[1])}\\fR = {_plain(key[2])}{off}\n")
+            elif section := re.fullmatch(r"#?(\[.*\])", line):
+                yield f".PP\n.B {_plain(section[1])}\n"
+            elif line.startswith("#"):
+                if keys:
+                    yield _entry(comment, keys)
+                    comment, keys = [], []
+                comment.append(line.lstrip("# "))
+        yield _entry(comment, keys)
+
+
+def _entry(comment: list[str], keys: list[str]) -> str:
+    about = _plain(" ".join(comment))
+    if not keys:
+        return f".PP\n{about}\n" if about else ""
+    return ".TP\n" + ".TQ\n".join(keys) + f"{about}\n"
+
+
+def _plain(text: str) -> str:
+    """Text that troff takes as it is."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
+    return f"\\&{text}" if text[:1] in (".", "'") else text
