@@ -40,6 +40,7 @@ from dnm.cli.queues_app import queues_app
 from dnm.cli.state_app import state_app
 from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verbs, sub_app, verb_in
 from dnm.model.errors import DnmError, ExitCode
+from dnm.model.printable import printable
 
 app = typer.Typer(
     name="dnm",
@@ -442,7 +443,8 @@ def main() -> None:
     except DnmError as error:
         if error.exit_code is not ExitCode.LOCKED or sys.stderr.isatty():
             # cron mails what is printed, and a long conversion locks out many runs.
-            print(f"dnm: {error}", file=sys.stderr)
+            said = "\n".join(map(printable, str(error).split("\n")))  # it may name an argument
+            print(f"dnm: {said}", file=sys.stderr)
         if "logging" in sys.modules:
             logger = sys.modules["logging"].getLogger("dnm")
             if logger.handlers:  # set up by `run` alone; without any, stderr would have it twice

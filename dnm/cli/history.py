@@ -158,7 +158,8 @@ def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since
     if is_empty and not config.history_keep:
         print("history_days = 0: no history is kept")
     elif is_empty:
-        print(f"nothing is recorded{f' of {about}' if about else ''} since {since}; --since 400d")
+        of = f" of {printable(about)}" if about else ""
+        print(f"nothing is recorded{of} since {since}; --since 400d")
 
 
 def describe_line(line: HistoryLine, width: int, zone: str = "UTC") -> list[str]:

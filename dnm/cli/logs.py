@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
 
+from dnm.model.errors import StoppedError
 from dnm.record.log_lines import log_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from dnm.model.history import Deed, HistoryLine
     from dnm.model.plan import Pass
@@ -82,13 +84,31 @@ class StopSignals:
     """The first TERM or INT lets the step under way end within its grace; a second INT leaves."""
 
     def __init__(self) -> None:
-        self.came = False
+        self.came = self._is_at_once = False
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGINT, self._note)
 
     def _note(self, number: int, frame: object) -> None:
         if self.came and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if not self.came and sys.stderr.isatty():
+        is_first, self.came = not self.came, True
+        if self._is_at_once:
+            self._leave()
+        elif is_first and sys.stderr.isatty():
             print("finishing the step under way; Ctrl-C again leaves it", file=sys.stderr)
-        self.came = True
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """While a run only looks and plans, nothing is half done: it ends where it is, however long
+        that would take. Raises StoppedError."""
+        self._is_at_once = True
+        try:
+            if self.came:
+                self._leave()
+            yield
+        finally:
+            self._is_at_once = False
+
+    def _leave(self) -> NoReturn:
+        self._is_at_once = False  # what cleans up on the way out is not interrupted
+        raise StoppedError("ended by a signal before anything was done: the next run looks anew")

@@ -59,7 +59,7 @@ def _pass(config: Config, log_console: bool) -> Pass:
     signals = StopSignals()
     from dnm.run.runner import run_pass
 
-    result = run_pass(config, os.environ, lambda: signals.came)
+    result = run_pass(config, os.environ, lambda: signals.came, at_once=signals.at_once)
     log_told(result.outcome.told if result.outcome else ())
     log_findings(result)
     return result

@@ -4,7 +4,9 @@ a telephone, in the dark and by a screen reader. What comes from outside is esca
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape as escape_html
+
+from dnm.model.printable import printable
 
 # Colours of text and lines, each with a contrast of 4.5 to its background, light and dark.
 _STYLE = """
@@ -31,6 +33,13 @@ svg{max-width:100%;height:auto;display:block}
 svg text{fill:var(--text)}summary{cursor:pointer}
 .pygal-chart .guide.line{stroke:var(--line)!important}.pygal-chart .line{stroke-width:2}
 """
+
+
+def escape(text: str) -> str:
+    """Returns text from outside for HTML: a browser keeps control characters, and copies them."""
+    return escape_html(printable(text))
+
+
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 

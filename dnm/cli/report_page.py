@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from html import escape
 from typing import Any
 
 from dnm.cli.history import QuestionError
 from dnm.cli.lending_report import report_document, report_tables
 from dnm.cli.output import order_resources
-from dnm.cli.page import html_table, make_html
+from dnm.cli.page import escape, html_table, make_html
 from dnm.model.config import Config
 from dnm.model.printable import count_of, printable
 from dnm.record.accounts import Accounts, Point

@@ -55,6 +55,10 @@ class LockedError(DnmError):
     exit_code = ExitCode.LOCKED
 
 
+class StoppedError(DnmError):
+    """A signal came before anything was done."""
+
+
 class KubeError(DnmError):
     """The Kubernetes API did not answer, refused, or answered with something unreadable."""
 

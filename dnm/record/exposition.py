@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from dnm.model.history import BOUNDS, Durations
+from dnm.model.printable import printable
 from dnm.model.value import Value
 
 
@@ -68,7 +69,7 @@ def _number(value: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
+    return "\\n".join(map(printable, text.replace("\\", "\\\\").split("\n")))
 
 
 def _quoted(text: str) -> str:

@@ -4,14 +4,23 @@ actions, which takes no lock and writes nothing anywhere."""
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, ExitCode, KubeError, LeaseError, LockedError
+from dnm.model.errors import (
+    DnmError,
+    ExitCode,
+    KubeError,
+    LeaseError,
+    LockedError,
+    RegistryError,
+    StoppedError,
+)
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.reading import Reading
@@ -50,6 +59,7 @@ class ConverterEdge(snapshot.ConverterReader, actuator.ConverterCaller, Protocol
 
 Edges: TypeAlias = tuple[KubeEdge, ConverterEdge]
 Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
+AtOnce: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 def run_pass(
@@ -58,37 +68,47 @@ def run_pass(
     should_stop: Callable[[], bool],
     clock: Clock = wall_clock,
     connect: Connect = connect,
+    at_once: AtOnce = nullcontext,
 ) -> Pass:
-    """`dnm run`: the whole pass under the lock."""
+    """`dnm run`: the whole pass under the lock. `at_once`: in it a signal ends the pass with
+    StoppedError, and is not only asked for between two steps."""
     with run_lock(config):
         began = clock()
         try:
             with at_place(config, environ, connect) as (state, edges):
-                result, times = _locked_pass(config, state, environ, should_stop, clock, edges)
+                look = _Look(environ, edges, at_once)
+                result, times = _locked_pass(config, state, look, should_stop, clock)
         except LockedError:
             mark_end(config)  # it stood by
             raise
         except DnmError as error:
             publish_failure(config, error.exit_code, began)
+            with suppress(RegistryError):  # a first one leaves nothing that has a time
+                if isinstance(error, StoppedError):
+                    mark_end(config)
             raise
         if result.outcome is not None:
             publish_run(config, result.outcome.registry, times)
         return result
 
 
+class _Look(NamedTuple):
+    """Holds what a pass looks with before it acts."""
+
+    environ: Mapping[str, str]
+    connect: Connect
+    at_once: AtOnce
+
+
 def _locked_pass(
-    config: Config,
-    state: State,
-    environ: Mapping[str, str],
-    should_stop: Callable[[], bool],
-    clock: Clock,
-    connect: Connect,
+    config: Config, state: State, look: _Look, should_stop: Callable[[], bool], clock: Clock
 ) -> tuple[Pass, RunTimes]:
     ended_before = read_last_run(config).ended
     mark_begin(config)
     state.stand_by(should_stop)
     moments = [clock()]
-    plan, edges = make_pass_plan(config, environ, clock, connect, state)
+    with look.at_once():
+        plan, edges = make_pass_plan(config, look.environ, clock, look.connect, state)
     moments.append(clock())
     outcome, reading = Outcome(registry=plan.registry), None
     if edges is not None:

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from dnm.cli.logs import StopSignals
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.errors import StoppedError
 from dnm.model.registry import Phase, Registry
 from dnm.run.registry import encode_registry
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
@@ -238,6 +240,43 @@ def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
     sandbox.tick(1)
     assert site.command("run").returncode == 0
     assert site.registry.nodes["a001"].phase is Phase.SERVING
+
+
+@pytest.fixture
+def signals() -> Iterator[StopSignals]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield StopSignals()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_signal_ends_what_only_computes_at_once_and_a_step_when_it_is_asked_for(
+    signals: StopSignals,
+) -> None:
+    with pytest.raises(StoppedError, match="before anything was done"), signals.at_once():
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("it went on")
+    assert signals.came
+    signal.raise_signal(signal.SIGTERM)  # outside nothing is torn
+    with pytest.raises(StoppedError), signals.at_once():
+        pytest.fail("it began although a signal had come")
+
+
+RAW = "\x1b[31mx"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("history", RAW), ("history", "--kind", RAW), ("history", "--since", RAW),
+        ("explain", RAW), ("status", "--config", RAW), ("hold", RAW),
+        ("lend", "1", "--namespace", "dev", "--type", RAW), (RAW,),
+    ],
+)  # fmt: skip
+def test_no_verb_echoes_control_characters(site: Site, words: tuple[str, ...]) -> None:
+    said = site.command(*words)
+    assert (said.stdout + said.stderr).replace("\n", "").isprintable()
+    assert "Traceback" not in said.stderr
 
 
 def test_dry_run_and_plan_write_nothing_anywhere(sandbox: Sandbox, site: Site) -> None:

@@ -129,14 +129,14 @@ def test_a_term_while_the_converter_works_ends_the_run_within_its_grace(
     story.play_on(world)
 
 
-def test_a_term_between_two_steps_lets_the_run_end_early(world: World) -> None:
-    """The node list is held back until the signal is there: the plan is made, nothing is done."""
+def test_a_term_while_a_run_looks_and_plans_ends_it_at_once(world: World) -> None:
+    """The node list is held back until the run has ended: nothing is planned, nothing is done."""
     story.build(world)
     with world.gate("/api/v1/nodes") as gate:
         run = world.start()
         gate.await_arrivals()
         run.send(signal.SIGTERM)
-    ended = run.wait()
+        ended = run.wait(20)
     assert ended.code == 1 and "signal" in ended.out + ended.err, ended
     assert story.calls(world, "--set") == 0
     world.tick(story.MINUTE)

@@ -69,6 +69,14 @@ def test_any_text_may_be_a_label(label: str) -> None:
     assert (found.samples[0].labels, found.documentation) == ({"l": label}, "a\\b\nc")
 
 
+def test_a_label_keeps_no_control_characters() -> None:
+    family = Family(
+        name="x", type=MetricType.GAUGE, help="x",
+        samples=(Sample(value=1, labels={"l": "\x1b[31m\u202e\x9b"}),),
+    )  # fmt: skip
+    assert 'l="?[31m??"' in format_families([family])
+
+
 @pytest.mark.parametrize("value", [0, 1, 2**53, 1_800_000_000.123456, 0.1, 256 * 10**9])
 def test_numbers_come_back(value: float) -> None:
     family = Family(name="x", type=MetricType.GAUGE, help="x", samples=(Sample(value=value),))
