@@ -3,7 +3,7 @@ much, and a run goes on from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -19,7 +19,7 @@ from dnm.model.collection import without_collection
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
 from dnm.model.history import run_name
-from dnm.model.plan import Outcome, Pass, Plan, Snapshot
+from dnm.model.plan import Outcome, Pass, Plan, QueueVerdict, Reason, Snapshot
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.conversions import Converted
@@ -29,7 +29,13 @@ from dnm.record.tell import tell_plan
 from dnm.record.transitions import Cause
 from dnm.run.recorded import unseen_since
 from dnm.run.registry import file_state, load_registry, state_in
-from dnm.run.snapshot import ConverterReader, KubeReader, nothing_readable, take_snapshot
+from dnm.run.snapshot import (
+    ConverterReader,
+    KubeReader,
+    nothing_readable,
+    take_snapshot,
+    with_batch_side,
+)
 from dnm.run.state import HasStateObjects, State
 
 E = TypeVar("E", bound=tuple[KubeReader, ConverterReader])
@@ -79,15 +85,27 @@ def make_pass_plan(
     edges: the cluster is out of reach. `state`: where the registry is, if that is open.
     `foreseen_at`: the moment whose events count, in place of now."""
     before, registry, facts, edges = _look(config, environ, clock, connect, state, foreseen_at)
-    return _telling(config, before, make_plan(config, registry, facts), facts), edges
+    plan = make_plan(config, registry, facts)
+    if edges is not None and _lacks_batch_side(facts, plan.queues):
+        facts = with_batch_side(facts, edges[1])
+        plan = make_plan(config, registry, facts)
+    return _telling(config, before, plan, facts), edges
 
 
 @without_collection()
 def decide_now(config: Config, environ: Mapping[str, str]) -> Converted:
     """For `dnm explain`: what a run would decide now, with all that it decides it from."""
     with at_place(config, environ, connect) as (state, edges):
-        _, registry, facts, _ = _look(config, environ, wall_clock, edges, state)
-    return decide(config, registry, facts)
+        _, registry, facts, ends = _look(config, environ, wall_clock, edges, state)
+        decided = decide(config, registry, facts)
+        if ends is not None and _lacks_batch_side(facts, decided.verdicts.values()):
+            decided = decide(config, registry, with_batch_side(facts, ends[1]))
+    return decided
+
+
+def _lacks_batch_side(facts: Snapshot, verdicts: Iterable[QueueVerdict]) -> bool:
+    """Whether nodes are wanted by what only a plan can tell, e.g. the headroom mark alone."""
+    return facts.batch is None and any(one.reason is Reason.BATCH_NOT_ASKED for one in verdicts)
 
 
 def _look(

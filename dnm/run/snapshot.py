@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -72,20 +72,15 @@ def take_snapshot(
         return nothing_readable(nodes, taken_at)
     pods = kube.read_pods(tuple(sorted(config.namespaces)))
     queue_maps = _read_queue_maps(config, kube)
-    listed: BatchList | Unreadable | None = None
     asks = needs_batch_side(config, registry, nodes, pods)
-    if asks or asks_anyway(config, registry, taken_at):
-        listed = converter.list_nodes()
+    asks = asks or asks_anyway(config, registry, taken_at)
+    batch = _batch_fields(converter.list_nodes()) if asks else {}
     nodes, unread_zones = _with_zones(config, kube, nodes, pods)
     return Snapshot(
         taken_at=taken_at,
         pods=pods,
         nodes=nodes,
         queue_maps=queue_maps,
-        batch=listed.nodes if isinstance(listed, BatchList) else listed,
-        waiting_jobs=listed.waiting if isinstance(listed, BatchList) else None,
-        books=isinstance(listed, BatchList) and listed.books,
-        leaves_out=isinstance(listed, BatchList) and listed.leaves_out,
         claims=_read_claims(kube, pods),
         yunikorn=_read_yunikorn(config),
         running_converters=running,
@@ -93,7 +88,24 @@ def take_snapshot(
         ended={key: converter.read_end(key) for key in registry.open_calls},
         unread_zones=unread_zones,
         place=this_place(config),
+        **batch,
     )
+
+
+def with_batch_side(facts: Snapshot, converter: ConverterReader) -> Snapshot:
+    """Returns the snapshot with the batch side too, which was found to matter."""
+    return replace(facts, **_batch_fields(converter.list_nodes()))
+
+
+def _batch_fields(listed: BatchList | Unreadable) -> dict[str, Any]:
+    if isinstance(listed, Unreadable):
+        return {"batch": listed}
+    return {
+        "batch": listed.nodes,
+        "waiting_jobs": listed.waiting,
+        "books": listed.books,
+        "leaves_out": listed.leaves_out,
+    }
 
 
 def nothing_readable(why: Unreadable, taken_at: datetime) -> Snapshot:

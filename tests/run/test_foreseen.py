@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.plan import Reason, StartConversion
+from dnm.model.plan import Reason, StartConversion, Verdict
 from dnm.model.registry import Phase
 from dnm.run.planning import plan_pass
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
@@ -70,3 +70,20 @@ def test_an_event_that_is_damaged_stays_as_it_was_and_is_told_once(
     lines = [json.loads(line) for line in (tmp_path / "state/history.jsonl").open()]
     told = [line["event"] for line in lines if line["kind"] == "calendar"]
     assert told == ["unreadable", "readable"]
+
+
+def test_the_headroom_mark_alone_brings_a_node_in_one_run(sandbox: Sandbox, tmp_path: Path) -> None:
+    """All pods run, so that nothing says before the plan that nodes could be wanted."""
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(3)
+    sandbox.add_node("k1", cpu="128", memory="512Gi")
+    site = Site(sandbox, tmp_path, headroom="0.9")
+    sandbox.tick(61)  # past the first run of an hour, which asks anyway
+    assert not site.run().plan.actions
+    sandbox.add_pods(19, "dev", queue=QUEUE, cpu="4", memory="4G")
+    sandbox.tick(600)
+    result = site.run()
+    assert all(site.pods().values()) and result.exit_code == 0
+    (verdict,) = result.plan.queues
+    assert (verdict.verdict, verdict.reason) == (Verdict.CONVERT, Reason.NEARLY_FULL)
+    assert [one.count for one in site.registry.requests] == [1] or site.lent()
