@@ -195,7 +195,7 @@ def test_a_pinned_pod_that_fits_on_no_numa_node_brings_no_node(
     if not helps:
         (queue,) = result.plan.queues
         assert queue.reason is Reason.NOTHING_HELPS
-        assert "of memory on one NUMA node, where the largest has 126772Mi" in queue.detail
+        assert "of memory on one NUMA node, where the largest has 126772Mi" in queue.sentence
 
 
 def test_a_pod_that_is_not_pinned_goes_by_the_whole_node(sandbox: Sandbox, tmp_path: Path) -> None:
