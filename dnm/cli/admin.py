@@ -75,7 +75,7 @@ def pause(
     *,
     is_forced: bool = False,
 ) -> str:
-    """Stops conversions and reversions, or one of them, until `resume`, or for a time. One that
+    """Stops lending and returning, or one of them, until `resume`, or for a time. One that
     stops less than the pause in force needs `is_forced`: somebody counts on that one."""
     now = datetime.now(UTC)
     deed = a_deed(
@@ -122,22 +122,22 @@ def resume(config: Config, reason: str = "") -> str:
     """Takes the pause off."""
     deed = a_deed("resume", reason=reason)
     changed = change_told(config, lambda registry: _with(registry, pause=None), deed)
-    return "conversions and reversions go on" if changed else "dnm was not paused"
+    return "lending and returning go on" if changed else "dnm was not paused"
 
 
 def reset(config: Config, name: str, reason: str = "") -> str:
     """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
-    to give it back again."""
+    to return it again."""
     answer = ""
 
     def change(registry: Registry) -> Registry:
         nonlocal answer
         queue = name.lower()
         if name in registry.nodes:
-            answer = f"{name} will be given back to Slurm by the next run"
+            answer = f"{name} will be returned to Slurm by the next run"
             return _returning_again(registry, name)
         if queue in registry.breakers or queue in config.queues:
-            answer = f"the breaker of {queue} is closed; it may convert again"
+            answer = f"the breaker of {queue} is closed; it may be lent nodes again"
             # Pods found to wait for something else are looked at afresh too, whatever their queue:
             # the record has no queue, and they are soon found out again.
             breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
@@ -234,7 +234,7 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: st
     if mark is not None and mark.instance == config.instance_id:
         raise NotKnownError(
             f"{node} is still in Kubernetes with dnm's mark: the next run would record it again; "
-            f"give it back with `{config.node_convert_path} --set batch --node-name {node}`; if "
+            f"return it with `{config.node_convert_path} --set batch --node-name {node}`; if "
             f"Slurm has it already, `kubectl delete node {node}`; then forget it"
         )
     if not is_sure(

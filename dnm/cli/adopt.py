@@ -96,7 +96,7 @@ def _check_slurm(config: Config, environ: Mapping[str, str], name: str) -> Mappi
     if row is None or row.in_service is None:
         raise RefusedError(
             f"Slurm does not know {name}, or can't say whether it has it in service: dnm could "
-            "never give it back"
+            "never return it"
         )
     if row.in_service:
         raise RefusedError(

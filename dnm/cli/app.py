@@ -220,16 +220,16 @@ def pause(
     until: UntilOption = "",
     reason: Annotated[str, typer.Option(help="Shown by status; kept in the history.")] = "",
     lending: Annotated[
-        bool, typer.Option("--lending", help="Lend nothing; go on giving back.")
+        bool, typer.Option("--lending", help="Lend nothing; go on returning.")
     ] = False,
     returning: Annotated[
-        bool, typer.Option("--returning", help="Give nothing back; go on lending.")
+        bool, typer.Option("--returning", help="Return nothing; go on lending.")
     ] = False,
     is_forced: Annotated[
         bool, typer.Option("--force", help="In place of a pause that stops more, or for longer.")
     ] = False,
 ) -> None:
-    """Stop conversions and reversions until resumed or for a while, or one of them."""
+    """Stop lending and returning until resumed or for a while, or one of them."""
     from dnm.cli import admin
     from dnm.cli.output import print_answer
     from dnm.model.registry import Half

@@ -203,7 +203,7 @@ def check_registry(config: Config, registry: Registry) -> Iterator[Finding]:
             yield doubtful(
                 "registry",
                 f"{name} serves {entry.namespace}, which is not monitored",
-                "it is given back when it is idle; monitor the namespace to keep it",
+                "it is returned when it is idle; monitor the namespace to keep it",
             )
 
 
@@ -222,14 +222,14 @@ def check_by_hand(config: Config, registry: Registry) -> Iterator[Finding]:
             "by hand",
             f"{name} came to Kubernetes by hand, and is not recorded: it counts for no queue",
             f"'dnm adopt {name} --namespace NAMESPACE' takes it in, "
-            f"'{config.node_convert_path} --set batch --node-name {name}' gives it back",
+            f"'{config.node_convert_path} --set batch --node-name {name}' returns it",
         )
 
 
 def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
     """Which node types get no conversion now, and why."""
     for name, backoff in backoffs_in_force(registry, now).items():
-        failed = count_of(backoff.failures, "failed conversion")
+        failed = count_of(backoff.failures, "failed attempt")
         error = f": {backoff.last_error}" if backoff.last_error else ""
         yield doubtful(
             "back-off",

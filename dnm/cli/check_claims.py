@@ -58,6 +58,6 @@ def _judge(config: Config, registry: Registry, name: str, claim: BatchClaim) -> 
     return wrong(
         _CHECK,
         f"{name} is claimed{whom}, and {stopped}{why}",
-        "the next `dnm run` goes on with it or gives it back, and `dnm plan` says which; "
-        f"by hand, '{config.node_convert_path} --set batch --node-name {name}' gives it back",
+        "the next `dnm run` goes on with it or returns it, and `dnm plan` says which; "
+        f"by hand, '{config.node_convert_path} --set batch --node-name {name}' returns it",
     )

@@ -90,10 +90,10 @@ def permissions(config: Config) -> tuple[Permission, ...]:
     only_converter = "node-convert can't do it, where it uses dnm's kubeconfig"
     return (
         Permission(verb="list", resource="nodes", without="nothing is decided"),
-        Permission(verb="get", resource="nodes", without="no node is fenced or given back"),
+        Permission(verb="get", resource="nodes", without="no node is fenced or returned"),
         Permission(verb="patch", resource="nodes", without="no node is marked or fenced"),
         Permission(verb="list", resource="pods",
-                   without="pods are read by namespace, and no node is ever given back, since pods "
+                   without="pods are read by namespace, and no node is ever returned, since pods "
                    "of any namespace may run on it"),
         *(_FOR_CHANGES if config.relist_interval else ()),
         Permission(verb="get", resource="configmaps", namespace=where, name=name,

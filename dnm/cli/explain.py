@@ -22,7 +22,7 @@ from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.plan import Plan, Reason, Verdict
+from dnm.model.plan import QUEUE_WORDS, VERDICT_WORDS, Plan, Reason, Verdict
 from dnm.model.printable import bold, count_of, terminal_width
 from dnm.plan.acting import judge_actor
 from dnm.plan.conversions import Converted
@@ -44,7 +44,7 @@ _WHAT_CHANGES_IT = {
         "`dnm hold NODE` keeps it; `dnm return NODE --evict` asks its pods to go; it is never "
         "emptied by force"
     ),
-    Reason.COOLDOWN: "time: global_cooldown_seconds after the last conversion",
+    Reason.COOLDOWN: "time: global_cooldown_seconds after nodes were last lent",
     Reason.BACKOFF: "time, or `dnm reset TYPE` once the reason is mended",
     Reason.BREAKER: "other pods, or `dnm reset QUEUE` once the reason is mended",
     Reason.PAUSED: "`dnm resume`",
@@ -182,7 +182,9 @@ def _sentences(document: Mapping[str, Any], name: str, zone: str) -> Iterator[st
         yield f"node {name} is {document['phase']} since {since}"
     if "verdict" in document:
         about = f"queue {document['queue']}" if document["kind"] != "node" else "decided now"
-        yield f"{about}: {document['verdict']}: {document['reason']}"
+        words = QUEUE_WORDS if document["kind"] != "node" else VERDICT_WORDS
+        word = words.get(document["verdict"], document["verdict"])
+        yield f"{about}: {word}: {document['reason']}"
         if document["changed_by"]:
             yield f"  what would change that: {document['changed_by']}"
     yield from _number_lines(document.get("numbers", {}))

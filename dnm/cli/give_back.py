@@ -80,7 +80,7 @@ def give_back(
             said.append((name, "NODE has changed meanwhile, and is left: see `dnm status`"))
     answers += told_together(said)
     if registry.pause is not None and registry.pause.stops(Half.RETURNING, datetime.now(UTC)):
-        answers.append("dnm is paused, and gives nothing back before `dnm resume`")
+        answers.append("dnm is paused, and returns nothing before `dnm resume`")
     for name in named:  # last: a command that was interrupted still finds it
         ends = partial(_without_order, name, datetime.now(UTC))
         change_told(config, ends, a_deed("return", name, reason))
@@ -108,7 +108,7 @@ def _why_not_returned(name: str, entry: LentNode, registry: Registry) -> str:
     if name in registry.held:
         return f"{name} is held: `dnm unhold {name}` first"
     if entry.phase is Phase.FAILED:
-        return f"{name} has failed: `dnm reset {name}` gives it back; {entry.error}"
+        return f"{name} has failed: `dnm reset {name}` returns it; {entry.error}"
     if entry.phase is Phase.RETURNING:
         return f"{name} is on its way back already"
     return ""

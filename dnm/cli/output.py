@@ -23,7 +23,7 @@ from dnm.model.printable import (
     wrapped,
 )
 
-_LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 251Gi
+_LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 1024G
 
 
 def print_document(document: object, output: str = "json", names: Iterable[str] = ()) -> None:
@@ -167,7 +167,9 @@ def shown_amount(resource: str, amount: int) -> str:
     if resource == "vcore":
         return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
     exact = format_yunikorn(resource, amount, "1G" if resource == "memory" else "1")
-    if len(exact) <= _LONGEST_EXACT or amount < 10**6:
+    # Decimal always: of 251Gi and 270G beside each other nobody sees which is more.
+    is_decimal = resource != "memory" or not exact.endswith("i")
+    if amount < 10**6 or (is_decimal and len(exact) <= _LONGEST_EXACT):
         return exact
     return f"~{amount / 10**9:.1f}G" if amount >= 10**8 else f"~{amount / 10**6:.1f}M"
 

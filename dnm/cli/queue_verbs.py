@@ -198,7 +198,9 @@ def _shown(resource: str, amount: int, style: str) -> str:
     """As the limit is written, where that is exact."""
     exact = format_yunikorn(resource, amount, style)
     is_styled = exact.lstrip("0123456789") == style.lstrip("0123456789.")
-    return exact if is_styled else shown_amount(resource, amount)
+    if is_styled or resource != "memory" or not style.endswith("i"):
+        return exact if is_styled else shown_amount(resource, amount)
+    return f"~{amount / 2**30:.1f}Gi"  # a row has binary units or decimal ones
 
 
 # --- rebase ----------------------------------------------------------------------------------

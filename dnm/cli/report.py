@@ -25,6 +25,8 @@ from dnm.cli.status_view import pause_line
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.plan import (
+    QUEUE_WORDS,
+    VERDICT_WORDS,
     Action,
     BookNodes,
     DressNode,
@@ -144,8 +146,12 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
         whose = "" if pause.half else "dnm is "
         print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause), zone)}")
     for queue in plan.queues:
-        print_line(f"queue {queue.queue}: {queue.verdict.value}: {queue.sentence}")
-    said = [(one.node, f"NODE: {one.verdict.value}: {one.sentence}") for one in plan.nodes]
+        word = QUEUE_WORDS.get(queue.verdict.value, queue.verdict.value)
+        print_line(f"queue {queue.queue}: {word}: {queue.sentence}")
+    words = {
+        one.node: VERDICT_WORDS.get(one.verdict.value, one.verdict.value) for one in plan.nodes
+    }
+    said = [(one.node, f"NODE: {words[one.node]}: {one.sentence}") for one in plan.nodes]
     for line in told_together(said, ""):
         print_line(f"node {line}")
     for line in order_lines(plan.registry.orders, plan.registry):

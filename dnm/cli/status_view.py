@@ -16,7 +16,7 @@ from dnm.cli.output import (
     waiting_lines,
 )
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.plan import OTHERS_DRAIN, Reason
+from dnm.model.plan import OTHERS_DRAIN, QUEUE_WORDS, Reason
 from dnm.model.printable import bold, columns, count_of, duration, terminal_width
 from dnm.model.registry import Leaving
 
@@ -215,7 +215,8 @@ def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _print_queue(queue: Mapping[str, Any]) -> None:
     """What is decided, and a line for each resource: what is not known is `?`, and none is 0."""
     pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_known"] else "? pods"
-    verdict = f"{queue['verdict'] or '?'}: {queue['reason'] or 'no run has judged it yet'}"
+    word = QUEUE_WORDS.get(queue["verdict"], queue["verdict"])
+    verdict = f"{word or '?'}: {queue['reason'] or 'no run has judged it yet'}"
     print_line(f"{queue['queue']}: {verdict}", "  ")
     header = ["resource", "limit", "baseline", "lent", "used", f"pending ({pods})"]
     rows = queue_rows(queue)
@@ -276,8 +277,9 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
     for name, backoff in brakes["backoffs"].items():
         left = duration(backoff["until"] - now)
         error = f": {backoff['last_error']}" if backoff["last_error"] else ""
+        tries = count_of(backoff["failures"], "failed attempt")
         yield (
-            f"type {name} backs off after {count_of(backoff['failures'], 'failed conversion')}: "
+            f"type {name} backs off after {tries} to lend: "
             f"{left} left, then {backoff['ask_at_most']} at most{error}; `dnm reset {name}` ends it"
         )
     for queue, breaker in brakes["breakers"].items():

@@ -164,7 +164,7 @@ def _way(claim: BatchClaim) -> str:
 def what_to_do(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:
     """Returns what a person may do about a conversion that stopped; the next run of dnm does one of
     the two by itself."""
-    back = f"'{program} --set batch --node-name {node}' gives it back"
+    back = f"'{program} --set batch --node-name {node}' returns it"
     if direction == "batch":
         return back
     namespace = f" --namespace {namespace}" if namespace else ""

@@ -120,7 +120,7 @@ class NodeConversion:
         if self.control.stop.is_set():
             raise Interrupted(
                 f"{self.node}: stopped on demand: the next run of dnm takes it up, or repeat the "
-                f"call; '{self.settings.machines.value} --resume' gives back what was being lent"
+                f"call; '{self.settings.machines.value} --resume' returns what was being lent"
             )
 
     def patiently(self, ask: Callable[[], Found]) -> Found:

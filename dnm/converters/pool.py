@@ -173,7 +173,7 @@ class ConversionPool:
             if journal is None or not journal.is_open:
                 return _skipped(node, "another converter has finished it")
             if self._is_counted(journal):
-                return _skipped(node, "dnm counts it as lent, and gives it back when it is idle")
+                return _skipped(node, "dnm counts it as lent, and returns it when it is idle")
             return self._carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def _is_counted(self, journal: Journal) -> bool:
@@ -259,7 +259,7 @@ class ConversionPool:
         is_back = result in ("ok", "skipped")
         if is_back and isinstance(error, NotClaimed):
             return "skipped", str(error)
-        return "failed", f"{error}; {'it was given back to Slurm' if is_back else why}"
+        return "failed", f"{error}; {'it was returned to Slurm' if is_back else why}"
 
     @property
     def _first_return(self) -> str:

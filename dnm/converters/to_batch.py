@@ -68,7 +68,7 @@ def check(conversion: NodeConversion) -> str:
         if was_touched(conversion) and not conversion.journal.is_done("reset"):
             raise ConverterError(
                 f"{node.name} was prepared for Kubernetes, never reset, and Slurm has it {held}, "
-                "without our mark: nothing is done. To let it be reset and given back: "
+                "without our mark: nothing is done. To let it be reset and returned: "
                 f"scontrol update nodename={node.name} state=drain "
                 f"reason='dnm:{conversion.settings.instance}'"
             )

@@ -147,7 +147,7 @@ class Node(Value):
     """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them.
 
     `unreadable` says what of it could not be read: it is there, and nothing else is known of it, so
-    it offers no room, and is neither taken up nor given back."""
+    it offers no room, and is neither taken up nor returned."""
 
     name: str
     allocatable: Resources

@@ -68,6 +68,12 @@ class Verdict(Enum):
     FAILED = "failed"
 
 
+VERDICT_WORDS = {"convert": "lend", "revert": "return"}
+"""What people read of a verdict, by what documents say of it; others are the word themselves."""
+QUEUE_WORDS = {**VERDICT_WORDS, "keep": "nothing"}
+"""The same of a queue: it is not the queue that is kept."""
+
+
 OTHERS_DRAIN = "drained in Slurm by another, and stays so when it is back"
 """Stands behind the reason of a verdict on a lent node, with `node_conditions`, and before Slurm's
 own Reason."""
@@ -82,7 +88,7 @@ class Reason(Enum):
     LACKS_ROOM = "its pods fit the quota but no node has room for them"
     LACKS_BOTH = "its pods need more quota and more nodes"
     NEARLY_FULL = "demand is above the headroom mark"
-    MIN_NODES = "fewer nodes are ready than min_nodes asks for"
+    MIN_NODES = "fewer nodes are ready than shall be"
     UNBUFFERED = "its warm node went unused; it gets another once pods have waited again"
     NOTHING_HELPS = "no new node would help its pending pods"
     ON_THE_WAY = "nodes that are on their way will be enough"
@@ -95,8 +101,8 @@ class Reason(Enum):
     HOURS_SPENT = "the node-hours of its namespace's week are used up"
     KUBELET_SETTINGS = "kubelets of its node types would not start with their settings"
     BATCH_NOT_ASKED = "which batch nodes can be lent has not been asked yet"
-    COOLDOWN = "the cooldown after the last conversion is not over"
-    BACKOFF = "conversions of this node type failed and are backing off"
+    COOLDOWN = "the cooldown after the last lending is not over"
+    BACKOFF = "lending nodes of this type has failed, and backs off"
     BREAKER = "nodes that it got went unused; it waits for changed demand or `dnm reset`"
     PAUSED = "dnm is paused"
     QUEUE_UNREADABLE = "the queue document can't be used"
@@ -118,7 +124,7 @@ class Reason(Enum):
     LEAVING = "is fenced, and goes back once its pods have ended"
     FOR_JOBS = "is idle, and jobs wait for nodes of its type: it goes back"
     IDLE_LONG_ENOUGH = "has been idle long enough and goes back"
-    BUDGET = "may go back, but this run's reversions are used up"
+    BUDGET = "may go back, but this run returns no more"
     FENCED = "is fenced and looked at once more before it goes back"
     DEMAND_RETURNED = "is wanted again and serves on"
     RETURNING = "is on its way back to Slurm"

@@ -74,5 +74,5 @@ def what_to_do(name: str) -> str:
     """Returns what a person may do about a lent node that carries such a taint."""
     return (
         "slurm-bridge puts it on each Node that its Slurm knows by the same name (docs/slinky.md); "
-        f"the node serves again once it is off; `dnm reset {name}` gives it back to Slurm"
+        f"the node serves again once it is off; `dnm reset {name}` returns it to Slurm"
     )

@@ -212,7 +212,7 @@ def _judge(case: _Case) -> Claims:
     if claim.error:
         error = (
             f"{name} stands in the middle of a conversion: {claim.error}; mend that, then "
-            f"`dnm reset {name}` gives it back to Slurm"
+            f"`dnm reset {name}` returns it to Slurm"
         )
         return case.lent(Phase.FAILED, error=error)
     if claim.direction == "k8s" and case.kept_out:
@@ -238,13 +238,13 @@ def _judge_ended(case: _Case) -> Claims:
         error = (
             f"{name} is claimed in Slurm for '{config.instance_id}', nothing is under way, and "
             "Kubernetes has no such Node: make sure that kubeconfig_path still names the cluster "
-            f"it was lent to, then `dnm reset {name}` gives it back to Slurm"
+            f"it was lent to, then `dnm reset {name}` returns it to Slurm"
         )
         return case.lent(Phase.FAILED, error=error)
     whom = f"namespace '{claim.namespace}'" if claim.namespace else "a namespace that is not known"
     why = (
         f"it is lent for {whom} of type '{case.node_type}', which this configuration does not "
-        f"have: '{config.node_convert_path} --set batch --node-name {name}' gives it back"
+        f"have: '{config.node_convert_path} --set batch --node-name {name}' returns it"
     )
     return case.counts(why, error=f"{name} is claimed: {why}")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.history import Decision
+from dnm.model.plan import Verdict
 from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.registry import QueueStatus
 from dnm.model.value import Resources
@@ -57,7 +58,8 @@ def _decision(
         limit=known.limits[queue].max if queue in known.limits else {},
         headroom=headroom(known.limits, used, queue) if is_limited else {},
         wanted=_by_type(sizing.wanted),
-        granted=_by_type(sizing.granted),
+        # What a brake, a pause or another host kept from being lent was not granted.
+        granted=_by_type(sizing.granted) if status.verdict == Verdict.CONVERT.value else {},
         no_room=sizing.no_room,
         no_quota=sizing.no_quota,
         pods=_lacking(known, sizing),

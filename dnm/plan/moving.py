@@ -160,7 +160,7 @@ def _back(
         return _stays(name, entry, facts, f"it is {entry.namespace}'s again", **used)
     if facts.now > entry.since + config.join_timeout:
         error = (
-            f"{name} could not be given back to {entry.namespace}: exchange the labels and taints "
+            f"{name} could not be returned to {entry.namespace}: exchange the labels and taints "
             f"of {entry.move.to} on its Node by hand and uncordon it, or `dnm reset {name}` gives "
             "it back to Slurm"
         )

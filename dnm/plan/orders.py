@@ -28,7 +28,7 @@ from dnm.plan.counting import count_missing
 from dnm.plan.kept_out import kept_out
 from dnm.plan.known import Known
 from dnm.plan.resumption import resumable_nodes
-from dnm.sizing.budget import NodePool
+from dnm.sizing.budget import BATCH_NODES, NodePool
 
 
 def ask_for_orders(start: Converted) -> Converted:
@@ -84,7 +84,10 @@ def _allowed(
     count = max(min(missing, left), 0)
     if count and (why := why_not_counted(before, pool, count)):
         return 0, f"{Reason.QUEUE_UNREADABLE.value}: {why}"
-    return count, f"{name} is used up" if count < missing else ""
+    why = f"{name} is used up"
+    if name.startswith(BATCH_NODES):
+        why = f"no more {name} can be lent"
+    return count, why if count < missing else ""
 
 
 def _brake(known: Known, order: LendOrder, pool: NodePool, brakes: Registry) -> str:

@@ -112,7 +112,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     likely = likely_refusal(config, entry.node_type)
     error = (
         f"{name} {why} since {show_time(entry.since)};{likely} look at it, then `dnm reset {name}` "
-        "to give it back to Slurm"
+        "to return it to Slurm"
     )
     failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)
     after = becomes(name, failed, Verdict.FAILED, Reason.LATE, error)
@@ -150,7 +150,7 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     if entry.leaves is None and is_another_s(config, entry, node):
         error = (
             f"{name} has moved to {entry.namespace}, and its Node does not carry that any more "
-            f"(was it registered anew?): `dnm reset {name}` gives it back to Slurm"
+            f"(was it registered anew?): `dnm reset {name}` returns it to Slurm"
         )
         return fails(name, entry, facts.now, Reason.GAVE_UP, error)
     size = grown(config, entry.node_type, node, entry.counted)
@@ -231,7 +231,7 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
 
 def _unreturnable(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     error = (
-        f"Slurm was asked and can't say whether it has {name}, so dnm can't give it back: do it by "
+        f"Slurm was asked and can't say whether it has {name}, so dnm can't return it: do it by "
         f"hand, under the name that Slurm knows, then `dnm forget {name}`"
     )
     return fails(name, entry, facts.now, Reason.GAVE_UP, error)
@@ -289,8 +289,8 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
         return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if facts.is_drained_by_another(name, entry):
         error = (
-            f"{name} was given back, and Slurm has it drained since: see `sinfo -R -n {name}`. It "
-            f"is forgotten once it is resumed; `dnm reset {name}` gives it back once more"
+            f"{name} was returned, and Slurm has it drained since: see `sinfo -R -n {name}`. It "
+            f"is forgotten once it is resumed; `dnm reset {name}` returns it once more"
         )
         return fails(name, entry, facts.now, Reason.GAVE_UP, error)
     if entry.attempts >= MAX_ATTEMPTS:

@@ -164,7 +164,7 @@ def _unread(snapshot: Snapshot) -> list[str]:
         ]
     if not isinstance(snapshot.nodes, Unreadable):
         lines += [
-            f"{node.unreadable}: it is neither taken up nor given back"
+            f"{node.unreadable}: it is neither taken up nor returned"
             for node in snapshot.nodes
             if node.unreadable
         ]

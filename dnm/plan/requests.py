@@ -131,7 +131,7 @@ def _claimed_by(
     again, or a person says that they are nobody's."""
     why = (
         f"was claimed, as it seems, by request {request.id}, which did not end: "
-        f"'{config.node_convert_path} --set batch --node-name NODE' gives it back; "
+        f"'{config.node_convert_path} --set batch --node-name NODE' returns it; "
         "if it is another's, `dnm forget NODE`"
     )
     return {

@@ -19,7 +19,7 @@ class Waits(Value):
 
 class Figures(Value):
     """What one policy cost. `lent`, `idle`, `booting` in node-hours: out of Slurm's service, in
-    Kubernetes without a pod, on the way there and back; `short`: given back within half an hour."""
+    Kubernetes without a pod, on the way there and back; `short`: returned within half an hour."""
 
     pods: Waits
     jobs: Waits

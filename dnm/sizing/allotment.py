@@ -100,7 +100,7 @@ class Allotment:
             opened_for_room=len(packing.opened),
             shortage=min(shortages, key=lambda short: short.is_early, default=None),
             below_min_nodes=tuple(
-                policy.min_nodes_by or policy.name
+                policy.min_nodes_by or f"min_nodes of {policy.name}"
                 for policy, _ in self._below_min_nodes(backlog, ())
             ),
             relies_on_incoming=has_quota_now != has_quota or self._uses_incoming(packing),

@@ -79,7 +79,10 @@ def _by_type(sizing: QueueSizing) -> str:
 def _what_stops(sizing: QueueSizing, granted: int, budget: ConversionBudget) -> str:
     """Names the bounds that leave no more, and what is wrong with types that are not lent."""
     spent = [name for name in sizing.spent if name not in budget.barred]
-    words = [f"{', '.join(spent)} used up"] if spent or not budget.barred else []
+    at_hand = [f"no more {name} can be lent" for name in spent if name.startswith(BATCH_NODES)]
+    spent = [name for name in spent if not name.startswith(BATCH_NODES)]
+    words = [f"{', '.join(spent)} used up"] if spent or not (at_hand or budget.barred) else []
+    words += at_hand
     words += [budget.barred[name] for name in sizing.spent if name in budget.barred]
     return f"{granted} can be had: {'; '.join(words)}"
 

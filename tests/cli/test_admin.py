@@ -31,7 +31,7 @@ def test_a_reset_waits_for_the_converter_that_is_still_at_work(
     tmp_path: Path, phase: Phase
 ) -> None:
     config = site(tmp_path, a001=a_lent_node(phase, converter=CONVERTER, attempts=3))
-    assert "given back" in admin.reset(config, "a001")
+    assert "returned" in admin.reset(config, "a001")
     entry = load_registry(config, NOW).nodes["a001"]
     assert (entry.phase, entry.attempts) == (Phase.RETURNING, 0)
     at_work = facts(batch=[a_batch_node(in_service=False)], running=frozenset([CONVERTER]))

@@ -319,7 +319,7 @@ def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
             if why in line and "dnm reset a" in line
         ]
         assert "type a" in line
-    assert "after 1 failed conversion:" in site.command("status", COLUMNS="500").stdout
+    assert "after 1 failed attempt to lend:" in site.command("status", COLUMNS="500").stdout
     backoff = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["backoffs"]["a"]
     assert backoff["last_error"] == why
 
@@ -343,7 +343,7 @@ def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) ->
     refused = site.command("hold", "x001")
     assert refused.returncode == 2 and refused.stderr.count("no name of a node") == 1
     site.command("unhold", "a001")
-    assert "may convert again" in site.command("reset", QUEUE).stdout
+    assert "may be lent nodes again" in site.command("reset", QUEUE).stdout
     assert "was not backing off" in site.command("reset", "a").stdout
     asked = site.command("forget", "a099")
     assert asked.returncode == 2 and "'a099' is not a lent node" in asked.stderr

@@ -73,7 +73,7 @@ def config(tmp_path: Path) -> Config:
         ("return a099", "'a099' is not a node that this dnm has lent; lent are: a[001-006]"),
         ("return a004", "'a004' is not a node that this dnm has lent"),
         ("return lend-9", "'lend-9' is not a node that this dnm has lent"),
-        ("return a001 a002", "a002 has failed: `dnm reset a002` gives it back; it burns"),
+        ("return a001 a002", "a002 has failed: `dnm reset a002` returns it; it burns"),
         ("return a003", "a003 is on its way back already"),
         ("return a006", "a006 is held: `dnm unhold a006` first"),
         ("return a001 --evict --when-empty", "write --when-empty or --evict, not both"),

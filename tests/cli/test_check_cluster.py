@@ -65,7 +65,7 @@ def test_pods_by_namespace_where_the_cluster_is_forbidden(site: CheckedSite) -> 
     shown = results_of(site.findings())
     assert shown["list pods in dev"] is CheckResult.OK
     (alone,) = [text for text in shown if text.startswith("may not list pods: ")]
-    assert shown[alone] is CheckResult.FAILED and "no node is ever given back" in alone
+    assert shown[alone] is CheckResult.FAILED and "no node is ever returned" in alone
     assert shown["may not list pods in test: it gets no nodes"] is CheckResult.FAILED
     pods = results_of(site.findings(), "pods")
     assert pods["0 unfinished ones of the monitored namespaces"] is CheckResult.OK

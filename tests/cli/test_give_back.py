@@ -138,7 +138,7 @@ def test_pods_have_their_grace_before(sandbox: Sandbox, site: Site) -> None:
 def test_a_pause_is_said(site: Site) -> None:
     pause(site.config, None, "")
     assert give_back(site.config, ["a001"])[-1] == (
-        "dnm is paused, and gives nothing back before `dnm resume`"
+        "dnm is paused, and returns nothing before `dnm resume`"
     )
     (said,) = lend(site.config, Wanted(namespace="dev", count=1))
     assert "dnm is paused, and asks for it after `dnm resume`; `dnm return" in said

@@ -255,7 +255,7 @@ def test_an_order_ends_whatever_has_become_of_one_of_its_nodes(
         pytest.param(
             ["a001", "a099"], "'a099' is not a node that this dnm has lent", id="not-lent"
         ),
-        pytest.param(["a002"], "`dnm reset a002` gives it back; it burns", id="failed"),
+        pytest.param(["a002"], "`dnm reset a002` returns it; it burns", id="failed"),
         pytest.param(["a003"], "a003 is on its way back already", id="returning"),
         pytest.param(["a004"], "'a004' is not a node that this dnm has lent", id="another's"),
         pytest.param(["a005"], "a005 is held: `dnm unhold a005` first", id="held"),

@@ -241,7 +241,7 @@ def test_a_bridge_that_does_nothing_gets_it_back(tmp_path: Path) -> None:
     made.world.is_stuck = True
     found = made.lend()
     assert found.result == "failed" and "Slurm has it IDLE+DRAIN+EXTERNAL yet" in found.error
-    assert "it was given back to Slurm" in found.error
+    assert "it was returned to Slurm" in found.error
     made.world.is_stuck = False
     assert_batch(made.world)
 
@@ -542,7 +542,7 @@ def test_what_is_taken_again_is_not_opened(tmp_path: Path, spoil: str) -> None:
     made.kube = Taken
     made.change_settings(drain_timeout_seconds=SOON)
     found = made.lend()
-    assert found.result == "failed" and "it was given back to Slurm" in found.error
+    assert found.result == "failed" and "it was returned to Slurm" in found.error
     assert_batch(made.world)
 
 

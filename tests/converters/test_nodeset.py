@@ -233,7 +233,7 @@ def test_a_pod_that_does_not_go_is_left_and_taken_back(tmp_path: Path) -> None:
     made.world.is_stuck = True
     found = made.lend()
     assert found.result == "failed" and "is still there" in found.error
-    assert "it was given back to Slurm" in found.error
+    assert "it was returned to Slurm" in found.error
     made.world.is_stuck = False
     assert_batch(made.world)
 

@@ -331,8 +331,8 @@ def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
     }
     answers = {name: finished(process) for name, process in processes.items()}
     assert {answer.returncode for answer in answers.values()} == {1}
-    assert "failed (exit 1): no image; it was given back" in answers["rolled"].stderr
-    assert "given back to Slurm" in answers["unreached"].stderr
+    assert "failed (exit 1): no image; it was returned" in answers["rolled"].stderr
+    assert "returned to Slurm" in answers["unreached"].stderr
     assert sites["unreached"].hook_calls == []
     site.assert_in_service(node_of["rolled"], node_of["unreached"])
 

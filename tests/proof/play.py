@@ -727,7 +727,7 @@ class Play:
             is_unknown = "no run of dnm has started" in one.why and host.has_old_registry
             if is_unknown and machine is not None and machine.claim is not None:
                 machine.claim.operation.kill()
-            if "gives it back" not in one.why or machine is None or machine.claim is None:
+            if "returns it" not in one.why or machine is None or machine.claim is None:
                 continue
             if machine.claim.instance != host.instance:
                 del claimed[name]

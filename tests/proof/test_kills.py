@@ -60,7 +60,7 @@ def test_a_run_killed_while_the_converter_works_on(world: World, direction: str)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_power_cut_while_the_converter_works(world: World, direction: str) -> None:
     """Run and converter die together, as in a restart of the host. What was claimed dnm finds in
-    the list, and goes on with it or gives it back; the rest it finds out by looking."""
+    the list, and goes on with it or returns it; the rest it finds out by looking."""
     story.build(world)
     until_converter(world, direction)
     with world.gate(FINISH) as gate:

@@ -139,7 +139,7 @@ def test_why_did_no_third_node_come(day: Day) -> None:
 def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:
     done = day.site.command("explain", QUEUE, COLUMNS="200")
     assert done.returncode == 0, done.stderr
-    assert f"queue {QUEUE}: keep: has room and quota for all its pods" in done.stdout
+    assert f"queue {QUEUE}: nothing: has room and quota for all its pods" in done.stdout
     assert "limit: 80 vcore" in done.stdout
     last = done.stdout.partition("Last transitions")[2].strip().splitlines()
     assert len([line for line in last if line.startswith(("20", "  20"))]) == 5
