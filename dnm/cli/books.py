@@ -11,7 +11,7 @@ from dnm.record.accounts import Accounts, Bookkeeper
 from dnm.run.recorded import unseen_since
 from dnm.run.registry import load_registry
 
-KINDS = frozenset({"node", "request", "queue", "verb", JOBS})
+KINDS = frozenset({"node", "request", "queue", "limit", "verb", JOBS})
 
 
 def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:

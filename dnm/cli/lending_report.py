@@ -11,6 +11,7 @@ from typing import Any
 
 from dnm.cli.output import print_line, print_table
 from dnm.model.config import Config
+from dnm.model.plan import Reason
 from dnm.model.printable import duration, printable
 from dnm.record.accounts import Accounts, percentile
 from dnm.record.price import SeenPrice
@@ -166,9 +167,9 @@ def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
         "How long pods waited, before and after a node served",
         ["queue", "waits", "with a node", "before", "95th", "after"], rows, "none waited",
     )  # fmt: skip
-    rows = [[one["queue"], one["code"], str(one["times"]), f"{one['hours']:.1f}"]
+    rows = [[one["queue"], str(one["times"]), f"{one['hours']:.1f}", reason_of(one["code"])]
             for one in report["refused"]]  # fmt: skip
-    yield "What held queues back", ["queue", "reason", "times", "hours"], rows, "nothing did"
+    yield "What held queues back", ["queue", "times", "hours", "reason"], rows, "nothing did"
     rows = [
         [one["queue"], f"{one['begin']:%m-%d %H:%M}", span_text(one["seconds"]),
          str(one["most_pods"]), one["why"]]
@@ -188,6 +189,11 @@ def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
         )  # fmt: skip
     else:
         yield _seen_table(report["price_as_seen"])
+
+
+def reason_of(code: str) -> str:
+    """Returns the sentence of a reason; that of another dnm's is its code."""
+    return Reason[code].value if code in Reason.__members__ else code
 
 
 def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:

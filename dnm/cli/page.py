@@ -31,7 +31,6 @@ svg{max-width:100%;height:auto;display:block}
 .chart{min-width:40rem}
 .key{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .8rem;vertical-align:-.1rem}
 svg text{fill:var(--text)}summary{cursor:pointer}
-.pygal-chart .guide.line{stroke:var(--line)!important}.pygal-chart .line{stroke-width:2}
 """
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+
+import msgspec
 
 from dnm.model.history import JOBS, HistoryLine
+from dnm.model.quantity import QuantityError, parse_yunikorn
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.record.price import Looks, SeenPrice, price_as_seen
@@ -123,6 +126,7 @@ class Bookkeeper:
 
     def add(self, line: HistoryLine) -> None:
         """Books one line."""
+        self._add_point(line)
         if line.kind == "node" or _is_of_node(line):
             self._add_node(line)
         elif line.kind == "request":
@@ -151,7 +155,7 @@ class Bookkeeper:
             to_serving={name: tuple(spans) for name, spans in self._to_serving.items()},
             idle_seconds=dict(self._idle),
             refused={key: (len(spans), sum(spans)) for key, spans in self._refused.items()},
-            points={queue: _thinned(points) for queue, points in self._points.items()},
+            points={queue: self._close_points(queue, registry, until) for queue in self._points},
             conversions=self._counts["conversions"],
             failures=self._counts["failures"],
             returns=self._counts["returns"],
@@ -251,9 +255,6 @@ class Bookkeeper:
 
     def _add_verdict(self, line: HistoryLine) -> None:
         numbers, queue = line.numbers, line.queue
-        self._points.setdefault(queue, []).append(_point(line))
-        if len(self._points[queue]) > 4 * MOST_POINTS:
-            self._points[queue] = list(_thinned(self._points[queue]))
         pods, wait = int(numbers.get("pending_pods", 0)), self._waits.get(queue)
         if wait is not None:
             self._book_reason(queue, wait, line.time)
@@ -264,6 +265,40 @@ class Bookkeeper:
         if wait is None:
             wait = self._waits[queue] = _OpenWait(line.time)
         wait.now_for(line.code, line.reason, line.time, pods)
+
+    def _add_point(self, line: HistoryLine) -> None:
+        """Where a line tells what a queue's limit has become, or what its pods use and want: its
+        verdict does, and so do fences, requests, and whoever has changed the limit."""
+        known = self._points.get(line.queue)
+        before = known[-1] if known else Point(time=line.time, limit={}, used={}, pending={})
+        numbers = line.numbers
+        if line.kind == "limit":
+            limit = {**before.limit, **_limit_after(line), **numbers.get("limit", {})}
+            point = msgspec.structs.replace(before, time=line.time, limit=limit)
+        elif line.kind == "queue" or "headroom" in numbers:
+            point = Point(
+                time=line.time,
+                limit=numbers.get("limit", {}),
+                used=numbers.get("used", {}),
+                pending=numbers.get("pending", {}),
+            )
+        else:
+            return
+        if known is None and line.kind != "queue":
+            return  # a queue above those that are lent to
+        points = self._points.setdefault(line.queue, [])
+        if not points or msgspec.structs.replace(before, time=line.time) != point:
+            points.append(point)
+        if len(points) > 4 * MOST_POINTS:
+            self._points[line.queue] = list(_thinned(points))
+
+    def _close_points(self, queue: str, registry: Registry, until: datetime) -> tuple[Point, ...]:
+        """With what the last run saw of it."""
+        points, status = self._points[queue], registry.last_run.queues.get(queue)
+        if status is not None and status.is_judged and status.is_demand_known:
+            now = Point(time=until, limit=status.limit, used=status.used, pending=status.pending)
+            points = [*points, now]
+        return _thinned(points)
 
     def _book_reason(self, queue: str, wait: _OpenWait, now: datetime) -> None:
         code, seconds = wait.leave(now)
@@ -307,22 +342,35 @@ class _OpenWait:
                     why=self.sentences.get(longest, ""))  # fmt: skip
 
 
-def _point(line: HistoryLine) -> Point:
-    def amounts(key: str) -> dict[str, Any]:
-        return dict(line.numbers.get(key, {}))
-
-    return Point(time=line.time, limit=amounts("limit"), used=amounts("used"),
-                 pending=amounts("pending"))  # fmt: skip
+def _limit_after(line: HistoryLine) -> dict[str, int]:
+    """What a line says that dnm has written: `max vcore 208, guaranteed vcore 136`."""
+    found = {}
+    for part in line.after.split(", "):
+        kind, _, rest = part.partition(" ")
+        resource, _, amount = rest.rpartition(" ")
+        if kind == "max" and resource:
+            with suppress(QuantityError):
+                found[resource] = parse_yunikorn(resource, amount)
+    return found
 
 
 def _thinned(points: list[Point]) -> tuple[Point, ...]:
-    """Some of them, the last one too; where demand was highest rather than between."""
+    """Some of them, the last one too: of each few those with the highest demand and with the
+    lowest and the highest limit, rather than any."""
     if len(points) <= MOST_POINTS:
         return tuple(points)
-    step = -(-len(points) // MOST_POINTS)
-    groups = [points[start : start + step] for start in range(0, len(points), step)]
-    return (*(max(group, key=_demand) for group in groups[:-1]), points[-1])
+    step = -(-4 * len(points) // MOST_POINTS)
+    kept = {len(points) - 1}
+    for start in range(0, len(points), step):
+        group = range(start, min(start + step, len(points)))
+        kept |= {max(group, key=lambda number: _demand(points[number]))}
+        kept |= {pick(group, key=lambda number: _limit(points[number])) for pick in (min, max)}
+    return tuple(points[number] for number in sorted(kept))
 
 
 def _demand(point: Point) -> int:
     return point.used.get("vcore", 0) + point.pending.get("vcore", 0)
+
+
+def _limit(point: Point) -> int:
+    return point.limit.get("vcore", 0)

@@ -316,7 +316,9 @@ def _found(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryL
         if note in told or not colon or not queue.startswith("root"):
             continue
         event = "re-applied" if rest.startswith("back at its baseline") else "found-changed"
-        yield cause.line("limit", event, queue, queue=queue, reason=rest)
+        decision = cause.decisions.get(queue)
+        numbers = {"limit": dict(decision.limit)} if decision else {}
+        yield cause.line("limit", event, queue, queue=queue, reason=rest, numbers=numbers)
 
 
 def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
