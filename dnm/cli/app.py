@@ -391,17 +391,21 @@ def explain(
     name: Annotated[
         str,
         typer.Argument(
-            help="A lent node, a queue, or NAMESPACE/POD.", autocompletion=completion.explainable
+            help="A node, queue, namespace, event or order, or NAMESPACE/POD.",
+            autocompletion=completion.explainable,
         ),
     ],
     config_path: ConfigOption = None,
     output: OutputOption = Output.text,
+    wide: Annotated[
+        bool, typer.Option("--wide", "-w", help="Numbers and last transitions too.")
+    ] = False,
 ) -> None:
-    """Say what is decided of a node, a queue or a pod, why, and what would change it."""
+    """Say what is decided of a node, a queue, a pod and others, why, what would change it."""
     from dnm.cli.explain import explain_name
 
     config = load_named_config(config_path)
-    raise typer.Exit(explain_name(config, os.environ, name, output))
+    raise typer.Exit(explain_name(config, os.environ, name, output, wide))
 
 
 def _offer_wings() -> None:

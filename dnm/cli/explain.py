@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 
+from dnm.calendar.in_force import list_events
 from dnm.cli.history import QuestionError, describe_line, last_lines
 from dnm.cli.output import (
     amounts,
@@ -18,15 +21,19 @@ from dnm.cli.output import (
     waiting_lines,
     waiting_rows,
 )
+from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
-from dnm.model.history import Decision
-from dnm.model.hostlist import fold_hostlist
+from dnm.model.history import Decision, HistoryLine
 from dnm.model.plan import QUEUE_WORDS, VERDICT_WORDS, Plan, Reason, Verdict
-from dnm.model.printable import bold, count_of, terminal_width
+from dnm.model.printable import bold, count_of, printable, terminal_width
+from dnm.model.registry import NodePods
+from dnm.model.value import Unreadable
 from dnm.plan.acting import judge_actor
 from dnm.plan.conversions import Converted
+from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import PodExplanation, explain_pod
+from dnm.plan.kept_out import kept_out
 from dnm.plan.planner import fold_plan
 from dnm.run.planning import decide_now
 
@@ -68,29 +75,40 @@ _WHAT_CHANGES_IT = {
 }
 
 
-def explain_name(config: Config, environ: Mapping[str, str], name: str, output: str) -> int:
-    """Looks at the cluster as a run does, and writes nothing; returns the exit code."""
+def explain_name(
+    config: Config, environ: Mapping[str, str], name: str, output: str, is_wide: bool = False
+) -> int:
+    """Looks at the cluster as a run does, and writes nothing; returns the exit code. What it is
+    comes first; `is_wide`: with the numbers, the jobs that wait, and the last transitions."""
     decided = decide_now(config, environ)
     plan = fold_plan(decided)
     document = _explain(decided, plan, name)
-    about = document.get("queue", "") if "/" in name else name
-    lines = last_lines(config, about, _LAST) if about else []
+    about = (
+        document.get("queue", "") if document["kind"] in ("pod", "namespace") else document["of"]
+    )
+    lines = last_lines(config, about, _LAST) if about and (is_wide or output != "text") else []
     if output != "text":
         history = [msgspec.to_builtins(line) for line in lines]
         whole = {"schema": "dnm.explain/1", "name": name, **document, "history": history}
         print_document(whole, output)
     else:
-        _print(document, name, config.events_zone)
-        print(bold("Last transitions"))
-        for line in lines:
-            for text in describe_line(line, terminal_width() - 2, config.events_zone):
-                print(f"  {text}")
-        if not lines:
-            print("  none is recorded")
-    errors = (*_refusal(decided), *plan.errors)
+        for text in _sentences(document, is_wide, config.events_zone):
+            print_line(text.lstrip(), "  " if text.startswith(" ") else "")
+        _print_past(lines, config.events_zone) if is_wide else None
+    standing = plan.registry.failed_nodes.values()
+    errors = [one for one in (*_refusal(decided), *plan.errors) if one not in standing]
     for error in errors:
         print_line(f"error: {error}") if output == "text" else None
     return ExitCode.FAILED if errors else ExitCode.OK
+
+
+def _print_past(lines: Sequence[HistoryLine], zone: str) -> None:
+    print(bold("Last transitions"))
+    for line in lines:
+        for text in describe_line(line, terminal_width() - 2, zone):
+            print(f"  {text}")
+    if not lines:
+        print("  none is recorded")
 
 
 def _refusal(decided: Converted) -> list[str]:
@@ -100,32 +118,131 @@ def _refusal(decided: Converted) -> list[str]:
     return [judged.refusal] if judged and judged.refusal else []
 
 
+_KINDS = ("node", "queue", "pod", "namespace", "event", "order")
+
+
 def _explain(decided: Converted, plan: Plan, name: str) -> dict[str, Any]:
-    nodes = {verdict.node: verdict for verdict in plan.nodes}
-    queues = {verdict.queue: verdict for verdict in plan.queues}
-    if "/" in name:
-        namespace, _, pod = name.partition("/")
-        return _pod(explain_pod(decided, namespace, pod), plan)
-    if name in nodes:
-        verdict = nodes[name]
-        entry = plan.registry.nodes.get(name) or decided.known.registry.nodes.get(name)
-        found = {"kind": "node", **_verdict(verdict.verdict, verdict.reason, verdict.sentence)}
-        if entry is not None:
-            since: datetime = entry.since
-            found |= {"phase": entry.phase.value, "since": since, "queue": entry.queue,
-                      "node_type": entry.node_type,
-                      "waiting_jobs": _waiting(plan, {entry.node_type})}  # fmt: skip
-        return found
-    if name.lower() in queues:
-        policies = decided.known.config.namespaces.values()
-        types = {one for p in policies if p.queue == name.lower() for one in p.node_types}
-        waiting = _waiting(plan, types)
-        return {"kind": "queue", **_queue(plan, name.lower()), "waiting_jobs": waiting}
-    known = ", ".join(filter(None, [fold_hostlist(nodes), *sorted(queues)]))
+    """The first of the kinds that knows the name; `node/a001` asks for one of them alone."""
+    kind, slash, rest = name.partition("/")
+    is_of_kind = bool(slash) and kind in _KINDS and kind not in decided.known.config.namespaces
+    bare = rest if is_of_kind else name
+    finders = {
+        "node": _find_node, "queue": _find_queue, "namespace": _find_namespace,
+        "event": _find_event, "order": _find_order, "pod": _find_pod,
+    }  # fmt: skip
+    for one in (kind,) if is_of_kind else finders:
+        found = finders[one](decided, plan, bare)
+        if found is not None:
+            return {"kind": one, "of": bare, **found}
+    known = [*(verdict.node for verdict in plan.nodes), *decided.known.config.queues,
+             *decided.known.config.namespaces]  # fmt: skip
+    close = get_close_matches(bare, known, n=3) or sorted(known)[:5]
     raise QuestionError(
-        f"{name!r} is no lent node and no monitored queue; known are {known}. A pod is "
-        f"NAMESPACE/POD; `dnm nodes` has the batch nodes, `dnm history {name}` the past"
+        f"{name!r} was not found: no node, monitored queue or namespace, event, order or pod has "
+        f"this name; there are {', '.join(close)}. A pod is NAMESPACE/POD or pod/POD; `dnm history "
+        f"{bare}` has the past"
     )
+
+
+def _find_node(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+    verdict = next((one for one in plan.nodes if one.node == name), None)
+    if verdict is None:
+        return _find_other_node(decided, name)
+    entry = plan.registry.nodes.get(name) or decided.known.registry.nodes.get(name)
+    found = _verdict(verdict.verdict, verdict.reason, verdict.sentence)
+    if entry is not None:
+        holders = plan.pods.get(name)
+        pods = msgspec.structs.asdict(holders) if holders else None
+        found |= {"phase": entry.phase.value, "since": entry.since, "queue": entry.queue,
+                  "node_type": entry.node_type, "pods": pods,
+                  "waiting_jobs": _waiting(plan, {entry.node_type})}  # fmt: skip
+    return found
+
+
+def _find_other_node(decided: Converted, name: str) -> dict[str, Any] | None:
+    """One that is not lent: as Slurm has it, or a Node of Kubernetes' own."""
+    known = decided.known
+    batch, nodes = known.facts.batch or {}, known.facts.nodes or {}
+    node_type = known.config.type_of(name) or ""
+    if name not in batch and name not in nodes and name not in known.registry.excluded:
+        return None
+    said = []
+    if (row := batch.get(name)) is not None:
+        out = kept_out(known.config, known.registry, known.facts.batch, known.now).get(name)
+        word = f"may not be lent: {out}" if out else f"{row.verdict} {row.reason}".strip()
+        said.append(f"Slurm has it as {row.state}; {word}")
+    elif known.facts.batch is None:
+        said.append("which batch nodes there are has not been asked now: `dnm nodes` does")
+    if name in nodes:
+        said.append("Kubernetes has a Node of this name, which dnm has not lent")
+    return {"phase": "not lent", "node_type": node_type, "reason": "; ".join(said)}
+
+
+def _find_queue(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+    queue = name.lower()
+    if all(one.queue != queue for one in plan.queues):
+        return None
+    policies = decided.known.config.namespaces.values()
+    types = {one for p in policies if p.queue == queue for one in p.node_types}
+    return {**_queue(plan, queue), "waiting_jobs": _waiting(plan, types)}
+
+
+def _find_namespace(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+    policy = decided.known.config.namespaces.get(name)
+    if policy is None:
+        return None
+    lent = [one for one, entry in sorted(plan.registry.nodes.items()) if entry.namespace == name]
+    return {**(_find_queue(decided, plan, policy.queue) or {"queue": policy.queue}), "lent": lent,
+            "node_types": list(policy.node_types)}  # fmt: skip
+
+
+def _find_event(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+    known = decided.known
+    event = next((e for e in list_events(known.config, plan.registry) if e.name == name), None)
+    if event is None:
+        return None
+    needs = f"{event.pods} pods" if event.pods else f"{event.nodes} nodes"
+    when = f"{event.begins:%Y-%m-%d %H:%M} to {event.ends:%Y-%m-%d %H:%M} {event.zone}"
+    weekly = ", weekly" if event.weekly else ""
+    return {"reason": f"{needs} for namespace {event.namespace}, {when}{weekly}; `dnm event show "
+                      f"{name}` has all of it"}  # fmt: skip
+
+
+def _find_order(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+    order = next((one for one in plan.registry.orders if one.id == name), None)
+    if order is None:
+        return None
+    missing = count_missing(order, plan.registry)
+    there = ", ".join(nodes_of_order(order, plan.registry)) or "none"
+    waits = f", which waits: {order.why}" if missing and order.why else ""
+    return {
+        "reason": f"{count_of(order.count, 'node')} for namespace {order.namespace} until "
+        f"{order.until:%Y-%m-%d %H:%M} UTC, by {order.who}; serving: {there}; {missing} missing"
+        f"{waits}"
+    }
+
+
+def _find_pod(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+    namespace, slash, pod = name.partition("/")
+    if not slash:
+        pods = decided.known.snapshot.pods
+        every = () if isinstance(pods, Unreadable) else pods.pods
+        spaces = sorted({one.namespace for one in every if one.name == name})
+        if len(spaces) > 1:
+            raise QuestionError(f"pods of this name are in {', '.join(spaces)}: NAMESPACE/{name}")
+        if not spaces:
+            return None
+        namespace, pod = spaces[0], name
+    explained = explain_pod(decided, namespace, pod)
+    if explained.state != "not found":
+        return _pod(explained, plan)
+    with closing(KubeClient.connect(decided.known.config)) as kube:
+        end = kube.read_pod_end(namespace, pod)
+    if end is None:
+        return None
+    why = ": ".join(filter(None, (end.reason, printable(end.message, 300))))
+    return {"pod": f"{namespace}/{pod}", "node": "", "state": end.phase.lower() or "finished",
+            "obstacles": [why] if why else [], "helped_by": []}  # fmt: skip
 
 
 def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
@@ -155,41 +272,51 @@ def _queue(plan: Plan, queue: str) -> dict[str, Any]:
 
 def _pod(explained: PodExplanation, plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "kind": "pod",
+        "pod": explained.pod,
         "node": explained.node,
+        "state": "on a node" if explained.node else explained.state,
         "obstacles": list(explained.obstacles),
         "helped_by": list(explained.helped_by),
     }
     return {**found, **(_queue(plan, explained.queue) if explained.queue else {})}
 
 
-def _print(document: Mapping[str, Any], name: str, zone: str) -> None:
-    for text in _sentences(document, name, zone):
-        print_line(text)
-
-
-def _sentences(document: Mapping[str, Any], name: str, zone: str) -> Iterator[str]:
-    if document["kind"] == "pod":
-        if document["node"]:
-            yield f"pod {name} is on node {document['node']}"
-            return
-        yield f"pod {name} is pending"
-        yield from (f"  {obstacle}" for obstacle in document["obstacles"])
-        if document["helped_by"]:
-            yield f"  an empty node of type {' or '.join(document['helped_by'])} would take it"
-    if "phase" in document:
+def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterator[str]:
+    kind, name = document["kind"], document["of"]
+    if kind == "pod":
+        yield from _of_pod(document)
+    elif kind == "namespace":
+        lent = ", ".join(document["lent"]) or "no node"
+        yield f"namespace {name} has queue {document['queue']}; lent to it: {lent}"
+    elif "since" in document:
         since = shown(document["since"], zone, seconds=True)
         yield f"node {name} is {document['phase']} since {since}"
+    elif "verdict" not in document:
+        state = f" is {document['phase']}" if "phase" in document else ""
+        yield f"{kind} {name}{state}: {document['reason']}"
     if "verdict" in document:
-        about = f"queue {document['queue']}" if document["kind"] != "node" else "decided now"
-        words = QUEUE_WORDS if document["kind"] != "node" else VERDICT_WORDS
+        about = "decided now" if kind == "node" else f"queue {document['queue']}"
+        words = VERDICT_WORDS if kind == "node" else QUEUE_WORDS
         word = words.get(document["verdict"], document["verdict"])
         yield f"{about}: {word}: {document['reason']}"
         if document["changed_by"]:
             yield f"  what would change that: {document['changed_by']}"
-    yield from _number_lines(document.get("numbers", {}))
-    now = datetime.now(UTC)
-    yield from (f"  {line}" for line in waiting_lines(document.get("waiting_jobs") or (), now))
+    if document.get("pods"):
+        yield f"  {msgspec.convert(document['pods'], NodePods).text}"
+    if is_wide:
+        yield from _number_lines(document.get("numbers", {}))
+        now = datetime.now(UTC)
+        yield from (f"  {line}" for line in waiting_lines(document.get("waiting_jobs") or (), now))
+
+
+def _of_pod(document: Mapping[str, Any]) -> Iterator[str]:
+    state = f"on node {document['node']}" if document["node"] else document["state"]
+    words = {"rejected": "was rejected", "failed": "has failed", "succeeded": "has succeeded",
+             "unknown": "could not be read"}  # fmt: skip
+    yield f"pod {document['pod']} {words.get(state, f'is {state}')}"
+    yield from (f"  {obstacle}" for obstacle in document["obstacles"])
+    if document["helped_by"]:
+        yield f"  an empty node of type {' or '.join(document['helped_by'])} would take it"
 
 
 def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:

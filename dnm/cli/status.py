@@ -140,6 +140,9 @@ def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> d
         "idle_seconds": _seconds(idle_time(entry, now)),
         "goes_back_in_seconds": _seconds(_time_to_return(config, registry, name, now)),
         "counted": entry.counted,
+        "pods": msgspec.structs.asdict(pods)
+        if (pods := registry.last_run.pods.get(name))
+        else None,
         "held": name in registry.held,
         "stays_until": entry.stays_until if entry.is_kept_at(now) else None,
         "leaves": entry.leaves.value if entry.leaves else "",

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from dnm.cli.output import (
     order_resources,
     print_line,
@@ -18,7 +20,7 @@ from dnm.cli.output import (
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.plan import OTHERS_DRAIN, QUEUE_WORDS, Reason
 from dnm.model.printable import bold, columns, count_of, duration, terminal_width
-from dnm.model.registry import Leaving
+from dnm.model.registry import Leaving, NodePods
 
 Row = dict[str, str]
 
@@ -60,6 +62,9 @@ def print_status(
     """Prints the document of `status_document`; `is_wide`: all columns, however long the lines.
     `zone`: by whose clock."""
     _print_nodes(document, now, is_wide, sort_by)
+    for node in document["nodes"] if is_wide else ():
+        if node["pods"] is not None:
+            print_line(f"{node['node']}: {msgspec.convert(node['pods'], NodePods).text}", "  ")
     for name, trouble in (*_troubles(document), *_others(document), *_elsewhere(document)):
         print_line(f"{name}: {trouble}", "  ")
     if said := list(by_hand_lines(document, now, zone)):

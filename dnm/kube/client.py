@@ -24,7 +24,7 @@ from dnm.kube.events import create_event
 from dnm.kube.lists import List
 from dnm.kube.no_store import Recalls
 from dnm.kube.nodes import read_node_page, read_one_node, taint_fields
-from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
+from dnm.kube.pods import UNFINISHED, PodEnd, PodReducer, make_reducer, read_pod_end
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
 from dnm.kube.topology import read_zone_page
@@ -225,6 +225,14 @@ class KubeClient:
         selector = f"spec.nodeName={node},{UNFINISHED}"
         what = f"list the pods on node {node}"
         return tuple(self._list_pods(what, f"{_CORE}/pods", selector)[0].pods)
+
+    def read_pod_end(self, namespace: str, name: str) -> PodEnd | None:
+        """How far a pod is, finished ones too. None: there is no such pod. Raises KubeError."""
+        what = f"read pod {namespace}/{name}"
+        chosen = quote(f"metadata.name={name}", safe="")
+        with self.requests.asking(what, "list pods"), fault_point("kube.list_pods"):
+            found = self.requests.read_or_none(f"{_pods_path(namespace)}?fieldSelector={chosen}")
+            return None if found is None else read_pod_end(found.body)
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         """None: there is none. Raises KubeError."""

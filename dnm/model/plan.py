@@ -28,6 +28,7 @@ from dnm.model.registry import (
     ConversionRequest,
     ConverterProcess,
     Ended,
+    NodePods,
     Pause,
     QueueStatus,
     Registry,
@@ -298,6 +299,7 @@ class Plan(Value):
     run: str = ""  # which run this is: when it looked
     pause: Pause | None = None  # in force now
     waiting: tuple[WaitingPods, ...] = ()  # pods that wait in vain
+    pods: Mapping[str, NodePods] = {}  # lent node -> who holds it
     uids: Mapping[str, str] = {}  # of the Nodes that are recorded
     kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, where it is recorded
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last asked; None: nobody says

@@ -11,6 +11,7 @@ from dnm.model.calendar import CalendarEvent, KeptCalendar
 from dnm.model.cluster import Mark, WaitingJobs
 from dnm.model.history import Memory
 from dnm.model.lease import Lease
+from dnm.model.printable import count_of
 from dnm.model.value import Value
 
 
@@ -281,6 +282,38 @@ class LendOrder(Value):
     why: str = ""
 
 
+class NodePods(Value, omit_defaults=True):
+    """Who holds a lent node: how many pods that count, in all and of the namespaces with the most,
+    the first three by age, since when the oldest is there, and how many of DaemonSets and mirrors,
+    which hold none."""
+
+    count: int = 0
+    namespaces: dict[str, int] = {}
+    names: tuple[str, ...] = ()
+    oldest: str = ""  # RFC 3339, as the API prints it
+    apart: int = 0
+
+    @property
+    def text(self) -> str:
+        """As people are told."""
+        count = self.count
+        first = sorted(self.namespaces.items(), key=lambda one: (-one[1], one[0]))
+        shown = ", ".join(f"{number} of {name}" for name, number in first[:_MOST_NAMES])
+        others = len(first) - _MOST_NAMES
+        more = f" and {count_of(others, 'more namespace')}" if others > 0 else ""
+        rest = f" and {count - len(self.names)} more" if count > len(self.names) else ""
+        apart = f"{count_of(self.apart, 'pod')} of DaemonSets or static"
+        if not count:
+            return f"no pod holds it; {apart}" if self.apart else "no pod holds it"
+        return (
+            f"{count_of(count, 'pod')} on it: {shown}{more}; {', '.join(self.names)}{rest}; the "
+            f"oldest since {self.oldest}" + (f"; beside them {apart}" if self.apart else "")
+        )
+
+
+_MOST_NAMES = 3
+
+
 class QueueStatus(Value):
     """One queue as the last run saw it, for `dnm status`."""
 
@@ -310,6 +343,7 @@ class RunRecord(Value):
     queues: dict[str, QueueStatus] = {}
     ledger: str | None = None  # as the run wrote it, in case the annotation is lost; None: unknown
     nodes: dict[str, str] = {}  # lent node -> sentence
+    pods: dict[str, NodePods] = {}  # lent node -> who holds it
     pods_seen: int = 0  # unfinished ones, rounded down to a power of ten; below 1,000: 0
     pods_doubted_since: datetime | None = None  # an empty list after `pods_seen`
     succeeded_at: datetime | None = None  # when a run last did, before those that failed since

@@ -24,6 +24,7 @@ class PodExplanation(Value):
 
     pod: str
     node: str = ""
+    state: str = "pending"  # or rejected, unknown, not found
     queue: str = ""
     obstacles: tuple[str, ...] = ()
     helped_by: tuple[str, ...] = ()
@@ -34,13 +35,13 @@ def explain_pod(converted: Converted, namespace: str, name: str) -> PodExplanati
     known, title = converted.known, f"{namespace}/{name}"
     pods = known.snapshot.pods
     if isinstance(pods, Unreadable):
-        return PodExplanation(pod=title, obstacles=(pods.error,))
+        return PodExplanation(pod=title, state="unknown", obstacles=(pods.error,))
     if namespace in pods.unreadable:
-        return PodExplanation(pod=title, obstacles=(pods.unreadable[namespace],))
+        unread = (pods.unreadable[namespace],)
+        return PodExplanation(pod=title, state="unknown", obstacles=unread)
     found = [pod for pod in pods.pods if (pod.namespace, pod.name) == (namespace, name)]
     if not found:
-        why = "there is no such pod, or it has finished"
-        return PodExplanation(pod=title, obstacles=(why,))
+        return PodExplanation(pod=title, state="not found")
     if found[0].node:
         return PodExplanation(pod=title, node=found[0].node)
     return _explain_pending(converted, found[0], title)
@@ -50,7 +51,9 @@ def _explain_pending(converted: Converted, pod: Pod, title: str) -> PodExplanati
     known = converted.known
     why = _why_not_counted(known, pod)
     if why:
-        return PodExplanation(pod=title, obstacles=(f"it asks for no node: it is {why}",))
+        state = "rejected" if pod.is_rejected else "pending"
+        uncounted = (f"it asks for no node: it is {why}",)
+        return PodExplanation(pod=title, state=state, obstacles=uncounted)
     group = _group_of(known, pod)
     if group is None:
         why = "it asks for no node: pods like it stayed pending beside an idle node"

@@ -26,7 +26,7 @@ from dnm.model.config import Config
 from dnm.model.history import PodKind, run_name
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import QueueStatus, Registry
+from dnm.model.registry import NodePods, QueueStatus, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.acting import judge_actor, with_judgement
 from dnm.plan.actions import find_conflicts, list_actions
@@ -44,7 +44,7 @@ from dnm.plan.lend_times import note_lends
 from dnm.plan.limits import plan_limits
 from dnm.plan.returns import plan_returns
 from dnm.plan.standing_limits import judge_limits
-from dnm.plan.status import queue_statuses, seen_statuses
+from dnm.plan.status import holders_of, queue_statuses, seen_statuses
 from dnm.plan.waiting import list_waiting
 from dnm.queues.document import Judge, judge_text
 
@@ -112,6 +112,7 @@ def fold_plan(converted: Converted) -> Plan:
         run=run_name(known.now),
         waiting=list_waiting(converted),
         kinds=_seen_kinds(known),
+        pods=_holders(known, converted.registry),
         uids={
             name: node.uid
             for name, node in (known.facts.nodes or {}).items()
@@ -120,6 +121,14 @@ def fold_plan(converted: Converted) -> Plan:
         pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
         waiting_jobs=waiting_jobs,
     )
+
+
+def _holders(known: Known, registry: Registry) -> dict[str, NodePods]:
+    """Who holds the lent nodes; nothing where no pods could be read."""
+    pods = known.snapshot.pods
+    if isinstance(pods, Unreadable) or not registry.nodes:
+        return {}
+    return holders_of(pods.pods, registry.nodes)
 
 
 def _seen_kinds(known: Known) -> dict[str, tuple[PodKind, ...]]:

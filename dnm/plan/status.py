@@ -3,11 +3,14 @@ from. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+
 import msgspec
 
-from dnm.model.cluster import QueueLimits
+from dnm.model.cluster import Pod, QueueLimits
 from dnm.model.queue_edit import QueueNumbers
-from dnm.model.registry import QueueStatus
+from dnm.model.registry import NodePods, QueueStatus
 from dnm.plan.conversions import Converted
 from dnm.plan.known import Known
 from dnm.queues.edit_report import numbers_now
@@ -64,4 +67,29 @@ def _status(
         code=last.code if last else "",
         is_demand_known=known.demand is not None and not known.unreadable_namespaces(queue),
         is_judged=numbers is not None or (last is not None and last.is_judged),
+    )
+
+
+_MOST_NAMESPACES, _LONGEST_NAME = 20, 100  # of one node, and characters
+
+
+def holders_of(pods: Iterable[Pod], nodes: Container[str]) -> dict[str, NodePods]:
+    """Returns who holds each of these nodes, as far as the pods could be read; a tenant's names
+    take bounded room."""
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.node in nodes:
+            found.setdefault(pod.node, []).append(pod)
+    return {name: _holders(on_it) for name, on_it in sorted(found.items())}
+
+
+def _holders(pods: Sequence[Pod]) -> NodePods:
+    work = sorted((one for one in pods if one.counts_as_work), key=lambda one: one.created)
+    counts = Counter(one.namespace for one in work)
+    return NodePods(
+        count=len(work),
+        namespaces=dict(counts.most_common(_MOST_NAMESPACES)),
+        names=tuple(f"{one.namespace}/{one.name}"[:_LONGEST_NAME] for one in work[:3]),
+        oldest=work[0].created if work else "",
+        apart=sum(not one.counts_as_work for one in pods),
     )

@@ -228,6 +228,7 @@ def _record(
         queues=dict(plan.status),
         ledger=before.ledger,
         nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
+        pods=dict(plan.pods),
         pods_seen=before.pods_seen,
         pods_doubted_since=before.pods_doubted_since,
         waiting_jobs=plan.waiting_jobs,

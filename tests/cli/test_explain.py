@@ -43,8 +43,8 @@ class Scene:
         )  # fmt: skip
         sandbox.tick(60)
 
-    def explain(self, name: str) -> str:
-        done = self.site.command("explain", name, COLUMNS="300")
+    def explain(self, name: str, *options: str) -> str:
+        done = self.site.command("explain", name, *options, COLUMNS="300")
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -61,14 +61,16 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 def test_a_node(scene: Scene) -> None:
     [node] = scene.site.lent()
-    answer = scene.explain(node)
+    short, answer = scene.explain(node), scene.explain(node, "--wide")
+    assert len(short.splitlines()) <= 4 and "Last transitions" not in short
     assert f"node {node} is serving since" in answer and "pods are running on it" in answer
     assert "what would change that: its pods ending" in answer
     assert f"{node} lent" in answer and f"{node} joined" in answer
 
 
 def test_a_queue(scene: Scene) -> None:
-    answer = scene.explain(QUEUE)
+    assert len(scene.explain(QUEUE).splitlines()) == 2
+    answer = scene.explain(QUEUE, "--wide")
     assert "a cap is reached" in answer and "max_converted_nodes" in answer
     assert "a higher cap in the configuration" in answer
     assert "wanted: " in answer and "headroom: " in answer and "pods that lack something" in answer
@@ -80,13 +82,12 @@ def test_a_queue(scene: Scene) -> None:
         pytest.param("dev/huge-0", "an empty node of type a has", id="too-big"),
         pytest.param("dev/picky-0", "no new node would help it", id="selector"),
         pytest.param("dev/gated-0", "held back by a scheduling gate", id="gate"),
-        pytest.param("dev/nobody", "there is no such pod", id="not-there"),
     ],
 )
 def test_a_pod_that_no_node_helps(scene: Scene, pod: str, said: str) -> None:
     names = {f"{p['metadata']['namespace']}/{p['metadata']['name']}" for p in
              scene.sandbox.objects("pods")}  # fmt: skip
-    if pod != "dev/nobody" and pod not in names:
+    if pod not in names:
         [pod] = [name for name in names if name.startswith(pod.rpartition("-")[0])]
     assert said in scene.explain(pod)
 
@@ -108,10 +109,65 @@ def test_a_pod_that_runs(scene: Scene) -> None:
     assert f"pod {name} is on node {pod['spec']['nodeName']}" in scene.explain(name)
 
 
-def test_what_is_not_known_names_what_is(scene: Scene) -> None:
-    done = scene.site.command("explain", "a999")
-    assert done.returncode == 2 and QUEUE in done.stderr and "NAMESPACE/POD" in done.stderr
-    assert "`dnm history a999`" in done.stderr
+@pytest.mark.parametrize(
+    "name", ["a999", "dev/nobody", "pod/nobody", "event/none", "node/dev", "queue/a001", "o/p/q"]
+)
+def test_what_is_not_there_was_not_found_and_what_is_is_named(scene: Scene, name: str) -> None:
+    done = scene.site.command("explain", name)
+    assert done.returncode == 2 and f"{name!r} was not found" in done.stderr
+    assert "NAMESPACE/POD" in done.stderr and "`dnm history" in done.stderr
+
+
+def test_a_name_that_is_nearly_right_is_guessed(scene: Scene) -> None:
+    done = scene.site.command("explain", QUEUE[:-1])
+    assert done.returncode == 2 and f"there are {QUEUE}" in done.stderr
+
+
+def test_whose_pods_hold_a_node(scene: Scene) -> None:
+    """By namespace, the three oldest by name; those of DaemonSets hold none. As `explain` sees it
+    now, and as `status --wide` has it of the last run."""
+    [node] = scene.site.lent()
+    scene.site.run()
+    on_it = [
+        p["metadata"]
+        for p in scene.sandbox.objects("pods")
+        if p["spec"].get("nodeName") == node and not p["metadata"].get("ownerReferences")
+    ]
+    oldest = min(one["creationTimestamp"] for one in on_it)
+    wide = scene.site.command("status", "--wide", COLUMNS="300").stdout
+    for answer in (scene.explain(node), wide):
+        assert f"{len(on_it)} pods on it: {len(on_it)} of dev; dev/session-" in answer
+        assert f"and {len(on_it) - 3} more; the oldest since {oldest}" in answer
+    assert "pods on it" not in scene.site.command("status").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("dev", f"namespace dev has queue {QUEUE}; lent to it: a001", id="namespace"),
+        pytest.param("stars", "event stars: 3 nodes for namespace dev", id="event"),
+        pytest.param("event/stars", "event stars: 3 nodes for namespace dev", id="of-a-kind"),
+        pytest.param("a003", "node a003 is not lent: ", id="not-lent"),
+        pytest.param("pod/session-0", "pod dev/session-0 is on node", id="pod-alone"),
+        pytest.param("dev/ended", "pod dev/ended has failed\n  Evicted: of memory", id="failed"),
+        pytest.param("dev/refused", "pod dev/refused was rejected\n", id="rejected"),
+    ],
+)
+def test_anything_else(scene: Scene, name: str, said: str) -> None:
+    sandbox = scene.sandbox
+    if name == "stars":
+        scene.site.command("event", "add", "stars", "--namespace", "dev", "--nodes", "3", "--from",
+                           "2036-03-02 12:00", "--until", "13:00")  # fmt: skip
+    word = name.rpartition("/")[2]
+    statuses = {
+        "ended": {"phase": "Failed", "reason": "Evicted", "message": "of memory"},
+        "refused": {"phase": "Pending", "reason": "ApplicationRejected"},
+    }
+    if word in statuses:
+        (pod,) = sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="1G", name=word)
+        sandbox.edit("pods", pod, lambda one: one["status"].update(statuses[word]), "dev")
+        name, said = f"dev/{pod}", said.replace(f"dev/{word}", f"dev/{pod}")
+    assert said in scene.explain(name)
 
 
 def test_it_writes_nothing(scene: Scene) -> None:
