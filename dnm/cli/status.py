@@ -107,7 +107,7 @@ def status_document(
             "began": times.began,
             "ended": times.ended,
             "seconds": _seconds(times.took),
-            "exit_code": run.exit_code,
+            "exit_code": None if times.took is None else run.exit_code,
             "acted_at": run.acted_at,
             "actions": list(run.actions),
             "errors": list(run.errors),

@@ -322,8 +322,10 @@ def run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
     """Returns when it began, its errors, and what the last run that acted did."""
     if run["began"] is None:
         return ["none yet"]
-    took = f", took {run['seconds']:.1f} s" if run["seconds"] is not None else ""
-    lines = [f"began {duration(now - run['began'])} ago{took}, exit code {run['exit_code']}"]
+    end = "it has not ended: it is at work, or was killed"
+    if run["seconds"] is not None:
+        end = f"took {run['seconds']:.1f} s, exit code {run['exit_code']}"
+    lines = [f"began {duration(now - run['began'])} ago, {end}"]
     lines += [f"error: {error}" for error in run["errors"]]
     if run["acted_at"]:
         lines.append(f"last action {duration(now - run['acted_at'])} ago:")

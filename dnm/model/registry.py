@@ -238,6 +238,10 @@ class Half(Enum):
     RETURNING = "returning"
 
 
+LOST = "dnm, since its registry was lost"
+"""Who pauses lending until a person has seen that."""
+
+
 class Pause(Value):
     since: datetime
     until: datetime | None = None
@@ -344,8 +348,9 @@ class RunRecord(Value):
     ledger: str | None = None  # as the run wrote it, in case the annotation is lost; None: unknown
     nodes: dict[str, str] = {}  # lent node -> sentence
     pods: dict[str, NodePods] = {}  # lent node -> who holds it
-    pods_seen: int = 0  # unfinished ones, rounded down to a power of ten; below 1,000: 0
-    pods_doubted_since: datetime | None = None  # an empty list after `pods_seen`
+    pods_seen: int = 0  # an earlier dnm's; nothing rests on it
+    attended: tuple[str, ...] = ()  # lent and some other nodes with pods that stay on them
+    pods_doubted_since: datetime | None = None  # the list of pods contradicts the record
     succeeded_at: datetime | None = None  # when a run last did, before those that failed since
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # when last asked; None: nobody says
 

@@ -1,32 +1,45 @@
-"""Lists that are well formed and empty, and can't be true. Pure.
+"""Lists that are well formed and lack what must be there. Pure.
 
-A server that was restored, a filter before it or a cache that is cold can answer with an empty list
-that has everything a list needs. Where the record knows better, it is not believed: what rests on
-it waits, as for any fact that could not be read.
+A server that was restored, a filter before it or a cache that is cold can answer with a list that
+has everything a list needs, and is empty or holds a part. It is told by what it contradicts and not
+by its size: Nodes run pods of DaemonSets, or of their kubelets themselves, for as long as they are
+there, and the record knows which did. What rests on such a list waits, as for any fact that could
+not be read.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-import msgspec
+from msgspec.structs import replace
 
-from dnm.model.cluster import PodList
+from dnm.model.cluster import Pod, PodList
 from dnm.model.plan import Snapshot
+from dnm.model.printable import count_of, duration
 from dnm.model.registry import Phase, Registry, RunRecord
-from dnm.model.value import Unreadable
+from dnm.model.value import Unreadable, Value
 
-_MANY = 1000  # unfinished pods; a cluster that has so many is never without any from now to then
-_PATIENCE = timedelta(hours=1)  # then the cluster is empty after all
+_PATIENCE = timedelta(days=1)  # with a list of no such pods at all: runs fail for as long
+_WITH_A_PART = timedelta(hours=1)  # a DaemonSet may have left some Nodes
+_SHOWN = 3  # names
+_WITNESSES = 3  # Nodes that are not lent, which the record knows too
 
 
-def doubt_empty_lists(registry: Registry, instance: str, snapshot: Snapshot) -> Snapshot:
-    """Returns the snapshot without an empty list that contradicts the record: of Nodes while lent
-    nodes serve (for good: a person says what is true), of pods after a list of thousands (for an
-    hour)."""
+class _Doubt(Value):
+    """What speaks against a list of pods. `why`: against all of it. `nodes`: against what it says
+    of these. `patience`: then it is believed after all."""
+
+    why: str = ""
+    nodes: frozenset[str] = frozenset()
+    patience: timedelta = _WITH_A_PART
+
+
+def doubt_lists(registry: Registry, instance: str, snapshot: Snapshot) -> Snapshot:
+    """Returns the snapshot without what contradicts the record: a list of no Nodes while lent nodes
+    serve (for good: a person says what is true), and lists of pods."""
     in_kubernetes = registry.nodes_of(instance, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
     if snapshot.nodes == () and in_kubernetes:
-        names = ", ".join(list(in_kubernetes)[:3])
+        names = ", ".join(list(in_kubernetes)[:_SHOWN])
         why = Unreadable(
             what="nodes",
             error=f"the list of Nodes is empty although {len(in_kubernetes)} lent nodes should be "
@@ -34,41 +47,63 @@ def doubt_empty_lists(registry: Registry, instance: str, snapshot: Snapshot) -> 
             "indeed, `dnm forget NODE` for each",
         )
         return Snapshot(taken_at=snapshot.taken_at, pods=why, nodes=why, queue_maps=why)
-    if _is_doubtful(registry.last_run, snapshot):
-        why = Unreadable(
-            what="pods",
-            error=f"the list of pods is empty, and the last one had {registry.last_run.pods_seen} "
-            "and more: it is not believed for an hour. Look at `kubectl get pods -A`",
+    doubt = _doubt_pods(registry, instance, snapshot)
+    if not _is_in_force(doubt, registry.last_run, snapshot):
+        return snapshot
+    if doubt.why:
+        error = (
+            f"{doubt.why}: it is not believed for {duration(doubt.patience)}. Look at "
+            "`kubectl get pods -A`"
         )
-        return msgspec.structs.replace(snapshot, pods=why)
-    return snapshot
+        return replace(snapshot, pods=Unreadable(what="pods", error=error))
+    return replace(snapshot, unseen_nodes=doubt.nodes)
 
 
-def _is_doubtful(last_run: RunRecord, snapshot: Snapshot) -> bool:
-    since = last_run.pods_doubted_since or snapshot.taken_at
-    return (
-        _is_empty(snapshot)
-        and last_run.pods_seen >= _MANY
-        and timedelta(0) <= snapshot.taken_at - since < _PATIENCE
+def remember_pods(registry: Registry, instance: str, snapshot: Snapshot) -> RunRecord:
+    """Returns the record of the last run with the Nodes on which this snapshot shows pods that
+    stay, as read and not as believed; at rest it is the same."""
+    last_run, pods = registry.last_run, snapshot.pods
+    if not (isinstance(pods, PodList) and pods.cluster_wide):
+        return last_run
+    doubt = _doubt_pods(registry, instance, snapshot)
+    is_doubted = bool(doubt.why or doubt.nodes)
+    since = (last_run.pods_doubted_since or snapshot.taken_at) if is_doubted else None
+    if doubt.why and _is_in_force(doubt, last_run, snapshot):
+        return replace(last_run, pods_doubted_since=since)
+    kept = doubt.nodes if _is_in_force(doubt, last_run, snapshot) else frozenset()
+    seen = {pod.node for pod in pods.pods if _stays(pod)}
+    lent = registry.nodes_of(instance, *Phase).keys()
+    others = sorted(seen - lent, key=lambda name: (name not in last_run.attended, name))
+    attended = kept | (seen & lent) | set(others[:_WITNESSES])
+    return replace(
+        last_run, attended=tuple(sorted(attended)), pods_doubted_since=since, pods_seen=0
     )
 
 
-def _is_empty(snapshot: Snapshot) -> bool:
-    pods = snapshot.pods
-    return isinstance(pods, PodList) and pods.cluster_wide and not (pods.pods or pods.unreadable)
+def _doubt_pods(registry: Registry, instance: str, snapshot: Snapshot) -> _Doubt:
+    pods, nodes = snapshot.pods, snapshot.nodes
+    if not (isinstance(pods, PodList) and pods.cluster_wide) or isinstance(nodes, Unreadable):
+        return _Doubt()
+    attended = {pod.node for pod in pods.pods if _stays(pod)}
+    ready = {node.name for node in nodes if node.is_ready and not node.is_deleting}
+    missed = ready.intersection(registry.last_run.attended) - attended
+    lent = registry.nodes_of(instance, *Phase)
+    if missed and not attended and (len(missed) > 1 or not pods.pods):
+        names = ", ".join(sorted(missed)[:_SHOWN])
+        return _Doubt(
+            why=f"the list has {count_of(len(pods.pods), 'pod')}, and none of a DaemonSet or of a "
+            f"kubelet itself, although Nodes are Ready that had such pods ({names})",
+            patience=_PATIENCE,
+        )
+    return _Doubt(nodes=frozenset(missed.intersection(lent)))
 
 
-def remember_pods(last_run: RunRecord, snapshot: Snapshot) -> RunRecord:
-    """Returns the record of the last run with how many pods this snapshot shows, as read and not as
-    believed. The number is rounded down to a power of ten, so that rest writes nothing."""
-    if not isinstance(snapshot.pods, PodList) or not snapshot.pods.cluster_wide:
-        return last_run
-    doubted: datetime | None = None
-    seen = _magnitude(len(snapshot.pods.pods))
-    if _is_doubtful(last_run, snapshot):
-        seen, doubted = last_run.pods_seen, last_run.pods_doubted_since or snapshot.taken_at
-    return msgspec.structs.replace(last_run, pods_seen=seen, pods_doubted_since=doubted)
+def _is_in_force(doubt: _Doubt, last_run: RunRecord, snapshot: Snapshot) -> bool:
+    since = last_run.pods_doubted_since or snapshot.taken_at
+    is_young = timedelta(0) <= snapshot.taken_at - since < doubt.patience
+    return is_young and bool(doubt.why or doubt.nodes)
 
 
-def _magnitude(count: int) -> int:
-    return int(10 ** (len(str(count)) - 1)) if count >= _MANY else 0
+def _stays(pod: Pod) -> bool:
+    """Whether it is bound to its Node for as long as that is there."""
+    return bool(pod.node) and not pod.counts_as_work

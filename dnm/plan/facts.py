@@ -23,6 +23,7 @@ class Facts(Value):
     running: frozenset[ConverterProcess]
     elsewhere: frozenset[ConverterProcess] = frozenset()  # of those, by other hosts
     sees_all_pods: bool = True  # False: some namespaces could not be read
+    unseen: frozenset[str] = frozenset()  # nodes whose pods the list can't have all
     ended: Mapping[str, Ended] = {}  # request or node -> how its converter ended, or goes on
     # Queues with pods that wait while their scheduler does not answer: what they leave unused says
     # nothing about them.
@@ -95,7 +96,8 @@ class Facts(Value):
     def work_on(self, name: str) -> int | None:
         """Pods that count on a node; None: it can't be told that there are none."""
         pods = (self.working_pods or {}).get(name, 0)
-        return pods if pods or (self.working_pods is not None and self.sees_all_pods) else None
+        is_seen = self.working_pods is not None and self.sees_all_pods and name not in self.unseen
+        return pods if pods or is_seen else None
 
     def is_running(self, process: ConverterProcess | None) -> bool:
         return process is not None and process in self.running

@@ -19,7 +19,7 @@ from dnm.model.queue_path import is_under
 from dnm.model.registry import LentNode, Registry, StalledPods
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import backoff_delay
-from dnm.plan.doubt import doubt_empty_lists, remember_pods
+from dnm.plan.doubt import doubt_lists, remember_pods
 from dnm.plan.expired import without_expired
 from dnm.plan.facts import Facts
 from dnm.plan.idle_gaps import learned_times
@@ -63,8 +63,8 @@ def gather_known(
     by node."""
     registry = without_future(config, registry, snapshot.taken_at)
     registry = without_expired(registry, snapshot.taken_at)
-    last_run = remember_pods(registry.last_run, snapshot)
-    snapshot = doubt_empty_lists(registry, config.instance_id, snapshot)
+    last_run = remember_pods(registry, config.instance_id, snapshot)
+    snapshot = doubt_lists(registry, config.instance_id, snapshot)
     registry = msgspec.structs.replace(registry, last_run=last_run)
     document, refusal = _read_queues(config, snapshot, judge)
     limits = document.limits if document else {}
@@ -155,6 +155,7 @@ def _facts(
         batch=None if isinstance(batch, Unreadable) else batch,
         working_pods=None if demand is None else {n: u.work_pods for n, u in use.items()},
         sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide,
+        unseen=snapshot.unseen_nodes,
         running=snapshot.running_converters,
         elsewhere=snapshot.converters_elsewhere,
         ended=snapshot.ended,

@@ -11,7 +11,9 @@ from dnm.model.registry import LentNode, Phase
 from dnm.model.value import Value
 from dnm.plan.facts import Facts
 
-UNSEEN_PODS = "not all pods could be read (it needs list on pods, cluster-wide)"
+UNSEEN_PODS = (
+    "not all pods could be read (it needs list on pods, cluster-wide, with those of its DaemonSets)"
+)
 
 
 class NodeTransition(Value):

@@ -27,7 +27,7 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import LeaseError
 from dnm.model.lease import Lease, Place
 from dnm.model.printable import printable
-from dnm.model.registry import Registry
+from dnm.model.registry import LOST, Registry
 from dnm.model.value import Value
 
 _RENEWED_AFTER = timedelta(hours=6)  # in work it is written four times a day
@@ -103,7 +103,7 @@ def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
         is_due = not (is_fresh and _is_written_here(standing, actor.place))
         return Judgement(now=now, is_due=is_due, ours=standing)
     if now - standing.at >= _HELD_FOR or _was_here(standing, actor.place, now):
-        return Judgement(now=now, is_due=True)
+        return Judgement(now=now, is_due=True, note=_anew(actor, standing))
     return Judgement(now=now, others=standing, refusal=_refusal(actor, standing, ""))
 
 
@@ -170,6 +170,18 @@ def _refusal(actor: Actor, lease: Lease, gone: str) -> str:
         f"{', of the same name but another' if is_twin else ''}: nothing is lent, returned or "
         "changed here. Give one of the two another instance_id; or, once dnm is stopped there for "
         "good, say `dnm takeover` here"
+    )
+
+
+def _anew(actor: Actor, lease: Lease) -> str:
+    """Of a registry that has never acted, while one has as this instance."""
+    pause = actor.registry.pause
+    if actor.registry.leases or (pause is not None and pause.who == LOST):
+        return ""
+    return (
+        f"the registry is made anew: {printable(lease.holder, 300)} has acted as instance "
+        f"{actor.instance}, last at {lease.at:%Y-%m-%d %H:%M:%S} UTC, with another one. What it "
+        "said of pauses, held and excluded nodes, orders and events is not known here"
     )
 
 

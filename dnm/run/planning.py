@@ -20,7 +20,7 @@ from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
 from dnm.model.history import run_name
 from dnm.model.plan import Outcome, Pass, Plan, QueueVerdict, Reason, Snapshot
-from dnm.model.registry import Registry
+from dnm.model.registry import LOST, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.conversions import Converted
 from dnm.plan.foreseen import with_wants
@@ -89,7 +89,7 @@ def make_pass_plan(
     if edges is not None and _lacks_batch_side(facts, plan.queues):
         facts = with_batch_side(facts, edges[1])
         plan = make_plan(config, registry, facts)
-    return _telling(config, before, plan, facts), edges
+    return _telling(config, before, _with_loss(plan), facts), edges
 
 
 @without_collection()
@@ -132,6 +132,14 @@ def _look(
         facts = nothing_readable(why, taken_at)
     facts = msgspec.structs.replace(facts, foreseen_at=foreseen_at)
     return recorded, registry, facts, edges
+
+
+def _with_loss(plan: Plan) -> Plan:
+    """A registry that was lost is a person's affair, until he says that he knows."""
+    pause = plan.registry.pause
+    if pause is None or pause.who != LOST:
+        return plan
+    return msgspec.structs.replace(plan, errors=(*plan.errors, pause.reason), needs_person=True)
 
 
 def _with_calendars(config: Config, registry: Registry, at: datetime) -> Registry:

@@ -88,7 +88,9 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
     if content is None:
         if missing := state.why_missing():
             raise RegistryError(missing)
-        return Registry()
+        from dnm.run.lost import remake  # a site is without a registry once
+
+        return remake(config, state.where, now)
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -230,6 +230,7 @@ def _record(
         nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
         pods=dict(plan.pods),
         pods_seen=before.pods_seen,
+        attended=before.attended,
         pods_doubted_since=before.pods_doubted_since,
         waiting_jobs=plan.waiting_jobs,
     )

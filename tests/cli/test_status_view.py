@@ -12,7 +12,7 @@ import pytest
 
 from dnm.cli.health import judge_health
 from dnm.cli.status import status_document
-from dnm.cli.status_view import SortBy, print_status
+from dnm.cli.status_view import SortBy, print_status, run_lines
 from dnm.converter.processes import host_name
 from dnm.model.plan import Reason
 from dnm.model.registry import ConverterProcess, Pause, Phase, QueueStatus, Registry, RunRecord
@@ -212,3 +212,15 @@ def test_a_failed_node_needs_a_person(tmp_path: Path) -> None:
     registry = Registry(nodes={"a001": a_lent_node(Phase.FAILED, error="no boot")})
     now = NOW.fromtimestamp(time.time(), NOW.tzinfo)
     assert judge_health(config, registry, now) == ("person", "a001 has failed: no boot", 2)
+
+
+def test_a_run_that_has_not_ended_has_no_exit_code(tmp_path: Path) -> None:
+    """It was killed: what stands in the registry is of the one before."""
+    config = a_config(tmp_path)
+    for path, later in ((config.converted_nodes_path, 0), (config.lock_path, 60)):
+        path.touch()
+        os.utime(path, (NOW.timestamp() + later,) * 2)
+    document = status_document(config, Registry(), NOW + timedelta(minutes=2))
+    assert document["last_run"]["exit_code"] is None
+    (line,) = run_lines(document["last_run"], NOW + timedelta(minutes=2))
+    assert line == "began 60 s ago, it has not ended: it is at work, or was killed"

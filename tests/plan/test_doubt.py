@@ -1,7 +1,8 @@
-"""Lists that are well formed, empty, and can't be true."""
+"""Lists that are well formed and can't be true."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from dnm.model.cluster import Pod, PodList, PodShape
 from dnm.model.plan import ReturnNode, Snapshot
 from dnm.model.registry import Phase, Registry, RunRecord
 from dnm.model.value import Unreadable
-from dnm.plan.doubt import doubt_empty_lists, remember_pods
+from dnm.plan.doubt import doubt_lists, remember_pods
 from dnm.plan.planner import make_plan
 from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_node
 
@@ -43,7 +44,7 @@ def test_no_node_at_all_is_not_believed_while_lent_ones_serve(
     phase: Phase, is_believed: bool
 ) -> None:
     registry = Registry(nodes={"a001": a_lent_node(phase)})
-    seen = doubt_empty_lists(registry, "prod", snapshot(nodes=()))
+    seen = doubt_lists(registry, "prod", snapshot(nodes=()))
     assert isinstance(seen.nodes, Unreadable) is not is_believed
     if not is_believed:
         assert isinstance(seen.nodes, Unreadable) and "a001" in seen.nodes.error
@@ -52,63 +53,140 @@ def test_no_node_at_all_is_not_believed_while_lent_ones_serve(
 
 def test_another_instance_s_nodes_say_nothing() -> None:
     registry = Registry(nodes={"a001": a_lent_node(owner="validation")})
-    assert doubt_empty_lists(registry, "prod", snapshot(nodes=())).nodes == ()
+    assert doubt_lists(registry, "prod", snapshot(nodes=())).nodes == ()
+
+
+DAY = timedelta(days=1)
+KNOWN = RunRecord(attended=("a001", "k1"))
+
+
+def listed(*stays: str, work: Mapping[str, int] = {}, kind: str = "is_daemonset") -> Snapshot:
+    """These Nodes have a pod that stays, and these so many that work."""
+    shape = PodShape(request={"vcore": 1000, "pods": 1})
+    pods = [
+        Pod(namespace="kube-system", name=f"s{node}", shape=shape, node=node, **{kind: True})
+        for node in stays
+    ]
+    for node, count in work.items():
+        pods += [
+            Pod(namespace="dev", name=f"p{number}", shape=shape, node=node)
+            for number in range(count)
+        ]
+    return msgspec.structs.replace(
+        snapshot(), pods=PodList(pods=tuple(pods)), nodes=(a_node("k1"), a_node("a001"))
+    )
+
+
+def record(last: RunRecord, phase: Phase = Phase.SERVING) -> Registry:
+    return Registry(nodes={"a001": a_lent_node(phase)}, last_run=last)
+
+
+@pytest.mark.parametrize("kind", ["is_daemonset", "is_mirror"])
+def test_nodes_with_pods_that_stay_are_remembered_and_rest_changes_nothing(kind: str) -> None:
+    seen = listed("a001", "k1", work={"k2": 3}, kind=kind)
+    last = remember_pods(record(RunRecord()), "prod", seen)
+    assert last == KNOWN == remember_pods(record(last), "prod", seen)
+
+
+def test_of_nodes_that_are_not_lent_some_are_remembered_for_as_long_as_they_have_them() -> None:
+    names = [f"k{number}" for number in range(9)]
+    last = remember_pods(Registry(), "prod", listed(*names[3:]))
+    assert last.attended == ("k3", "k4", "k5")
+    assert remember_pods(Registry(last_run=last), "prod", listed(*names)) == last
+    assert remember_pods(Registry(last_run=last), "prod", listed(*names[4:])).attended == (
+        "k4", "k5", "k6",
+    )  # fmt: skip
+
+
+BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
 
 
 @pytest.mark.parametrize(
-    ("last", "pods", "is_believed"),
+    ("last", "seen", "result"),
     [
-        pytest.param(RunRecord(), 0, True, id="the first run"),
-        pytest.param(RunRecord(pods_seen=1000), 0, False, id="thousands a minute ago"),
-        pytest.param(RunRecord(pods_seen=1000), 1, True, id="one is left"),
+        pytest.param(RunRecord(), listed(), BELIEVED, id="nothing is known yet"),
+        pytest.param(RunRecord(pods_seen=1000), listed(), BELIEVED, id="of an earlier dnm"),
+        pytest.param(KNOWN, listed("a001", "k1"), BELIEVED, id="all have them"),
+        pytest.param(KNOWN, listed("a001", "k1", work={"a001": 9}), BELIEVED, id="and work"),
+        pytest.param(KNOWN, listed(), NOT_AT_ALL, id="an empty list"),
+        pytest.param(KNOWN, listed(work={"a001": 9}), NOT_AT_ALL, id="a namespace is filtered"),
+        pytest.param(KNOWN, listed("k1"), NOT_OF_NODE, id="the lent node has none"),
+        pytest.param(KNOWN, listed("a001"), BELIEVED, id="another Node has none"),
         pytest.param(
-            RunRecord(pods_seen=1000, pods_doubted_since=NOW - HOUR / 2),
-            0,
-            False,
-            id="half an hour",
+            RunRecord(attended=("a001",)), listed(work={"k1": 1}), NOT_OF_NODE,
+            id="the only one that had any",
+        ),
+        pytest.param(RunRecord(attended=("a001",)), listed(), NOT_AT_ALL, id="and an empty list"),
+        pytest.param(RunRecord(attended=("gone",)), listed(), BELIEVED, id="its Node is gone"),
+        pytest.param(
+            msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - DAY / 2), listed(),
+            NOT_AT_ALL, id="empty for half a day",
         ),
         pytest.param(
-            RunRecord(pods_seen=1000, pods_doubted_since=NOW - HOUR), 0, True, id="an hour"
+            msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - DAY), listed(), BELIEVED,
+            id="empty for a day",
         ),
         pytest.param(
-            RunRecord(pods_seen=1000, pods_doubted_since=NOW + HOUR), 0, True, id="a wrong clock"
+            msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - HOUR), listed("k1"), BELIEVED,
+            id="the lent node has none for an hour",
+        ),
+        pytest.param(
+            msgspec.structs.replace(KNOWN, pods_doubted_since=NOW + HOUR), listed(), BELIEVED,
+            id="a wrong clock",
         ),
     ],
-)
-def test_no_pod_at_all_after_thousands(last: RunRecord, pods: int, is_believed: bool) -> None:
-    seen = doubt_empty_lists(Registry(last_run=last), "prod", snapshot(pods))
-    assert isinstance(seen.pods, PodList) is is_believed
+)  # fmt: skip
+def test_a_list_is_doubted_by_what_it_contradicts(
+    last: RunRecord, seen: Snapshot, result: str
+) -> None:
+    found = doubt_lists(record(last), "prod", seen)
+    if result is NOT_AT_ALL:
+        assert isinstance(found.pods, Unreadable) and "kubectl get pods -A" in found.pods.error
+    else:
+        assert found.pods == seen.pods
+        assert found.unseen_nodes == ({"a001"} if result is NOT_OF_NODE else frozenset())
 
 
-@pytest.mark.parametrize(("count", "kept"), [(0, 0), (999, 0), (1000, 1000), (2345, 1000)])
-def test_a_power_of_ten_is_remembered(count: int, kept: int) -> None:
-    assert remember_pods(RunRecord(), snapshot(count)).pods_seen == kept
-
-
-def test_what_was_not_read_or_not_whole_is_not_remembered() -> None:
-    last = RunRecord(pods_seen=1000)
+def test_what_was_not_read_or_not_whole_is_neither_remembered_nor_doubted() -> None:
     unread = msgspec.structs.replace(snapshot(), pods=Unreadable(what="pods", error="x"))
     part = msgspec.structs.replace(snapshot(), pods=PodList(pods=(), cluster_wide=False))
-    assert remember_pods(last, unread) == last == remember_pods(last, part)
+    for seen in (unread, part):
+        assert remember_pods(record(KNOWN), "prod", seen) == KNOWN
+        assert doubt_lists(record(KNOWN), "prod", seen) == seen
 
 
-def test_the_doubt_begins_once_and_ends_with_a_pod_or_an_hour() -> None:
-    last = remember_pods(RunRecord(pods_seen=1000), snapshot())
-    assert last == RunRecord(pods_seen=1000, pods_doubted_since=NOW)
-    later = msgspec.structs.replace(snapshot(), taken_at=NOW + HOUR / 2)
-    assert remember_pods(last, later) == last
-    assert remember_pods(last, snapshot(1)) == RunRecord()
-    over = msgspec.structs.replace(snapshot(), taken_at=NOW + HOUR)
-    assert remember_pods(last, over) == RunRecord()
+@pytest.mark.parametrize(
+    ("seen", "patience"), [(listed(), DAY), (listed("k1"), HOUR)], ids=["of all", "of a node"]
+)
+def test_the_doubt_begins_once_and_ends_with_what_was_missed_or_its_time(
+    seen: Snapshot, patience: timedelta
+) -> None:
+    last = remember_pods(record(KNOWN), "prod", seen)
+    assert last == msgspec.structs.replace(KNOWN, pods_doubted_since=NOW)
+    later = msgspec.structs.replace(seen, taken_at=NOW + patience / 2)
+    assert remember_pods(record(last), "prod", later) == last
+    assert remember_pods(record(last), "prod", listed("a001", "k1")) == KNOWN
+    over = msgspec.structs.replace(seen, taken_at=NOW + patience)
+    believed = remember_pods(record(last), "prod", over)
+    assert "a001" not in believed.attended
+    assert doubt_lists(record(believed), "prod", over) == over
+
+
+@pytest.mark.parametrize("count", [0, 56])
+def test_a_node_whose_pods_the_list_can_not_have_all_does_not_fall_idle(count: int) -> None:
+    entry = a_lent_node(idle_since=NOW - HOUR, was_used=True)
+    registry = Registry(nodes={"a001": entry}, last_run=KNOWN)
+    seen = listed("k1", work={"k1": count})
+    plan = make_plan(a_config(), registry, seen)
+    assert plan.registry.nodes["a001"].phase is Phase.SERVING
+    assert plan.registry.nodes["a001"].idle_since is None
 
 
 def test_a_fenced_node_is_not_returned_on_an_empty_list_of_pods() -> None:
     config = a_config()
-    registry = Registry(
-        nodes={"a001": a_lent_node(Phase.RELEASING)}, last_run=RunRecord(pods_seen=10_000)
-    )
+    registry = record(RunRecord(attended=("a001",)), Phase.RELEASING)
     fenced = a_node(is_cordoned=True, mark=FENCED)
     batch = {"a001": a_batch_node(in_service=False)}
     plan = make_plan(config, registry, snapshot(nodes=(fenced,), batch=batch))
     assert not [action for action in plan.actions if isinstance(action, ReturnNode)]
-    assert any("the list of pods is empty" in error for error in plan.errors)
+    assert any("none of a DaemonSet" in error for error in plan.errors)

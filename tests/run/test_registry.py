@@ -8,14 +8,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
-from dnm.model.registry import Backoff, Phase, Registry
+from dnm.model.history import HistoryLine
+from dnm.model.registry import LOST, Backoff, Half, Phase, Registry
+from dnm.record.history_file import History
 from dnm.run.registry import (
     encode_registry,
     load_registry,
@@ -281,3 +285,75 @@ def test_a_named_pipe_for_a_registry_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(config.converted_nodes_path, 0o600)
     with pytest.raises(RegistryError, match="is no regular file"):
         load_registry(config, NOW)
+
+
+def told(config: Config, *verbs: tuple[str, str, dict[str, str]]) -> None:
+    """A history with these verbs of a person, a minute apart."""
+    lines = [
+        HistoryLine(
+            schema=1, number=number, time=NOW + timedelta(minutes=number), run="r",
+            instance=config.instance_id, kind="verb", event=event, object=name, who="ada",
+            host="mgmt1", reason="why", numbers=numbers,
+        )
+        for number, (event, name, numbers) in enumerate(verbs)
+    ]  # fmt: skip
+    History(config.converted_nodes_path, timedelta(days=90)).append(lines, NOW)
+
+
+OVER = {"until": (NOW + timedelta(minutes=30)).isoformat()}
+YET = {"until": (NOW + timedelta(days=30)).isoformat()}
+LATER = NOW + timedelta(hours=1)
+
+
+def test_a_lost_registry_begins_from_the_history_and_lends_nothing(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    told(
+        config,
+        ("hold", "a001", {}), ("hold", "a002", {}), ("unhold", "a002", {}), ("hold", "a003", OVER),
+        ("exclude", "a004", YET), ("exclude", "a005", {}), ("unexclude", "a005", {}),
+        ("lend", "lend-1", YET), ("lend", "lend-0", OVER), ("event add", "course", {}),
+        ("event add", "gone", {}), ("event remove", "gone", {}),
+    )  # fmt: skip
+    found = load_registry(config, LATER)
+    assert (found.held, [*found.holds], [*found.excluded]) == (("a001",), ["a001"], ["a004"])
+    assert found.holds["a001"].who == "ada on mgmt1" and found.excluded["a004"].until is not None
+    assert found.pause is not None and found.pause.half is Half.LENDING
+    assert found.pause.who == LOST and found.pause.until is None
+    for name in ("lend-1", "course", str(config.converted_nodes_path), "dnm resume"):
+        assert name in found.pause.reason
+    for name in ("lend-0", "gone by"):
+        assert name not in found.pause.reason
+
+
+@pytest.mark.parametrize(
+    ("verbs", "half"),
+    [
+        ([("pause", "", {})], None),
+        ([("pause", "", {"half": "returning"})], None),
+        ([("pause", "", {"half": "lending"})], Half.LENDING),
+        ([("pause", "", OVER)], Half.LENDING),
+        ([("pause", "", {}), ("resume", "", {})], Half.LENDING),
+        ([("reset", "a", {})], Half.LENDING),
+    ],
+    ids=["both", "returning", "lending", "over", "resumed", "none"],
+)
+def test_a_pause_outlives_the_registry(
+    tmp_path: Path, verbs: list[tuple[str, str, dict[str, str]]], half: Half | None
+) -> None:
+    config = a_config(tmp_path)
+    told(config, *verbs)
+    pause = load_registry(config, LATER).pause
+    assert pause is not None and pause.half is half and pause.who == LOST
+
+
+def test_a_site_that_never_ran_has_lost_nothing(tmp_path: Path) -> None:
+    assert load_registry(a_config(tmp_path), NOW) == Registry()
+
+
+@given(st.binary(max_size=300))
+def test_any_history_gives_a_registry(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    config = a_config(tmp_path_factory.mktemp("state"))
+    config.converted_nodes_path.with_name("history.jsonl").write_bytes(content)
+    assert load_registry(config, NOW).nodes == {}

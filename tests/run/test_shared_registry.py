@@ -171,7 +171,11 @@ def test_where_secret_and_lease_are_both_gone_another_host_does_not_begin_anew(
     assert len(east.lent()) == 2
     for kind in ("secrets", "leases"):
         sandbox.delete(kind, "dnm-prod", "dnm")
-    assert (west.run().exit_code, len(west.lent())) == (0, 2)
+    told = west.run()
+    assert (told.exit_code, len(west.lent())) == (ExitCode.NEEDS_PERSON, 2)
+    assert any("say `dnm resume`" in error for error in told.plan.errors)
+    admin.resume(west.config)
+    assert west.run().exit_code == 0
     refused = east.run()
     assert refused.exit_code == ExitCode.NEEDS_PERSON
     assert "`dnm takeover` here" in refused.plan.errors[0] and not refused.plan.actions

@@ -1,0 +1,93 @@
+"""A registry that was lost with the one before it, where runs have told a history.
+
+What persons have said of pauses and nodes is taken from there; orders and events are named. Nothing
+is lent until a person has seen it: `dnm resume` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from dnm.model.config import Config
+from dnm.model.history import HistoryLine
+from dnm.model.printable import printable
+from dnm.model.registry import LOST, Half, Keeping, Pause, Registry
+from dnm.record.history_file import History
+
+_MOST = 10  # names
+_LONGEST = 200  # characters of each
+_VERBS = b'"verb"'  # kind of line
+
+
+def remake(config: Config, where: str, now: datetime) -> Registry:
+    """Returns the registry that begins in place of the lost one; an empty one where no run has
+    ever told anything here, or nobody can read it."""
+    history = History(config.converted_nodes_path, config.history_keep)
+    try:
+        if next(history.read(), None) is None:
+            return Registry()
+        lines = [one for one in history.read(holding=(_VERBS,)) if one.kind == "verb"]
+    except OSError:
+        return Registry()
+    return _replay([one for one in lines if one.instance == config.instance_id], where, now)
+
+
+def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry:
+    pause: Pause | None = None
+    held: dict[str, Keeping] = {}
+    excluded: dict[str, Keeping] = {}
+    named: dict[str, str] = {}
+    for line in lines:
+        until, half = _time(line.numbers.get("until")), line.numbers.get("half")
+        who = f"{line.who} on {line.host}"
+        keeping = Keeping(since=line.time, until=until, reason=line.reason, who=who)
+        match line.event:
+            case "pause":
+                way = Half(half) if half in ("lending", "returning") else None
+                pause = Pause(since=line.time, until=until, reason=line.reason, who=who, half=way)
+            case "resume":
+                pause = None
+            case "hold":
+                held[line.object] = keeping
+            case "unhold":
+                held.pop(line.object, None)
+            case "exclude":
+                excluded[line.object] = keeping
+            case "unexclude":
+                excluded.pop(line.object, None)
+            case "event remove":
+                named.pop(line.object, None)
+            case "lend" | "extend" | "event add" if until is None or until > now:
+                named[line.object] = printable(f"{line.event} {line.object} by {who}", _LONGEST)
+    held = {node: one for node, one in held.items() if one.is_in_force(now)}
+    excluded = {node: one for node, one in excluded.items() if one.is_in_force(now)}
+    return Registry(
+        pause=_pause(pause if pause and pause.stops(None, now) else None, named, where, now),
+        held=tuple(sorted(held)),
+        holds=held,
+        excluded=excluded,
+    )
+
+
+def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetime) -> Pause:
+    """Of lending, and of what a person's pause had stopped."""
+    stops_both = before is not None and before.half is not Half.LENDING
+    was = f"; it was paused by {before.who} ({before.reason})" if before else ""
+    lost = "; ".join(list(named.values())[-_MOST:])
+    more = f" and {len(named) - _MOST} more" if len(named) > _MOST else ""
+    gone = f"; say again what still counts of: {lost}{more}" if named else ""
+    reason = (
+        f"the registry {where} is gone with the one before it, and begins anew: pause, holds and "
+        f"exclusions are taken from the history{was}{gone}. Nothing is lent until you have looked "
+        "at `dnm history --kind verb` and say `dnm resume`"
+    )
+    return Pause(since=now, reason=reason, who=LOST, half=None if stops_both else Half.LENDING)
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(str(text)) if text else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
