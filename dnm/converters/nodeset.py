@@ -53,6 +53,7 @@ class NodeSet(Value):
     replicas: int = 1  # wanted; of no meaning in DaemonSet mode
     resource_version: str = ""
     scalers: tuple[str, ...] = ()  # who else sets `replicas`
+    idle_scalers: tuple[str, ...] = ()  # who may, and does not now
 
     @property
     def key(self) -> str:
@@ -124,6 +125,8 @@ def _why_set_is_busy(node_set: NodeSet) -> str:
         return f"{what} is being updated"
     if not node_set.is_daemon_set and node_set.scalers:
         return f"replicas of {what} are set by {', '.join(node_set.scalers)} too"
+    if not node_set.is_daemon_set and node_set.idle_scalers:
+        return f"replicas of {what} may be set by {', '.join(node_set.idle_scalers)} at any time"
     return ""
 
 

@@ -8,6 +8,8 @@ import msgspec
 
 from dnm.converters.nodeset import NodeSet, SlurmdPod
 from dnm.kube.constraints import read_constraints
+from dnm.model.printable import printable
+from dnm.model.value import Value
 
 COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
 MANAGER = "dynamic-node-manager"  # as managedFields name us
@@ -191,28 +193,66 @@ def _scaler(one: _Manager) -> str:
     return one.manager if isinstance(spec, dict) and "f:replicas" in spec else ""
 
 
-class _Target(msgspec.Struct):
+class _Target(msgspec.Struct, rename="camel"):
     kind: str
     name: str
+    api_version: str = ""
 
 
 class _ScalerSpec(msgspec.Struct, rename="camel"):
     scale_target_ref: _Target
 
 
+class _ScalerCondition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    reason: str = ""
+
+
+class _ScalerStatus(msgspec.Struct, frozen=True):
+    conditions: list[_ScalerCondition] | None = None
+
+
 class _Scaler(msgspec.Struct):
     metadata: _Metadata
     spec: _ScalerSpec
+    status: _ScalerStatus = _ScalerStatus()
 
 
 class _Scalers(msgspec.Struct):
     items: list[_Scaler]
 
 
-def read_scaler_page(page: memoryview | bytes) -> list[tuple[str, str, str]]:
-    """Returns namespace, NodeSet and name of each autoscaler of a NodeSet."""
-    return [
-        (one.metadata.namespace, one.spec.scale_target_ref.name, one.metadata.name)
-        for one in msgspec.json.decode(page, type=_Scalers).items
-        if one.spec.scale_target_ref.kind == "NodeSet"
-    ]
+class Autoscaler(Value):
+    """One of a NodeSet. `is_idle`: it says itself that it sets nothing now."""
+
+    namespace: str
+    node_set: str
+    shown: str
+    is_idle: bool = False
+
+
+def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
+    """Returns each autoscaler of a NodeSet, also one that KEDA has made."""
+    found = []
+    for one in msgspec.json.decode(page, type=_Scalers).items:
+        target = one.spec.scale_target_ref
+        if (target.api_version.partition("/")[0] or _NODE_SET[0], target.kind) != _NODE_SET:
+            continue
+        keda = (one.metadata.labels or {}).get("scaledobject.keda.sh/name")
+        shown = (
+            f"KEDA's ScaledObject {keda}"
+            if keda
+            else f"HorizontalPodAutoscaler {one.metadata.name}"
+        )
+        idle = [condition.reason for condition in one.status.conditions or ()
+                if (condition.type, condition.status) == ("ScalingActive", "False")]  # fmt: skip
+        found.append(
+            Autoscaler(
+                namespace=one.metadata.namespace,
+                node_set=target.name,
+                shown=printable(f"{shown} ({idle[0]})" if idle and idle[0] else shown, 160),
+                is_idle=bool(idle),
+            )
+        )
+    return found

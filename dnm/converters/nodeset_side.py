@@ -13,6 +13,7 @@ from dnm.converters.nodeset import NodeSet, SlurmdPod
 from dnm.converters.nodeset_objects import (
     COST,
     MANAGER,
+    Autoscaler,
     read_pod_page,
     read_scaler_page,
     read_set_page,
@@ -104,8 +105,8 @@ class NodeSetConnection:
             self.requests.list_pages(what, _collecting(found, read_node_page))
         return [one.name for one in found if one.is_ready and not one.is_cordoned]
 
-    def _read_scalers(self) -> list[tuple[str, str, str]]:
-        found: list[tuple[str, str, str]] = []
+    def _read_scalers(self) -> list[Autoscaler]:
+        found: list[Autoscaler] = []
         what = List(_SCALERS, "HorizontalPodAutoscalerList")
         with (
             self.requests.asking(
@@ -180,13 +181,12 @@ class NodeSetConnection:
             self.requests.session.write("PATCH", _path_of(node.name), body, MERGE_PATCH)
 
 
-def _with_scalers(one: NodeSet, scalers: Sequence[tuple[str, str, str]]) -> NodeSet:
-    known = [
-        f"HorizontalPodAutoscaler {name}"
-        for namespace, node_set, name in scalers
-        if (namespace, node_set) == (one.namespace, one.name)
-    ]
-    return msgspec.structs.replace(one, scalers=(*known, *one.scalers))
+def _with_scalers(one: NodeSet, scalers: Sequence[Autoscaler]) -> NodeSet:
+    own = [scaler for scaler in scalers
+           if (scaler.namespace, scaler.node_set) == (one.namespace, one.name)]  # fmt: skip
+    active = tuple(scaler.shown for scaler in own if not scaler.is_idle)
+    idle = tuple(scaler.shown for scaler in own if scaler.is_idle)
+    return msgspec.structs.replace(one, scalers=(*active, *one.scalers), idle_scalers=idle)
 
 
 def _path_of(node: str) -> str:

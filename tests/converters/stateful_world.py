@@ -27,6 +27,7 @@ class StatefulWorld(World):
         self.flickers = 0.0  # how likely a pod is not Ready for a moment
         self.broken: set[str] = set()  # machines whose pod is not Ready
         self.scalers: tuple[str, ...] = ()
+        self.idle_scalers: tuple[str, ...] = ()
         super().__init__(seed, machines)
 
     def step(self) -> None:
@@ -136,6 +137,7 @@ class KubeSide(nodeset_world.KubeSide):
         return [
             changed(
                 one, is_daemon_set=False, replicas=world.replicas, scalers=world.scalers,
+                idle_scalers=world.idle_scalers,
                 resource_version=str(world.version),
             )
             for one in super().read_sets()

@@ -9,7 +9,12 @@ import pytest
 
 from dnm.converters.kube_side import KubeConnection
 from dnm.converters.nodeset import FENCE, LOWEST_COST
-from dnm.converters.nodeset_objects import read_pod_page, read_scaler_page, read_set_page
+from dnm.converters.nodeset_objects import (
+    Autoscaler,
+    read_pod_page,
+    read_scaler_page,
+    read_set_page,
+)
 from dnm.converters.settings import Settings
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.faults import Fault
@@ -230,13 +235,34 @@ def test_who_else_sets_the_replicas(entry: dict[str, Any], named: tuple[str, ...
     assert (one.scalers, one.replicas, one.resource_version) == (named, 1, "9")
 
 
-def test_an_autoscaler_of_a_node_set() -> None:
-    def one(kind: str) -> dict[str, Any]:
-        target = {"kind": kind, "name": "b", "apiVersion": "slinky.slurm.net/v1beta1"}
-        return {"metadata": {"namespace": "slurm", "name": "h"}, "spec": {"scaleTargetRef": target}}
+def an_autoscaler(kind: str = "NodeSet", group: str = "slinky.slurm.net", **more: Any) -> Any:
+    target = {"kind": kind, "name": "b", "apiVersion": f"{group}/v1beta1"}
+    metadata = {"namespace": "slurm", "name": "h", "labels": more.pop("labels", None)}
+    return {"metadata": metadata, "spec": {"scaleTargetRef": target}, **more}
 
-    page = json.dumps({"items": [one("NodeSet"), one("Deployment")]}).encode()
-    assert read_scaler_page(page) == [("slurm", "b", "h")]
+
+def scaling(status: str, reason: str) -> dict[str, Any]:
+    return {"conditions": [{"type": "ScalingActive", "status": status, "reason": reason}]}
+
+
+@pytest.mark.parametrize(
+    ("scaler", "shown", "is_idle"),
+    [
+        pytest.param(an_autoscaler(), "HorizontalPodAutoscaler h", False, id="one"),
+        pytest.param(an_autoscaler(status=scaling("True", "ValidMetricFound")),
+                     "HorizontalPodAutoscaler h", False, id="one that scales"),
+        pytest.param(an_autoscaler(status=scaling("False", "ScalingDisabled")),
+                     "HorizontalPodAutoscaler h (ScalingDisabled)", True, id="one that may"),
+        pytest.param(an_autoscaler(labels={"scaledobject.keda.sh/name": "jobs"}),
+                     "KEDA's ScaledObject jobs", False, id="KEDA's"),
+        pytest.param(an_autoscaler(kind="Deployment"), None, False, id="of another kind"),
+        pytest.param(an_autoscaler(group="example.org"), None, False, id="of another group"),
+    ],
+)  # fmt: skip
+def test_an_autoscaler_of_a_node_set(scaler: Any, shown: str | None, is_idle: bool) -> None:
+    expected = [Autoscaler(namespace="slurm", node_set="b", shown=shown or "", is_idle=is_idle)]
+    page = json.dumps({"items": [scaler]}).encode()
+    assert read_scaler_page(page) == (expected if shown else [])
 
 
 def test_a_pod_s_cost_and_cordon() -> None:
@@ -285,5 +311,5 @@ def test_a_set_that_scales_is_read_with_its_autoscalers(
     path = "/horizontalpodautoscalers$"
     sandbox.faults.add(Fault(kind="garbage", path=path, body=json.dumps(listed)))
     (one,) = kube.node_sets.read_sets()
-    assert one.scalers == ("HorizontalPodAutoscaler h",)
+    assert (one.scalers, one.idle_scalers) == (("HorizontalPodAutoscaler h",), ())
     assert not one.is_daemon_set

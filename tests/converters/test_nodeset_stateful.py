@@ -190,13 +190,23 @@ def test_missing_rights_turn_round(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert_whole(made.world)
 
 
-@pytest.mark.parametrize("scaler", ["HorizontalPodAutoscaler busy", "flux"])
-def test_who_else_sets_the_number_is_named(tmp_path: Path, scaler: str) -> None:
+@pytest.mark.parametrize(
+    ("scaler", "is_idle", "says"),
+    [
+        ("HorizontalPodAutoscaler busy", False, "are set by HorizontalPodAutoscaler busy too"),
+        ("flux", False, "are set by flux too"),
+        ("HorizontalPodAutoscaler h (ScalingDisabled)", True,
+         "may be set by HorizontalPodAutoscaler h (ScalingDisabled) at any time"),
+    ],
+)  # fmt: skip
+def test_who_else_sets_the_number_or_may_is_named(
+    tmp_path: Path, scaler: str, is_idle: bool, says: str
+) -> None:
     made = program(tmp_path)
-    made.world.scalers = (scaler,)
+    setattr(made.world, "idle_scalers" if is_idle else "scalers", (scaler,))
     found = made.lend()
     assert found.result == "skipped"
-    assert f"replicas of NodeSet slurm/b are set by {scaler} too" in found.error
+    assert f"replicas of NodeSet slurm/b {says}" in found.error
     assert "reserve" not in made.world.log
 
 
