@@ -108,14 +108,19 @@ def why_unfit(
 
 
 def _why_no_numa_node(shape: PodShape, numa: NumaRoom | None) -> str:
-    """Says why a pod that is pinned to one NUMA node has room on none; empty if it has."""
-    if numa is None or shape.pinned_memory is None:
+    """Says why a pod that its kubelet aligns to one NUMA node has room on none; empty if it has."""
+    if numa is None or shape.aligned is None:
         return ""
-    asked = shape.pinned_memory[numa.by_pod]
-    if asked <= numa.most:
+    zones, asked = [dict(zone) for zone in numa.zones], shape.aligned[numa.by_pod]
+    if any(all(amount <= zone.get(name, amount) for name, amount in asked) for zone in zones):
         return ""
-    amounts = f"{format_amount('memory', asked)} of memory on one NUMA node"
-    return f"asks for {amounts}, where the largest has {format_amount('memory', numa.most)}"
+    for name, amount in asked:
+        most = max(zone.get(name, amount) for zone in zones)
+        if amount > most:
+            what = f"{format_amount(name, amount)} of {name} on one NUMA node"
+            return f"asks for {what}, where the largest has {format_amount(name, most)}"
+    what = ", ".join(f"{format_amount(name, amount)} of {name}" for name, amount in asked)
+    return f"asks for {what} on one NUMA node, where none has all of it"
 
 
 def describe_taint(taint: Taint) -> str:

@@ -295,7 +295,7 @@ def _fingerprint(kind: _GroupKey, pod: Pod) -> str:
         shape.spread_keys,
         shape.host_ports,
         shape.labels,
-        *([shape.pinned_memory] if shape.pinned_memory else []),
+        *([shape.aligned] if shape.aligned else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 

@@ -33,6 +33,7 @@ from dnm.model.config import Config, Taint
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.fault_points import fault_point
+from dnm.model.kubelet import Amounts
 from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
 
@@ -183,9 +184,9 @@ class KubeClient:
             return Unreadable(what="volume claims", error=str(error))
         return reader.result()
 
-    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable:
-        """Node -> free memory of each of its NUMA nodes, where an exporter says so."""
-        found: dict[str, tuple[int, ...]] = {}
+    def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
+        """Node -> what is free on each of its NUMA nodes, where an exporter says so."""
+        found: dict[str, tuple[Amounts, ...]] = {}
 
         def restart() -> Callable[[memoryview], None]:
             found.clear()

@@ -19,7 +19,8 @@ from dnm.demand.pod_request import (
 from dnm.kube.constraints import read_constraints, read_host_ports
 from dnm.kube.pod_fields import EMPTY, Container, ContainerStatus, Spec, Status, is_given
 from dnm.model.cluster import PodShape
-from dnm.model.quantity import QuantityError, kube_resources
+from dnm.model.kubelet import Amounts
+from dnm.model.quantity import QuantityError, kube_resources, parse_kubernetes
 
 MOST_RULES = 100  # of a pod: PodShape.rules; of claims too
 _LONGEST_RULES = 64 * 1024  # bytes of a pod's rules that are looked into
@@ -82,10 +83,10 @@ class ShapeBook:
         spec: Spec,
         shape: PodShape,
         labels: dict[str, str],
-        pinned: tuple[int, int] | None = None,
+        aligned: tuple[Amounts, Amounts] | None = None,
     ) -> PodShape:
-        """The shape of an unbound pod; `labels` are all it has where `has_peers` says so, `pinned`
-        its memory that must fit on one NUMA node."""
+        """The shape of an unbound pod; `labels` are all it has where `has_peers` says so, `aligned`
+        what of it a kubelet may align to one NUMA node."""
         parts = (
             bytes(spec.node_selector),
             bytes(spec.tolerations),
@@ -96,7 +97,7 @@ class ShapeBook:
         own = tuple(sorted(labels.items()))
         if shape.is_cut or sum(map(len, (*parts, *ports))) > _LONGEST_RULES:
             return self.cut(shape)
-        key = (id(shape), parts, ports, own, pinned)
+        key = (id(shape), parts, ports, own, aligned)
         known = self._constrained.get(key)
         if known is None:
             limits = read_constraints(*parts)
@@ -111,7 +112,7 @@ class ShapeBook:
                     spread_keys=limits.spread_keys,
                     host_ports=read_host_ports(ports),
                     labels=own if limits.pod_affinity or limits.spread_keys else (),
-                    pinned_memory=pinned,
+                    aligned=aligned,
                 )
             )
             known = self.cut(shape) if known.rules > MOST_RULES else known
@@ -132,20 +133,36 @@ def has_peers(spec: Spec) -> bool:
     return spec.affinity is not EMPTY or spec.topology_spread_constraints is not EMPTY
 
 
-def pinned_memory(spec: Spec) -> tuple[int, int] | None:
-    """The memory of the largest container of a Guaranteed pod, and of the whole pod without its
-    overhead; None for pod-level resources, which the memory manager leaves out."""
-    if is_given(spec.resources):
-        return None
-    containers = tuple(_container_request(container) for container in spec.containers)
-    init_containers = tuple(_container_request(item) for item in spec.init_containers or ())
-    amounts = [
-        kube_resources(container.requests).get("memory", 0)
-        for container in (*containers, *init_containers)
-    ]
-    asked = PodRequest(containers=containers, init_containers=init_containers)
-    whole = effective_request(with_counted_names(asked) or asked)
-    return max(amounts, default=0), whole.get("memory", 0)
+def aligned_amounts(spec: Spec, is_guaranteed: bool) -> tuple[Amounts, Amounts] | None:
+    """What of a pod's largest container, and of the whole pod without its overhead, a kubelet may
+    align to one NUMA node: devices, and of a Guaranteed pod memory, huge pages and CPUs by the
+    whole. Where it has resources of its own, the managers leave those out. None: nothing."""
+    is_pinned = is_guaranteed and not is_given(spec.resources)
+
+    def kept(containers: Sequence[Container] | None) -> tuple[ContainerRequest, ...]:
+        found = map(_container_request, containers or ())
+        return tuple(
+            msgspec.structs.replace(one, requests={
+                name: amount for name, amount in one.requests.items()
+                if "/" in name or (is_pinned and _is_pinned(name, amount))
+            })
+            for one in found
+        )  # fmt: skip
+
+    asked = PodRequest(containers=kept(spec.containers), init_containers=kept(spec.init_containers))
+    asked = with_counted_names(asked) or asked
+    largest: dict[str, int] = {}
+    for container in (*asked.containers, *asked.init_containers):
+        for name, amount in kube_resources(container.requests).items():
+            largest[name] = max(amount, largest.get(name, 0))
+    whole = {name: n for name, n in effective_request(asked).items() if name != "pods"}
+    return (tuple(sorted(largest.items())), tuple(sorted(whole.items()))) if whole else None
+
+
+def _is_pinned(name: str, amount: str) -> bool:
+    if name == "cpu":
+        return parse_kubernetes("cpu", amount) % 1000 == 0
+    return name == "memory" or name.startswith("hugepages-")
 
 
 def _request_key(spec: Spec, status: Status) -> object:

@@ -17,7 +17,7 @@ from dnm.kube.pod_fields import (
     is_given,
     make_page_decoder,
 )
-from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, has_peers, pinned_memory
+from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, aligned_amounts, has_peers
 from dnm.model.cluster import Pod, PodShape, TaskGroup
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
@@ -107,7 +107,7 @@ class PodReducer:
     """
 
     def __init__(self, queue_annotation: str = QUEUE_KEY, with_qos: bool = False) -> None:
-        """`with_qos`: what of a pod is pinned to a NUMA node is wanted too."""
+        """`with_qos`: what of a pod is aligned to a NUMA node is wanted too."""
         self.pods: list[Pod] = []
         self.versions: list[str] = []  # of the pods, in their order; empty: unknown
         self.unreadable: dict[str, str] = {}
@@ -209,12 +209,13 @@ class PodReducer:
             if has_peers(spec):
                 self._labels = self._labels or decode_all_labels(page)
                 labels = self._labels[position]
-            is_pinned = self._with_qos and item.status.qos_class == "Guaranteed"
-            pinned = pinned_memory(spec) if is_pinned else None
+            aligned = None
+            if self._with_qos:
+                aligned = aligned_amounts(spec, item.status.qos_class == "Guaranteed")
             claims = _read_claims(item)
             if len(claims) > MOST_RULES:
                 return self._book.cut(shape), ()
-            return self._book.find_constrained(spec, shape, labels, pinned), claims
+            return self._book.find_constrained(spec, shape, labels, aligned), claims
         except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
             why = clean(f"pod {item.metadata.name} can't be read: {error}")
             self.unreadable.setdefault(item.metadata.namespace, why)

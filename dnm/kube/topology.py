@@ -7,9 +7,13 @@ object is not there.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
-from dnm.model.quantity import QuantityError, parse_kubernetes
+from dnm.demand.pod_request import MOST_RESOURCES
+from dnm.model.kubelet import Amounts
+from dnm.model.quantity import QuantityError, kube_resources
 
 PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 KIND = "NodeResourceTopologyList"
@@ -41,25 +45,22 @@ class _Page(msgspec.Struct, frozen=True):
 _decode_page = msgspec.json.Decoder(_Page).decode
 
 
-def read_zone_page(page: memoryview | bytes) -> dict[str, tuple[int, ...]]:
-    """Returns node -> free memory of each of its NUMA nodes that tells it. Raises
+def read_zone_page(page: memoryview | bytes) -> dict[str, tuple[Amounts, ...]]:
+    """Returns node -> what is free on each of its NUMA nodes that tells it. Raises
     msgspec.MsgspecError."""
     found = {}
     for topology in _decode_page(page).items:
-        free = [
-            amount
-            for zone in topology.zones or ()
-            if zone.type == "Node"
-            for resource in zone.resources or ()
-            if resource.name == "memory" and (amount := _amount(resource.available)) is not None
-        ]
+        zones = (_free(zone) for zone in topology.zones or () if zone.type == "Node")
+        free = tuple(zone for zone in zones if zone)
         if free:
-            found[topology.metadata.name] = tuple(free)
+            found[topology.metadata.name] = free
     return found
 
 
-def _amount(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_kubernetes("memory", text)
-    except (QuantityError, ValueError):
-        return None
+def _free(zone: _Zone) -> Amounts:
+    found: dict[str, int] = {}
+    for resource in (zone.resources or ())[:MOST_RESOURCES]:
+        with suppress(QuantityError, ValueError):
+            if resource.available is not None:
+                found |= kube_resources({resource.name: resource.available})
+    return tuple(sorted(found.items()))

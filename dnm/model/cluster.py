@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from dnm.model.config import Taint
+from dnm.model.kubelet import Amounts
 from dnm.model.slinky import EXTERNAL_NODE
 from dnm.model.slurm_state import parse_state
 from dnm.model.value import Resources, Unreadable, Value
@@ -58,9 +59,9 @@ class PodShape(Value, gc=False):
     spread_keys: tuple[str, ...] = ()  # topology keys of DoNotSchedule spread constraints
     host_ports: tuple[int, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()  # only where pod_affinity or spread_keys need them
-    # Of a Guaranteed pod the memory of its largest container, and of all of it; only read where the
-    # kubelets of a node type align pods to NUMA nodes.
-    pinned_memory: tuple[int, int] | None = None
+    # What of its largest container, and of all of it, a kubelet may align to one NUMA node; only
+    # read where the kubelets of a node type do.
+    aligned: tuple[Amounts, Amounts] | None = None
     is_cut: bool = False  # it asks for more than is counted of a pod, and the rest was cut off
 
     @property
@@ -161,7 +162,7 @@ class Node(Value):
     is_deleting: bool = False
     mark: Mark | None = None
     capacity: Resources = {}  # only read where a node type says what its kubelets keep back
-    zone_memory: tuple[int, ...] = ()  # free bytes of each NUMA node, where its exporter is read
+    zones: tuple[Amounts, ...] = ()  # what is free on each NUMA node, where its exporter is read
     unreadable: str = ""
     shown: ShownState | None = None  # None: dnm shows nothing on it
 

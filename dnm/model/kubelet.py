@@ -48,8 +48,8 @@ class KubeletSettings(Value):
 
     @property
     def aligns_pods(self) -> bool:
-        """Whether a Guaranteed pod is rejected whose memory fits on no NUMA node."""
-        return self.is_static and self.topology_manager_policy == "single-numa-node"
+        """Whether a pod is rejected whose devices, CPUs and memory fit on no one NUMA node."""
+        return self.topology_manager_policy == "single-numa-node"
 
     @property
     def memory(self) -> int | None:
@@ -62,9 +62,13 @@ class KubeletSettings(Value):
         return (self.hugepages_2mi or 0) + (self.hugepages_1gi or 0)
 
 
-class NumaRoom(Value):
-    """`most`: bytes on the NUMA node that has most for pods. `by_pod`: a pod is aligned as a whole,
-    else container by container."""
+Amounts = tuple[tuple[str, int], ...]
+"""Resources in YuniKorn's names and units, sorted, so that equal ones are one key."""
 
-    most: int
+
+class NumaRoom(Value):
+    """`zones`: what each NUMA node has for pods of what its kubelet aligns. `by_pod`: a pod is
+    aligned as a whole, else container by container."""
+
+    zones: tuple[Amounts, ...]
     by_pod: bool = False

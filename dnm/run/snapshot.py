@@ -24,6 +24,7 @@ from dnm.model.cluster import (
 )
 from dnm.model.config import Config
 from dnm.model.errors import KubeError, YunikornError
+from dnm.model.kubelet import Amounts
 from dnm.model.plan import Snapshot
 from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
@@ -42,7 +43,7 @@ class KubeReader(Protocol):
     def read_nodes(self) -> tuple[Node, ...] | Unreadable: ...
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
     def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable: ...
-    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable: ...
+    def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable: ...
 
 
 class ConverterReader(Protocol):
@@ -145,15 +146,15 @@ def _with_zones(
     config: Config, kube: KubeReader, nodes: tuple[Node, ...], pods: PodList | Unreadable
 ) -> tuple[tuple[Node, ...], Unreadable | None]:
     """The nodes with what is free on each of their NUMA nodes. It is only asked where the site says
-    so and a pod waits that is pinned to one; where it can't be told, all of the node counts."""
+    so and a pod waits that is aligned to one; where it can't be told, all of the node counts."""
     if not (config.read_node_topology and isinstance(pods, PodList)):
         return nodes, None
-    if not any(pod.shape.pinned_memory and not pod.node for pod in pods.pods):
+    if not any(pod.shape.aligned and not pod.node for pod in pods.pods):
         return nodes, None
     zones = kube.read_zones()
     if isinstance(zones, Unreadable):
         return nodes, zones
-    return tuple(replace(node, zone_memory=zones.get(node.name, ())) for node in nodes), None
+    return tuple(replace(node, zones=zones.get(node.name, ())) for node in nodes), None
 
 
 def _read_claims(kube: KubeReader, pods: PodList | Unreadable) -> tuple[Claim, ...] | Unreadable:

@@ -73,8 +73,10 @@ def traits_of(node: Node, numa: NumaRoom | None = None) -> NodeTraits:
     """Returns what the node carries; a taint that Kubernetes sets by itself says nothing about
     pods. `numa`: what its type gives one pod on one NUMA node."""
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
-    if numa is not None and node.zone_memory:
-        numa = NumaRoom(most=max(node.zone_memory), by_pod=numa.by_pod)
+    if numa is not None and node.zones:
+        known = {name for zone in numa.zones for name, _ in zone}
+        told = (tuple(pair for pair in zone if pair[0] in known) for zone in node.zones)
+        numa = NumaRoom(zones=tuple(told), by_pod=numa.by_pod)
     return NodeTraits(labels=node.labels, taints=taints, name=node.name, numa=numa)
 
 
@@ -84,7 +86,7 @@ def numa_rooms(config: Config) -> dict[str, NumaRoom]:
         return {}
     from dnm.kubelet.numa import numa_room
 
-    rooms = {name: numa_room(one.kubelet) for name, one in config.node_types.items()}
+    rooms = {name: numa_room(one.kubelet, one.size) for name, one in config.node_types.items()}
     return {name: room for name, room in rooms.items() if room is not None}
 
 

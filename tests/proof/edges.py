@@ -39,6 +39,7 @@ from dnm.model.event import KubeEvent
 from dnm.model.eviction import PodOnNode
 from dnm.model.fault_points import fault_point
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.kubelet import Amounts
 from dnm.model.plan import ShowState
 from dnm.model.reading import Reading
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
@@ -197,7 +198,7 @@ class ModelKube:
         seen = tuple(pod for pod in self.world.pods.values() if pod.namespace in namespaces)
         return PodList(pods=seen, cluster_wide=False)
 
-    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable:
+    def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
         return {}
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:

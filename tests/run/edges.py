@@ -14,6 +14,7 @@ from dnm.model.config import Taint
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.eviction import PodOnNode
+from dnm.model.kubelet import Amounts
 from dnm.model.plan import ShowState
 from dnm.model.reading import Reading
 from dnm.model.registry import ConverterProcess, Ended, Registry
@@ -52,7 +53,7 @@ class Kube:
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
         return PodList(pods=self.pods)
 
-    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable:
+    def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
         return {}
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:

@@ -4,6 +4,7 @@ ones that no kubelet would start with, and a kubelet that comes up with others."
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -196,6 +197,51 @@ def test_a_pinned_pod_that_fits_on_no_numa_node_brings_no_node(
         (queue,) = result.plan.queues
         assert queue.reason is Reason.NOTHING_HELPS
         assert "of memory on one NUMA node, where the largest has 126772Mi" in queue.sentence
+
+
+def asking(limits: dict[str, str], *, requests: dict[str, str] | None = None) -> dict[str, Any]:
+    resources = {"limits": limits, **({"requests": requests} if requests else {})}
+    return {"containers": [{"name": "c", "image": "busybox", "resources": resources}]}
+
+
+SMALL = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "spec", "says"),
+    [
+        pytest.param("cpu_manager_policy = static", asking({"cpu": "32", "memory": "1Gi"}), "",
+                     id="as many CPUs as a NUMA node has"),
+        pytest.param("cpu_manager_policy = static", asking({"cpu": "33", "memory": "1Gi"}),
+                     "asks for 33 of vcore on one NUMA node, where the largest has 32",
+                     id="more CPUs"),
+        pytest.param("cpu_manager_policy = static", asking({"cpu": "32500m", "memory": "1Gi"}), "",
+                     id="a part of a CPU is shared"),
+        pytest.param("cpu_manager_policy = static",
+                     asking({"cpu": "60", "memory": "1Gi"}, requests={"cpu": "40"}), "",
+                     id="not Guaranteed"),
+        pytest.param("", asking({"cpu": "33", "memory": "1Gi"}), "", id="no static CPUs"),
+        pytest.param("", asking({"example.com/gpu": "4", **SMALL}), "", id="half of the devices"),
+        pytest.param("", asking({"example.com/gpu": "6", **SMALL}),
+                     "asks for 6 of example.com/gpu on one NUMA node, where the largest has 4",
+                     id="more devices"),
+        pytest.param("", asking({"example.com/gpu": "6"}), "asks for 6 of example.com/gpu",
+                     id="devices of a pod that is not Guaranteed"),
+        pytest.param("cpu_manager_policy = static\nreserved_system_cpus = 0-3",
+                     asking({"cpu": "34", "memory": "1Gi"}), "",
+                     id="CPUs that are kept back are on a NUMA node too"),
+    ],
+)  # fmt: skip
+def test_cpus_and_devices_are_aligned_too(
+    sandbox: Sandbox, tmp_path: Path, keys: str, spec: dict[str, Any], says: str
+) -> None:
+    site = a_site(sandbox, tmp_path)
+    text = site.path.read_text()
+    site.write(site.path, f"{text}example.com/gpu = 8\n{keys}\n")
+    sandbox.add_pods(1, "dev", queue=QUEUE, spec=spec)
+    (queue,) = site.plan().plan.queues
+    assert (queue.reason is Reason.NOTHING_HELPS) == bool(says), queue.sentence
+    assert says in queue.sentence
 
 
 def test_a_pod_that_is_not_pinned_goes_by_the_whole_node(sandbox: Sandbox, tmp_path: Path) -> None:

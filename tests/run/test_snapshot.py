@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dnm.model.cluster import BatchList, Claim, ConfigMap, Node, Pod, PodList
 from dnm.model.errors import KubeError
+from dnm.model.kubelet import Amounts
 from dnm.model.plan import Snapshot
 from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
 from dnm.model.value import Unreadable
@@ -52,7 +53,7 @@ class Cluster:
     def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
         raise AssertionError("a look writes nothing")
 
-    def read_zones(self) -> Mapping[str, tuple[int, ...]] | Unreadable:
+    def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
         self.asked.append("zones")
         return {}
 
