@@ -190,7 +190,7 @@ def test_a_floor_leaves_as_many_as_the_row_says(row: list[str]) -> None:
     assert bounds["batch_floor of type a"] == int(left)
 
 
-@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "lent | returned"), ids=" | ".join)
+@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "lent | ret"), ids=" | ".join)
 def test_slurm_s_share_is_as_the_row_says(row: list[str]) -> None:
     there, given, wanted, share, fenced = map(int, row)
     assert fair_share(there, given, wanted) == share
