@@ -11,11 +11,13 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: mutants report-page help demo test lint audit compiled real programs roots test-real test-real-all test-operator stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
+.PHONY: mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
-	@echo "make test           everything but the real servers"
+	@echo "make quick          lint, types, walls and the rooms without an outside, in a minute or so"
+	@echo "make test           all but the real servers, and of what is long a sample"
+	@echo "make test-night     the rest: all kills, long histories, the model, storm, soak, economy"
 	@echo "make test-real      the short row on kube-apiserver, YuniKorn and Slurm; builds them once"
 	@echo "make test-real-all  all stories on real servers, in all their releases; builds more of them"
 	@echo "make packages       dist/: a deb and an rpm"
@@ -64,14 +66,24 @@ audit: $(STAMP)
 	$(BIN)/bandit --quiet --recursive dnm --configfile pyproject.toml
 	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
 
-# The tests are compiled once, before four processes read them; beside what looks at the code.
-test: $(STAMP) tools
-	$(MAKE) --jobs 3 --output-sync=target lint audit compiled
-# Four processes on two cores: many tests wait for a Slurm or for a run.
-	$(BIN)/python -m pytest --numprocesses 5 --dist loadgroup
+# What needs no Slurm and no process: the pure rooms, and the walls between all.
+PURE := calendar config demand ics kubelet model plan sizing slurm
+quick: $(STAMP)
+	$(MAKE) --jobs 2 --output-sync=target lint pure
 
-compiled: $(STAMP)
-	$(BIN)/python -m pytest --collect-only --quiet >/dev/null 2>&1 || true  # told by the next command
+pure: $(STAMP)
+	$(BIN)/python -m pytest -m 'not night and not slurm' --numprocesses 2 \
+		tests/test_layers.py $(addprefix tests/,$(PURE))
+
+# Three processes on two cores: many tests wait for a Slurm or for a run, and each reads all files.
+test: $(STAMP) tools
+	$(MAKE) --jobs 2 --output-sync=target lint audit
+	$(BIN)/python -m pytest -m 'not night' --numprocesses 3 --dist loadgroup
+
+# An hour or so: what of make test is a sample, whole, and what is random, anew.
+test-night: $(STAMP) tools
+	$(BIN)/python -m pytest -m night --numprocesses 3 --dist loadgroup
+	$(MAKE) soak storm bench-economy
 
 # What CI plays on real servers: a story of each kind, with what they alone need to be built.
 SHORT_ROW := \

@@ -91,7 +91,7 @@ def test_a_booking_that_begins_too_late_is_moved_where_no_job_is_in_the_way(
 
 def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: SlurmSite) -> None:
     lab = site.lab
-    begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
+    begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=40)
     assert book(site, begins, 2) == ["a001", "a002", "exit 0"]
     others = f"{booking_name('w', begins, 'other')}-a003"
     lab.client.book(others, "a003", begins, begins + timedelta(hours=1))
@@ -99,7 +99,7 @@ def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: S
         "SKIP",
         f"reservation {booking_name('w', begins, 'test')}-a001",
     )
-    time.sleep(6)
+    time.sleep((begins - datetime.now(UTC)).total_seconds() + 1)
     lab.wait_for(lambda: "RESERVED" in lab.client.read_node("a002").state.flags, 20)
     verdicts = site.verdicts()
     assert [verdicts[name][0] for name in ("a001", "a002", "a003")] == ["OK", "OK", "SKIP"]

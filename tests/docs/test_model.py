@@ -6,9 +6,12 @@ import re
 import subprocess
 from pathlib import Path
 
+from tests.night import night
+
 MODEL = Path(__file__).parents[2] / "docs" / "model"
 
 
+@night
 def test_the_model_has_no_error_and_each_of_its_mutants_has_one() -> None:
     command = ["sh", str(MODEL / "run.sh"), "--quick"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=600)

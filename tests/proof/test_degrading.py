@@ -9,16 +9,19 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dnm.model.registry import Phase
+from tests.night import one_in
 from tests.proof import story
 from tests.proof.harness import Checkpoint, Ended, Warm, World, note_figures
 from tests.site import QUEUE, Site
 
+pytestmark = pytest.mark.xdist_group("bad days")  # which worlds are good is found out once
 HURRY = {"dnm.kube.session._FIRST_PAUSE": 0.001, "dnm.kube.session._LONGEST_PAUSE": 0.01}
 LAB = "root.anvil.services.notebook"
 PLAYED = (0, 1, 4, 5)  # minutes in which the story acts: convert, join, release, return
@@ -73,10 +76,10 @@ FAULTS: dict[str, dict[str, Any]] = {
     "garbage": {"kind": "garbage"},
 }
 WRITES = ("PUT", "PATCH", "POST")
+STEPS_OF_A_WRITE = ("registry.write", "registry.fsync", "registry.keep_previous")
 
 
-@pytest.mark.parametrize("minute", PLAYED)
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("fault", "minute"), one_in(4, product(FAULTS, PLAYED)))
 def test_an_api_that_fails_for_a_run(days: Days, fault: str, minute: int) -> None:
     """All requests fail, then only those that write, then every other one; each time the run ends
     with sentences, and the story goes on to its right end."""
@@ -116,8 +119,7 @@ ASKED = {  # what a run reads, and the kind that it must be
 }
 
 
-@pytest.mark.parametrize("minute", PLAYED)
-@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize(("asked", "minute"), one_in(4, product(ASKED, PLAYED)))
 def test_what_parses_and_is_no_answer(days: Days, asked: str, minute: int) -> None:
     """To each question in its turn: no list means no call of the converter and no fence, and the
     story goes on to its right end."""
@@ -138,7 +140,7 @@ def test_what_parses_and_is_no_answer(days: Days, asked: str, minute: int) -> No
         story.play_on(world, days.good)
 
 
-@pytest.mark.parametrize("minute", PLAYED)
+@pytest.mark.parametrize("minute", one_in(4, PLAYED))
 def test_an_answer_that_trickles_ends_with_its_time(days: Days, minute: int) -> None:
     world = days.at(minute)
     before = story.calls(world, "--set")
@@ -171,7 +173,7 @@ def test_a_tenant_s_pods_of_every_size(world: World, size: int) -> None:
     story.play_on(world)
 
 
-@pytest.mark.parametrize("minute", PLAYED)
+@pytest.mark.parametrize("minute", one_in(4, PLAYED))
 def test_an_api_that_is_down_for_an_hour(days: Days, minute: int) -> None:
     """Sixty runs: one line in the first and silence after it, for an error that lasts is said once
     an hour; no action, and what is recorded stays."""
@@ -316,8 +318,7 @@ def test_a_converter_that_babbles_fills_no_disk(world: World, what: str) -> None
 # --- the disk, the registry, the clock ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("minute", range(1, 7))
-@pytest.mark.parametrize("point", ["registry.write", "registry.fsync", "registry.keep_previous"])
+@pytest.mark.parametrize(("point", "minute"), one_in(6, product(STEPS_OF_A_WRITE, range(1, 7))))
 def test_a_disk_that_is_full_for_three_minutes(days: Days, point: str, minute: int) -> None:
     """What can't be written down is not done."""
     world = days.at(minute)
@@ -402,8 +403,10 @@ def test_a_registry_that_cannot_be_trusted(days: Days, what: str) -> None:
 DAY = 86_400.0
 
 
-@pytest.mark.parametrize("minute", range(7))
-@pytest.mark.parametrize("jump", [-365 * DAY, -DAY, -3600.0, 3600.0, DAY, 365 * DAY])
+JUMPS = (-365 * DAY, -DAY, -3600.0, 3600.0, DAY, 365 * DAY)
+
+
+@pytest.mark.parametrize(("jump", "minute"), one_in(7, product(JUMPS, range(7))))
 def test_a_clock_that_is_wrong_for_one_run(days: Days, jump: float, minute: int) -> None:
     """The host's clock is set wrongly and put right again; the cluster's is right all the time."""
     world = days.at(minute)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from dnm.model.registry import Phase
+from tests.night import one_in
 from tests.proof.play import Play
 
 DEV, LAB, TRAIN = 0, 1, 2
@@ -90,7 +92,7 @@ def test_a_node_that_slurm_knows_by_another_name_is_given_to_a_person(play: Play
     assert entry.phase is Phase.FAILED and "dnm forget a001-x" in entry.error
 
 
-@pytest.mark.parametrize("strike", range(54))
+@pytest.mark.parametrize("strike", one_in(4, range(54)))
 def test_a_converter_whose_run_was_killed_is_not_lost(play: Play, strike: int) -> None:
     """Wherever the run is killed: a converter that it had started is found, and its nodes are."""
     play.add_pods(4, DEV, 4)
@@ -102,7 +104,7 @@ def test_a_converter_whose_run_was_killed_is_not_lost(play: Play, strike: int) -
     play.end_well()
 
 
-@pytest.mark.parametrize("strike", range(38, 54))
+@pytest.mark.parametrize("strike", one_in(4, range(38, 54)))
 def test_a_converter_that_hangs_without_its_run_is_ended(play: Play, strike: int) -> None:
     play.add_pods(4, DEV, 4)
     play.converter_will("hangs", "k8s")
@@ -166,8 +168,7 @@ def test_a_node_that_was_given_back_and_lent_by_another_is_left_to_it(two: Play)
     two.check()
 
 
-@pytest.mark.parametrize("what", ["full", "io"])
-@pytest.mark.parametrize("strike", range(74))
+@pytest.mark.parametrize(("strike", "what"), one_in(6, product(range(74), ("full", "io"))))
 def test_a_disk_that_fails_ends_in_a_sentence(play: Play, strike: int, what: str) -> None:
     play.add_pods(4, DEV, 4)
     play.run(0, {}, {strike: what})
@@ -175,7 +176,7 @@ def test_a_disk_that_fails_ends_in_a_sentence(play: Play, strike: int, what: str
     play.check()
 
 
-@pytest.mark.parametrize("call", range(14))
+@pytest.mark.parametrize("call", one_in(4, range(14)))
 def test_of_two_hosts_with_one_name_one_acts_whenever_the_other_comes(
     tmp_path: Path, call: int
 ) -> None:

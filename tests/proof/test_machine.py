@@ -1,7 +1,7 @@
 """Any history of demand, failures, kills, administrators and lies: the eight invariants hold after
 every step, and when the faults stop it comes to rest and gives everything back.
 
-A failure prints its seed and the shortest history that leads to it. The histories of `make test`
+A failure prints its seed and the shortest history that leads to it. Those of `make test`
 are the same everywhere, so that a change is judged and not its luck; `DNM_PROOF_SEED=N` plays
 others, and `make soak` ever new ones.
 """
@@ -13,20 +13,21 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.night import by_night
 from tests.proof.machine import FIGURES, Machine, OneHost, TwoHosts, play_machine
 
-HISTORIES = 50
 SEED = 22
 
 
+@pytest.mark.parametrize("histories", by_night(12, 50))
 @pytest.mark.parametrize("machine", [OneHost, TwoHosts])
 def test_every_history_keeps_the_promises(
-    machine: type[Machine], record_property: Callable[[str, object], None]
+    machine: type[Machine], histories: int, record_property: Callable[[str, object], None]
 ) -> None:
     number = int(os.environ.get("DNM_PROOF_SEED") or SEED)
     print(f"DNM_PROOF_SEED={number}")
     FIGURES.clear()
-    play_machine(machine, number, HISTORIES)
+    play_machine(machine, number, histories)
     told = " ".join(f"{name}={count}" for name, count in FIGURES.items())
     record_property("figures", f"machine {machine.__name__}: seed={number} {told}")
-    assert FIGURES["histories"] >= HISTORIES
+    assert FIGURES["histories"] >= histories

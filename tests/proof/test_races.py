@@ -14,12 +14,11 @@ import pytest
 
 from dnm.model.registry import Phase
 from dnm.queues.tree import parse_tree
+from tests.night import by_night, one_in
 from tests.proof import story
 from tests.proof.harness import Ended, World, note_figures, wait_for_any
 from tests.site import QUEUE, Site
 
-PAIRS = 200
-TWINS = 12
 LIST_NODES = "^/api/v1/nodes$"
 
 TWO_QUEUES = """\
@@ -59,11 +58,12 @@ def run_pair(world: World) -> Ended:
     return worked
 
 
-def test_of_two_runs_that_start_together_one_acts(world: World) -> None:
-    """Two hundred pairs play the story, over and over."""
+@pytest.mark.parametrize("pairs", by_night(40, 200))
+def test_of_two_runs_that_start_together_one_acts(world: World, pairs: int) -> None:
+    """They play the story, over and over."""
     story.build(world)
     acted = stories = 0
-    for _ in range(PAIRS):
+    for _ in range(pairs):
         if story.is_over(world):
             stories += 1
             story.add_demand(world)
@@ -75,7 +75,7 @@ def test_of_two_runs_that_start_together_one_acts(world: World) -> None:
     story.play_on(world)
     assert story.calls(world, "--set", "k8s") == stories + 1
     assert story.calls(world, "--set", "batch") == 2 * (stories + 1)
-    note_figures("pairs", pairs=PAIRS, stories=stories, acting=acted)
+    note_figures("pairs", pairs=pairs, stories=stories, acting=acted)
 
 
 # --- two hosts ---------------------------------------------------------------------------------
@@ -142,7 +142,8 @@ def out_of_slurm(world: World) -> int:
     return sum(machine.place != "batch" for machine in world.sandbox.batch.machines.values())
 
 
-def test_of_two_hosts_with_one_name_one_acts(world: World) -> None:
+@pytest.mark.parametrize("twins", by_night(3, 12))
+def test_of_two_hosts_with_one_name_one_acts(world: World, twins: int) -> None:
     """They share an instance_id and nothing else but the cluster. Each time nobody has acted yet,
     and both have looked before either goes on."""
     settings = {"instance_id": "prod", "yunikorn_url": ""}
@@ -150,7 +151,7 @@ def test_of_two_hosts_with_one_name_one_acts(world: World) -> None:
     west = world.make_site("west", **{**story.SETTINGS, **settings})
     world.sites = {"east": east, "west": west}
     begin, acted = world.checkpoint(), [0, 0]
-    for _ in range(TWINS):
+    for _ in range(twins):
         world.restore(begin)
         with world.gate(LIST_NODES) as gate:
             children = world.warm.start(world.job(east), world.job(west))
@@ -179,7 +180,7 @@ def test_of_two_hosts_with_one_name_one_acts(world: World) -> None:
         if story.is_over(world):
             break
     story.check_end(world)
-    note_figures("two hosts, one name", rounds=TWINS, east=acted[0], west=acted[1])
+    note_figures("two hosts, one name", rounds=twins, east=acted[0], west=acted[1])
 
 
 def limits_of(world: World, queue: str, baseline: dict[str, int]) -> None:
@@ -201,7 +202,7 @@ def make_hosts(world: World, **west: str) -> None:
     world.make_site("west", **{**story.SETTINGS, "max_converted_nodes": 3, **west})
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", one_in(3, range(3)))
 def test_two_hosts_lend_to_one_queue(world: World, seed: int) -> None:
     """Both see the same pods, both convert for them, each returns its own."""
     seed = int(os.environ.get("DNM_PROOF_SEED", seed))
@@ -214,7 +215,7 @@ def test_two_hosts_lend_to_one_queue(world: World, seed: int) -> None:
     note_figures(f"two hosts, one queue, seed {seed}", runs=hosts.together, kills=hosts.kills)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", one_in(2, range(2)))
 def test_two_hosts_lend_to_two_queues_below_one_limit(world: World, seed: int) -> None:
     """They share the limit above their queues, and the machines."""
     make_hosts(world, monitored_namespaces="lab")
