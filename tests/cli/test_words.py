@@ -41,8 +41,9 @@ def test_a_plan_speaks_of_lending_and_not_of_keeping_a_queue(
     assert f"queue {QUEUE}: lend: its pods" in capsys.readouterr().out
     print_plan(wanting(0).plan())
     assert f"queue {QUEUE}: nothing: has room" in capsys.readouterr().out
-    document = {"kind": "node", "verdict": "revert", "reason": "is idle", "changed_by": ""}
-    assert list(_sentences(document, "a001", "UTC")) == ["decided now: return: is idle"]
+    document = {"kind": "node", "of": "a001", "phase": "serving", "since": NOW,
+                "verdict": "revert", "reason": "is idle", "changed_by": ""}  # fmt: skip
+    assert list(_sentences(document, False, "UTC"))[1:] == ["decided now: return: is idle"]
 
 
 def test_nothing_is_granted_where_nothing_is_lent() -> None:
