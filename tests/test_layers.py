@@ -93,7 +93,8 @@ HOUSE: dict[str, Rule] = {
     "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),
     "sizing": _rule("model demand kubelet", EVERYTHING),
-    "plan": _rule(f"model calendar demand kubelet sizing {PURE_QUEUES}", EVERYTHING),
+    "plan": _rule(f"model demand sizing {PURE_QUEUES}", EVERYTHING),
+    "plan.rules": _rule(f"model calendar demand kubelet sizing plan {PURE_QUEUES}", EVERYTHING),
     "record": _rule(
         "model",
         EVERYTHING,
@@ -209,6 +210,8 @@ PLANTED = [
     pytest.param("plan", "from dnm.queues.yunikorn_rest import YunikornClient", id="plan-rest"),
     pytest.param("plan", "from dnm.converters.slurm import text", id="plan-slurm"),
     pytest.param("plan", "import configparser", id="plan-ini"),
+    pytest.param("plan", "from dnm.plan.rules import moves", id="plan-a-rule"),
+    pytest.param("plan.rules", "from dnm.queues import writer", id="rules-writer"),
     pytest.param("record", "from dnm.plan import planner", id="record-plan"),
     pytest.param("simulate", "from dnm.run import planning", id="simulate-run"),
     pytest.param("simulate", "import time", id="simulate-clock"),
@@ -294,7 +297,7 @@ def test_no_modules_need_each_other_without_a_reason() -> None:
 
 # --- the core, and habits --------------------------------------------------------------------
 
-CORE = ("calendar", "demand", "sizing", "plan", "queues")
+CORE = ("calendar", "demand", "sizing", "plan", "plan/rules", "queues")
 FILES_OF_DNM = sorted(PACKAGE.rglob("*.py"))
 
 

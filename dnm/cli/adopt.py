@@ -19,7 +19,7 @@ from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Unreadable
-from dnm.plan.kept_out import kept_out
+from dnm.plan.rules.kept_out import kept_out
 from dnm.run.registry import load_registry
 
 

@@ -196,7 +196,7 @@ def nodes(
     from dnm.converter.node_list import list_batch_nodes
     from dnm.model.errors import ConverterError
     from dnm.model.value import Unreadable
-    from dnm.plan.kept_out import kept_out
+    from dnm.plan.rules.kept_out import kept_out
     from dnm.run.registry import load_registry
 
     listed = list_batch_nodes(config, given_to_converter(config, os.environ))

@@ -41,7 +41,7 @@ from dnm.model.registry import Phase, Registry
 from dnm.model.trust import find_distrust
 from dnm.model.value import Unreadable
 from dnm.plan.brakes import backoffs_in_force
-from dnm.plan.foreseen import known_events, why_incomplete
+from dnm.plan.rules.foreseen import known_events, why_incomplete
 from dnm.run.calendars import read_calendars
 from dnm.run.lock import find_lock_holder, find_open_lock
 from dnm.run.recorded import read_last_run, warn_of_last_run

@@ -35,7 +35,7 @@ from dnm.model.slinky import MANAGED_TAINT
 from dnm.model.trust import find_distrust
 from dnm.model.value import Unreadable, Value
 from dnm.plan.acting import judge_actor
-from dnm.plan.kubelets import differing_kubelets
+from dnm.plan.rules.kubelets import differing_kubelets
 from dnm.queues.document import QueueDocument
 from dnm.queues.source import DEFAULTS_NAME
 from dnm.run.kube_state import object_name

@@ -12,7 +12,7 @@ from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
-from dnm.plan.kept_out import kept_out
+from dnm.plan.rules.kept_out import kept_out
 
 _CHECK = "kept out"
 _LONGEST = 200  # characters of a list of nodes

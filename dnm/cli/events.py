@@ -23,7 +23,7 @@ from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import bold, count_of
 from dnm.model.registry import Registry
-from dnm.plan.foreseen import lead_of, stay_of, why_incomplete, why_short
+from dnm.plan.rules.foreseen import lead_of, stay_of, why_incomplete, why_short
 from dnm.run.calendars import read_calendars
 from dnm.run.planning import wall_clock
 from dnm.run.registry import load_registry

@@ -28,7 +28,7 @@ from dnm.model.registry import (
     Phase,
     Registry,
 )
-from dnm.plan.kept_out import kept_out
+from dnm.plan.rules.kept_out import kept_out
 from dnm.run.registry import load_registry
 from dnm.sizing.budget import why_never_so_many
 

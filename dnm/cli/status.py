@@ -20,7 +20,7 @@ from dnm.model.printable import count_of
 from dnm.model.registry import ConverterProcess, LentNode, Phase, Registry
 from dnm.plan.brakes import backoffs_in_force, cooldown_end, counted_as_lent, is_paused
 from dnm.plan.counting import count_missing, nodes_of_order
-from dnm.plan.node_hours import hours_left
+from dnm.plan.rules.node_hours import hours_left
 from dnm.run.recorded import idle_time, read_last_run, time_to_return, warn_of_last_run
 from dnm.run.registry import load_registry
 from dnm.sizing.budget import count_caps

@@ -1,3 +1,3 @@
 """The rules of kubelets: settings of a node type, judged, translated and held against a Node. Pure.
-sizing, plan, run, cli and converters may import it; it imports only model.
+sizing, the rules of plan, run, cli and converters may import it; it imports only model.
 """

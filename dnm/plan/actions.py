@@ -25,8 +25,7 @@ from dnm.plan.brakes import is_paused
 from dnm.plan.conversions import Converted
 from dnm.plan.ended_calls import calls_until
 from dnm.plan.evictions import list_evictions
-from dnm.plan.moves import dress_action
-from dnm.plan.shown_states import list_shown
+from dnm.plan.rule import rules_of
 
 _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
 _GOES = (Phase.RELEASING, Phase.MOVING)
@@ -63,10 +62,17 @@ def list_actions(converted: Converted) -> list[Action]:
         and not _turns_back(entry)
     ]
     actions += list_evictions(converted)
-    actions += [dress_action(known, name, registry.nodes[name]) for name in limits.fenced.dress]
+    rules = rules_of(known.config, registry, known.facts)
+    actions += [
+        rule.dresses(known, name, registry.nodes[name])
+        for rule in rules
+        if rule.dresses
+        for name in limits.fenced.dress
+    ]
     actions += [StartConversion(request=request) for request in converted.requests]
     actions += [ReturnNode(node=name) for name in returned.names]
-    actions += list_shown(known.config, registry, known.facts)
+    for rule in rules:
+        actions += rule.shows(known.config, registry, known.facts) if rule.shows else ()
     return actions
 
 

@@ -19,13 +19,10 @@ from dnm.plan.breaker import after_transition
 from dnm.plan.by_hand import by_hand_verdict, find_by_hand
 from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
 from dnm.plan.known import Known
-from dnm.plan.kubelets import differing_kubelets
-from dnm.plan.node_hours import note_hours
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import Arrivals, advance_requests
-from dnm.plan.shown_states import others_drains
+from dnm.plan.rule import TurnedAway, rules_of
 from dnm.plan.transition import NodeTransition
-from dnm.plan.turned_away import turn_away
 
 
 class Advanced(Value):
@@ -51,10 +48,11 @@ def advance(known: Known) -> Advanced:
     claims = _claims(known, arrivals)
     in_use = {**arrivals.nodes, **claims.nodes}
     adopted = adopt_marked_nodes(config, {**in_use, **claims.claimed}, facts)
-    turned = turn_away(config, registry, {**in_use, **adopted.nodes}, facts)
+    turned = _turned_away(known, registry, {**in_use, **adopted.nodes})
     before = _dated(config, turned.nodes)
     after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
-    after = _with_drains(known, _hold_against_types(known, after))
+    for rule in rules_of(config, registry, facts):
+        after = rule.tells(known, after) if rule.tells else after
     breakers: Mapping[str, Breaker] = known.registry.breakers
     for name, one in after.items():
         breakers = after_transition(breakers, before[name], one.entry)
@@ -68,7 +66,9 @@ def advance(known: Known) -> Advanced:
         breakers=dict(breakers),
     )
     # Before anything is decided: what a node has used that has just gone is spent.
-    registry = note_hours(config, known.registry, registry, known.now)
+    for rule in rules_of(config, registry, facts):
+        if rule.books:
+            registry = rule.books(config, known.registry, registry, known.now)
     registry = msgspec.structs.replace(registry, by_hand=find_by_hand(known, registry))
     return Advanced(
         known=known,
@@ -97,6 +97,15 @@ def advance(known: Known) -> Advanced:
     )
 
 
+def _turned_away(known: Known, registry: Registry, nodes: Mapping[str, LentNode]) -> TurnedAway:
+    after = TurnedAway(nodes=nodes)
+    given = msgspec.structs.replace(registry, nodes={**registry.nodes, **nodes})
+    for rule in rules_of(known.config, given, known.facts):
+        if rule.turns_away:
+            after = rule.turns_away(known.config, registry, after.nodes, known.facts)
+    return after
+
+
 def _dated(config: Config, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
     """With the time since when each is lent, where something depends on it."""
     if not config.counts_lending:
@@ -112,46 +121,6 @@ def _claims(known: Known, arrivals: Arrivals) -> Claims:
     claimed = {**known.registry.claimed, **arrivals.left_behind}
     before = msgspec.structs.replace(known.registry, claimed=claimed)
     return take_in_claims(known.config, before, arrivals.nodes, arrivals.requests, known.facts)
-
-
-def _hold_against_types(
-    known: Known, after: Mapping[str, NodeTransition]
-) -> dict[str, NodeTransition]:
-    """A kubelet that differs from what its type says changes no decision: its node counts as what
-    it offers. The difference is said, and stands in the record for as long as it is there."""
-    if not known.config.has_kubelets:
-        return dict(after)
-    entries = {name: one.entry for name, one in after.items() if one.entry is not None}
-    differing = differing_kubelets(known.config, entries, known.facts.nodes or {})
-    said = dict(after)
-    for name, entry in entries.items():
-        one, sentence = after[name], differing.get(name, "")
-        if entry.phase is not Phase.SERVING or sentence == entry.error == "":
-            continue
-        detail = "; ".join(filter(None, (one.verdict.detail, sentence)))
-        said[name] = msgspec.structs.replace(
-            one,
-            entry=msgspec.structs.replace(entry, error=sentence),
-            verdict=msgspec.structs.replace(one.verdict, detail=detail),
-            remark="; ".join(filter(None, (one.remark, sentence))),
-        )
-    return said
-
-
-def _with_drains(known: Known, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
-    """Somebody else's drain in Slurm changes no decision on a lent node, and is no dnm's to lift:
-    the verdict says so as long as it stands."""
-    entries = {name: one.entry for name, one in after.items() if one.entry is not None}
-    said = dict(after)
-    for name, sentence in others_drains(known.config, entries, known.facts.batch):
-        one = after[name]
-        detail = "; ".join(filter(None, (one.verdict.detail, sentence)))
-        said[name] = msgspec.structs.replace(
-            one,
-            verdict=msgspec.structs.replace(one.verdict, detail=detail),
-            remark="; ".join(filter(None, (one.remark, f"{name} is {sentence}"))),
-        )
-    return said
 
 
 def _results(

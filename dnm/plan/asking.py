@@ -4,23 +4,27 @@ Pure."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from dnm.model.config import Config
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.plan import NodeVerdict, QueueVerdict, Reason, Verdict
 from dnm.model.registry import ConversionRequest, LendOrder, Registry
 from dnm.model.value import Value
 from dnm.plan.brakes import lendable_names
-from dnm.plan.kept_out import LONGEST_LIST, kept_out, left_out_list
 from dnm.plan.known import Known
 from dnm.plan.limits import PlannedLimits
 from dnm.plan.resumption import without_claim
 from dnm.plan.returns import Returned
+from dnm.plan.rule import nodes_kept_out
 from dnm.plan.supply import node_supply
 from dnm.queues.edit import why_no_growth
 from dnm.sizing.budget import NodePool
 from dnm.sizing.queue_sizing import Sizing
+
+LONGEST_LIST = 60_000  # characters in one argument; Linux takes twice as many
 
 
 class Converted(Value):
@@ -47,13 +51,18 @@ class Converted(Value):
         return self.returned.limits
 
 
+def left_out_list(config: Config, node_type: str, names: Iterable[str]) -> str:
+    """Returns those of a type that the converter may not choose, as a host list."""
+    return fold_hostlist(name for name in names if config.type_of(name) == node_type)
+
+
 def with_fresh(
     before: Converted, pool: NodePool, count: int, order: LendOrder | None = None
 ) -> Converted:
     """With requests for nodes that nobody has claimed yet, none of them kept out: where the
     converter can't be told what to leave out, it is told what to take."""
     known, registry = before.known, before.registry
-    out = kept_out(known.config, registry, known.facts.batch, known.now)
+    out = nodes_kept_out(known.config, registry, known.facts)
     leave_out = left_out_list(known.config, pool.node_type, out)
     is_told = known.snapshot.leaves_out and len(leave_out) <= LONGEST_LIST
     if count > 0 and (is_told or not leave_out):

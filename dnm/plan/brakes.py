@@ -17,13 +17,9 @@ from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, Half, Pause, Registry
-from dnm.plan.batch_floors import floor_bounds
-from dnm.plan.batch_waits import waiting_bounds
 from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
-from dnm.plan.kept_out import kept_out
-from dnm.plan.kubelets import barred_types
-from dnm.plan.node_hours import hour_bounds
+from dnm.plan.rule import Budgeted, list_bounds, nodes_kept_out, rules_of
 from dnm.sizing.budget import (
     Bound,
     ConversionBudget,
@@ -44,9 +40,10 @@ def conversion_budget(config: Config, registry: Registry, facts: Facts) -> Conve
     for one in resumable.values() if at_hand else ():
         at_hand[one.node_type] += 1
     lent = counted_as_lent(config, others, facts)
-    budget = count_left(config, lent, at_hand, barred_types(config))
+    budget = count_left(config, lent, at_hand, _barred_types(config, registry, facts))
     resumed = Counter(one.node_type for one in resumable.values())
-    return budget.within(_batch_bounds(config, registry, facts, resumed))
+    asked = Budgeted(config=config, registry=registry, facts=facts, resumable=resumed)
+    return budget.within(_bounds(asked))
 
 
 def fresh_budget(
@@ -55,8 +52,9 @@ def fresh_budget(
     """What the caps and Slurm's own needs leave for nodes that are claimed anew, with all that is
     claimed counted. `is_forced`: whatever jobs wait."""
     lent = counted_as_lent(config, registry, facts)
-    budget = count_left(config, lent, {}, barred_types(config))
-    return budget.within(_batch_bounds(config, registry, facts, {}, is_forced=is_forced))
+    budget = count_left(config, lent, {}, _barred_types(config, registry, facts))
+    asked = Budgeted(config=config, registry=registry, facts=facts, is_forced=is_forced)
+    return budget.within(_bounds(asked))
 
 
 def move_budget(
@@ -67,25 +65,22 @@ def move_budget(
     used = count_caps(config, counted_as_lent(config, registry, facts))
     left = {one.bound: max(0, one.max - one.lent) for one in used if one.is_of_namespace}
     left |= count_at_hand(config, at_hand)
-    bounds = (*waiting_bounds(config, facts), *hour_bounds(config, registry, facts.now))
-    return ConversionBudget(left=left).within(bounds)
+    asked = Budgeted(config=config, registry=registry, facts=facts, is_move=True)
+    return ConversionBudget(left=left).within(list_bounds(asked))
 
 
-def _batch_bounds(
-    config: Config,
-    registry: Registry,
-    facts: Facts,
-    resumable: Mapping[str, int],
-    *,
-    is_forced: bool = False,
-) -> Iterator[Bound]:
-    """What the rules on Slurm's behalf leave, as far as it could be asked."""
-    if facts.batch is not None:
-        yield from floor_bounds(config, registry, facts.batch, resumable)
-        yield from bridge_bounds(config, registry, facts)
-    if not is_forced:
-        yield from waiting_bounds(config, facts)
-    yield from hour_bounds(config, registry, facts.now)
+def _bounds(asked: Budgeted) -> Iterator[Bound]:
+    """What slurm-bridge and the rules leave, as far as the batch side could be asked."""
+    if asked.facts.batch is not None:
+        yield from bridge_bounds(asked.config, asked.registry, asked.facts)
+    yield from list_bounds(asked)
+
+
+def _barred_types(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
+    barred: dict[str, str] = {}
+    for rule in rules_of(config, registry, facts):
+        barred |= rule.bars(config) if rule.bars else {}
+    return barred
 
 
 def counted_as_lent(
@@ -132,7 +127,7 @@ def _at_hand(config: Config, registry: Registry, facts: Facts) -> dict[str, int]
 def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str]:
     """Returns the batch nodes that could be lent now, those that the converter would take first
     first, without what is kept out."""
-    out = kept_out(config, registry, facts.batch, facts.now)
+    out = nodes_kept_out(config, registry, facts)
     return [
         name
         for name, node in (facts.batch or {}).items()

@@ -21,7 +21,7 @@ from dnm.model.printable import printable
 from dnm.model.registry import ClaimedNode, ConversionRequest, LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.facts import Facts
-from dnm.plan.kept_out import unwelcome_nodes
+from dnm.plan.rule import unwelcome_nodes
 
 
 class Claims(Value):
@@ -67,7 +67,7 @@ def take_in_claims(
         _held(one for one in requests if facts.is_running(one.converter)),
     )
     found = Claims(claimed=_untold(remembered, facts))
-    out = unwelcome_nodes(config, before, facts.batch, facts.now)
+    out = unwelcome_nodes(config, before, facts)
     for name, row in sorted(facts.batch.items()):
         claim = row.claim
         if claim is None or claim.instance != config.instance_id or name in nodes:

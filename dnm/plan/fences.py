@@ -8,17 +8,15 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from dnm.calendar.windows import list_windows
 from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.queue_path import may_edit
 from dnm.model.registry import Half, LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.plan.brakes import conversion_budget, is_paused, paused_detail
 from dnm.plan.breaker import forgive
-from dnm.plan.foreseen import known_events
 from dnm.plan.known import Known, leaving_out
 from dnm.plan.leaving import leaving_verdict, plan_leaving
-from dnm.plan.moves import plan_moves
+from dnm.plan.rule import Moves, Standing, rules_of
 from dnm.plan.standing_limits import StandingLimits
 from dnm.plan.supply import node_supply
 from dnm.plan.transition import enter_phase, node_verdict
@@ -47,7 +45,15 @@ def plan_fences(standing: StandingLimits) -> Fenced:
         return unchanged
     leaving = plan_leaving(known, standing.registry)
     lifted = _lift_fences(msgspec.structs.replace(unchanged, registry=leaving))
-    moves = plan_moves(standing, lifted.registry)
+    moves = Moves(registry=lifted.registry)
+    stands = Standing(
+        known=known,
+        limits=standing.limits,
+        refusal=standing.refusal,
+        may_dress=standing.advanced.may_dress,
+    )
+    for rule in rules_of(known.config, lifted.registry, known.facts):
+        moves = rule.moves(stands, moves.registry) if rule.moves else moves
     lifted = msgspec.structs.replace(
         lifted,
         registry=moves.registry,
@@ -83,7 +89,7 @@ def _of_leaving(lifted: Fenced) -> dict[str, NodeVerdict]:
             said[name] = paused(lifted.registry, name)
         else:
             why = Reason.PAUSED.value if is_stopped else stopped
-            one = leaving_verdict(name, entry, known.now, why)
+            one = leaving_verdict(known, lifted.registry, name, why)
             more = before.detail if before.reason is Reason.IN_USE else ""  # of a dead node
             detail = f"{one.detail}, {more}" if more else one.detail
             said[name] = msgspec.structs.replace(one, detail=detail)
@@ -182,7 +188,7 @@ def _fence(before: Fenced, names: tuple[str, ...], most: int) -> Fenced:
     breakers = dict(registry.breakers)
     for name in chosen.go:
         is_forgiven = chosen.verdicts[name].reason in (Reason.UNUSED, Reason.FOR_JOBS)
-        is_forgiven = is_forgiven or _was_foreseen(known, registry.nodes[name])
+        is_forgiven = is_forgiven or _is_excused(known, registry.nodes[name])
         if is_forgiven and not nodes[name].was_used:
             breakers = forgive(breakers, nodes[name].queue)
     stalled = registry.stalled
@@ -200,14 +206,10 @@ def _fence(before: Fenced, names: tuple[str, ...], most: int) -> Fenced:
     )
 
 
-def _was_foreseen(known: Known, entry: LentNode) -> bool:
-    """Whether a node may have been there for an event to which nobody came."""
-    events = [
-        event
-        for event in known_events(known.config, known.registry)
-        if event.namespace == entry.namespace
-    ]
-    return bool(list_windows(events, entry.since, known.now))
+def _is_excused(known: Known, entry: LentNode) -> bool:
+    """Whether a rule wanted the node there although nobody came to use it."""
+    rules = rules_of(known.config, known.registry, known.facts)
+    return any(rule.excuses(known, entry) for rule in rules if rule.excuses)
 
 
 def _released(before: Fenced, names: Iterable[str]) -> Fenced:

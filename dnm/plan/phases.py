@@ -20,14 +20,12 @@ from dnm.model.cluster import Node
 from dnm.model.config import Config
 from dnm.model.plan import Reason, Verdict
 from dnm.model.printable import printable
-from dnm.model.registry import Ended, Leaving, LentNode, Phase
-from dnm.plan.batch_waits import goes_at_once
+from dnm.model.registry import Ended, Leaving, LentNode, Phase, Registry
 from dnm.plan.bridged import what_to_do, why_pods_leave
 from dnm.plan.ended_calls import return_ended, return_error
 from dnm.plan.facts import Facts
-from dnm.plan.kubelets import likely_refusal
-from dnm.plan.moving import advance_moving, is_another_s
 from dnm.plan.node_size import grown, measure_node
+from dnm.plan.rule import Rule, rules_of
 from dnm.plan.transition import (
     UNSEEN_PODS,
     NodeTransition,
@@ -109,7 +107,8 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     if facts.now <= deadline:
         return becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {show_time(deadline)}")
     why = "is not in Kubernetes" if node is None else _why_not_joined(config, entry, node)
-    likely = likely_refusal(config, entry.node_type)
+    rules = _rules(config, name, entry, facts)
+    likely = "".join(rule.why_late(config, entry.node_type) for rule in rules if rule.why_late)
     error = (
         f"{name} {why} since {show_time(entry.since)};{likely} look at it, then `dnm reset {name}` "
         "to return it to Slurm"
@@ -147,7 +146,7 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     if node.unreadable:
         unknown = changed(entry, idle_since=None)
         return becomes(name, unknown, Verdict.WAIT, Reason.UNKNOWN, node.unreadable)
-    if entry.leaves is None and is_another_s(config, entry, node):
+    if entry.leaves is None and _is_anothers(config, entry, node, facts):
         error = (
             f"{name} has moved to {entry.namespace}, and its Node does not carry that any more "
             f"(was it registered anew?): `dnm reset {name}` returns it to Slurm"
@@ -184,7 +183,10 @@ def _idle(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTrans
     # A clock that stands in the future was set by a host whose time was wrong.
     since = min(entry.idle_since or now, now)
     idle = changed(entry, idle_since=since)
-    is_early = now < since + timeout and goes_at_once(config, entry, facts)
+    rules = _rules(config, name, entry, facts)
+    is_early = now < since + timeout and any(
+        rule.goes_early(config, entry, facts) for rule in rules if rule.goes_early
+    )
     if entry.stays_until is not None and entry.is_kept_at(now):
         detail = f"until {show_time(entry.stays_until)}"
         return becomes(name, idle, Verdict.KEEP, Reason.ASKED_FOR, detail)
@@ -311,7 +313,7 @@ def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTra
     if node is None and in_service:
         return becomes(name, None, Verdict.KEEP, Reason.RETURNED)
     is_open = node is not None and in_service is False and not node.is_cordoned
-    if node is not None and is_open and not is_another_s(config, entry, node):
+    if node is not None and is_open and not _is_anothers(config, entry, node, facts):
         joining = enter_phase(entry, Phase.JOINING, facts.now)
         after = _joining(config, name, joining, facts)
         if after.entry is not None and after.entry.phase in (Phase.SERVING, Phase.RELEASING):
@@ -319,11 +321,29 @@ def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTra
     return becomes(name, entry, Verdict.FAILED, Reason.GAVE_UP, entry.error)
 
 
+def _rules(config: Config, name: str, entry: LentNode, facts: Facts) -> tuple[Rule, ...]:
+    """Those that are on for this node."""
+    return rules_of(config, Registry(nodes={name: entry}), facts)
+
+
+def _is_anothers(config: Config, entry: LentNode, node: Node, facts: Facts) -> bool:
+    """Whether its Node carries what is another namespace's."""
+    rules = _rules(config, node.name, entry, facts)
+    return any(rule.is_anothers(config, entry, node) for rule in rules if rule.is_anothers)
+
+
+def _by_rule(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+    """A phase that a rule knows: that rule is on for as long as a node is in it."""
+    rules = _rules(config, name, entry, facts)
+    advance = next(rule.phases[entry.phase] for rule in rules if entry.phase in rule.phases)
+    return advance(config, name, entry, facts)
+
+
 _BY_PHASE = {
     Phase.JOINING: _joining,
     Phase.SERVING: _serving,
     Phase.RELEASING: _releasing,
     Phase.RETURNING: _returning,
-    Phase.MOVING: advance_moving,
+    Phase.MOVING: _by_rule,
     Phase.FAILED: _failed,
 }

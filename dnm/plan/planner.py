@@ -3,7 +3,7 @@
 A chain of values, each made of the one before it, so that none can be had too early:
 
     gather_known      Known           the record, the queue document, demand, facts
-    with_floors       Known           the same, with the floors of what is foreseen
+    with_floors       Known           the same, with what the rules want before any pod asks
     advance           Advanced        requests and nodes as the facts have moved them
     judge_limits      StandingLimits  the limits with what serves now; may they be changed
     plan_fences       Fenced          fences lifted and set
@@ -24,25 +24,23 @@ import msgspec
 from dnm.model.cluster import WaitingJobs
 from dnm.model.config import Config
 from dnm.model.history import PodKind, run_name
-from dnm.model.plan import Plan, Snapshot
+from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import NodePods, QueueStatus, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.acting import judge_actor, with_judgement
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import advance
-from dnm.plan.bookings import plan_bookings, with_tries
 from dnm.plan.brakes import is_paused
 from dnm.plan.conversions import Converted, plan_conversions
 from dnm.plan.decisions import list_decisions
-from dnm.plan.event_floors import with_floors
 from dnm.plan.fences import plan_fences
-from dnm.plan.foreseen import why_incomplete
 from dnm.plan.idle_gaps import note_gaps
 from dnm.plan.known import Known, gather_known
 from dnm.plan.lend_times import note_lends
 from dnm.plan.limits import plan_limits
 from dnm.plan.returns import plan_returns
+from dnm.plan.rule import rules_of
 from dnm.plan.standing_limits import judge_limits
 from dnm.plan.status import holders_of, queue_statuses, seen_statuses
 from dnm.plan.waiting import list_waiting
@@ -70,6 +68,17 @@ def decide(
     return plan_conversions(returned)
 
 
+def with_floors(known: Known) -> Known:
+    """Returns what is known, with the configuration as it is in force now."""
+    rules = rules_of(known.config, known.registry, known.facts)
+    wanted = [floor for rule in rules if rule.floors for floor in rule.floors(known)]
+    if not wanted:
+        return known
+    from dnm.plan.floors import raise_floors
+
+    return msgspec.structs.replace(known, config=raise_floors(known.config, wanted))
+
+
 def fold_plan(converted: Converted) -> Plan:
     """The plan that all the stages together are."""
     returned, limits, known = converted.returned, converted.limits, converted.known
@@ -86,20 +95,24 @@ def fold_plan(converted: Converted) -> Plan:
     )
     status = queue_statuses(converted)
     at = known.snapshot.foreseen_at or known.now
-    bookings = plan_bookings(converted)
+    noted = _with_gaps(converted)
+    added: list[Action] = []
+    said: list[str] = []
+    for rule in rules_of(known.config, known.registry, known.facts):
+        if rule.adds:
+            more = rule.adds(known, converted.registry, noted)
+            noted, added, said = more.registry, [*added, *more.actions], [*said, *more.notes]
+        said += rule.notes(known.config, known.registry, at) if rule.notes else ()
     notes = (
         *known.config.retired,
-        *bookings.notes,
         *advanced.notes,
         *(limits.edit.notes if limits.edit else ()),
-        *why_incomplete(known.config, known.registry, at),
+        *said,
     )
     waiting_jobs = _waiting_jobs(known)
     return Plan(
-        registry=_remembering(
-            with_tries(_with_gaps(converted), bookings), status, limits.edit, notes, waiting_jobs
-        ),
-        actions=(*list_actions(converted), *bookings.actions),
+        registry=_remembering(noted, status, limits.edit, notes, waiting_jobs),
+        actions=(*list_actions(converted), *added),
         nodes=tuple(verdicts[name] for name in sorted(verdicts)),
         queues=tuple(converted.verdicts[queue] for queue in sorted(converted.verdicts)),
         notes=notes,

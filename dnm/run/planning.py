@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import msgspec
 
-from dnm.calendar.in_force import with_calendars
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.processes import is_known
 from dnm.kube.client import KubeClient
@@ -23,8 +22,8 @@ from dnm.model.plan import Outcome, Pass, Plan, QueueVerdict, Reason, Snapshot
 from dnm.model.registry import LOST, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.conversions import Converted
-from dnm.plan.foreseen import with_wants
 from dnm.plan.planner import decide, make_plan
+from dnm.plan.rule import has_events, rules_of
 from dnm.record.tell import tell_plan
 from dnm.record.transitions import Cause
 from dnm.run.recorded import unseen_since
@@ -125,7 +124,9 @@ def _look(
     try:
         edges = connect(config, environ)
         registry = _find_converters(registry, edges[1])
-        wants = with_wants(config, registry, foreseen_at or taken_at)
+        wants = config
+        for rule in rules_of(config, registry):
+            wants = rule.wants(wants, registry, foreseen_at or taken_at) if rule.wants else wants
         facts = take_snapshot(wants, registry, edges[0], edges[1], taken_at)
     except KubeError as error:
         why = Unreadable(what="the Kubernetes API", error=str(error))
@@ -143,8 +144,8 @@ def _with_loss(plan: Plan) -> Plan:
 
 
 def _with_calendars(config: Config, registry: Registry, at: datetime) -> Registry:
-    if config.events_dir is None and config.calendar is None:
-        return with_calendars(config, registry, {})
+    if not has_events(config, registry):
+        return registry
     from dnm.run.calendars import read_calendars  # few sites have one
 
     return read_calendars(config, registry, at)

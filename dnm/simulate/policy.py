@@ -48,10 +48,10 @@ from dnm.model.registry import (
     Registry,
     RunRecord,
 )
-from dnm.plan.foreseen import next_change
 from dnm.plan.idle_gaps import learned_times
-from dnm.plan.moves import LEAST_IDLE
 from dnm.plan.planner import make_plan
+from dnm.plan.rules.foreseen import next_change
+from dnm.plan.rules.moves import LEAST_IDLE
 from dnm.queues.document import Judged, judge_text
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document, with_document

@@ -16,7 +16,7 @@ from dnm.config.events import moment_at, read_event
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
 from dnm.model.registry import Registry
-from dnm.plan.foreseen import known_events
+from dnm.plan.rules.foreseen import known_events
 from dnm.run.registry import load_registry
 from dnm.run.verbs import wall_clock
 from tests.builders import NOW, a_config

@@ -24,11 +24,11 @@ from dnm.model.registry import (
     RunRecord,
 )
 from dnm.plan.backoff import with_failure
-from dnm.plan.batch_floors import floor_bounds
 from dnm.plan.breaker import next_chance
 from dnm.plan.idle_gaps import learned_idle
 from dnm.plan.planner import make_plan
-from dnm.plan.reclaim import fair_share
+from dnm.plan.rules.batch_floors import floor_bounds
+from dnm.plan.rules.batch_waits import fair_share
 from dnm.queues.tree import parse_tree
 from tests.docs.pages import quoted, section, table_of
 from tests.queue_kit import TREE, A, change, edit, lend

@@ -13,7 +13,7 @@ from dnm.model.plan import Fence, NodeVerdict, Plan, Reason, Verdict
 from dnm.model.registry import Deficit, Phase, Registry, RunRecord
 from dnm.model.value import Unreadable
 from dnm.plan.batch_side import needs_batch_side
-from dnm.plan.batch_waits import goes_at_once, types_for_jobs
+from dnm.plan.rules.batch_waits import goes_at_once, types_for_jobs
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_node, facts
 from tests.plan.worlds import SMALL, World, namespace_policy, pods, serving, wanting
 

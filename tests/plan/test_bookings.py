@@ -17,7 +17,7 @@ from dnm.model.hostlist import expand_hostlist
 from dnm.model.plan import BookNodes, Plan, UnbookNodes
 from dnm.model.registry import Keeping, LendTimes, Pause
 from dnm.model.value import Unreadable
-from dnm.plan.foreseen import lead_of
+from dnm.plan.rules.foreseen import lead_of
 from tests.builders import NOW, a_batch_node, a_request
 from tests.plan.test_event_floors import event
 from tests.plan.worlds import World

@@ -14,9 +14,9 @@ from dnm.model.calendar import CalendarEvent, KeptCalendar, Window
 from dnm.model.config import NodeType
 from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import LendTimes, Phase
-from dnm.plan import foreseen
-from dnm.plan.event_floors import floors_in_force
-from dnm.plan.foreseen import foreseen_at, lead_of, next_change, stay_of
+from dnm.plan.rules import foreseen
+from dnm.plan.rules.events import floors_in_force
+from dnm.plan.rules.foreseen import foreseen_at, lead_of, next_change, stay_of
 from tests.builders import FENCED, NOW, QUEUE, SIZE, a_batch_node, a_request
 from tests.plan.worlds import (
     BIG,

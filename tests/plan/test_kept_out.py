@@ -13,7 +13,7 @@ from dnm.model.cluster import BatchClaim, PodList
 from dnm.model.plan import Fence, MarkNode, Reason, StartConversion, Verdict
 from dnm.model.registry import Backoff, Half, Keeping, Leaving, Pause, Phase, Registry
 from dnm.plan.batch_side import needs_batch_side
-from dnm.plan.kept_out import kept_out
+from dnm.plan.rules.kept_out import kept_out
 from dnm.record.transitions import Cause, list_transitions
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_request
 from tests.plan.worlds import UNREAD, World, pods, wanting

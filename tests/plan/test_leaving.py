@@ -14,7 +14,7 @@ from dnm.model.config import Config, WhenBatchWaits
 from dnm.model.plan import Fence, Plan, Reason, ReturnNode, SetQueueLimits, Unfence
 from dnm.model.registry import Breaker, Deficit, Leaving, Pause, Phase, Registry, SpentHours
 from dnm.plan.breaker import after_transition
-from dnm.plan.node_hours import hour_bounds, hours_left, note_hours, week_of
+from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
 from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_request
 from tests.plan.worlds import LONG_AGO, SMALL, World, fenced, namespace_policy, pods
 

@@ -35,8 +35,8 @@ from dnm.model.registry import (
 )
 from dnm.plan.brakes import counted_as_lent
 from dnm.plan.breaker import after_transition
-from dnm.plan.namespace_labels import change_dress
-from dnm.plan.node_hours import hour_bounds, hours_left, note_hours, week_of
+from dnm.plan.rules.namespace_labels import change_dress
+from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
 from dnm.sizing.budget import count_caps
 from tests.builders import MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request
 from tests.plan.worlds import BIG, CONVERTER, LONG_AGO, SMALL, World, pods, queue_map

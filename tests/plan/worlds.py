@@ -15,11 +15,10 @@ from dnm.model.registry import ConverterProcess, Phase, QueueStatus, Registry, R
 from dnm.model.value import Unreadable
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Converted, plan_conversions
-from dnm.plan.event_floors import with_floors
 from dnm.plan.fences import Fenced, plan_fences
 from dnm.plan.known import Known, gather_known
 from dnm.plan.limits import PlannedLimits, plan_limits
-from dnm.plan.planner import make_plan
+from dnm.plan.planner import make_plan, with_floors
 from dnm.plan.returns import Returned, plan_returns
 from dnm.plan.standing_limits import StandingLimits, judge_limits
 from dnm.queues.edit import edit_source

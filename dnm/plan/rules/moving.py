@@ -21,8 +21,8 @@ from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import LentNode, Move, Phase
 from dnm.plan.backoff import backoff_delay
 from dnm.plan.facts import Facts
-from dnm.plan.namespace_labels import DressChange, change_dress
 from dnm.plan.node_size import measure_node
+from dnm.plan.rules.namespace_labels import DressChange, change_dress
 from dnm.plan.transition import (
     UNSEEN_PODS,
     NodeTransition,

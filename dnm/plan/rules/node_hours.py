@@ -14,7 +14,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.registry import LentNode, Registry, SpentHours
+from dnm.model.registry import Leaving, LentNode, Phase, Registry, SpentHours
+from dnm.plan.known import Known
+from dnm.plan.rule import Budgeted, Rule
 from dnm.sizing.budget import NODE_HOURS, Bound
 
 _HOUR = timedelta(hours=1)
@@ -92,3 +94,29 @@ def note_hours(config: Config, before: Registry, after: Registry, now: datetime)
         if seconds:
             spent[name] = SpentHours(week=week, seconds=seconds)
     return msgspec.structs.replace(after, spent_hours=spent)
+
+
+def _bounds(asked: Budgeted) -> Iterator[Bound]:
+    yield from hour_bounds(asked.config, asked.registry, asked.facts.now)
+
+
+def _overdrawn(known: Known, registry: Registry) -> Iterator[str]:
+    left = hours_left(known.config, registry, known.now)
+    for name, entry in registry.nodes_of(known.config.instance_id, Phase.SERVING).items():
+        if left.get(entry.namespace, 1.0) <= 0:
+            yield name
+
+
+def _is_over(known: Known, registry: Registry, name: str) -> bool:
+    left = hours_left(known.config, registry, known.now)
+    return left.get(registry.nodes[name].namespace, 1.0) > 0
+
+
+RULE = Rule(
+    bounds=_bounds,
+    books=note_hours,
+    leaving=Leaving.SPENT,
+    why_leaving="node_hours_per_week of its namespace is used up",
+    leaves=_overdrawn,
+    is_over=_is_over,
+)

@@ -15,29 +15,30 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from dnm.calendar.needs import request_of
+from dnm.calendar.windows import list_windows
 from dnm.demand.demand import DemandFacts, gather_demand
 from dnm.model.calendar import Window
 from dnm.model.cluster import Pod, PodList, PodShape, QueueLimits, Toleration, YunikornView
 from dnm.model.config import Config
-from dnm.model.registry import Phase, Registry
-from dnm.plan.floors import NodeFloor, raise_floors
-from dnm.plan.foreseen import foreseen_at, lead_of, words_for
+from dnm.model.registry import LentNode, Phase, Registry
+from dnm.plan.floors import NodeFloor
 from dnm.plan.known import Known, offered_resources
 from dnm.plan.queue_wants import queue_wants, serving_sizes
+from dnm.plan.rule import Rule
+from dnm.plan.rules.foreseen import (
+    foreseen_at,
+    known_events,
+    lead_of,
+    why_incomplete,
+    with_wants,
+    words_for,
+)
 from dnm.plan.supply import node_supply
 from dnm.queues.edit import foresee_edit
 from dnm.sizing.sizing import size_queues
 
 _LONG_AGO = "2000-01-01T00:00:00Z"  # no pod of an event is too young to count
 _OURS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)  # a fence can be lifted
-
-
-def with_floors(known: Known) -> Known:
-    """Returns what is known, with the configuration as it is in force now."""
-    floors = tuple(floors_in_force(known))
-    if not floors:
-        return known
-    return msgspec.structs.replace(known, config=raise_floors(known.config, floors))
 
 
 def floors_in_force(known: Known) -> Iterator[NodeFloor]:
@@ -188,3 +189,21 @@ def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
                 namespace=policy.name, name=name, uid=name, shape=shape, created=_LONG_AGO,
                 app_id=event.name, queue=policy.queue, is_yunikorn=True,
             )  # fmt: skip
+
+
+def _was_foreseen(known: Known, entry: LentNode) -> bool:
+    """Whether a node may have been there for an event to which nobody came."""
+    events = [
+        event
+        for event in known_events(known.config, known.registry)
+        if event.namespace == entry.namespace
+    ]
+    return bool(list_windows(events, entry.since, known.now))
+
+
+RULE = Rule(
+    wants=with_wants,
+    floors=floors_in_force,
+    notes=why_incomplete,
+    excuses=_was_foreseen,
+)

@@ -19,14 +19,20 @@ import msgspec
 from dnm.model.plan import DressNode, NodeVerdict, Reason, Verdict
 from dnm.model.queue_path import may_edit
 from dnm.model.registry import LentNode, Move, Phase, Registry
-from dnm.model.value import Value
 from dnm.plan.brakes import conversion_budget, is_paused, move_budget, paused_detail
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.known import Known
-from dnm.plan.moving import move_of, moving_detail, stay, stay_for_now
-from dnm.plan.namespace_labels import change_dress
 from dnm.plan.queue_wants import floors, queue_wants, serving_sizes
-from dnm.plan.standing_limits import StandingLimits
+from dnm.plan.rule import Moves, Rule, Standing
+from dnm.plan.rules.moving import (
+    advance_moving,
+    is_another_s,
+    move_of,
+    moving_detail,
+    stay,
+    stay_for_now,
+)
+from dnm.plan.rules.namespace_labels import change_dress
 from dnm.plan.supply import node_supply
 from dnm.plan.transition import enter_phase, node_verdict
 from dnm.queues.edit import why_no_growth
@@ -40,19 +46,9 @@ LEAST_IDLE = timedelta(minutes=1)
 is shorter."""
 
 
-class Moves(Value):
-    """`begun`: nodes that are fenced for it now. `dress`: those whose labels and taints are
-    exchanged."""
-
-    registry: Registry
-    verdicts: Mapping[str, NodeVerdict] = {}
-    begun: tuple[str, ...] = ()
-    dress: tuple[str, ...] = ()
-
-
-def plan_moves(standing: StandingLimits, registry: Registry) -> Moves:
+def plan_moves(standing: Standing, registry: Registry) -> Moves:
     """Goes on with the nodes that change their queue, then chooses whom to let move next."""
-    known = standing.advanced.known
+    known = standing.known
     if known.demand is None or known.facts.nodes is None:
         return Moves(registry=registry)
     moves = _go_on(standing, registry)
@@ -78,9 +74,9 @@ def dress_action(known: Known, name: str, entry: LentNode) -> DressNode:
 # --- those on their way ------------------------------------------------------------------------
 
 
-def _go_on(standing: StandingLimits, registry: Registry) -> Moves:
+def _go_on(standing: Standing, registry: Registry) -> Moves:
     """Lets those be dressed that still may, and brings the others back."""
-    known = standing.advanced.known
+    known = standing.known
     moving = registry.nodes_of(known.config.instance_id, Phase.MOVING)
     if not moving:
         return Moves(registry=registry)
@@ -98,7 +94,7 @@ def _go_on(standing: StandingLimits, registry: Registry) -> Moves:
             assert registry.pause is not None
             detail = paused_detail(registry.pause)
             verdicts[name] = node_verdict(name, Verdict.WAIT, Reason.PAUSED, detail)
-        elif name in standing.advanced.may_dress and _is_uncounted(known, name):
+        elif name in standing.may_dress and _is_uncounted(known, name):
             dress.append(name)
     return Moves(
         registry=msgspec.structs.replace(registry, nodes=nodes),
@@ -128,10 +124,10 @@ def _why_stop(known: Known, registry: Registry, name: str) -> str:
 
 
 def _unwanted(
-    standing: StandingLimits, registry: Registry, moving: Mapping[str, LentNode]
+    standing: Standing, registry: Registry, moving: Mapping[str, LentNode]
 ) -> dict[str, str]:
     """Node -> why it stays, by what the queues want now: its old one comes first."""
-    known = standing.advanced.known
+    known = standing.known
     if not moving or known.demand is None:
         return {}
     left = {
@@ -172,9 +168,9 @@ def _is_uncounted(known: Known, name: str) -> bool:
 # --- those that begin --------------------------------------------------------------------------
 
 
-def _begin(standing: StandingLimits, before: Moves) -> Moves:
+def _begin(standing: Standing, before: Moves) -> Moves:
     """For the first queue that can have any: what it is given changes what the next would be."""
-    known, registry = standing.advanced.known, before.registry
+    known, registry = standing.known, before.registry
     idle = {
         name: entry
         for name, entry in registry.nodes_of(known.config.instance_id, Phase.SERVING).items()
@@ -245,11 +241,11 @@ def _is_other(known: Known, name: str, entry: LentNode, pool: NodePool) -> bool:
 
 
 def _allowed(
-    standing: StandingLimits, registry: Registry, pool: NodePool, sizing: QueueSizing, count: int
+    standing: Standing, registry: Registry, pool: NodePool, sizing: QueueSizing, count: int
 ) -> int:
     """How many of the nodes the queue may have by moves: none for headroom alone, which is not
     worth another queue's node."""
-    known = standing.advanced.known
+    known = standing.known
     is_due = sizing.for_pods or bool(sizing.below_min_nodes)
     is_judged = pool.queue in standing.limits and not known.unreadable_namespaces(pool.queue)
     if not (is_due and is_judged and may_edit(pool.queue, known.config.allowed_queue_prefixes)):
@@ -299,3 +295,11 @@ def _why_not_counted(known: Known, after: Registry, pool: NodePool, names: tuple
     wants = queue_wants(known.config, known.registry, nodes, floors(known.demand))
     sizes = [after.nodes[name].counted for name in names]
     return why_no_growth(known.document, wants, pool.queue, sizes)
+
+
+RULE = Rule(
+    phases={Phase.MOVING: advance_moving},
+    is_anothers=is_another_s,
+    moves=plan_moves,
+    dresses=dress_action,
+)

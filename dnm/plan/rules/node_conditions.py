@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from dnm.model.cluster import BatchNode, Node, ShownState, SlurmReason
 from dnm.model.config import Config
 from dnm.model.plan import OTHERS_DRAIN, ShowState
 from dnm.model.registry import LentNode, Registry
 from dnm.model.slurm_state import condition_names, parse_state
 from dnm.plan.facts import Facts
+from dnm.plan.known import Known
+from dnm.plan.rule import Rule
+from dnm.plan.transition import NodeTransition
 
 
 def list_shown(config: Config, registry: Registry, facts: Facts) -> list[ShowState]:
@@ -81,3 +86,22 @@ def _show(
 
 def _drain_reason(said: SlurmReason) -> str:
     return "DrainedByDnm" if said.instance else "DrainedByAnother"
+
+
+def _with_drains(known: Known, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
+    """Somebody else's drain in Slurm changes no decision on a lent node, and is no dnm's to lift:
+    the verdict says so as long as it stands."""
+    entries = {name: one.entry for name, one in after.items() if one.entry is not None}
+    said = dict(after)
+    for name, sentence in others_drains(known.config, entries, known.facts.batch):
+        one = after[name]
+        detail = "; ".join(filter(None, (one.verdict.detail, sentence)))
+        said[name] = msgspec.structs.replace(
+            one,
+            verdict=msgspec.structs.replace(one.verdict, detail=detail),
+            remark="; ".join(filter(None, (one.remark, f"{name} is {sentence}"))),
+        )
+    return said
+
+
+RULE = Rule(tells=_with_drains, shows=list_shown)

@@ -1,13 +1,19 @@
-"""`batch_reclaim_minutes`: nodes that pods use are fenced while jobs wait, until each side has its
-half. Pure.
+"""`when_batch_waits`: what becomes of lending while jobs wait that nodes of a type would start.
+Pure.
 
-The rule: nodes of a type that are lent while jobs wait for that type are wanted by both sides, and
-half of them, rounded up, are the batch side's, as far as its jobs ask for so many. What it has had
-less than that is its deficit, in node-hours, while jobs wait; it is forgotten some hours after the
-last one did. Once jobs have waited for `batch_reclaim_minutes` without a break and there is a
-deficit, the least used nodes are fenced, as many as the half lacks. They empty by themselves:
-nothing is evicted. When no job waits any more the fences come off. What can't be read moves
-nothing.
+The rule: with `wait` no node of the type is lent, with `return` those that are idle go back at once
+too, but never to or from a namespace whose `priority` is above 0: that comes before jobs. Where
+nobody says what jobs wait for, nothing follows. A node that its queue's pods wait for is not given
+back, and a queue that gave its warm node back gets another only once pods have waited: so jobs that
+come and go move no node that pods would not have moved.
+
+`batch_reclaim_minutes`, with `return`: nodes that pods use are fenced while jobs wait, until each
+side has its half. Nodes of a type that are lent while jobs wait for that type are wanted by both
+sides, and half of them, rounded up, are the batch side's, as far as its jobs ask for so many. What
+it has had less than that is its deficit, in node-hours, while jobs wait; it is forgotten some hours
+after the last one did. Once jobs have waited for so long without a break and there is a deficit,
+the least used nodes are fenced, as many as the half lacks. They empty by themselves: nothing is
+evicted. When no job waits any more the fences come off. What can't be read moves nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +22,54 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 
+import msgspec
+
 from dnm.demand.demand import NO_USE
-from dnm.model.config import WhenBatchWaits
+from dnm.model.config import Config, WhenBatchWaits
 from dnm.model.registry import Deficit, Leaving, LentNode, Phase, Registry
-from dnm.plan.batch_waits import comes_first
+from dnm.plan.facts import Facts
 from dnm.plan.known import Known
+from dnm.plan.rule import Budgeted, Rule
+from dnm.sizing.budget import WAITING_JOBS, Bound
 
 REMEMBERED = timedelta(hours=4)
+
+
+def types_for_jobs(config: Config, facts: Facts) -> frozenset[str]:
+    """Returns the node types that jobs wait for, where lending has regard to them."""
+    if config.when_batch_waits is WhenBatchWaits.LEND:
+        return frozenset()
+    return frozenset(one.node_type for one in facts.waiting_jobs or () if one.jobs)
+
+
+def comes_first(config: Config, namespace: str) -> bool:
+    """Returns whether a namespace comes before jobs that wait."""
+    policy = config.namespaces.get(namespace)
+    return policy is not None and policy.priority > 0
+
+
+def waiting_bounds(config: Config, facts: Facts) -> Iterator[Bound]:
+    """Yields the bound of each type that is not lent now."""
+    behind = frozenset(name for name in config.namespaces if not comes_first(config, name))
+    for node_type in sorted(types_for_jobs(config, facts)):
+        yield Bound(
+            name=f"{WAITING_JOBS} of type {node_type}",
+            left=0,
+            node_types=frozenset((node_type,)),
+            namespaces=behind,
+        )
+
+
+def goes_at_once(config: Config, entry: LentNode, facts: Facts) -> bool:
+    """Returns whether an idle lent node need not wait out its idle time."""
+    return (
+        config.when_batch_waits is WhenBatchWaits.RETURN
+        and entry.node_type in types_for_jobs(config, facts)
+        and not comes_first(config, entry.namespace)
+    )
+
+
+# --- batch_reclaim_minutes -------------------------------------------------------------------
 
 
 def advance_deficits(known: Known, registry: Registry) -> dict[str, Deficit]:
@@ -130,3 +177,30 @@ def _used_share(known: Known, name: str, entry: LentNode) -> float:
     """What pods have of it, of the resource that they have most of."""
     use = known.demand.nodes.get(name, NO_USE).used if known.demand else {}
     return max((use.get(key, 0) / size for key, size in entry.counted.items() if size), default=0)
+
+
+def _with_deficits(known: Known, registry: Registry) -> Registry:
+    return msgspec.structs.replace(registry, deficits=advance_deficits(known, registry))
+
+
+def _bounds(asked: Budgeted) -> Iterator[Bound]:
+    if not asked.is_forced:
+        yield from waiting_bounds(asked.config, asked.facts)
+
+
+def _is_over(known: Known, registry: Registry, name: str) -> bool:
+    if known.config.when_batch_waits is not WhenBatchWaits.RETURN:
+        return True
+    waiting, node_type = known.facts.waiting_jobs, registry.nodes[name].node_type
+    return waiting is not None and not any(one.node_type == node_type for one in waiting)
+
+
+RULE = Rule(
+    bounds=_bounds,
+    goes_early=goes_at_once,
+    remembers=_with_deficits,
+    leaving=Leaving.FOR_JOBS,
+    why_leaving="jobs have waited for nodes of its type for batch_reclaim_minutes",
+    leaves=reclaimed,
+    is_over=_is_over,
+)

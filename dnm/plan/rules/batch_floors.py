@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config, Floors
 from dnm.model.registry import Registry
+from dnm.plan.rule import Budgeted, Rule
 from dnm.sizing.budget import BATCH_FLOOR, BATCH_IDLE_FLOOR, Bound
 
 
@@ -56,3 +57,12 @@ def _bounds(
         if floor is not None:
             left = max(0, there + spare - floor.of(len(rows)))
             yield Bound(name=f"{word} {of}", left=left, node_types=frozenset(types))
+
+
+def _left(asked: Budgeted) -> Iterator[Bound]:
+    batch = asked.facts.batch
+    if batch is not None and not asked.is_move:
+        yield from floor_bounds(asked.config, asked.registry, batch, asked.resumable)
+
+
+RULE = Rule(bounds=_left)

@@ -5,6 +5,11 @@ told not to choose it, and one that came all the same is fenced and goes back as
 empty. What a node is in can't always be told: with a rule that asks for it, it is not lent then;
 one that came is judged once it can be told. A lent node serves on when it is excluded, and is not
 lent again; a hold keeps a node where it is, so it sends none back.
+
+What enters the record is judged once, as soon as all that the rules ask of it is known, whoever
+brought it. One that a call brought which was told not to counts as a failed conversion, or the next
+run would ask again. One that was on its way when it was excluded is nobody's failure: the next call
+is told.
 """
 
 from __future__ import annotations
@@ -12,13 +17,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+import msgspec
+
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
-from dnm.model.hostlist import fold_hostlist
+from dnm.model.hostlist import expand_hostlist
 from dnm.model.printable import printable
-from dnm.model.registry import Keeping, Registry
+from dnm.model.registry import (
+    ConversionRequest,
+    Keeping,
+    Leaving,
+    LentNode,
+    Phase,
+    Registry,
+)
+from dnm.plan.backoff import ConversionResult
+from dnm.plan.facts import Facts
+from dnm.plan.known import Known
+from dnm.plan.rule import Rule, TurnedAway
 
-LONGEST_LIST = 60_000  # characters in one argument; Linux takes twice as many
 _LONGEST_REASON = 120
 
 
@@ -94,6 +111,68 @@ def _by_configuration(config: Config, row: BatchNode) -> Iterator[str]:
                 yield f"{key} names {word}"
 
 
-def left_out_list(config: Config, node_type: str, why: Mapping[str, str]) -> str:
-    """Returns the nodes of a type that the converter may not choose, as a host list."""
-    return fold_hostlist(name for name in why if config.type_of(name) == node_type)
+# --- those that came all the same ---------------------------------------------------------------
+
+
+def turn_away(
+    config: Config, before: Registry, nodes: Mapping[str, LentNode], facts: Facts
+) -> TurnedAway:
+    """Judges what is new among `nodes`, and what could not be judged yet; with a sentence for each
+    that would serve."""
+    out = unwelcome_nodes(config, before, facts.batch, facts.now)
+    after, failures, errors, notes = dict(nodes), [], [], []
+    for name, entry in nodes.items():
+        is_old = name in before.nodes and not entry.is_unjudged
+        if is_old or entry.owner != config.instance_id:
+            continue
+        after[name] = _judged(config, name, entry, facts, is_out=name in out)
+        if name not in out or entry.phase not in (Phase.JOINING, Phase.SERVING):
+            continue
+        calls = [one for one in before.requests if one.node_type == entry.node_type]
+        if not all(_was_told(one, name) for one in calls):
+            why = f"it was excluded while it was on its way ({out[name]})"
+            notes.append(f"{name} goes back as soon as it is empty: {why}")
+            continue
+        errors.append(_sentence(config, name, out[name], is_told=bool(calls)))
+        failures.append(ConversionResult(node_type=entry.node_type, error=errors[-1]))
+    return TurnedAway(
+        nodes=after, failures=tuple(failures), errors=tuple(errors), notes=tuple(notes)
+    )
+
+
+def _judged(config: Config, name: str, entry: LentNode, facts: Facts, *, is_out: bool) -> LentNode:
+    if is_out:
+        return msgspec.structs.replace(entry, leaves=Leaving.KEPT_OUT, is_unjudged=False)
+    is_unjudged = not can_be_judged(config, facts.batch, name)
+    return msgspec.structs.replace(entry, is_unjudged=is_unjudged)
+
+
+def _sentence(config: Config, name: str, why: str, *, is_told: bool) -> str:
+    said = (
+        f"{name} came although it is kept out of lending ({why}): it goes back as soon as it is "
+        "empty"
+    )
+    if not is_told:
+        return said
+    return f"{said}. Look whether {config.node_convert_path} does as it is told: `dnm check`"
+
+
+def _was_told(request: ConversionRequest, name: str) -> bool:
+    """Whether the call had said that the node is not to be taken."""
+    return request.node not in ("", name) or name in expand_hostlist(request.leave_out)
+
+
+def _is_over(known: Known, registry: Registry, name: str) -> bool:
+    config, batch = known.config, known.facts.batch
+    is_told = batch is not None and can_be_judged(config, batch, name)
+    return is_told and name not in unwelcome_nodes(config, registry, batch, known.now)
+
+
+RULE = Rule(
+    keeps_out=kept_out,
+    unwelcome=unwelcome_nodes,
+    turns_away=turn_away,
+    leaving=Leaving.KEPT_OUT,
+    why_leaving="it came although it is kept out of lending",
+    is_over=_is_over,
+)

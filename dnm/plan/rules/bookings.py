@@ -29,11 +29,12 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.plan import BookNodes, UnbookNodes
 from dnm.model.registry import BookingTry, Registry
 from dnm.model.value import Unreadable
+from dnm.plan.asking import left_out_list
 from dnm.plan.brakes import is_paused
-from dnm.plan.conversions import Converted
-from dnm.plan.event_floors import nodes_had
-from dnm.plan.foreseen import known_events, lead_of, rough_need
-from dnm.plan.kept_out import kept_out, left_out_list
+from dnm.plan.known import Known
+from dnm.plan.rule import Additions, Rule, nodes_kept_out
+from dnm.plan.rules.events import nodes_had
+from dnm.plan.rules.foreseen import known_events, lead_of, rough_need
 
 _AGAIN = timedelta(minutes=10)  # where Slurm had too few, jobs may have ended since
 _LEAST_AHEAD = timedelta(minutes=1)  # Slurm books nothing in the past
@@ -47,9 +48,8 @@ class Bookings(msgspec.Struct, frozen=True):
     tries: Mapping[str, BookingTry] = {}
 
 
-def plan_bookings(converted: Converted) -> Bookings:
+def plan_bookings(known: Known, registry: Registry) -> Bookings:
     """Returns the steps towards the invariant. Where the batch side could not be asked, none."""
-    known = converted.known
     config, now = known.config, known.now
     batch = known.snapshot.batch
     if not config.event_reservations or known.snapshot.foreseen_at is not None:
@@ -64,24 +64,24 @@ def plan_bookings(converted: Converted) -> Bookings:
             notes=("event_reservations: the converter does not tell each node's reservations",),
             tries=known.registry.booking_tries,
         )
-    out = kept_out(config, converted.registry, known.facts.batch, now)
-    there = _booked(converted)
+    out = nodes_kept_out(config, registry, known.facts)
+    there = _booked(known, registry)
     wanted = {booking_name(one.event.name, one.begins, config.instance_id): one
-              for one in _windows(converted)}  # fmt: skip
+              for one in _windows(known)}  # fmt: skip
     actions: list[BookNodes | UnbookNodes] = []
     notes: list[str] = []
     tries: dict[str, BookingTry] = {}
     for name in sorted(there.keys() - wanted.keys()):
         actions.append(UnbookNodes(name=name, why="no event that is known asks for it"))
     for name, window in wanted.items():
-        need, nodes = _need(converted, window, out), there.get(name, frozenset())
+        need, nodes = _need(known, registry, window, out), there.get(name, frozenset())
         begins = window.begins - lead_of(config, known.registry, window.event)
         if need is None:
             continue
         if now >= begins - _LEAST_AHEAD:
-            actions += _spare(converted, name, window, nodes) if now >= begins else []
+            actions += _spare(known, registry, name, window, nodes) if now >= begins else []
             continue
-        late = _late(converted, name, nodes, begins)
+        late = _late(known, name, nodes, begins)
         missing = need.count - len(nodes - late)
         if len(nodes) > need.count:
             kept = fold_hostlist(sorted(nodes, key=lambda one: (one in late, one))[: need.count])
@@ -108,8 +108,7 @@ def with_tries(registry: Registry, bookings: Bookings) -> Registry:
     return replaced
 
 
-def _windows(converted: Converted) -> list[Window]:
-    known = converted.known
+def _windows(known: Known) -> list[Window]:
     until = known.now + known.config.book_ahead
     return list_windows(known_events(known.config, known.registry), known.now, until)
 
@@ -122,35 +121,35 @@ def _why_short(window: Window, need: Booking, count: int) -> str:
     )
 
 
-def _booked(converted: Converted) -> dict[str, frozenset[str]]:
+def _booked(known: Known, registry: Registry) -> dict[str, frozenset[str]]:
     """Occurrence -> the nodes that are booked for it, by their reservations' names."""
     found: dict[str, set[str]] = defaultdict(set)
-    batch = converted.known.snapshot.batch
+    batch = known.snapshot.batch
     assert batch is not None and not isinstance(batch, Unreadable)
-    instance = converted.known.config.instance_id
+    instance = known.config.instance_id
     for node in batch.values():
         for reservation in node.reservations or ():
             # One that is down is none that will be there.
-            is_there = node.in_service is not False or node.name in converted.registry.nodes
+            is_there = node.in_service is not False or node.name in registry.nodes
             if (name := booking_on(reservation, node.name, instance)) and is_there:
                 found[name].add(node.name)
     return {name: frozenset(nodes) for name, nodes in found.items()}
 
 
-def _late(
-    converted: Converted, name: str, nodes: frozenset[str], begins: datetime
-) -> frozenset[str]:
+def _late(known: Known, name: str, nodes: frozenset[str], begins: datetime) -> frozenset[str]:
     """Those whose booking begins after lending does: none of them is taken before."""
-    batch = converted.known.snapshot.batch
+    batch = known.snapshot.batch
     assert batch is not None and not isinstance(batch, Unreadable)
     told = {node: batch[node].reservations_begin.get(f"{name}-{node}") for node in nodes}
     return frozenset(node for node in nodes if is_late(told[node], begins))
 
 
-def _need(converted: Converted, window: Window, out: Mapping[str, str]) -> Booking | None:
+def _need(
+    known: Known, registry: Registry, window: Window, out: Mapping[str, str]
+) -> Booking | None:
     """Within the caps: what may not be lent must not stand idle for it. `out`: the nodes that are
     kept out."""
-    config = converted.known.config
+    config = known.config
     node_type, count = rough_need(config, window.event)
     policy = config.namespaces[window.event.namespace]
     most = (config.max_converted_nodes, policy.max_nodes, config.node_types[node_type].max_nodes)
@@ -163,24 +162,31 @@ def _need(converted: Converted, window: Window, out: Mapping[str, str]) -> Booki
         count=count,
         begins=window.begins,
         ends=window.ends,
-        leave_out=left_out_list(
-            config, node_type, {**out, **dict.fromkeys(converted.registry.nodes, "")}
-        ),
+        leave_out=left_out_list(config, node_type, {**out, **dict.fromkeys(registry.nodes, "")}),
     )
 
 
 def _spare(
-    converted: Converted,
+    known: Known,
+    registry: Registry,
     name: str,
     window: Window,
     nodes: frozenset[str],
 ) -> list[UnbookNodes]:
     """What is booked and not lent once the event has its nodes: nobody would use it."""
-    policy = converted.known.config.namespaces[window.event.namespace]
-    had = nodes_had(converted.registry, converted.known.config.instance_id)
-    lent = {node for node in nodes if node in converted.registry.nodes}
+    policy = known.config.namespaces[window.event.namespace]
+    had = nodes_had(registry, known.config.instance_id)
+    lent = {node for node in nodes if node in registry.nodes}
     is_met = all(had[policy.name, kind] >= count for kind, count in policy.min_of_type.items())
-    if not is_met or not nodes - lent or converted.registry.requests:
+    if not is_met or not nodes - lent or registry.requests:
         return []
     kept = fold_hostlist(sorted(lent))
     return [UnbookNodes(name=name, why="the event has its nodes", leave_out=kept)]
+
+
+def _add(known: Known, registry: Registry, noted: Registry) -> Additions:
+    found = plan_bookings(known, registry)
+    return Additions(registry=with_tries(noted, found), actions=found.actions, notes=found.notes)
+
+
+RULE = Rule(adds=_add)

@@ -1,0 +1,218 @@
+"""What an option switches on is a rule: one file below `plan/rules`, one value with the hooks that
+it needs, one line in the table. The spine asks the rules that are on, and names none of them. Pure.
+
+The table's order is the order of precedence: of two rules that speak of one thing the first is
+heard first, and what both add up to is said in that order. A rule that is off is not imported. One
+whose option was taken away stays on for as long as the record holds something of it: it tidies up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from dnm.model.config import Config, Floors, WhenBatchWaits
+from dnm.model.registry import Leaving, LentNode, Phase, Registry
+from dnm.model.value import Value
+
+if TYPE_CHECKING:
+    from dnm.model.cluster import BatchNode, Node, QueueLimits
+    from dnm.model.plan import Action, DressNode, NodeVerdict
+    from dnm.plan.backoff import ConversionResult
+    from dnm.plan.facts import Facts
+    from dnm.plan.floors import NodeFloor
+    from dnm.plan.known import Known
+    from dnm.plan.transition import NodeTransition
+    from dnm.sizing.budget import Bound
+
+
+class Budgeted(Value):
+    """What a bound is asked for. `resumable`: nodes of a type that are claimed already.
+    `is_forced`: a person passes what jobs wait for. `is_move`: nothing is taken of Slurm."""
+
+    config: Config
+    registry: Registry
+    facts: Facts
+    resumable: Mapping[str, int] = {}
+    is_forced: bool = False
+    is_move: bool = False
+
+
+class Standing(Value):
+    """What stands before anything is fenced. `refusal`: why no limit can be changed. `may_dress`:
+    nodes whose labels and taints may be exchanged."""
+
+    known: Known
+    limits: Mapping[str, QueueLimits]
+    refusal: str
+    may_dress: tuple[str, ...]
+
+
+class TurnedAway(Value):
+    """`nodes`: all that were given, some of them leaving now, for they came although they are kept
+    out of lending."""
+
+    nodes: Mapping[str, LentNode]
+    failures: tuple[ConversionResult, ...] = ()
+    errors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Moves(Value):
+    """`begun`: nodes that are fenced now to change their queue. `dress`: those whose labels and
+    taints are exchanged."""
+
+    registry: Registry
+    verdicts: Mapping[str, NodeVerdict] = {}
+    begun: tuple[str, ...] = ()
+    dress: tuple[str, ...] = ()
+
+
+class Additions(Value):
+    """What a rule adds when all else is decided; `registry` is what is remembered of it."""
+
+    registry: Registry
+    actions: tuple[Action, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Rule(Value):
+    """The hooks of one rule, each None where it has nothing to say."""
+
+    # What is wanted that no pod asks for yet.
+    wants: Callable[[Config, Registry, datetime], Config] | None = None
+    floors: Callable[[Known], Iterable[NodeFloor]] | None = None
+    notes: Callable[[Config, Registry, datetime], Iterable[str]] | None = None
+    excuses: Callable[[Known, LentNode], bool] | None = None  # a node that nobody used
+    # How many nodes may be had, and which not.
+    bounds: Callable[[Budgeted], Iterable[Bound]] | None = None
+    bars: Callable[[Config], Mapping[str, str]] | None = None  # node type -> why none is lent
+    keeps_out: (
+        Callable[[Config, Registry, Mapping[str, BatchNode] | None, datetime], Mapping[str, str]]
+        | None
+    ) = None
+    unwelcome: (
+        Callable[[Config, Registry, Mapping[str, BatchNode] | None, datetime], Mapping[str, str]]
+        | None
+    ) = None
+    turns_away: Callable[[Config, Registry, Mapping[str, LentNode], Facts], TurnedAway] | None = (
+        None
+    )
+    # What becomes of a lent node.
+    phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
+    is_anothers: Callable[[Config, LentNode, Node], bool] | None = None
+    goes_early: Callable[[Config, LentNode, Facts], bool] | None = None
+    why_late: Callable[[Config, str], str] | None = None
+    tells: Callable[[Known, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None = None
+    books: Callable[[Config, Registry, Registry, datetime], Registry] | None = None
+    # Which nodes leave although they are used, by which word, and until when.
+    leaving: Leaving | None = None
+    why_leaving: str = ""
+    remembers: Callable[[Known, Registry], Registry] | None = None
+    leaves: Callable[[Known, Registry], Iterable[str]] | None = None
+    is_over: Callable[[Known, Registry, str], bool] | None = None
+    # What is done.
+    moves: Callable[[Standing, Registry], Moves] | None = None
+    dresses: Callable[[Known, str, LentNode], DressNode] | None = None
+    shows: Callable[[Config, Registry, Facts], Iterable[Action]] | None = None
+    adds: Callable[[Known, Registry, Registry], Additions] | None = None
+
+
+IsOn = Callable[[Config, Registry, "Facts | None"], bool]
+
+
+def has_events(config: Config, registry: Registry) -> bool:
+    """Whether any place names an event, or the record still has one."""
+    places = (config.events_dir, config.calendar, *config.calendar_events, *config.unread_events)
+    return any(places) or bool(registry.events or registry.calendars)
+
+
+def _keeps_nodes_out(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    keys = (config.exclude_nodes, config.exclude_partitions, config.exclude_features,
+            config.exclude_reservations)  # fmt: skip
+    return any(keys) or bool(
+        registry.excluded
+        or registry.held
+        or any(one.leaves is Leaving.KEPT_OUT or one.is_unjudged for one in registry.nodes.values())
+    )
+
+
+def _has_floors(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    return bool(config.partition_floors) or any(
+        config.floors_of(name) != Floors() for name in config.node_types
+    )
+
+
+def _heeds_jobs(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    return config.when_batch_waits is not WhenBatchWaits.LEND or bool(registry.deficits)
+
+
+def _has_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    budgets = (one.node_hours_per_week for one in config.namespaces.values())
+    return any(one is not None for one in budgets) or bool(registry.spent_hours)
+
+
+def _moves(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    return config.move_in_place or any(
+        one.phase is Phase.MOVING or one.move is not None or one.moved_at is not None
+        for one in registry.nodes.values()
+    )
+
+
+def _shows_conditions(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    nodes = (*(facts.nodes or {}).values(), *facts.with_batch.values()) if facts else ()
+    return config.node_conditions or any(node.shown is not None for node in nodes)
+
+
+# The file of each rule below `plan/rules`, and whether it is on.
+TABLE: tuple[tuple[str, IsOn], ...] = (
+    ("events", lambda config, registry, facts: has_events(config, registry)),
+    ("kept_out", _keeps_nodes_out),
+    ("kubelets", lambda config, registry, facts: config.has_kubelets),
+    ("batch_floors", _has_floors),
+    ("max_lend", lambda config, registry, facts: bool(config.max_lend)),
+    ("node_hours", _has_hours),
+    ("batch_waits", _heeds_jobs),
+    ("moves", _moves),
+    ("node_conditions", _shows_conditions),
+    (
+        "bookings",
+        lambda config, registry, facts: config.event_reservations or bool(registry.booking_tries),
+    ),
+)
+
+
+def rules_of(config: Config, registry: Registry, facts: Facts | None = None) -> tuple[Rule, ...]:
+    """Returns the rules that are on, in the table's order."""
+    return tuple(
+        cast(Rule, import_module(f"dnm.plan.rules.{name}").RULE)
+        for name, is_on in TABLE
+        if is_on(config, registry, facts)
+    )
+
+
+def nodes_kept_out(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
+    """Returns why each node that is kept out may not be lent, by name."""
+    out: dict[str, str] = {}
+    for rule in rules_of(config, registry, facts):
+        if rule.keeps_out:
+            out |= rule.keeps_out(config, registry, facts.batch, facts.now)
+    return out
+
+
+def unwelcome_nodes(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
+    """Returns why each node goes back that has come although it is kept out, by name."""
+    out: dict[str, str] = {}
+    for rule in rules_of(config, registry, facts):
+        if rule.unwelcome:
+            out |= rule.unwelcome(config, registry, facts.batch, facts.now)
+    return out
+
+
+def list_bounds(asked: Budgeted) -> Iterator[Bound]:
+    """Yields what the rules leave of nodes that could be had."""
+    for rule in rules_of(asked.config, asked.registry, asked.facts):
+        if rule.bounds:
+            yield from rule.bounds(asked)

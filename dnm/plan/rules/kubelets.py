@@ -1,0 +1,72 @@
+"""What the kubelets of node types mean for a run: which types are not lent, and which nodes differ.
+
+Pure. On where any node type says something about its kubelets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dnm.kubelet import compare
+from dnm.kubelet.check import why_not_lent
+from dnm.kubelet.compare import difference_sentence, differences
+from dnm.model.cluster import Node
+from dnm.model.config import Config
+from dnm.model.registry import LentNode, Phase
+from dnm.plan.known import Known
+from dnm.plan.rule import Rule
+from dnm.plan.transition import NodeTransition
+
+
+def barred_types(config: Config) -> dict[str, str]:
+    """Node type -> why no node of it is lent: its kubelets would not start."""
+    found = {name: why_not_lent(one) for name, one in config.node_types.items()}
+    return {name: why for name, why in found.items() if why}
+
+
+def differing_kubelets(
+    config: Config, lent: Mapping[str, LentNode], nodes: Mapping[str, Node]
+) -> dict[str, str]:
+    """Lent node -> a sentence on how its kubelet differs from what its type says."""
+    found = {}
+    for name, entry in lent.items():
+        node_type, node = config.node_types.get(entry.node_type), nodes.get(name)
+        if node_type is None or node is None or entry.phase is not Phase.SERVING:
+            continue
+        contradictions = differences(node_type, node)
+        if contradictions:
+            found[name] = difference_sentence(node_type, name, contradictions)
+    return found
+
+
+def likely_refusal(config: Config, node_type: str) -> str:
+    """What may keep the kubelet of a node of this type from starting, with a blank before it."""
+    likely = compare.likely_refusal(config.node_types.get(node_type))
+    return f" {likely};" if likely else ""
+
+
+def _hold_against_types(
+    known: Known, after: Mapping[str, NodeTransition]
+) -> dict[str, NodeTransition]:
+    """A kubelet that differs from what its type says changes no decision: its node counts as what
+    it offers. The difference is said, and stands in the record for as long as it is there."""
+    entries = {name: one.entry for name, one in after.items() if one.entry is not None}
+    differing = differing_kubelets(known.config, entries, known.facts.nodes or {})
+    said = dict(after)
+    for name, entry in entries.items():
+        one, sentence = after[name], differing.get(name, "")
+        if entry.phase is not Phase.SERVING or sentence == entry.error == "":
+            continue
+        detail = "; ".join(filter(None, (one.verdict.detail, sentence)))
+        said[name] = msgspec.structs.replace(
+            one,
+            entry=msgspec.structs.replace(entry, error=sentence),
+            verdict=msgspec.structs.replace(one.verdict, detail=detail),
+            remark="; ".join(filter(None, (one.remark, sentence))),
+        )
+    return said
+
+
+RULE = Rule(bars=barred_types, why_late=likely_refusal, tells=_hold_against_types)
