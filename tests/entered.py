@@ -7,39 +7,62 @@ dnm were imported.
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from pathlib import Path
 from types import CodeType, FrameType
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = str(ROOT / "dnm")
 
 
 def main() -> None:
-    codes: set[CodeType] = set()
+    from dnm.cli.__main__ import main as run_verb
 
-    def listen(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            codes.add(frame.f_code)
-
-    sys.setprofile(listen)
     try:
-        from dnm.cli.__main__ import main as run_verb
-
-        run_verb()
+        with Listening() as heard:
+            run_verb()
     finally:
-        sys.setprofile(None)
         modules = sorted(name for name in sys.modules if name.startswith("dnm."))
-        sys.__stdout__.write(json.dumps({"entered": _by_file(codes), "imported": modules}) + "\n")
+        print(json.dumps({"entered": heard.by_file(), "imported": modules}))
 
 
-def _by_file(codes: set[CodeType]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for code in codes:
-        path = Path(code.co_filename)
-        if code.co_name != "<module>" and path.is_relative_to(ROOT / "dnm"):
-            found.setdefault(str(path.relative_to(ROOT)), []).append(code.co_qualname)
-    return {name: sorted(found[name]) for name in sorted(found)}
+class Listening:
+    """Hears which functions of dnm are called; what a module does while it is imported is not
+    meant, nor are the bodies of classes."""
+
+    def __init__(self) -> None:
+        self._codes: set[CodeType] = set()
+
+    def __enter__(self) -> Listening:
+        self._before = sys.getprofile()
+        sys.setprofile(self._listen)
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        sys.setprofile(self._before)
+
+    def _listen(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if event != "call" or code in self._codes or not code.co_flags & inspect.CO_OPTIMIZED:
+            return
+        if code.co_filename.startswith(PACKAGE) and not _is_importing(frame):
+            self._codes.add(code)
+
+    def by_file(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for code in self._codes:
+            name = str(Path(code.co_filename).relative_to(ROOT))
+            found.setdefault(name, []).append(code.co_qualname)
+        return {name: sorted(found[name]) for name in sorted(found)}
+
+
+def _is_importing(frame: FrameType) -> bool:
+    above = frame.f_back
+    while above is not None and above.f_code.co_filename != "<frozen importlib._bootstrap>":
+        above = above.f_back
+    return above is not None
 
 
 if __name__ == "__main__":

@@ -27,12 +27,8 @@ from dnm.plan.brakes import fresh_budget, lendable_names, why_wait
 from dnm.plan.counting import count_missing
 from dnm.plan.known import Known
 from dnm.plan.resumption import resumable_nodes
-<<<<<<< HEAD
-from dnm.sizing.budget import BATCH_NODES, NodePool
-=======
 from dnm.plan.rule import nodes_kept_out
-from dnm.sizing.budget import NodePool
->>>>>>> aa1e5c9 (What an option switches on is a rule: a file with its hooks, a line in a table, and the spine names none of them. An idle run entered 152 files with 24,064 lines, among them every option that nobody had set; it is 135 with 22,486, counted by a test)
+from dnm.sizing.budget import BATCH_NODES, NodePool
 
 
 def ask_for_orders(start: Converted) -> Converted:

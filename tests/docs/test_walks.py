@@ -78,7 +78,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     sandbox.add_machines(3)
     sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=100)
     sandbox.tick(1)
-    return Site(sandbox, tmp_path / "site")
+    return Site(sandbox, tmp_path / "site", move_in_place="true")
 
 
 def test_a_pod_passes_from_bytes_to_a_count(site: Site) -> None:
