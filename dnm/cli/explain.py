@@ -33,8 +33,8 @@ from dnm.plan.acting import judge_actor
 from dnm.plan.conversions import Converted
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import PodExplanation, explain_pod
-from dnm.plan.rules.kept_out import kept_out
 from dnm.plan.planner import fold_plan
+from dnm.plan.rules.kept_out import kept_out
 from dnm.run.planning import decide_now
 
 _LAST = 5  # transitions shown
