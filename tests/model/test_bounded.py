@@ -71,8 +71,7 @@ BOUNDED = {
     "kube.watching": "the same",
     "kube.recall": "the same",
     "kube.slinky": "the same",
-    "convert.hooks": "the pipe of a hook, line by line",
-    "convert.lab": "the lab of the demo and the tests: its own files",
+    "converters.hooks": "the pipe of a hook, line by line",
     "record.history_file": "the end of the file, and lines of a bounded length",
     "record.textfile": "a number of bytes",
     "cli.history": "a method of the history, line by line",
@@ -80,10 +79,11 @@ BOUNDED = {
     "run.registry": "a method of the registry's place, which has a bound",
     "run.kube_state": "the same",
     "run.move": "the same",
-    "slurm.rest": "a buffer with a bound",
-    "convert.to_k8s": "ping, whose output is thrown away",
+    "run.lost": "a method of the history, line by line",
+    "converters.slurm.rest": "a buffer with a bound",
+    "converters.to_k8s": "ping, whose output is thrown away",
 }
-NOT_OF_A_SITE = ("sandbox.", "demo.")  # they read what they have written themselves
+NOT_OF_A_SITE = ("lab.",)  # it reads what it has written itself
 READS = {"read", "read_text", "read_bytes", "readlines", "readline", "communicate", "check_output"}
 
 
