@@ -12,6 +12,7 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit import edit_source
+from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument, resolve_document
 from dnm.queues.tree import LimitPlace, parse_tree
 
@@ -99,6 +100,12 @@ def lend(text: str, nodes: Mapping[str, Mapping[str, Resources]], **more: object
     made = edit(text, "", nodes, **more)  # type: ignore[arg-type]
     assert not made.refusal
     return made
+
+
+def told(ledger: str) -> Ledger:
+    """What a ledger says is lent, without what it remembers of the way there."""
+    found = decode_ledger(ledger)
+    return Ledger(sections=found.sections, entries=found.entries, frozen=found.frozen)
 
 
 def change(text: str, old: str, new: str) -> str:

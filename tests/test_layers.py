@@ -43,7 +43,7 @@ def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) ->
 PURE_QUEUES = (
     "queues.source queues.tree queues.document queues.edit queues.ledger queues.baselines "
     "queues.validation queues.new_limits queues.edit_report queues.aims queues.blocked "
-    "queues.config_map_size queues.lease queues.lost_ledger queues.manifests"
+    "queues.config_map_size queues.lease queues.authors"
 )
 HOUSE: dict[str, Rule] = {
     "model": _rule(

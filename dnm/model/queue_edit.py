@@ -36,6 +36,11 @@ class LimitChange(Value):
     after: str
 
     @property
+    def why(self) -> str:
+        """As history and log tell it."""
+        return "its baseline and what serves it now"
+
+    @property
     def line(self) -> str:
         """As plans, runs and the log tell it."""
         number = f"{self.kind}.{self.resource}={self.after}"
@@ -62,7 +67,8 @@ class DocumentVersion(NamedTuple):
 
 
 class QueueEdit(Value):
-    """The next text and ledger of the document, and why.
+    """The next text and ledger of the document, and why. `noted`: the ledger for the record, which
+    also says of which text it is that nothing is lent.
 
     `planned_on`: the state it was made from (None: none that could be written), which it may be
     written over. `is_changed`: something has to be written. `refusal`: nothing may be, and what a
@@ -74,6 +80,7 @@ class QueueEdit(Value):
 
     text: str
     ledger: str
+    noted: str | None = None
     planned_on: DocumentVersion | None = None
     is_changed: bool = False
     changes: tuple[LimitChange, ...] = ()

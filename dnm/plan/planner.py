@@ -210,6 +210,6 @@ def _remembering(
             queues=dict(status),
             notes=notes,
             waiting_jobs=waiting_jobs,
-            ledger=edit.ledger if edit and not edit.refusal else registry.last_run.ledger,
+            ledger=edit.noted if edit and not edit.refusal else registry.last_run.ledger,
         ),
     )

@@ -31,7 +31,8 @@ class Baseline(NamedTuple):
     text: str
     amount: int
     is_frozen: bool = False
-    news: str = ""  # how it came about, if not as recorded: reapplied | changed
+    news: str = ""  # how it came about, if not as recorded: reapplied | applied | changed
+    before: str = ""  # the one that a manifest has replaced
 
 
 # --- what the document says now --------------------------------------------------------------
@@ -68,14 +69,14 @@ def compare(
     }
     told = [place for place, one in known.items() if one.news or _is_moved(ledger, place)]
     if _is_manifest(tree, ledger, told) or (is_applied and not _stands(tree, ledger, told)):
-        _take_as_baselines(tree, known, [place for place in known if lent.at(place)])
+        _take_as_baselines(tree, ledger, known, [place for place in known if lent.at(place)])
         return known
     by_queue: dict[str, list[LimitPlace]] = {}
     for place in told:
         by_queue.setdefault(place.queue, []).append(place)
     for places in by_queue.values():
         if _is_manifest(tree, ledger, places):
-            _take_as_baselines(tree, known, places)
+            _take_as_baselines(tree, ledger, known, places)
     return known
 
 
@@ -111,10 +112,16 @@ def _entries(ledger: Ledger, places: list[LimitPlace]) -> Iterator[tuple[LimitPl
 
 
 def _take_as_baselines(
-    tree: DocumentTree, known: dict[LimitPlace, Baseline], places: list[LimitPlace]
+    tree: DocumentTree,
+    ledger: Ledger,
+    known: dict[LimitPlace, Baseline],
+    places: list[LimitPlace],
 ) -> None:
     for place in places:
-        known[place] = Baseline(*current(tree, place), news="reapplied")
+        entry = ledger.entries.get(place)
+        before = "" if entry is None or _is_at(tree, place, entry.baseline) else entry.baseline
+        news = "applied" if before else "reapplied"
+        known[place] = Baseline(*current(tree, place), news=news, before=before)
 
 
 def _compare_one(tree: DocumentTree, ledger: Ledger, place: LimitPlace, lent: int) -> Baseline:

@@ -20,6 +20,7 @@ from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources, Value
 from dnm.queues.aims import aim_at, own_section
+from dnm.queues.authors import is_anothers_matter, is_applied, ledger_in_force
 from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.blocked import hold_back, only_recorded
 from dnm.queues.config_map_size import check_size
@@ -30,6 +31,7 @@ from dnm.queues.edit_report import (
     held_of,
     limits_of,
     notes_of,
+    numbers_now,
     numbers_of,
 )
 from dnm.queues.ledger import (
@@ -37,10 +39,10 @@ from dnm.queues.ledger import (
     LedgerEntry,
     Lent,
     Section,
+    checksum,
     encode_ledger,
+    total_hash,
 )
-from dnm.queues.lost_ledger import ledger_in_force
-from dnm.queues.manifests import is_applied
 from dnm.queues.new_limits import fit_limits
 from dnm.queues.source import SourceDocument
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
@@ -91,6 +93,8 @@ def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
         refusal = document.ledger_problem or document.refusal
         if refusal:
             raise QueueError(refusal)
+        if is_anothers_matter(document, wants):
+            return ForeseenEdit(wants=wants, edit=_as_it_stands(document, wants))
         ledger, note = ledger_in_force(document, wants)
         known = compare(document.tree, ledger, is_applied(document.source))
         foreseen = foresee(document, ledger, known, wants)
@@ -138,6 +142,18 @@ def refused_edit(document: QueueDocument, refusal: str) -> QueueEdit:
     source = document.source
     return QueueEdit(
         text=source.text, ledger=source.ledger_text, refusal=refusal, limits=document.limits
+    )
+
+
+def _as_it_stands(document: QueueDocument, wants: QueueWants) -> QueueEdit:
+    source = document.source
+    return QueueEdit(
+        text=source.text,
+        ledger=source.ledger_text,
+        noted=wants.remembered,
+        planned_on=source.version,
+        numbers=numbers_now(document, wants.instance_id),
+        limits=document.limits,
     )
 
 
@@ -210,16 +226,25 @@ def _foresee(
     sections, lent, frozen = aim.sections, aim.lent, aim.frozen
     edited, texts, held = _fit_validly(tree, known, aim.targets, wants)
     entries = _entries(tree, ledger, known, lent, texts)
-    new_ledger = Ledger(sections=sections, entries=entries, frozen=frozen)
-    ledger_text = source.ledger_text
-    if document.ledger_problem or new_ledger != document.ledger:
-        ledger_text = encode_ledger(new_ledger)
     text = edited.text if edited else source.text
+    new_ledger = Ledger(
+        sections=sections,
+        entries=entries,
+        frozen=frozen,
+        text=checksum(text),
+        origin=checksum(source.text) if ledger.is_empty else ledger.origin,
+        totals=_totals(tree, ledger, known, entries) if sections or entries else (),
+    )
+    noted = source.ledger_text
+    if document.ledger_problem or new_ledger != document.ledger:
+        noted = encode_ledger(new_ledger)
+    ledger_text = "" if new_ledger.is_empty else noted  # no annotation is left behind
     check_size(source, text, ledger_text)
     blocked = blocked_of(aim.stuck, waiting)
     edit = QueueEdit(
         text=text,
         ledger=ledger_text,
+        noted=noted,
         planned_on=source.version,
         is_changed=text != source.text or ledger_text != source.ledger_text,
         changes=changes_of(tree, texts),
@@ -287,14 +312,33 @@ def _entries(
     texts: Mapping[LimitPlace, str],
 ) -> dict[LimitPlace, LedgerEntry]:
     """Of every limit that what is lent moves, or that is still held away from its baseline. One
-    that is missing in the document is known again when it comes back."""
+    that is missing in the document is known again when it comes back while it is lent to."""
     entries = {
         place: entry
         for place, entry in ledger.entries.items()
-        if place not in tree.places and entry.is_moved(place.resource)
+        if place not in tree.places and lent.at(place)
     }
     for place, baseline in known.items():
         written = texts.get(place, tree.places[place].text)
         if lent.at(place) or parse_yunikorn(place.resource, written) != baseline.amount:
             entries[place] = LedgerEntry(baseline.text, written)
     return entries
+
+
+def _totals(
+    tree: DocumentTree,
+    ledger: Ledger,
+    known: Mapping[LimitPlace, Baseline],
+    entries: Mapping[LimitPlace, LedgerEntry],
+) -> tuple[str, ...]:
+    """The totals that were written since nothing was lent, the newest last. A number that stands
+    there with nothing lent in it is none."""
+    settled = {
+        total_hash(place, one.amount) for place, one in known.items() if place not in entries
+    }
+    kept = dict.fromkeys(one for one in ledger.totals if one not in settled)
+    moved = (place for place, entry in sorted(entries.items()) if entry.is_moved(place.resource))
+    for place in moved:
+        written = parse_yunikorn(place.resource, entries[place].written)
+        kept.setdefault(total_hash(place, written))
+    return tuple(kept)

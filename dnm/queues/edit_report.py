@@ -57,6 +57,11 @@ def notes_of(
         what = f"{place.kind} {place.resource}"
         if baseline.news == "reapplied":
             reapplied.setdefault(place.queue, []).append(what)
+        elif baseline.news == "applied":
+            notes.append(
+                f"{place.queue}: {what} has a new baseline, {baseline.text.strip()} instead of "
+                f"{baseline.before.strip()}, as after a manifest was applied: what is lent is added"
+            )
         elif baseline.news == "changed" and not baseline.is_frozen:
             text, amount = current(tree, place)
             total = text.strip()

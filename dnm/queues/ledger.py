@@ -1,5 +1,6 @@
-"""The ledger as it stands in the annotation: what each instance lends to which queue, and for each
-limit that moves because of it the text without that (baseline) and the text last written.
+"""The ledger as it stands in the annotation: what each instance lends to which queue, for each
+limit that moves because of it the text without that (baseline) and the text last written, and the
+checksum of the document that it belongs to.
 
 One JSON document shared by all instances; each writes its own section and leaves the others alone.
 Kubernetes allows 256 KiB for all annotations of an object, so it is terse: `sizes` are rows under
@@ -9,6 +10,7 @@ else `[baseline, written]`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -23,6 +25,8 @@ from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import KINDS, LimitPlace
 
 VERSION = 1
+_HASH = 8  # hexadecimal digits of a remembered total
+MOST_TOTALS = 2000  # some months of a busy site; the oldest are forgotten
 
 
 class Section(Value):
@@ -45,11 +49,32 @@ class LedgerEntry(NamedTuple):
 
 class Ledger(Value):
     """`frozen`: limits that a person set below what is lent; dnm leaves them as they are until
-    nothing is lent or the person says what was meant."""
+    nothing is lent or the person says what was meant. `text`: the checksum of the document that it
+    was written with; empty: by an older dnm. `origin`: that of a document without anything lent.
+    `totals`: hashes of the amounts with lent nodes in them that were written since."""
 
     sections: Mapping[str, Section] = {}
     entries: Mapping[LimitPlace, LedgerEntry] = {}
     frozen: frozenset[LimitPlace] = frozenset()
+    text: str = ""
+    origin: str = ""
+    totals: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Tells whether nothing is lent, held or frozen by it."""
+        return not (self.sections or self.entries or self.frozen)
+
+
+def checksum(text: str) -> str:
+    """Returns what tells one document from another."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def total_hash(place: LimitPlace, amount: int) -> str:
+    """Returns what is remembered of an amount that was written with lent nodes in it."""
+    told = "\0".join((*place, str(amount)))
+    return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:_HASH]
 
 
 class _StoredSection(Value):
@@ -64,6 +89,9 @@ class _Stored(Value, omit_defaults=True):
     instances: Mapping[str, _StoredSection] = {}
     limits: Mapping[str, dict[str, dict[str, str | tuple[str, str]]]] = {}
     frozen: tuple[tuple[str, str, str], ...] = ()
+    text: str = ""
+    origin: str = ""
+    totals: str = ""
 
 
 _decoder = msgspec.json.Decoder(_Stored)
@@ -108,8 +136,14 @@ def _from_stored(stored: _Stored) -> Ledger:
                 for text in limit:
                     parse_yunikorn(resource, text)
                 entries[place] = LedgerEntry(*limit)
-    frozen = frozenset(LimitPlace(*place) for place in stored.frozen)
-    return Ledger(sections=sections, entries=entries, frozen=frozen)
+    return Ledger(
+        sections=sections,
+        entries=entries,
+        frozen=frozenset(LimitPlace(*place) for place in stored.frozen),
+        text=stored.text,
+        origin=stored.origin,
+        totals=tuple(stored.totals[at : at + _HASH] for at in range(0, len(stored.totals), _HASH)),
+    )
 
 
 def _size(sizes: list[dict[str, int]], row: int) -> Resources:
@@ -124,8 +158,7 @@ def _written(place: LimitPlace, baseline: str, lent: Lent) -> str:
 
 
 def encode_ledger(ledger: Ledger) -> str:
-    """Returns the text of the annotation. Equal ledgers give equal texts, and one that holds
-    nothing gives none: no annotation is left behind."""
+    """Returns the text of the annotation. Equal ledgers give equal texts."""
     if ledger == Ledger():
         return ""
     amounts = [
@@ -166,6 +199,9 @@ def encode_ledger(ledger: Ledger) -> str:
     }
     if ledger.frozen:
         stored["frozen"] = sorted(ledger.frozen)
+    if ledger.text:
+        stored |= {"text": ledger.text, "origin": ledger.origin}
+        stored["totals"] = "".join(ledger.totals[-MOST_TOTALS:])
     return json.dumps(stored, separators=(",", ":"), ensure_ascii=False)
 
 

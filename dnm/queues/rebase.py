@@ -10,11 +10,11 @@ from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.queues.aims import own_section
+from dnm.queues.authors import ledger_in_force
 from dnm.queues.baselines import Reading, compare, declared
 from dnm.queues.document import QueueDocument
 from dnm.queues.edit import foresee, prove, refused_edit
 from dnm.queues.ledger import Ledger, lent_amounts
-from dnm.queues.lost_ledger import ledger_in_force
 
 
 def rebase_document(

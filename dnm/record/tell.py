@@ -119,7 +119,7 @@ def _limit_lines(changes: Sequence[LimitChange], cause: Cause) -> list[HistoryLi
     return [
         cause.line(
             "limit", "changed", queue, queue=queue, before=_text(of_queue, "before"),
-            after=_text(of_queue, "after"), reason="its baseline and what serves it now",
+            after=_text(of_queue, "after"), reason=of_queue[0].why,
         )
         for queue, of_queue in _by_queue(changes).items()
     ]  # fmt: skip

@@ -123,7 +123,7 @@ class Actuator:
         self.clock = clock
         self.registry = Registry()
         self.run = ""
-        self.reasons: Mapping[str, str] = {}  # by node and by queue
+        self.reasons: Mapping[str, str] = {}  # by node
         self.done: list[Action] = []
         self.actions: list[str] = []
         self.errors: list[str] = []
@@ -134,10 +134,7 @@ class Actuator:
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
         that could not be written down."""
         self.run = plan.run
-        self.reasons = {
-            **{verdict.queue: verdict.sentence for verdict in plan.queues},
-            **{verdict.node: verdict.sentence for verdict in plan.nodes},
-        }
+        self.reasons = {verdict.node: verdict.sentence for verdict in plan.nodes}
         self._replace_registry(self._signed(plan))  # tells already what the plan changes
         self.converter.read_earlier_output(_log_line)
         for action in plan.actions:
@@ -198,10 +195,11 @@ class Actuator:
         save_registry(self.config, registry, self.state)
         self.registry = registry
 
-    def _done(self, line: str, about: str = "") -> None:
-        """`about`: the node or queue whose verdict says why."""
-        why = f" reason={self.reasons[about]!r}" if about in self.reasons else ""
-        log.info("%s%s instance=%s", line, why, self.config.instance_id)
+    def _done(self, line: str, about: str = "", why: str = "") -> None:
+        """`about`: the node whose verdict says why, where `why` does not."""
+        why = why or self.reasons.get(about, "")
+        told = f" reason={why!r}" if why else ""
+        log.info("%s%s instance=%s", line, told, self.config.instance_id)
         self.actions.append(line)
 
     def _fail(self, line: str) -> None:
@@ -248,15 +246,21 @@ class Actuator:
         config = self.config
         wants = self._without_unmarked(action.wants)
         planned = action.edit if wants == action.wants else None
-        outcome = apply_queue_edit(
-            self.kube,
-            (config.yunikorn_cm_namespace, config.yunikorn_cm_name),
-            lambda source: edit_source(self._still_ours(source), wants, planned),
-            YunikornClient(config.yunikorn_url) if config.yunikorn_url else None,
-        )
+        try:
+            outcome = apply_queue_edit(
+                self.kube,
+                (config.yunikorn_cm_namespace, config.yunikorn_cm_name),
+                lambda source: edit_source(self._still_ours(source), wants, planned),
+                YunikornClient(config.yunikorn_url) if config.yunikorn_url else None,
+            )
+        except DnmError:
+            with suppress(RegistryError):  # the write's own error is what is told
+                self._note_ledger(wants.remembered)  # nothing stands there that could be lost
+            raise
+        self._note_ledger(outcome.edit.noted)
         if outcome.is_written:
             for change in outcome.edit.changes:
-                self._done(change.line, change.queue)
+                self._done(change.line, why=change.why)
             if not outcome.edit.changes:
                 self._done("action=write-ledger")
         for note in outcome.notes:
@@ -264,6 +268,12 @@ class Actuator:
         if outcome.is_written:
             told = tell_limits(self.registry, outcome.edit.changes, self._cause())
             self._replace_registry(told)
+
+    def _note_ledger(self, ledger: str | None) -> None:
+        """The record goes by what stands there, which may be another edit than the planned one."""
+        if ledger != self.registry.last_run.ledger:
+            last_run = _replace(self.registry.last_run, ledger=ledger)
+            self._save(_replace(self.registry, last_run=last_run))
 
     def _still_ours(self, source: SourceDocument) -> SourceDocument:
         """What is about to be edited, under the version that was looked at: whoever has taken this

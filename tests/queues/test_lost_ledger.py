@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Mapping
 
 import pytest
 
+from dnm.model.cluster import FieldOwner
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
 from dnm.queues.baselines import Reading
+from dnm.queues.edit import edit_source
+from dnm.queues.ledger import decode_ledger
 from dnm.queues.rebase import rebase_document
+from dnm.queues.source import resolve_document
 from tests.night import one_in
 from tests.queue_kit import (
     NODE,
@@ -21,11 +26,13 @@ from tests.queue_kit import (
     A,
     B,
     change,
+    config_map,
     edit,
     lend,
     limit,
     nodes_of,
     read,
+    told,
     wants,
 )
 from tests.queue_trees import random_tree
@@ -98,7 +105,7 @@ def test_the_first_growth_was_noted_and_never_written() -> None:
 def test_a_growth_that_was_noted_and_never_written() -> None:
     one, two = lend(TREE, ONE), lend(TREE, TWO)
     again = edit(one.text, one.ledger, TWO, remembered=two.ledger)
-    assert (again.text, again.ledger, again.notes) == (two.text, two.ledger, ())
+    assert (again.text, told(again.ledger), again.notes) == (two.text, told(two.ledger), ())
 
 
 def test_a_shrink_that_was_held_is_still_known() -> None:
@@ -131,7 +138,7 @@ def test_an_older_ledger_was_put_back_beside_the_limits() -> None:
 def test_an_older_export_was_put_back_as_a_whole() -> None:
     one, two = lend(TREE, ONE), lend(TREE, TWO)
     again = edit(one.text, one.ledger, TWO, remembered=two.ledger)
-    assert (again.text, again.ledger) == (two.text, two.ledger)
+    assert (again.text, told(again.ledger)) == (two.text, told(two.ledger))
 
 
 def test_both_instances_find_themselves() -> None:
@@ -189,7 +196,8 @@ def test_what_can_not_be_decided_is_asked(new: str, why: str) -> None:
             continue
         stands = int(new.split()[2].rstrip(","))
         assert limit(answered, A) == str(stands + vcore)
-        assert not edit(answered.text, answered.ledger, TWO, remembered=made.ledger).is_changed
+        again = edit(answered.text, answered.ledger, TWO, remembered=made.ledger)
+        assert (again.text, told(again.ledger)) == (answered.text, told(answered.ledger))
 
 
 def test_nodes_that_no_run_remembers_are_asked_about() -> None:
@@ -213,6 +221,93 @@ def test_queues_below_each_other_are_not_counted_twice() -> None:
     made = lend(TREE, nodes)
     again = lost(made.text, nodes, made.ledger)
     assert (again.text, again.ledger) == (made.text, made.ledger)
+
+
+# --- who wrote what ------------------------------------------------------------------------------
+
+
+def test_another_instances_section_is_left_alone() -> None:
+    """q lent to a queue without any limit and took its part away; p, which lends nothing, wrote it
+    back in each run, and the node was `releasing` for ever."""
+    lent = lend(TREE, nodes_of("root.free", "n1"), instance="q")
+    seen = edit(lent.text, lent.ledger, {}, instance="p")
+    gone = edit(lent.text, lent.ledger, {}, instance="q", remembered=lent.noted)
+    assert gone.ledger == ""
+    again = edit(gone.text, gone.ledger, {}, instance="p", remembered=seen.noted)
+    assert not again.is_changed and not again.refusal
+
+
+def test_an_older_annotation_that_does_not_name_all_that_is_lent_to() -> None:
+    """The limits that it names stand; b went from 192 to 320 and stayed at 192 in the end."""
+    one = lend(TREE, ONE)
+    both = {**ONE, **nodes_of(B, "m1")}
+    two = edit(one.text, one.ledger, both, remembered=one.noted)
+    again = edit(two.text, one.ledger, both, remembered=two.noted)
+    assert (again.text, again.ledger) == (two.text, two.ledger)
+    assert edit(two.text, one.ledger, {}, remembered=two.noted).text == TREE
+
+
+def test_the_annotation_is_lost_once_with_two_instances() -> None:
+    """q's older record is no proof of what p has written since: it waits, and p mends it."""
+    first = lend(TREE, ONE, instance="p")
+    second = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="q", remembered="")
+    third = edit(second.text, second.ledger, TWO, instance="p", remembered=first.noted)
+    waits = edit(third.text, "", nodes_of(B, "m1"), instance="q", remembered=second.noted)
+    assert waits.refusal and waits.text == third.text
+    mended = edit(third.text, "", TWO, instance="p", remembered=third.noted)
+    assert (mended.text, mended.ledger) == (third.text, third.ledger)
+    quiet = edit(mended.text, mended.ledger, nodes_of(B, "m1"), instance="q",
+                 remembered=second.noted)  # fmt: skip
+    assert quiet.text == third.text and not quiet.refusal
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["apply", "replace"])
+def test_an_older_export_without_its_ledger_is_no_manifest(keeps: bool) -> None:
+    """b is back at its baseline, so a's 208 would be a new one, and become 464."""
+    one = lend(TREE, ONE)
+    both = {**TWO, **nodes_of(B, "m1")}
+    two = edit(one.text, one.ledger, both, remembered=one.noted)
+    asked = edit(one.text, two.ledger if keeps else "", both, remembered=two.noted)
+    assert "which dnm itself has written earlier" in asked.refusal
+    assert not asked.is_changed
+
+
+def test_a_limit_that_was_taken_out_is_forgotten_with_its_nodes() -> None:
+    """A person wrote that number months later, and it was lowered to the old baseline."""
+    made = lend(TREE, {**ONE, **nodes_of(B, "m1")}, adjust_guaranteed=False)
+    without = change(made.text, "max: {vcore: 208, memory: 576G}", "max: {memory: 576G}")
+    taken = edit(without, made.ledger, nodes_of(B, "m1"), remembered=made.noted,
+                 adjust_guaranteed=False)  # fmt: skip
+    assert '"vcore":["80"' not in taken.ledger
+    gone = edit(taken.text, taken.ledger, {}, remembered=taken.noted, adjust_guaranteed=False)
+    later = change(gone.text, "max: {memory: 320G}", "max: {vcore: 208, memory: 320G}")
+    again = edit(later, gone.ledger, {}, remembered=gone.noted, adjust_guaranteed=False)
+    assert again.text == later
+
+
+def test_a_run_that_was_killed_before_its_write_and_a_ledger_that_is_gone_are_asked_about() -> None:
+    """The record is ahead of the text: a stands with its node, which the record has given back."""
+    owner = FieldOwner(manager="dnm", operation="Update", keys=frozenset({"queues.yaml"}))
+    made = lend(TREE, ONE)
+    killed = edit(made.text, made.ledger, nodes_of(B, "m1"), remembered=made.noted)
+    found = config_map(made.text, owners=(owner,))
+    for now in ({}, nodes_of(B, "m1")):
+        asking = wants(now, remembered=killed.noted)
+        assert edit_source(resolve_document(found, None), asking).refusal
+
+
+def test_a_ledger_of_an_older_dnm_is_read_as_before() -> None:
+    """It has no checksum: the next run adds it, and nothing else changes."""
+    made = lend(TREE, ONE)
+    stored = json.loads(made.ledger)
+    for name in ("text", "origin", "totals"):
+        del stored[name]
+    older = json.dumps(stored, separators=(",", ":"))
+    again = edit(made.text, older, ONE, remembered=older)
+    assert again.text == made.text and not again.notes
+    assert decode_ledger(again.ledger).text == decode_ledger(made.ledger).text
+    assert edit(TREE, older, ONE, remembered=older).text == made.text
+    assert edit(made.text, "", ONE, remembered=older).text == made.text
 
 
 # --- at any point of any history -----------------------------------------------------------------

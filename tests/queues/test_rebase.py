@@ -18,6 +18,7 @@ from tests.queue_kit import (
     limit,
     nodes_of,
     read,
+    told,
     wants,
 )
 
@@ -131,4 +132,4 @@ def test_an_instance_that_is_no_more_is_forgotten() -> None:
     made = lend(TREE, ONE)
     both = edit(made.text, made.ledger, nodes_of(A, "m1"), instance="old")
     answered = rebase_document(read(both.text, both.ledger), wants(ONE), None, forget="old")
-    assert (answered.text, answered.ledger) == (made.text, made.ledger)
+    assert (answered.text, told(answered.ledger)) == (made.text, told(made.ledger))

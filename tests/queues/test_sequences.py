@@ -1,0 +1,364 @@
+"""Runs of two instances and what people do to the ConfigMap between them, in random order, judged
+by a shadow of the document that nobody ever lent to. The judge reads YAML by itself and asks
+nothing of dnm's: every limit is the shadow's plus what serves, or a person is asked.
+
+`DNM_SEQUENCES=10000 DNM_SEED=1 pytest tests/queues/test_sequences.py -s` plays more of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from dnm.model.cluster import ConfigMap, FieldOwner
+from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.queues.edit import edit_source
+from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+SEQUENCES = int(os.environ.get("DNM_SEQUENCES", "400"))
+SEED = int(os.environ.get("DNM_SEED", "20261123"))
+SIZES = (128, 128, 64)
+"""Cores of a node; two nodes of one size are common, and make equal totals."""
+
+TREES = (
+    {"science": 5000, "science.a": 80, "science.b": 168, "x": 300, "free": None},
+    {"science": None, "science.a": 80, "science.b": 168, "x": None},
+    {"science": 5000, "science.a": None, "x": None},
+    {"x": 80},
+)
+Limits = dict[str, int]
+
+
+def render(tree: Mapping[str, int | None], limits: Mapping[str, int]) -> str:
+    """The document of a tree, parents written before their children."""
+    lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
+    for path in tree:
+        indent = "    " + "    " * path.count(".")
+        if "." in path and lines[-1].strip() != "queues:" and not _has_sibling(lines, indent):
+            lines.append(f"{indent[:-2]}queues:")
+        lines.append(f"{indent}- name: {path.split('.')[-1]}")
+        if path in limits:
+            lines.append(f"{indent}  resources: {{max: {{vcore: {limits[path]}}}}}")
+    return "\n".join(lines) + "\n"
+
+
+def _has_sibling(lines: list[str], indent: str) -> bool:
+    return any(line.startswith(f"{indent}- name") for line in lines)
+
+
+def limits_in(text: str) -> Limits:
+    """What a reader of YAML finds, in cores."""
+    found: Limits = {}
+
+    def look(queues: list[dict[str, Any]], above: str) -> None:
+        for queue in queues:
+            path = f"{above}{queue['name']}"
+            if "resources" in queue:
+                number = str(queue["resources"]["max"]["vcore"])
+                found[path] = int(number[:-1]) // 1000 if number.endswith("m") else int(number)
+            look(queue.get("queues", []), f"{path}.")
+
+    root = yaml.safe_load(text)["partitions"][0]["queues"][0]
+    look(root["queues"], "")
+    return found
+
+
+class Instance:
+    """One dnm: the nodes that serve, and its record of the ledger."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.nodes: dict[str, dict[str, int]] = {}  # queue -> node -> cores
+        self.record = ""
+
+
+class World:
+    """The ConfigMap as an API server keeps it, its shadow, and what stood there before."""
+
+    def __init__(self, tree: Mapping[str, int | None]) -> None:
+        self.tree = tree
+        self.shadow: Limits = {path: cores for path, cores in tree.items() if cores is not None}
+        self.text, self.ledger = render(tree, self.shadow), ""
+        self.owner = ("kubectl-create", "Update")
+        self.applied = ""
+        self.instances = {name: Instance(name) for name in ("p", "q")}
+        self.past: list[tuple[str, str, Limits]] = []  # since nothing was lent
+        self.story: list[str] = [self.text]
+        self.counts: Counter[str] = Counter()
+
+    # --- what dnm does --------------------------------------------------------------------------
+
+    def edit(self, one: Instance) -> QueueEdit:
+        annotations = {LEDGER_ANNOTATION: self.ledger} if self.ledger else {}
+        if self.applied:
+            manifest = {"metadata": {}, "data": {"queues.yaml": self.applied}}
+            annotations[LAST_APPLIED] = json.dumps(manifest)
+        found = ConfigMap(
+            namespace="yunikorn", name="yunikorn-configs", resource_version="1",
+            data={"queues.yaml": self.text}, annotations=annotations,
+            owners=(FieldOwner(manager=self.owner[0], operation=self.owner[1],
+                               keys=frozenset({"queues.yaml"})),),
+        )  # fmt: skip
+        nodes = {
+            f"root.{queue}": {name: {"vcore": cores * 1000} for name, cores in nodes.items()}
+            for queue, nodes in one.nodes.items()
+        }
+        wants = QueueWants(instance_id=one.name, nodes=nodes, remembered=one.record)
+        return edit_source(resolve_document(found, None), wants)
+
+    def run(self, name: str, ends: str = "well") -> bool:
+        """One run; `ends`: well, killed (after the record is saved), failed (and it knows so)."""
+        one = self.instances[name]
+        made = self.edit(one)
+        self.counts["runs"] += 1
+        self.story.append(f"{name} runs ({ends}) with {one.nodes}: {made.refusal or made.notes}")
+        if made.refusal:
+            self.counts["asked"] += 1
+            assert (made.text, made.ledger) == (self.text, self.ledger), self.told
+            return False
+        if ends != "failed":
+            one.record = made.noted or ""
+        if ends == "well" and made.is_changed:
+            if made.text != self.text:
+                self.owner = ("dnm", "Update")
+            self.text, self.ledger = made.text, made.ledger
+            self.remember()
+        return True
+
+    def remember(self) -> None:
+        self.story.append(f"   -> {limits_in(self.text)} {self.ledger}")
+        if self.ledger:
+            self.past.append((self.text, self.ledger, dict(self.shadow)))
+        else:
+            self.past.clear()
+
+    def move(self, rng: random.Random, name: str) -> None:
+        one = self.instances[name]
+        held = [(queue, node) for queue, nodes in one.nodes.items() for node in nodes]
+        if held and rng.random() < 0.45:
+            queue, node = rng.choice(held)
+            del one.nodes[queue][node]
+            if not one.nodes[queue]:
+                del one.nodes[queue]
+        else:
+            queue = rng.choice(list(self.tree))
+            self.counts["nodes"] += 1
+            one.nodes.setdefault(queue, {})[f"{name}{self.counts['nodes']}"] = rng.choice(SIZES)
+
+    # --- what is true -----------------------------------------------------------------------------
+
+    @property
+    def expected(self) -> Limits:
+        lent: Counter[str] = Counter()
+        for one in self.instances.values():
+            for queue, nodes in one.nodes.items():
+                parts = queue.split(".")
+                for depth in range(len(parts)):
+                    lent[".".join(parts[: depth + 1])] += sum(nodes.values())
+        return {path: cores + lent[path] for path, cores in self.shadow.items()}
+
+    def settle(self, rng: random.Random) -> bool:
+        """Both run until nobody has anything to say; False: a person is asked."""
+        order = rng.sample(sorted(self.instances), 2)
+        for _ in range(4):
+            before = (self.text, self.ledger)
+            answers = [self.run(name) for name in order]
+            if all(answers) and (self.text, self.ledger) == before:
+                assert limits_in(self.text) == self.expected, self.told
+                return True
+        if all(answers):
+            raise AssertionError(f"it comes to no rest: {self.told}")
+        for path, cores in limits_in(self.text).items():
+            assert cores <= max(self.expected[path], *self.seen(path)), self.told
+        self.counts["ends with a question"] += 1
+        return False
+
+    def seen(self, path: str) -> list[int]:
+        """Totals of this place that are no fault of a run: they stood there before it."""
+        return [limits_in(text).get(path, 0) for text, _, _ in self.past] + [self.put.get(path, 0)]
+
+    put: Limits = {}
+
+    @property
+    def is_dnms(self) -> bool:
+        """Whether the text stands as an instance has left it. An annotation that is put beside a
+        manifest's new value makes a person's new total of it: nobody can tell them apart."""
+        return self.text == (self.past[-1][0] if self.past else self.text)
+
+    def is_a_total(self, shadow: Limits) -> bool:
+        """Whether a manifest would say just what dnm wrote with nodes in it: then it means that."""
+        return any(
+            limits_in(text)[path] == cores != before[path]
+            for text, _, before in self.past
+            for path, cores in shadow.items()
+        )
+
+    @property
+    def told(self) -> str:
+        return "\n".join([*self.story, f"expected {self.expected}", f"owner {self.owner}"])
+
+    # --- what people do -------------------------------------------------------------------------
+
+    def write(self, text: str, ledger: str, owner: str, *, applied: str = "") -> None:
+        if text != self.text:
+            self.owner = (owner, "Update")
+        self.text, self.ledger, self.applied = text, ledger, applied or self.applied
+        self.put = limits_in(text)
+        self.story.append(f"{owner}: {self.put} ledger {ledger or 'none'}")
+
+
+def edit_a_total(world: World, rng: random.Random) -> None:
+    path, delta = rng.choice(list(world.shadow)), rng.choice((-64, -30, 7, 60, 64, 128))
+    now = limits_in(world.text)
+    lent = world.expected[path] - world.shadow[path]
+    meant = world.shadow[path] + delta
+    baselines = {shadow[path] for _, _, shadow in world.past} | {world.shadow[path]}
+    if now != world.expected or meant < 1 or (lent and meant + lent in baselines):
+        return  # of a document that is not in step it is nobody's plain word; a baseline is known
+    if meant + lent > 6000 or (path == "science" and meant < 400):
+        return
+    world.shadow[path] = meant
+    pattern = rf"(name: {path.split('.')[-1]}\n *resources: {{max: {{vcore: )\d+"
+    text = re.sub(pattern, rf"\g<1>{meant + lent}", world.text)
+    world.write(text, world.ledger, "kubectl-edit")
+
+
+def edit_a_comment(world: World, rng: random.Random) -> None:
+    if world.is_dnms:
+        world.write(f"# {rng.random()}\n{world.text}", world.ledger, "kubectl-edit")
+
+
+def _new_shadow(world: World, rng: random.Random) -> Limits:
+    shadow = dict(world.shadow)
+    if rng.random() < 0.4:
+        path = rng.choice(list(shadow))
+        value = max(shadow[path] + rng.choice((-20, 30, 64, 128, 220)), 1)
+        is_export = any(
+            render(world.tree, shadow | {path: value}) == one for one, _, _ in world.past
+        )
+        if value != limits_in(world.text)[path] and not is_export:
+            shadow[path] = value
+    return shadow
+
+
+def apply_a_manifest(world: World, rng: random.Random) -> None:
+    shadow = _new_shadow(world, rng)
+    text = render(world.tree, shadow)
+    if text == world.text or world.is_a_total(shadow):
+        return
+    world.shadow = shadow
+    world.write(text, world.ledger, "kubectl-client-side-apply", applied=text)
+
+
+def replace_by_a_manifest(world: World, rng: random.Random) -> None:
+    shadow = _new_shadow(world, rng)
+    if not world.is_a_total(shadow):
+        world.shadow = shadow
+        world.write(render(world.tree, shadow), "", "kubectl-replace")
+
+
+def lose_the_annotation(world: World, rng: random.Random) -> None:
+    world.write(world.text, "", "kubectl-annotate")
+
+
+def put_an_older_annotation_back(world: World, rng: random.Random) -> None:
+    if world.is_dnms and world.past:
+        world.write(world.text, rng.choice(world.past)[1], "kubectl-annotate")
+
+
+def put_a_copy_of_an_instance_there(world: World, rng: random.Random) -> None:
+    if world.is_dnms:
+        world.write(world.text, world.instances[rng.choice("pq")].record, "kubectl-annotate")
+
+
+def put_a_foreign_annotation_there(world: World, rng: random.Random) -> None:
+    other = World({"their": None, **TREES[0]})
+    other.instances["z"] = Instance("z")
+    other.instances["z"].nodes = {"science.a": {"z1": 128}}
+    other.run("z")
+    world.write(world.text, other.ledger, "kubectl-annotate")
+
+
+def put_an_older_export_back(world: World, rng: random.Random) -> None:
+    if world.past:
+        text, ledger, shadow = rng.choice(world.past)
+        world.shadow = dict(shadow)
+        world.write(text, ledger, "kubectl-replace")
+
+
+def put_an_older_export_without_its_ledger_back(world: World, rng: random.Random) -> None:
+    if world.past:
+        text, _, shadow = rng.choice(world.past)
+        world.shadow = dict(shadow)
+        if rng.random() < 0.5:
+            world.write(text, "", "kubectl-replace")
+        else:
+            world.write(text, world.ledger, "kubectl-client-side-apply", applied=text)
+
+
+def kill_a_run(world: World, rng: random.Random) -> None:
+    name = rng.choice("pq")
+    world.move(rng, name)
+    world.run(name, "killed")
+
+
+def fail_to_write(world: World, rng: random.Random) -> None:
+    name = rng.choice("pq")
+    world.move(rng, name)
+    world.run(name, "failed")
+
+
+def one_runs_first(world: World, rng: random.Random) -> None:
+    name = rng.choice("pq")
+    world.move(rng, name)
+    world.run(name)
+
+
+STEPS: tuple[Callable[[World, random.Random], None], ...] = (
+    edit_a_total, edit_a_comment, apply_a_manifest, replace_by_a_manifest, lose_the_annotation,
+    put_an_older_annotation_back, put_a_copy_of_an_instance_there, put_a_foreign_annotation_there,
+    put_an_older_export_back, put_an_older_export_without_its_ledger_back, kill_a_run,
+    fail_to_write, one_runs_first,
+)  # fmt: skip
+
+
+def play(seed: int) -> Counter[str]:
+    """One sequence: some quiet runs, then steps of people, one or two between the runs."""
+    rng = random.Random(seed)
+    world = World(rng.choice(TREES))
+    world.story.insert(0, f"sequence {seed}")
+    for _ in range(rng.randint(4, 14)):
+        for name in rng.sample("pq", rng.randint(0, 2)):
+            world.move(rng, name)
+            if not world.run(name):
+                break
+        for step in rng.choices(STEPS, k=rng.choice((0, 1, 1, 2))):
+            world.counts[step.__name__] += 1
+            step(world, rng)
+        if rng.random() < 0.7 and not world.settle(rng):
+            return world.counts
+    if world.settle(rng):
+        for one in world.instances.values():
+            one.nodes = {}
+        if world.settle(rng):
+            assert limits_in(world.text) == world.shadow, world.told
+            assert not json.loads(world.ledger or "{}").get("instances", {}).keys() & {"p", "q"}
+    return world.counts
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_no_node_is_ever_counted_twice(chunk: int) -> None:
+    counts: Counter[str] = Counter()
+    for number in range(chunk, SEQUENCES, 4):
+        counts.update(play(SEED * 1_000_003 + number))
+    print(f"DNM_SEED={SEED} chunk {chunk}: {dict(sorted(counts.items()))}")
+    assert counts["runs"] > SEQUENCES and counts["asked"] < counts["runs"] / 4
