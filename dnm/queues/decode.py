@@ -1,19 +1,20 @@
 """YAML nodes -> values, as go-yaml v3 decodes them with KnownFields on.
 
 Unknown and repeated keys are errors, `null` leaves a field unset, text fields take any scalar as it
-is written, `<<` merges, list items that are null vanish, alias expansion is bounded. A reader turns
-one node into a value, or into UNSET where go-yaml leaves its target as it was.
+is written, list items that are null vanish, alias expansion is bounded. A reader turns one node
+into a value, or into UNSET where go-yaml leaves its target as it was. What hides a number or is
+read in two ways is refused, although YuniKorn takes it (the rule `dialect`): tags but `!!str`,
+`<<`, directives, a count that is no whole number.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dnm.model.value import Value
 from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, YamlNode
-from dnm.queues.yaml_scalars import NULLS, resolve_scalar
+from dnm.queues.yaml_scalars import resolve_scalar
 
 
 class RuleViolation(Value):
@@ -31,6 +32,7 @@ class Struct:
     line = 0
 
 
+_OURS = "YuniKorn may take it, dnm does not edit such a document;"
 Reader = Callable[["Decoder", YamlNode, Any], Any]
 Put = Callable[[str, YamlNode, YamlNode], None]
 UNSET: Final = object()
@@ -42,9 +44,9 @@ _NO = frozenset(("n", "N", "no", "No", "NO", "off", "Off", "OFF"))
 class Abort(Exception):
     """go-yaml reads no further."""
 
-    def __init__(self, line: int, message: str) -> None:
+    def __init__(self, line: int, message: str, rule: str = "yaml") -> None:
         super().__init__(message)
-        self.violation = RuleViolation(rule="yaml", queue="", line=line, message=message)
+        self.violation = RuleViolation(rule=rule, queue="", line=line, message=message)
 
 
 class Decoder:
@@ -52,7 +54,6 @@ class Decoder:
 
     def __init__(self) -> None:
         self.problems: list[RuleViolation] = []
-        self.merged: set[str] | None = None  # keys that a merge may not set again
         self._reads = 0
         self._alias_reads = 0
         self._alias_depth = 0
@@ -75,6 +76,8 @@ class Decoder:
     def read(self, node: YamlNode, reader: Reader, target: Any = None) -> Any:
         """Returns what `reader` makes of the node, or of what the alias stands for."""
         self._reads += 1
+        if node.tag not in ("", "!!str"):
+            raise Abort(node.line, f"`{node.tag[:40]}`: {_OURS} take off the tag", "dialect")
         if self._alias_depth:
             self._alias_reads += 1
             self._stop_at_excess(node)
@@ -111,34 +114,22 @@ class Decoder:
 # --- scalars ---------------------------------------------------------------------------------
 
 
-def _resolve(node: YamlNode) -> Any:
-    try:
-        return resolve_scalar(node)
-    except ValueError as error:
-        raise Abort(node.line, str(error)) from error
-
-
 def read_text(decoder: Decoder, node: YamlNode, target: Any = None) -> Any:
     """Reads any scalar as it is written."""
     if node.kind is not SCALAR:
         return decoder.mismatch(node, "a text")
-    if not node.tag:
-        return UNSET if node.style == "" and node.value in NULLS else node.value
-    resolved = _resolve(node)
-    if resolved is None:
-        return UNSET
-    return resolved if node.tag == "!!binary" else node.value
+    return UNSET if resolve_scalar(node) is None else node.value
 
 
 def is_null(node: YamlNode) -> bool:
     node = node.target or node
-    return node.kind is SCALAR and _resolve(node) is None
+    return node.kind is SCALAR and resolve_scalar(node) is None
 
 
 def _read_scalar(decoder: Decoder, node: YamlNode, wanted: str) -> Any:
     if node.kind is not SCALAR:
         return decoder.mismatch(node, wanted)
-    resolved = _resolve(node)
+    resolved = resolve_scalar(node)
     return UNSET if resolved is None else resolved
 
 
@@ -153,14 +144,14 @@ def read_bool(decoder: Decoder, node: YamlNode, target: Any = None) -> Any:
 
 
 def read_count(decoder: Decoder, node: YamlNode, target: Any = None) -> Any:
-    """Reads an unsigned integer; go-yaml cuts floats off."""
+    """Reads an unsigned integer. go-yaml cuts a float off, each release and processor in its own
+    way where it is large."""
     value = _read_scalar(decoder, node, "a whole number")
-    if value is UNSET:
+    if value is UNSET or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
-    if isinstance(value, float) and value <= 2.0**64:
-        return int(value) % 2**64 if math.isfinite(value) else 2**63
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
+    if isinstance(value, float):
+        message = f"`{node.value[:40]}`: {_OURS} write a whole number"
+        raise Abort(node.line, message, "dialect")
     return decoder.mismatch(node, "a whole number")
 
 
@@ -244,57 +235,19 @@ def _near(key: str, fields: Mapping[str, Reader]) -> str:
 
 
 def _each_pair(decoder: Decoder, node: YamlNode, put: Put) -> bool:
-    """Every pair of a mapping, its merge last; False where keys are repeated."""
+    """Every pair of a mapping; False where keys are repeated."""
     if not _keys_are_unique(decoder, node):
         return False
-    masked, decoder.merged = decoder.merged, None
-    merge: YamlNode | None = None
     items = node.items
     for at in range(0, len(items), 2):
         key_node = items[at]
-        if key_node.value == "<<" and _is_merge(key_node):
-            merge = items[at + 1]
-            continue
+        if key_node.value == "<<" and key_node.kind is SCALAR and not key_node.style:
+            message = f"`<<`: {_OURS} write out what it merges"
+            raise Abort(key_node.line, message, "dialect")
         key = decoder.read(key_node, read_text)
-        if key is UNSET:
-            continue  # go-yaml passes over null keys
-        if masked is not None:
-            if key in masked:
-                continue
-            masked.add(key)
-        put(key, key_node, items[at + 1])
-    decoder.merged = masked
-    if merge is not None:
-        _merge(decoder, node, merge, put)
+        if key is not UNSET:  # go-yaml passes over null keys
+            put(key, key_node, items[at + 1])
     return True
-
-
-def _is_merge(key: YamlNode) -> bool:
-    return key.kind is SCALAR and (
-        key.tag == "!!merge" or (key.tag in ("", "!") and key.style == "")
-    )
-
-
-def _merge(decoder: Decoder, parent: YamlNode, merge: YamlNode, put: Put) -> None:
-    """`<<`: what the parent has itself, and what an earlier source had, stays."""
-    is_outermost = decoder.merged is None
-    if decoder.merged is None:
-        keys = (key.target or key for key in parent.items[::2])
-        decoder.merged = {key.value for key in keys if isinstance(_key_value(key), str)}
-
-    def read_pairs(inner: Decoder, node: YamlNode, target: Any) -> Any:
-        _each_pair(inner, node, put)
-
-    for source in merge.items if merge.kind is SEQUENCE else [merge]:
-        if (source.target or source).kind is not MAPPING:
-            raise Abort(source.line, "`<<` takes a mapping or a list of mappings")
-        decoder.read(source, read_pairs)
-    if is_outermost:
-        decoder.merged = None
-
-
-def _key_value(key: YamlNode) -> Any:
-    return _resolve(key) if key.kind is SCALAR else None
 
 
 def _keys_are_unique(decoder: Decoder, node: YamlNode) -> bool:

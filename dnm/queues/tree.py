@@ -76,7 +76,7 @@ def read_tree(text: str) -> tuple[DocumentTree | None, tuple[RuleViolation, ...]
             composed = compose(text)
             scheduler, problems = decode(composed.root)
     except YamlError as error:
-        violation = RuleViolation(rule="yaml", queue="", line=error.line, message=str(error))
+        violation = RuleViolation(rule=error.rule, queue="", line=error.line, message=str(error))
         return None, (violation,)
     except RecursionError:
         violation = RuleViolation(rule="yaml", queue="", line=1, message="nested too deep")

@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -31,15 +32,17 @@ ALIAS: Final = "alias"
 FLOW: Final = "flow"  # style of a mapping or sequence in brackets
 
 _LONG_TAG = "tag:yaml.org,2002:"
+_DIRECTIVE = re.compile("(?:\\A\ufeff?|[\n\r\x85\u2028\u2029])%")
 _MAX_DEPTH = 200  # of nesting; a queue path of 60 levels needs 125
 
 
 class YamlError(Exception):
-    """Not YAML; `line` counts from 1."""
+    """Not YAML; `line` counts from 1. `rule` `dialect`: YuniKorn may take it, dnm does not."""
 
-    def __init__(self, line: int, problem: str) -> None:
+    def __init__(self, line: int, problem: str, rule: str = "yaml") -> None:
         super().__init__(problem)
         self.line = line
+        self.rule = rule
 
 
 class YamlNode:
@@ -84,6 +87,10 @@ class Composed:
 def compose(text: str) -> Composed:
     """The first document, as YuniKorn reads it. Raises YamlError, with the line, for what is no
     YAML, and for unknown anchors."""
+    directive = _DIRECTIVE.search(text)
+    if directive:
+        line = text.count("\n", 0, directive.end()) + 1
+        raise YamlError(line, "a line begins with `%`: dnm reads no directives", "dialect")
     documents = _documents(text)
     composed = next(documents)
     try:
@@ -100,10 +107,10 @@ def compose_all(text: str) -> list[Composed]:
 
 def _documents(text: str) -> Iterator[Composed]:
     mark_length = len(text) - len(text.removeprefix("\ufeff"))
-    is_twice, within = text.startswith("\ufeff\ufeff"), text.find("\n\ufeff")
-    if is_twice or within >= 0:  # libyaml would pass over it, go-yaml takes it for a letter
-        line = 1 if is_twice else text.count("\n", 0, within) + 2
-        raise YamlError(line, "a byte order mark stands within the text")
+    within = text.find("\ufeff", 1)
+    if within >= 0:  # libyaml passes over some, go-yaml takes it for a letter
+        line = text.count("\n", 0, within) + 1
+        raise YamlError(line, "a byte order mark stands within the text", "dialect")
     parser = _parser(text[mark_length:])
     try:
         composed = _compose(parser, text[mark_length:], mark_length)
@@ -114,13 +121,22 @@ def _documents(text: str) -> Iterator[Composed]:
             composed = _compose(parser, text[mark_length:], mark_length)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlError(mark.line + 1 if mark else 1, error.problem or str(error)) from error
+        line = mark.line + 1 if mark else 1
+        if "\t" in _indent(text, line):
+            problem = "a tab stands before the text of the line: write spaces"
+            raise YamlError(line, problem, "dialect") from error
+        raise YamlError(line, error.problem or str(error)) from error
     except yaml.YAMLError as error:  # a character that YAML forbids
         raise YamlError(1, str(error).splitlines()[0]) from error
     except UnicodeEncodeError as error:
         raise YamlError(1, f"not Unicode text: {error.reason}") from error
     finally:
         parser.dispose()
+
+
+def _indent(text: str, line: int) -> str:
+    found = text.split("\n", line)[line - 1 : line]
+    return found[0][: len(found[0]) - len(found[0].lstrip())] if found else ""
 
 
 def _parser(text: str) -> Any:
@@ -139,15 +155,11 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
     while True:
         event = next_event()
         kind = type(event)
-        if kind is DocumentStartEvent:
-            _refuse_other_version(event)
-            continue
-        if kind is StreamStartEvent:
+        if kind is DocumentStartEvent or kind is StreamStartEvent:
             continue
         if kind is StreamEndEvent or event is None:
             return composed
         if kind is DocumentEndEvent:
-            _refuse_inner_directive(text, event)
             return composed
         if kind is MappingEndEvent or kind is SequenceEndEvent:
             shape.append(kind)
@@ -186,26 +198,10 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
                 raise YamlError(node.line, f"nested deeper than {_MAX_DEPTH} levels")
 
 
-def _refuse_other_version(start: Any) -> None:
-    """libyaml knows YAML 1.2 too, go-yaml only 1.1."""
-    if start.version not in (None, (1, 1)):
-        raise YamlError(start.start_mark.line + 1, "a %YAML directive other than 1.1")
-
-
 def _refuse_slash_escape(quoted: str, line: int) -> None:
     """JSON and libyaml know `\\/`, go-yaml does not."""
     if "\\/" in quoted.replace("\\\\", ""):
         raise YamlError(line, "`\\/` is no escape for YuniKorn; write `/`")
-
-
-def _refuse_inner_directive(text: str, end: Any) -> None:
-    """libyaml ends the document at a line that begins with `%`; go-yaml only before a `---`."""
-    mark = end.end_mark
-    if not end.explicit and text.startswith("%", mark.index):
-        rest = text[mark.index :].splitlines()
-        behind = next((line for line in rest if line.strip() and line[0] not in "%#"), "---")
-        if not behind.startswith("---"):
-            raise YamlError(mark.line + 1, "a directive stands within the document")
 
 
 def _node(event: Any, kind: type, offset: int) -> YamlNode:

@@ -71,7 +71,6 @@ def test_no_text_is_made_of_a_tree_that_may_not_be_edited() -> None:
 SHARED = [
     pytest.param("max: &m {vcore: 80, memory: 320G}", "max: *m", id="the whole map"),
     pytest.param("max: {vcore: &v 80, memory: 320G}", "max: {vcore: *v}", id="one value"),
-    pytest.param("max: &m {vcore: 80, memory: 320G}", "max: {<<: *m}", id="a merge"),
 ]
 
 

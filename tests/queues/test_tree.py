@@ -82,7 +82,7 @@ UNREADABLE = [
     ),
     pytest.param(
         change(TREE, "      - name: root", "%YAML 1.1\n      - name: root"),
-        "line 4: a directive",
+        "line 4: a line begins with `%`",
         id="a directive within",
     ),
     pytest.param("partitions: " + "[" * 300, "nested deeper than 200", id="too deep"),
