@@ -8,11 +8,15 @@ with a Reason that is not slurm-bridge's, and cordoned, before its label goes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from dnm.converters.select import Judged, ListVerdict
 from dnm.converters.slurm.text import SlurmNode
 from dnm.model.cluster import BATCH_TAINT, Node
 from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, SLURM_NAME
+from dnm.model.slurm_state import ABSENT, NodeState
 from dnm.model.value import Value
 
 _OF_KIND = frozenset(("EXTERNAL", "DYNAMIC_NORM"))
@@ -90,3 +94,31 @@ def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str])
     if not at.is_managed:
         return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node yet"
     return ""
+
+
+def judge_bridged(judged: Sequence[Judged], at: Mapping[str, BridgedNode]) -> Sequence[Judged]:
+    """Returns the verdicts, where a node that can't be moved is not to be had, and a row for each
+    Node that was taken from Slurm: nobody else would tell that Slurm does not have it in
+    service."""
+    known = {one.node.name for one in judged}
+    absent = [_absent(one) for name, one in sorted(at.items()) if one.taken and name not in known]
+    return [*(_held(one, at.get(one.node.name)) for one in judged), *absent]
+
+
+def _held(one: Judged, at: BridgedNode | None) -> Judged:
+    if one.verdict is ListVerdict.SKIP:
+        return one
+    why = why_not_moved(one.node.name, at)
+    return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=why) if why else one
+
+
+def _absent(one: BridgedNode) -> Judged:
+    assert one.taken is not None
+    state = NodeState(base=ABSENT)
+    return Judged(
+        node=SlurmNode(name=one.node.name, state=state, cpus_allocated=0, memory_allocated=0),
+        verdict=ListVerdict.SKIP,
+        reason=f"taken from slurm-bridge by instance {one.taken.instance}",
+        idle=None,
+        in_service=False,
+    )

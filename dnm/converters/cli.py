@@ -1,4 +1,5 @@
-"""`node-convert`: the command line. Exit 0: all that was asked, 1: some or none, 2: usage.
+"""The command line of `node-convert`, `nodeset-convert` and `bridge-convert`. Exit 0: all that was
+asked, 1: some or none, 2: usage.
 
 argparse, not typer: `--list` is asked for caps in every run of dnm, so it must start fast, and
 nothing of Kubernetes is imported for it.
@@ -189,6 +190,16 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
         print(f"{machines.value}: {error}", file=sys.stderr)
         code = error.exit_code
     sys.exit(code)
+
+
+def nodeset_main() -> None:
+    """The entry point of nodeset-convert."""
+    main(machines=Machines.PODS)
+
+
+def bridge_main() -> None:
+    """The entry point of bridge-convert."""
+    main(machines=Machines.BRIDGED)
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:

@@ -24,7 +24,7 @@ from dnm.converters.kubelet_file import check_kubelets
 from dnm.converters.listing import is_of_type, read_facts
 from dnm.converters.marks import is_own_reason, other_instance, reason_of_drain
 from dnm.converters.pool import Candidate, ConversionPool
-from dnm.converters.program import Program
+from dnm.converters.programs import Program
 from dnm.converters.results import SCHEMA, NodeResult
 from dnm.converters.select import (
     Judged,

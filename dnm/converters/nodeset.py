@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from dnm.converters.select import Judged, ListVerdict
 from dnm.demand.constraints import tolerates
 from dnm.model.cluster import BATCH_TAINT, Node, Toleration
 from dnm.model.config import Taint
@@ -208,3 +211,20 @@ def why_not_back(name: str, pods: Sequence[SlurmdPod]) -> str:
     if pod.hostname != name:
         return f"pod {pod.key} calls itself {pod.hostname} in Slurm"
     return why_not_told(pod)
+
+
+def judge_places(
+    judged: Sequence[Judged], places: dict[str, OnNode], label: tuple[str, str]
+) -> Sequence[Judged]:
+    """Returns the verdicts, where a node that can't be moved, or of whose pod the operator says
+    that it is not idle, is not to be had."""
+    return [_held(one, places[one.node.name], label) for one in judged]
+
+
+def _held(one: Judged, at: OnNode, label: tuple[str, str]) -> Judged:
+    if one.verdict is ListVerdict.SKIP:
+        return one
+    why = why_not_moved(one.node.name, at, label)
+    if not why and one.verdict is ListVerdict.OK:
+        why = why_busy(at.pods[0])
+    return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=why) if why else one

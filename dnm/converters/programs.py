@@ -1,41 +1,145 @@
-"""The programs of the converter's contract that dnm ships, by what they move."""
+"""The table of the programs of the converter's contract: what each does with its machines, and
+which nodes it moves.
+
+Choosing, claiming, journals, locks, hooks and results are the same for all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from dnm.converters import to_batch, to_k8s
+from dnm.converters.conversion import NodeConversion, Stage
+from dnm.converters.kube_side import KubeConnection
 from dnm.converters.machines import Machines
-from dnm.converters.program import Program
 from dnm.converters.select import Judged, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
+from dnm.model.errors import KubeError
+from dnm.model.value import Unreadable
+
+Deeds = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program. `lending` and `returning` are its stages; from `touches` on, a stage of
+    `lending`, only all of `returning` brings a node back. `check` raises `to_batch.AlreadyBack`
+    where nothing has to be done. `judge` returns every node with its verdict; it raises
+    KubeError."""
+
+    lending: tuple[Stage, ...]
+    touches: str
+    check: Stage
+    returning: tuple[Stage, ...]
+    forget_what_is_undone: Callable[[NodeConversion], None]
+    check_settings: Callable[[Settings], object]  # before anything is claimed
+    judge: Callable[[SlurmFacts, Settings], Sequence[Judged]]
+    describe_lending: Callable[[Settings, str, str], Deeds]
+    describe_return: Callable[[Settings, str], Deeds]
+
+    @property
+    def claiming(self) -> tuple[Stage, ...]:
+        """The stages before anything of the node itself is touched."""
+        return self.lending[: [stage.name for stage in self.lending].index(self.touches)]
+
+    def has_touched(self, conversion: NodeConversion) -> bool:
+        """Whether a conversion got so far that lifting the drain does not bring the node back."""
+        return conversion.journal.has_begun(self.touches)
 
 
 def program_of(machines: Machines) -> Program:
-    """Returns the program that moves such machines."""
-    if machines is Machines.PODS:
-        from dnm.converters.nodeset_program import NODESET_CONVERT
-
-        return NODESET_CONVERT
-    if machines is Machines.BRIDGED:
-        from dnm.converters.bridge_program import BRIDGE_CONVERT
-
-        return BRIDGE_CONVERT
-    return NODE_CONVERT
+    """Returns the program that moves such machines; what only another one needs isn't loaded."""
+    return _TABLE[machines]()
 
 
-def _judge_by_slurm(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
-    return judge_nodes(facts, settings.rules())
+def _node_convert() -> Program:
+    return Program(
+        lending=to_k8s.STAGES,
+        touches=to_k8s.FIRST_IRREVERSIBLE,
+        check=to_batch.CHECK,
+        returning=to_batch.STAGES,
+        forget_what_is_undone=to_batch.forget_what_is_undone,
+        check_settings=to_k8s.check_hooks,
+        judge=lambda facts, settings: judge_nodes(facts, settings.rules()),
+        describe_lending=to_k8s.describe,
+        describe_return=to_batch.describe,
+    )
 
 
-NODE_CONVERT = Program(
-    lending=to_k8s.STAGES,
-    touches=to_k8s.FIRST_IRREVERSIBLE,
-    check=to_batch.CHECK,
-    returning=to_batch.STAGES,
-    forget_what_is_undone=to_batch.forget_what_is_undone,
-    check_settings=to_k8s.check_hooks,
-    judge=_judge_by_slurm,
-    describe_lending=to_k8s.describe,
-    describe_return=to_batch.describe,
-)
+def _nodeset_convert() -> Program:
+    from dnm.converters import nodeset_lending, nodeset_return
+    from dnm.converters.nodeset_label import label_of
+
+    return Program(
+        lending=nodeset_lending.LENDING,
+        touches=nodeset_lending.TOUCHES,
+        check=Stage("check", nodeset_return.check),
+        returning=nodeset_return.RETURNING,
+        forget_what_is_undone=_forgetting_all(nodeset_return.RETURNING),
+        check_settings=label_of,
+        judge=_judge_pods,
+        describe_lending=nodeset_lending.describe_lending,
+        describe_return=nodeset_return.describe_return,
+    )
+
+
+def _bridge_convert() -> Program:
+    from dnm.converters import bridge_lending, bridge_return
+
+    return Program(
+        lending=bridge_lending.LENDING,
+        touches=bridge_lending.TOUCHES,
+        check=Stage("check", bridge_return.check),
+        returning=bridge_return.RETURNING,
+        forget_what_is_undone=_forgetting_all(bridge_return.RETURNING),
+        check_settings=lambda settings: None,  # Slurm and Kubernetes say all that is needed
+        judge=_judge_bridged,
+        describe_lending=bridge_lending.describe_lending,
+        describe_return=bridge_return.describe_return,
+    )
+
+
+_TABLE: dict[Machines, Callable[[], Program]] = {
+    Machines.OWN: _node_convert,
+    Machines.PODS: _nodeset_convert,
+    Machines.BRIDGED: _bridge_convert,
+}
+
+
+def _forgetting_all(stages: Sequence[Stage]) -> Callable[[NodeConversion], None]:
+    """Has all stages of a return run again in each call: of those that look what is there, each
+    costs a request where nothing is to be done."""
+    names = tuple(stage.name for stage in stages)
+    return lambda conversion: conversion.book.reopen(names)
+
+
+def _judge_pods(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
+    """By Slurm as ever, and by what Kubernetes says of the pods of slurmd."""
+    from dnm.converters.nodeset import OnNode, SlurmdPod, judge_places
+    from dnm.converters.nodeset_label import label_of
+
+    label = label_of(settings)
+    kube = KubeConnection(settings)
+    nodes = kube.client.read_nodes()
+    if isinstance(nodes, Unreadable):
+        raise KubeError(nodes.error)
+    pods, sets = kube.node_sets.read_pods(), kube.node_sets.read_sets()
+    by_name = {node.name: node for node in nodes}
+    on: dict[str, list[SlurmdPod]] = {}
+    for pod in pods:
+        on.setdefault(pod.node, []).append(pod)
+    places = {
+        one.name: OnNode(node=by_name.get(one.name), pods=on.get(one.name, ()), sets=sets)
+        for one in facts.nodes
+    }
+    return judge_places(judge_nodes(facts, settings.rules()), places, label)
+
+
+def _judge_bridged(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
+    """By Slurm as ever, by what Kubernetes says of them, and those that are lent, of which Slurm
+    has no record."""
+    from dnm.converters.bridge import judge_bridged
+
+    at = {one.node.name: one for one in KubeConnection(settings).bridge.read_nodes()}
+    return judge_bridged(judge_nodes(facts, settings.rules()), at)

@@ -11,9 +11,14 @@ import msgspec
 import pytest
 
 from dnm.converters import to_k8s
-from dnm.converters.bridge import BridgedNode, Taken, why_not_back, why_not_moved
+from dnm.converters.bridge import (
+    BridgedNode,
+    Taken,
+    judge_bridged,
+    why_not_back,
+    why_not_moved,
+)
 from dnm.converters.bridge_lending import cordon, describe_lending, leave, may_leave
-from dnm.converters.bridge_list import judge_bridged
 from dnm.converters.bridge_return import describe_return
 from dnm.converters.claimed import read_claims
 from dnm.converters.conversion import NodeConversion, NotClaimed, StopRequest

@@ -14,12 +14,11 @@ from dnm.converters import to_k8s
 from dnm.converters.conversion import NodeConversion, NotClaimed, Sides, StopRequest, run_stages
 from dnm.converters.journal import Book, Direction, Journal
 from dnm.converters.machines import Machines
-from dnm.converters.nodeset import FENCE, OnNode, why_busy, why_not_moved
+from dnm.converters.nodeset import FENCE, OnNode, judge_places, why_busy, why_not_moved
 from dnm.converters.nodeset_lending import LENDING, describe_lending, leave, may_leave
-from dnm.converters.nodeset_list import judge_places
-from dnm.converters.nodeset_program import check_settings
 from dnm.converters.nodeset_return import describe_return
 from dnm.converters.pool import Candidate
+from dnm.converters.programs import program_of
 from dnm.converters.select import ListVerdict, Rules, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.model.cluster import Mark, Node
@@ -488,7 +487,7 @@ def test_the_list_tells_why(tmp_path: Path) -> None:
 
 def test_a_label_must_be_named() -> None:
     with pytest.raises(ConfigError, match="nodeset_label is missing"):
-        check_settings(Settings())
+        program_of(Machines.PODS).check_settings(Settings())
     deeds = dict(describe_lending(Settings(nodeset_label=LABEL), NODE))
     assert deeds["leave"].startswith("label node a000 slurm-")
     assert dict(describe_return(Settings(nodeset_label=LABEL), NODE))["back"].startswith("label")
