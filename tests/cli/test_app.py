@@ -450,7 +450,7 @@ def test_a_ledger_that_is_lost_beyond_doubt_asks_a_person(
     assert (again.returncode, again.stderr) == (2, "")
     assert "dnm queues rebase" in site.command("status").stdout.replace("\n", " ")
     unanswered = site.command("queues", "rebase", "--as", "total")
-    assert unanswered.returncode == 1 and "[y/N]" in unanswered.stdout
+    assert unanswered.returncode == 1 and "[y/N]" in unanswered.stderr
     assert site.command("run").returncode == 2
     assert site.command("queues", "rebase", "--as", "total", "--yes").returncode == 0
     assert sandbox.queues_text() == text and site.command("run").returncode == 0
