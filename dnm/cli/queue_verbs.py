@@ -13,7 +13,7 @@ from dnm.model.printable import columns, count_of, printable, terminal_width
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
-from dnm.plan.decisions import headroom
+from dnm.plan.queue_reports import headroom
 from dnm.queues.decode import RuleViolation
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.files import Judgement, judge_file, judge_text

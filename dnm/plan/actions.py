@@ -61,7 +61,8 @@ def list_actions(converted: Converted) -> list[Action]:
         and not nodes[name].is_cordoned
         and not _turns_back(entry)
     ]
-    actions += list_evictions(converted)
+    if any(entry.emptying for _, entry in ours):
+        actions += list_evictions(converted)
     rules = rules_of(known.config, registry, known.facts)
     actions += [
         rule.dresses(known, name, registry.nodes[name])

@@ -13,11 +13,17 @@ from dnm.model.config import Config
 from dnm.model.plan import NodeVerdict, Reason
 from dnm.model.registry import Breaker, LentNode, Phase, Registry
 from dnm.model.value import Value
-from dnm.plan.adoption import adopt_marked_nodes
 from dnm.plan.backoff import ConversionResult, after_conversions
 from dnm.plan.breaker import after_transition
-from dnm.plan.by_hand import by_hand_verdict, find_by_hand
-from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
+from dnm.plan.found import (
+    Claims,
+    adopt_marked_nodes,
+    by_hand_verdict,
+    claim_verdict,
+    find_by_hand,
+    set_aside_interrupted,
+    take_in_claims,
+)
 from dnm.plan.known import Known
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import Arrivals, advance_requests

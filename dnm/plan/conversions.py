@@ -44,7 +44,8 @@ def plan_conversions(returned: Returned) -> Converted:
     if known.demand is None or known.facts.nodes is None or known.document is None:
         return _blind(returned)
     # What a person has asked for comes first: pods that wait find it on its way.
-    ordered = ask_for_orders(Converted(returned=returned, registry=returned.registry, verdicts={}))
+    ordered = Converted(returned=returned, registry=returned.registry, verdicts={})
+    ordered = ask_for_orders(ordered) if returned.registry.orders else ordered
     sizing = size_queues(
         known.config,
         known.demand,
@@ -120,6 +121,8 @@ def _start_all(start: Converted, sizing: Sizing) -> Converted:
 def _give_back(before: Converted, wanted: Mapping[NodePool, int]) -> Converted:
     """What was being lent when its converter died, and is wanted no more."""
     limits, known = before.limits, before.known
+    if not before.registry.claimed:
+        return before
     undecided = [q for q in known.config.queues if limits.refusal or why_not_judge(limits, q)]
     registry, nodes = give_back_unwanted(known, before.registry, wanted, undecided)
     return msgspec.structs.replace(before, registry=registry, nodes={**before.nodes, **nodes})

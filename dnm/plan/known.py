@@ -22,7 +22,7 @@ from dnm.plan.backoff import backoff_delay
 from dnm.plan.doubt import doubt_lists, remember_pods
 from dnm.plan.expired import without_expired
 from dnm.plan.facts import Facts
-from dnm.plan.idle_gaps import learned_times
+from dnm.plan.learned import learned_times
 from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
 from dnm.queues.source import resolve_document
 

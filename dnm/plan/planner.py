@@ -28,31 +28,48 @@ from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import NodePods, QueueStatus, Registry
 from dnm.model.value import Unreadable
-from dnm.plan.acting import judge_actor, with_judgement
+from dnm.plan.acting import judge_actor, refuse_plan, with_judgement
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import advance
 from dnm.plan.brakes import is_paused
 from dnm.plan.conversions import Converted, plan_conversions
-from dnm.plan.decisions import list_decisions
 from dnm.plan.fences import plan_fences
-from dnm.plan.idle_gaps import note_gaps
+from dnm.plan.invariants import check_invariants
 from dnm.plan.known import Known, gather_known
-from dnm.plan.lend_times import note_lends
+from dnm.plan.learned import note_gaps, note_lends
 from dnm.plan.limits import plan_limits
+from dnm.plan.queue_reports import (
+    holders_of,
+    list_decisions,
+    list_waiting,
+    queue_statuses,
+    seen_statuses,
+)
 from dnm.plan.returns import plan_returns
 from dnm.plan.rule import rules_of
 from dnm.plan.standing_limits import judge_limits
-from dnm.plan.status import holders_of, queue_statuses, seen_statuses
-from dnm.plan.waiting import list_waiting
 from dnm.queues.document import Judge, judge_text
+
+_FAULT = (
+    "this plan breaks what must always be true, so nothing of it is done: {}. That is a fault of "
+    "dnm's: keep the registry and `dnm plan -o json`, and report it; `dnm pause` until it is mended"
+)
 
 
 def make_plan(
     config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
 ) -> Plan:
     """What the facts make of the record, what the queues need, and the actions that follow."""
-    plan = fold_plan(decide(config, registry, snapshot, judge))
+    converted = decide(config, registry, snapshot, judge)
+    plan = unless_broken(fold_plan(converted), registry, converted.known)
     return with_judgement(plan, registry, judge_actor(config, registry, snapshot))
+
+
+def unless_broken(plan: Plan, registry: Registry, known: Known) -> Plan:
+    """Returns the plan, or what is left of one that breaks what must always be true; `registry` is
+    what is recorded."""
+    broken = tuple(check_invariants(known.config, known.registry, known.facts, plan))
+    return refuse_plan(plan, registry, _FAULT.format("; ".join(broken))) if broken else plan
 
 
 def decide(

@@ -14,7 +14,7 @@ from dnm.model.fault_points import fault_point
 from dnm.model.printable import duration
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value
-from dnm.plan.idle_gaps import learned_times
+from dnm.plan.learned import learned_times
 from dnm.record.history_file import History
 
 

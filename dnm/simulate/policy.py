@@ -48,7 +48,7 @@ from dnm.model.registry import (
     Registry,
     RunRecord,
 )
-from dnm.plan.idle_gaps import learned_times
+from dnm.plan.learned import learned_times
 from dnm.plan.planner import make_plan
 from dnm.plan.rules.foreseen import next_change
 from dnm.plan.rules.moves import LEAST_IDLE

@@ -16,7 +16,7 @@ from dnm.model.config import Config
 from dnm.model.errors import QueueError
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
-from dnm.plan.decisions import headroom
+from dnm.plan.queue_reports import headroom
 from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document

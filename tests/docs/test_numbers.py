@@ -25,7 +25,7 @@ from dnm.model.registry import (
 )
 from dnm.plan.backoff import with_failure
 from dnm.plan.breaker import next_chance
-from dnm.plan.idle_gaps import learned_idle
+from dnm.plan.learned import learned_idle
 from dnm.plan.planner import make_plan
 from dnm.plan.rules.batch_floors import floor_bounds
 from dnm.plan.rules.batch_waits import fair_share

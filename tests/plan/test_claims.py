@@ -32,8 +32,8 @@ from dnm.model.registry import (
     Registry,
 )
 from dnm.plan.brakes import counted_as_lent
-from dnm.plan.claims import take_in_claims
 from dnm.plan.facts import Facts
+from dnm.plan.found import take_in_claims
 from dnm.plan.requests import advance_request, advance_requests
 from tests.builders import (
     MARK,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.registry import IdleGaps, LentNode, Phase, Registry
-from dnm.plan.idle_gaps import (
+from dnm.plan.learned import (
     FEWEST_GAPS,
     KEPT_GAPS,
     THERE_AND_BACK,

@@ -8,7 +8,7 @@ import pytest
 
 from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.registry import LendTimes, Phase, Registry
-from dnm.plan.lend_times import lend_time, note_lends, return_time
+from dnm.plan.learned import lend_time, note_lends, return_time
 from tests.builders import NOW, a_config, a_lent_node, a_request
 from tests.plan.worlds import World
 

@@ -1,0 +1,136 @@
+"""What must be true of every plan, asked of the whole of it before anything is done. Pure.
+
+The stages make each of these true, each in its own way; here they are said once, without knowing
+how. A plan that breaks one is a fault of dnm's: nothing of it is carried out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from dnm.model.config import Config
+from dnm.model.plan import (
+    Action,
+    DressNode,
+    EvictPods,
+    Fence,
+    MarkNode,
+    Plan,
+    ReturnNode,
+    SetQueueLimits,
+    StartConversion,
+    Unfence,
+)
+from dnm.model.registry import Phase, Registry
+from dnm.plan.facts import Facts
+
+
+def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan) -> Iterator[str]:
+    """Yields a sentence for each invariant that the plan breaks; `before` is the record that it was
+    made from."""
+    yield from _cap(config, before, plan)
+    yield from _capacity(config, plan)
+    yield from _one_owner(config, facts, plan)
+    yield from _rest(before, plan)
+
+
+def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
+    """What is asked for is recorded, and within each cap. (One that was lowered may be exceeded by
+    what is lent already: then nothing is asked for.)"""
+    known = {request.id for request in before.requests}
+    new = [request for request in plan.registry.requests if request.id not in known]
+    asked = {one.request.id for one in plan.actions if isinstance(one, StartConversion)}
+    if asked - {request.id for request in plan.registry.requests}:
+        yield "a conversion is started that the record does not hold"
+    taken = {name for name in before.claimed if name not in plan.registry.claimed}
+    fresh = [request for request in new if request.node not in taken]
+    if not fresh:
+        return
+    registry = plan.registry
+    lent = [(one.node_type, one.namespace) for one in registry.nodes.values()]
+    lent += [
+        (one.node_type, one.namespace)
+        for name, one in registry.claimed.items()
+        if name not in registry.nodes
+    ]
+    for request in registry.requests:
+        lent += [(request.node_type, request.namespace)] * request.count
+    caps = [("max_converted_nodes", config.max_converted_nodes, len(lent))]
+    for request in fresh:
+        node_type = config.node_types.get(request.node_type)
+        policy = config.namespaces.get(request.namespace)
+        of_type = sum(one == request.node_type for one, _ in lent)
+        of_namespace = sum(one == request.namespace for _, one in lent)
+        if node_type is not None and node_type.max_nodes is not None:
+            caps.append((f"max_nodes of type {node_type.name}", node_type.max_nodes, of_type))
+        if policy is not None and policy.max_nodes is not None:
+            caps.append((f"max_nodes of namespace {policy.name}", policy.max_nodes, of_namespace))
+    for cap, most, count in dict.fromkeys(caps):
+        if count > most:
+            yield f"{count} nodes would be lent or asked for, and {cap} is {most}"
+
+
+def _capacity(config: Config, plan: Plan) -> Iterator[str]:
+    """A queue's limit counts the recorded size of exactly the nodes that serve it."""
+    serving: dict[str, dict[str, dict[str, int]]] = {}
+    for name, entry in plan.registry.nodes.items():
+        if entry.phase is Phase.SERVING and entry.owner == config.instance_id:
+            serving.setdefault(entry.queue, {})[name] = dict(entry.counted)
+    for action in plan.actions:
+        if isinstance(action, SetQueueLimits):
+            wanted = {
+                queue: {name: dict(size) for name, size in nodes.items()}
+                for queue, nodes in action.wants.nodes.items()
+                if nodes
+            }
+            if wanted != serving:
+                yield "the limits would count other nodes than those that serve"
+
+
+def _one_owner(config: Config, facts: Facts, plan: Plan) -> Iterator[str]:
+    """A node is returned only where it was seen fenced, without work, and out of Slurm's service;
+    what is done to a node is done to one of ours, and nothing and its contrary."""
+    for action in plan.actions:
+        name = _node_of(action)
+        if not name:
+            continue
+        entry = plan.registry.nodes.get(name)
+        if entry is None or entry.owner != config.instance_id:
+            yield f"{name} is not recorded as lent by {config.instance_id}, and would be touched"
+        elif isinstance(action, ReturnNode):
+            node = (facts.nodes or {}).get(name)
+            if entry.phase is not Phase.RETURNING:
+                yield f"{name} would be returned in the phase {entry.phase.value}"
+            if facts.is_in_service(name) is not False:
+                yield f"{name} would be returned although Slurm may have it in service"
+            if node is not None and (not node.is_cordoned or facts.work_on(name) != 0):
+                yield f"{name} would be returned although pods may run or land on it"
+        elif isinstance(action, Unfence) and entry.phase is not Phase.SERVING:
+            yield f"{name} would be opened in the phase {entry.phase.value}"
+    kinds = Counter((type(action), _node_of(action)) for action in plan.actions)
+    fenced = {name for (kind, name) in kinds if kind is Fence}
+    opened = {name for (kind, name) in kinds if kind is Unfence}
+    for name in sorted(fenced & opened):
+        yield f"{name} would be fenced and opened at once"
+
+
+def _node_of(action: Action) -> str:
+    touching = (MarkNode, Fence, Unfence, EvictPods, DressNode, ReturnNode)
+    return action.node if isinstance(action, touching) else ""
+
+
+def _rest(before: Registry, plan: Plan) -> Iterator[str]:
+    """No queue gives a node back and asks for one of the same type in one plan, but for a node that
+    leaves whatever its queue wants."""
+    known = {request.id for request in before.requests}
+    asked = {
+        (request.queue, request.node_type)
+        for request in plan.registry.requests
+        if request.id not in known and not request.order
+    }
+    for name, entry in plan.registry.nodes.items():
+        old = before.nodes.get(name)
+        is_new = old is not None and old.phase is Phase.SERVING and entry.phase is Phase.RELEASING
+        if is_new and entry.leaves is None and (entry.queue, entry.node_type) in asked:
+            yield f"{name} would go back while {entry.queue} asks for one of type {entry.node_type}"

@@ -1,0 +1,212 @@
+"""What must be true of every plan: one that is right is taken, each way to break it is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.cluster import Node
+from dnm.model.plan import (
+    EndConverter,
+    Fence,
+    MarkNode,
+    Plan,
+    ReturnNode,
+    SetQueueLimits,
+    StartConversion,
+    Unfence,
+)
+from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.registry import ConverterProcess, LentNode, Phase, Registry
+from dnm.plan.invariants import check_invariants
+from dnm.plan.planner import unless_broken
+from tests.builders import (
+    COUNTED,
+    FENCED,
+    MARK,
+    QUEUE,
+    a_batch_node,
+    a_config,
+    a_lent_node,
+    a_node,
+    a_request,
+    facts,
+)
+from tests.plan.worlds import World, fenced, serving, wanting
+
+GOING = a_lent_node(Phase.RETURNING)
+SHUT = a_node(is_cordoned=True, mark=FENCED)
+OUT = a_batch_node(in_service=False)
+NOTHING = Registry()
+EMPTY_EDIT = QueueEdit(text="", ledger="", limits={})
+
+
+def limits(nodes: dict[str, dict[str, dict[str, int]]]) -> SetQueueLimits:
+    return SetQueueLimits(wants=QueueWants(instance_id="prod", nodes=nodes), edit=EMPTY_EDIT)
+
+
+def said(
+    plan: Plan,
+    before: Registry = NOTHING,
+    *,
+    node: Node = SHUT,
+    pods: dict[str, int] | None = None,
+    batch: Any = OUT,
+    **config: Any,
+) -> str:
+    seen = facts([node], [batch] if batch else [], pods or {}, sees_all_pods=True)
+    return "; ".join(check_invariants(a_config(**config), before, seen, plan))
+
+
+def registry(entry: LentNode, **changes: Any) -> Registry:
+    return Registry(nodes={"a001": entry}, **changes)
+
+
+ASKED = Registry(requests=(a_request(id="new", count=3),))
+SERVING = a_lent_node()
+RIGHT = [
+    pytest.param(Plan(registry=Registry()), {}, id="nothing"),
+    pytest.param(
+        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)), {}, id="returned"
+    ),
+    pytest.param(
+        Plan(registry=ASKED, actions=(StartConversion(request=ASKED.requests[0]),)),
+        {"max_converted_nodes": 3},
+        id="as-many-as-the-cap",
+    ),
+    pytest.param(
+        Plan(
+            registry=registry(SERVING),
+            actions=(limits({QUEUE: {"a001": COUNTED}, "root.empty": {}}),),
+        ),
+        {},
+        id="limits-of-what-serves",
+    ),
+]
+
+
+@pytest.mark.parametrize(("plan", "config"), RIGHT)
+def test_a_plan_that_is_right_is_taken(plan: Plan, config: dict[str, Any]) -> None:
+    assert said(plan, **config) == ""
+
+
+WRONG = [
+    pytest.param(
+        Plan(registry=ASKED), {"max_converted_nodes": 2}, "max_converted_nodes is 2", id="cap"
+    ),
+    pytest.param(
+        Plan(registry=Registry(), actions=(StartConversion(request=a_request()),)),
+        {},
+        "the record does not hold",
+        id="not-recorded",
+    ),
+    pytest.param(
+        Plan(registry=registry(SERVING), actions=(limits({}),)),
+        {},
+        "count other nodes than those that serve",
+        id="limits-without-a-node",
+    ),
+    pytest.param(
+        Plan(registry=registry(GOING), actions=(limits({QUEUE: {"a001": COUNTED}}),)),
+        {},
+        "count other nodes than those that serve",
+        id="limits-with-one-that-goes",
+    ),
+    pytest.param(
+        Plan(registry=registry(SERVING), actions=(ReturnNode(node="a001"),)),
+        {},
+        "returned in the phase serving",
+        id="returned-while-it-serves",
+    ),
+    pytest.param(
+        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
+        {"batch": a_batch_node()},
+        "although Slurm may have it in service",
+        id="slurm-has-it",
+    ),
+    pytest.param(
+        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
+        {"batch": None},
+        "although Slurm may have it in service",
+        id="slurm-is-mute",
+    ),
+    pytest.param(
+        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
+        {"pods": {"a001": 1}},
+        "although pods may run or land on it",
+        id="a-pod-runs",
+    ),
+    pytest.param(
+        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
+        {"node": a_node()},
+        "although pods may run or land on it",
+        id="not-fenced",
+    ),
+    pytest.param(
+        Plan(registry=registry(GOING), actions=(Unfence(node="a001"),)),
+        {},
+        "opened in the phase returning",
+        id="opened-on-its-way",
+    ),
+    pytest.param(
+        Plan(registry=Registry(), actions=(Fence(node="a001"),)),
+        {},
+        "a001 is not recorded as lent by prod",
+        id="nobody-s",
+    ),
+    pytest.param(
+        Plan(
+            registry=registry(msgspec.structs.replace(SERVING, owner="other")),
+            actions=(MarkNode(node="a001", mark=MARK),),
+        ),
+        {},
+        "a001 is not recorded as lent by prod",
+        id="another-s",
+    ),
+    pytest.param(
+        Plan(registry=registry(SERVING), actions=(Fence(node="a001"), Unfence(node="a001"))),
+        {},
+        "a001 would be fenced and opened at once",
+        id="both",
+    ),
+    pytest.param(
+        Plan(registry=registry(a_lent_node(Phase.RELEASING), requests=(a_request(id="new"),))),
+        {"before": registry(SERVING)},
+        f"a001 would go back while {QUEUE} asks for one",
+        id="to-and-fro",
+    ),
+]
+
+
+@pytest.mark.parametrize(("plan", "case", "sentence"), WRONG)
+def test_each_way_to_break_it_is_named(plan: Plan, case: dict[str, Any], sentence: str) -> None:
+    assert sentence in said(plan, **case)
+
+
+@pytest.mark.parametrize("of", ["type", "namespace"])
+def test_the_caps_of_a_type_and_a_namespace(of: str) -> None:
+    config = a_config()
+    node_type, policy = config.node_types["a"], config.namespaces["dev"]
+    capped = (
+        {"node_types": {"a": msgspec.structs.replace(node_type, max_nodes=2)}}
+        if of == "type"
+        else {"namespaces": {"dev": msgspec.structs.replace(policy, max_nodes=2)}}
+    )
+    assert f"max_nodes of {of}" in said(Plan(registry=ASKED), **capped)
+    assert said(Plan(registry=ASKED), ASKED, **capped) == "", "lowered after it was asked for"
+
+
+@pytest.mark.parametrize("world", [serving(), fenced(), wanting(3)], ids=["idle", "goes", "wants"])
+def test_a_plan_that_breaks_one_is_refused_with_a_sentence(world: World) -> None:
+    """Whatever it was to do, nothing is done but what ends a converter that hangs."""
+    process = ConverterProcess(pid=1, start_ticks=1)
+    wrong = (Unfence(node="k1"), EndConverter(key="x", process=process))
+    made, known = world.plan(), world.known()
+    assert unless_broken(made, world.registry, known) is made
+    plan = msgspec.structs.replace(made, actions=(*made.actions, *wrong))
+    left = unless_broken(plan, world.registry, known)
+    assert left.actions == wrong[1:] and left.needs_person and left.is_refused
+    assert left.registry == world.registry
+    assert "k1 is not recorded as lent by prod" in left.errors[0] and "dnm pause" in left.errors[0]
