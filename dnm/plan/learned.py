@@ -10,8 +10,8 @@ gone, when its queue asks for another; one that lasts for longer than the most t
 is known to be long, and no more is kept of it. Gaps shorter than the least idle time cost the same
 whatever is chosen, so they are not kept at all.
 
-How long lending takes is from asking for a node to its serving: the 95th percentile of the last lends of a type; before there are ten of them, the
-configured `lead_minutes`. The same for returns.
+How long lending takes is from asking for a node to its serving: the 95th percentile of the last
+lends of a type; before there are ten of them, the configured `lead_minutes`. The same for returns.
 """
 
 from __future__ import annotations
