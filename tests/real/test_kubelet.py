@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.kubelet.admitting import Question, by_chance, why_dnm_refuses, worked_examples
 from tests.kubelet.judging import (
     Machine,
     Said,
@@ -23,6 +24,7 @@ from tests.kubelet.judging import (
     some_settings,
     stricter,
 )
+from tests.kubelet.test_numa import ADMITTED, ANSWERS
 from tests.kubelet.test_vectors import OURS, VECTORS
 from tests.real.build import program
 from tests.real.kubelets import HEAD, boot
@@ -103,6 +105,40 @@ def knows(version: str, vector: dict[str, Any]) -> bool:
     """1.30 does not know the option for more than eight NUMA nodes."""
     is_new = "max_allowable_numa_nodes" in vector.get("settings", {})
     return version == KUBELETS[0] or not is_new
+
+
+def admitted(questions: list[Question]) -> list[str]:
+    """What a kubelet's managers say of pods: `admitted`, or the reason of the refusal."""
+    done = subprocess.run(
+        [program("kubelet-admits")], input="\n".join(map(json.dumps, questions)) + "\n",
+        capture_output=True, text=True, timeout=900, check=True,
+    )  # fmt: skip
+    answers = done.stdout.splitlines()
+    assert len(answers) == len(questions)
+    return answers
+
+
+def test_the_admitted_are_what_the_managers_say() -> None:
+    """DNM_WRITE_VECTORS=1 writes them."""
+    draw = random.Random(5)
+    questions = worked_examples() + [by_chance(draw, number) for number in range(60)]
+    said = [
+        {**one, "answer": answer}
+        for one, answer in zip(questions, admitted(questions), strict=True)
+    ]
+    if os.environ.get("DNM_WRITE_VECTORS"):
+        ADMITTED.write_text("[\n" + ",\n".join(map(json.dumps, said)) + "\n]\n")
+    else:
+        assert said == ANSWERS
+
+
+def test_pods_by_chance_are_admitted_where_dnm_says_so() -> None:
+    draw = random.Random(SEED)
+    questions = [by_chance(draw, number) for number in range(DRAWN // 4)]
+    answers = admitted(questions)
+    for asked, answer in zip(questions, answers, strict=True):
+        assert (not why_dnm_refuses(asked)) == (answer == "admitted"), (asked, answer)
+    print(f"\nkubelet {KUBELETS[0]}, seed {SEED}, pods: {dict(Counter(answers))}")
 
 
 @pytest.mark.parametrize("version", KUBELETS)

@@ -118,6 +118,7 @@ MODULES = (
             kubernetes_program("kubelet"),
             kubelet_judge(KUBERNETES),
             Program("no-runtime", str(JUDGE), "./kubelet_judge/cri"),
+            Program("kubelet-admits", f"{KUBERNETES}-{JUDGE}", "./kubelet_judge/admit"),
         ),
         sources=("kubelet_judge",),
         is_asked_for=True,
