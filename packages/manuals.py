@@ -1,11 +1,13 @@
 """The manual pages: a verb's from its help by help2man, with examples of the documents, the exit
-codes of the README, and files; the configuration's from the file that a site copies."""
+codes of the README, and files; the configuration's from the words of its page."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from packages.reference import GROUPS, HEAD, default_of
 
 ROOT = Path(__file__).parent.parent
 MOST_EXAMPLES = 5
@@ -15,7 +17,6 @@ FILES = (
     ("/var/lib/dynamic-node/", "the record of what is lent, its lock, the history"),
     ("/usr/share/dnm/docs/", "the pages; production.md is the first one"),
 )
-_OFF = "#?([A-Za-z][A-Za-z0-9_./-]*) = ?(.*)"
 
 
 def included(words: tuple[str, ...], summary: str) -> str:
@@ -59,44 +60,31 @@ def exit_codes() -> list[tuple[str, str]]:
 
 
 def configuration_page(version: str) -> str:
-    """Returns dynamic_node_config.ini(5): every key with its default and its comment."""
-    head, *rest = (ROOT / "etc" / "dynamic_node_config.ini").read_text().split("\n\n", 1)
-    about = _plain(" ".join(" ".join(line.lstrip("# ") for line in head.splitlines()[2:]).split()))
+    """Returns dynamic_node_config.ini(5), of the same words as docs/configuration.md."""
     files = "".join(f".TP\n.I {_plain(path)}\n{_plain(what)}\n" for path, what in FILES)
+    about = "".join(f".PP\n{_text(part)}\n" for part in "\n".join(HEAD).split("\n\n"))
     return (
         f'.TH DYNAMIC_NODE_CONFIG.INI 5 "" "dnm {version}" "Dynamic Node Manager"\n'
         ".SH NAME\ndynamic_node_config.ini \\- the configuration of dnm\n"
-        f".SH DESCRIPTION\n{about}\n{''.join(_keys(''.join(rest)))}"
+        f".SH DESCRIPTION\n{about}{''.join(_groups())}"
         ".SH EXAMPLES\n.nf\n[settings]\nmonitored_namespaces = dev\n.fi\n"
         f".SH FILES\n{files}.SH SEE ALSO\n.BR dnm (8),\n.BR dnm-check (8)\n"
     )
 
 
-def _keys(text: str) -> Iterator[str]:
-    """A paragraph of the file is a comment and its keys."""
-    for paragraph in text.split("\n\n"):
-        comment, keys = [], []
-        for line in paragraph.splitlines():
-            if title := re.fullmatch(r"# --- (.*?) -+", line):
-                yield f".SS {_plain(title[1])}\n"
-            elif key := re.fullmatch(_OFF, line):
-                off = " (off)" if line.startswith("#") else ""
-                keys.append(f"\\fB{_plain(key[1])}\\fR = {_plain(key[2])}{off}\n")
-            elif section := re.fullmatch(r"#?(\[.*\])", line):
-                yield f".PP\n.B {_plain(section[1])}\n"
-            elif line.startswith("#"):
-                if keys:
-                    yield _entry(comment, keys)
-                    comment, keys = [], []
-                comment.append(line.lstrip("# "))
-        yield _entry(comment, keys)
+def _groups() -> Iterator[str]:
+    for group in GROUPS:
+        yield f".SS {_plain(group.title)}\n.B {_plain(group.section)}\n{_text(group.about)}\n"
+        for row in group.rows:
+            default = _plain(default_of(group.section, row.key))
+            yield f".TP\n\\fB{_plain(row.key)}\\fR = {default}\n{_text(row.about)}.\n"
+            yield f"Leave it alone: {_text(row.leave)}.\n"
 
 
-def _entry(comment: list[str], keys: list[str]) -> str:
-    about = _plain(" ".join(comment))
-    if not keys:
-        return f".PP\n{about}\n" if about else ""
-    return ".TP\n" + ".TQ\n".join(keys) + f"{about}\n"
+def _text(markdown: str) -> str:
+    """Without links and quotes, in one line."""
+    words = " ".join(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", markdown).replace("`", "").split())
+    return _plain(words)
 
 
 def _plain(text: str) -> str:

@@ -125,9 +125,8 @@ class SlurmSite:
             "verify_seconds": 0.5,
             "poll_seconds": 0.2,
             "boot_timeout_seconds": 120,
-            "return_timeout_seconds": 120,
+            "stage_timeout_seconds": 120,
             "slurm_patience_seconds": 120,
-            "reach_timeout_seconds": 5,
             **settings,
         }
         instance = values.pop("instance", "test")

@@ -15,21 +15,13 @@ import pytest
 import yaml
 
 from dnm.cli.check_cluster import permissions
-from dnm.config.events import EVENT_KEYS
-from dnm.config.files import read_ini, read_ini_with_events
 from dnm.config.keys import (
     DEFAULT_QUEUE_MAP,
-    KUBELET_KEYS,
-    NAMESPACE_KEYS,
-    NODE_CONVERT_KEYS,
-    NODE_TYPE_KEYS,
-    PARTITION_KEYS,
     SETTINGS,
 )
 from dnm.config.load import load_config
-from dnm.converters.settings import load_settings
-from dnm.kubelet.check import check_node_type
 from dnm.model.config import Config
+from packages.reference import GROUPS, default_of
 
 ROOT = Path(__file__).parent.parent
 OFF = re.compile(r"^#(?=\[\w|[a-z][A-Za-z0-9_./-]* = )", re.MULTILINE)
@@ -70,48 +62,39 @@ def test_the_example_is_the_defaults(etc: Path) -> None:
     assert set(json.loads((etc / "namespace_queue_paths.json").read_text())) == {"dev", "notebook"}
 
 
-def test_the_example_begins_with_the_keys_that_a_site_decides() -> None:
+def test_the_example_has_the_keys_that_a_site_decides_and_no_others() -> None:
     """And docs/production.md goes through them."""
     text = (ROOT / "etc" / "dynamic_node_config.ini").read_text()
-    first, others = text.split("\n# --- ")[1:3]
-    keys = re.findall(r"^#?([a-z_]+) =", first, re.M)
-    assert len(keys) == 15 and first.startswith("The fifteen")
-    assert others.startswith("What dnm looks after")
+    keys = re.findall(r"^#?([a-z_]+) =", text, re.M)
+    assert keys == [row.key for row in GROUPS[0].rows] and len(keys) == 15
     page = (ROOT / "docs" / "production.md").read_text()
     assert not [key for key in keys if f"`{key}`" not in page and f"\n{key} =" not in page]
 
 
-def test_every_key_is_in_the_example_and_nothing_else(etc: Path) -> None:
-    problems: list[str] = []
-    sections, events = read_ini_with_events(all_on(etc), problems)
-    assert problems == []
-    named = {"namespace:notebook", "node_type:g", "partition:gpu"}
-    assert set(sections) == {"settings", "node_convert"} | named
-    assert events.keys() == {"event:stars-workshop", "event:course"}
-    assert {key for keys, _ in events.values() for key in keys} == EVENT_KEYS.keys()
-    assert sections["partition:gpu"].keys() == PARTITION_KEYS.keys()
-    assert sections["settings"].keys() == SETTINGS.keys()
-    assert sections["namespace:notebook"].keys() == NAMESPACE_KEYS.keys()
-    keys = NODE_TYPE_KEYS.keys() | KUBELET_KEYS.keys() | {"nvidia.com/gpu"}
-    assert {key.lower() for key in sections["node_type:g"]} == keys
+def test_the_defaults_that_the_page_tells_are_those_that_are_used(etc: Path) -> None:
+    needed = "[settings]\nmonitored_namespaces = dev\n"
+    needed += f"namespace_queue_paths = {DEFAULT_QUEUE_MAP.name}\n"
+    told = {key: default_of("[settings]", key) for key in SETTINGS}
+    in_words = {"monitored_namespaces", "namespace_queue_paths", "node_convert_path",
+                "converted_nodes_path"}  # fmt: skip
+    (etc / "full.ini").write_text(
+        needed
+        + "".join(
+            f"{key} = {text}\n"
+            for key, text in told.items()
+            if text != "none" and key not in in_words
+        )
+    )
+    (etc / "bare.ini").write_text(needed)
+    for name in ("full.ini", "bare.ini"):
+        (etc / name).chmod(0o644)
+    full, bare = (load_config(etc / name, {}) for name in ("full.ini", "bare.ini"))
+    assert full == msgspec.structs.replace(bare, path=full.path)
 
 
 def test_the_example_with_every_key_on_is_valid(etc: Path) -> None:
     config = load_config(all_on(etc), {})
-    assert config.namespaces["notebook"].node_types == ("g", "a")
-    assert config.node_types["g"].size["nvidia.com/gpu"] == 4
-    assert not [one for one in check_node_type(config.node_types["g"]) if one.is_error]
-
-
-def test_the_keys_of_the_converter_are_there_with_their_defaults(etc: Path) -> None:
-    path = all_on(etc)
-    keys = read_ini(path, [])["node_convert"].keys()
-    assert keys == NODE_CONVERT_KEYS.keys()
-    defaults = load_settings({}, {}, etc / "dynamic_node_config.ini")
-    shown = load_settings({}, {}, path)
-    examples = {"order_file", "node_search_domain", "preempt_user", "preempt_account"}
-    for key in keys - examples - {"state_dir"}:
-        assert getattr(shown, key) == getattr(defaults, key), key
+    assert config.floors.kept is not None and config.metrics_file is not None
 
 
 def test_every_key_is_explained(etc: Path) -> None:

@@ -99,7 +99,7 @@ def read_trusted_text(path: Path, what: str, most: int = _LARGEST) -> str:
 
 def _remedy(what: str) -> str:
     if what == "configuration file":
-        return "write it (an example with every key is etc/dynamic_node_config.ini) or name another"
+        return "write it (an example is etc/dynamic_node_config.ini) or name another"
     if what == "queue map":
         return 'write it, e.g. {"dev": "root.services.dev"}, or set namespace_queue_paths'
     return "write it, or name another"

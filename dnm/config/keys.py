@@ -68,7 +68,6 @@ SETTINGS: Keys = {
     "max_reversions_per_run": ("max_reversions_per_run", values.whole_number(0, 100_000)),
     "headroom": ("headroom", values.share),
     "headroom_idle_seconds": ("headroom_idle", values.seconds(0, _YEAR)),
-    "size_tolerance": ("size_tolerance", values.portion),
     "pending_grace_seconds": ("pending_grace", values.seconds(0, 86_400)),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, _YEAR)),
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, _YEAR)),
@@ -190,29 +189,36 @@ NODE_CONVERT_KEYS: Keys = {
     "parallel": ("parallel", values.whole_number(1, 256)),
     "roll_back": ("roll_back", values.boolean),
     "poll_seconds": ("poll_seconds", values.seconds(0.1, 60)),
-    "command_timeout_seconds": ("command_timeout_seconds", values.seconds(1, 600)),
     "slurm_patience_seconds": ("slurm_patience_seconds", values.seconds(1, 3_600)),
     "verify_seconds": ("verify_seconds", values.seconds(0, 600)),
-    "reach_timeout_seconds": ("reach_timeout_seconds", values.seconds(1, 86_400)),
-    "prepare_timeout_seconds": ("prepare_timeout_seconds", values.seconds(1, 86_400)),
-    "join_timeout_seconds": ("join_timeout_seconds", values.seconds(1, 86_400)),
-    "ready_timeout_seconds": ("ready_timeout_seconds", values.seconds(1, 86_400)),
+    "stage_timeout_seconds": ("stage_timeout_seconds", values.seconds(1, 86_400)),
     "drain_timeout_seconds": ("drain_timeout_seconds", values.seconds(1, 86_400)),
-    "reset_timeout_seconds": ("reset_timeout_seconds", values.seconds(1, 86_400)),
     "boot_timeout_seconds": ("boot_timeout_seconds", values.seconds(1, 86_400)),
-    "health_timeout_seconds": ("health_timeout_seconds", values.seconds(1, 86_400)),
-    "return_timeout_seconds": ("return_timeout_seconds", values.seconds(1, 86_400)),
 }
 
-# Keys that an older dnm knew, with what took their place: read, told, and without effect.
-_NO_FORECAST = "there are no forecasts any more; min_nodes or an event keeps nodes ready"
-RETIRED: Mapping[str, str] = {
-    "forecast": _NO_FORECAST,
-    "forecast_share": _NO_FORECAST,
-    "forecast_except": _NO_FORECAST,
-    "batch_pressure_command": "the converter's list says it, as `waiting_jobs`",
-    "status_page": "`dnm report --html` writes a page, `dnm status -o json` has all of now",
-    "log_console": "start dnm with --log-console, or with DNM_LOG_CONSOLE=1 in its environment",
+# Keys that an older dnm knew, by the kind of their section, with what took their place: read, told,
+# and without effect.
+_NO_FORECAST = dict.fromkeys(
+    ("forecast", "forecast_share", "forecast_except"),
+    "there are no forecasts any more; min_nodes or an event keeps nodes ready",
+)
+RETIRED: Mapping[str, Mapping[str, str]] = {
+    "settings": {
+        **_NO_FORECAST,
+        "batch_pressure_command": "the converter's list says it, as `waiting_jobs`",
+        "status_page": "`dnm report --html` writes a page, `dnm status -o json` has all of now",
+        "log_console": "start dnm with --log-console, or with DNM_LOG_CONSOLE=1 in its environment",
+        "size_tolerance": "a node may offer a tenth more than its type declares",
+    },
+    "namespace": _NO_FORECAST,
+    "node_convert": {
+        "command_timeout_seconds": "a command of Slurm may take 30 seconds",
+        "reach_timeout_seconds": "a machine may take 30 seconds to answer",
+        **{
+            f"{stage}_timeout_seconds": "stage_timeout_seconds is of all stages but drain and boot"
+            for stage in ("prepare", "join", "ready", "reset", "health", "return")
+        },
+    },
 }
 
 PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT")

@@ -65,12 +65,16 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
 def retired_keys(sections: Sections) -> tuple[str, ...]:
     """Returns a sentence for each key that stands there and has no effect any more."""
     return tuple(
-        f"[{shown(section)}] {key}: this key is gone: {RETIRED[key]}"
+        f"[{shown(section)}] {key}: this key is gone: {gone[key]}"
         for section, entries in sections.items()
-        if section == "settings" or section.startswith("namespace:")
+        if (gone := _retired_in(section))
         for key in map(str.lower, entries)
-        if key in RETIRED
+        if key in gone
     )
+
+
+def _retired_in(section: str) -> Mapping[str, str]:
+    return RETIRED.get(section.partition(":")[0], {})
 
 
 def named_sections(sections: Sections, kind: str) -> dict[str, str]:
@@ -95,7 +99,7 @@ def parse_section(
     parsed: dict[str, Any] = {}
     for written, text in entries.items():
         key = written.lower()
-        if key in RETIRED and key not in keys:
+        if key not in keys and key in _retired_in(section):
             continue
         if key not in keys:
             hint = ELSEWHERE.get(key.partition("/")[0]) or values.suggest(key, keys)

@@ -128,14 +128,6 @@ def _refuse_percentage(text: str) -> None:
         raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
 
 
-def portion(text: str) -> float:
-    """From 0 to 1."""
-    _refuse_percentage(text)
-    if not re.fullmatch(r"[01]|0?\.[0-9]{1,9}|1\.0{1,9}", text):
-        raise ValueError("is not a portion; write a number from 0 to 1, e.g. 0.1")
-    return float(text)
-
-
 def floor(text: str) -> Floor:
     """A number of nodes, or a percentage of them."""
     if re.fullmatch(r"[0-9]{1,6}", text):

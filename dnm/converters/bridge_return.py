@@ -189,7 +189,7 @@ def known(conversion: NodeConversion) -> str:
         return why_not_back(at, node, split_partitions(at.partitions))
 
     conversion.wait_until(look, conversion.settings.boot_timeout_seconds, (KubeError, SlurmError))
-    found = conversion.run_hook("health", conversion.settings.health_timeout_seconds)
+    found = conversion.run_hook("health", conversion.settings.stage_timeout_seconds)
     return "Slurm has it" + ("" if found else ", no hook health")
 
 
@@ -212,7 +212,7 @@ def hand_over(conversion: NodeConversion) -> str:
         is_held = "DRAIN" in node.state.flags and node.reason.startswith(BRIDGE_REASON)
         return f"Slurm has it {node.state.text} {node.reason}" if is_held else ""
 
-    conversion.wait_until(look, conversion.settings.return_timeout_seconds, (KubeError, SlurmError))
+    conversion.wait_until(look, conversion.settings.stage_timeout_seconds, (KubeError, SlurmError))
     node = conversion.read_node()
     if "DRAIN" in node.state.flags:
         return tell_other_drain(conversion, node)

@@ -124,7 +124,7 @@ def slurmd(conversion: NodeConversion) -> str:
         return ""
 
     conversion.wait_until(look, conversion.settings.boot_timeout_seconds, (KubeError, SlurmError))
-    found = conversion.run_hook("health", conversion.settings.health_timeout_seconds)
+    found = conversion.run_hook("health", conversion.settings.stage_timeout_seconds)
     return "slurmd is back" + ("" if found else ", no hook health")
 
 

@@ -73,18 +73,11 @@ class Settings(Value, frozen=True):
     parallel: int = 8
     roll_back: bool = True
     poll_seconds: timedelta = timedelta(seconds=2)
-    command_timeout_seconds: timedelta = timedelta(seconds=30)
     slurm_patience_seconds: timedelta = timedelta(seconds=120)
     verify_seconds: timedelta = timedelta(seconds=6)
-    reach_timeout_seconds: timedelta = timedelta(seconds=30)
-    prepare_timeout_seconds: timedelta = timedelta(seconds=900)
-    join_timeout_seconds: timedelta = timedelta(seconds=900)
-    ready_timeout_seconds: timedelta = timedelta(seconds=900)
+    stage_timeout_seconds: timedelta = timedelta(seconds=900)  # of each but these two
     drain_timeout_seconds: timedelta = timedelta(seconds=600)
-    reset_timeout_seconds: timedelta = timedelta(seconds=600)
     boot_timeout_seconds: timedelta = timedelta(seconds=1800)
-    health_timeout_seconds: timedelta = timedelta(seconds=600)
-    return_timeout_seconds: timedelta = timedelta(seconds=120)
     allow_preempt: bool = False  # from here on: options of one call
     force: bool = False
     request: str = ""  # of dnm's, which the call is for

@@ -78,10 +78,10 @@ def open_to_pods(
             return "the change is looked at once more"
         return "" if node.is_ready else "the Node is not Ready"
 
-    conversion.wait_until(look, settings.ready_timeout_seconds, (KubeError,))
+    conversion.wait_until(look, settings.stage_timeout_seconds, (KubeError,))
     if is_uncordoned:
         conversion.book.remember({CORDONED: ""})
-    conversion.run_hook("ready", settings.ready_timeout_seconds)
+    conversion.run_hook("ready", settings.stage_timeout_seconds)
     return "the Node is open"
 
 

@@ -169,8 +169,8 @@ def reset(conversion: NodeConversion) -> str:
     node = conversion.read_node()
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
     conversion.book.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
-    conversion.run_hook("leave", conversion.settings.reset_timeout_seconds)
-    conversion.run_hook("reset", conversion.settings.reset_timeout_seconds, is_required=True)
+    conversion.run_hook("leave", conversion.settings.stage_timeout_seconds)
+    conversion.run_hook("reset", conversion.settings.stage_timeout_seconds, is_required=True)
     return ""
 
 
@@ -234,7 +234,7 @@ def boot(conversion: NodeConversion) -> str:
 
 
 def health(conversion: NodeConversion) -> str:
-    found = conversion.run_hook("health", conversion.settings.health_timeout_seconds)
+    found = conversion.run_hook("health", conversion.settings.stage_timeout_seconds)
     return "" if found else "no hook health"
 
 
@@ -253,7 +253,7 @@ def hand_over(conversion: NodeConversion) -> str:
         note = tell_other_drain(conversion, node)
     if "DRAIN" not in conversion.read_node().state.flags:
         conversion.wait_until(
-            lambda: _not_usable(conversion), conversion.settings.return_timeout_seconds, SlurmError
+            lambda: _not_usable(conversion), conversion.settings.stage_timeout_seconds, SlurmError
         )
     clear_marks(conversion)
     release(conversion)

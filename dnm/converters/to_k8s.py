@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from datetime import timedelta
 
 from dnm.converters.claim import check_claim, drain, reserve
 from dnm.converters.conversion import NodeConversion, Stage, missing_hook
@@ -19,6 +20,8 @@ from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import drain_command, reserve_command
 from dnm.model.errors import ConverterError, KubeError
 from dnm.model.fault_points import fault_point
+
+_REACH_TIMEOUT = timedelta(seconds=30)
 
 FIRST_IRREVERSIBLE = "prepare"
 
@@ -47,14 +50,13 @@ def reach(conversion: NodeConversion) -> str:
             f"Kubernetes has a Node {conversion.node} already: 'kubectl describe node "
             f"{conversion.node}' tells whose it is; delete it if it is a leftover"
         )
-    timeout = conversion.settings.reach_timeout_seconds
-    if conversion.run_hook("reach", timeout):
+    if conversion.run_hook("reach", _REACH_TIMEOUT):
         return "the hook reaches it"
     names = [conversion.node]
     if conversion.settings.node_search_domain:
         names.append(f"{conversion.node}.{conversion.settings.node_search_domain}")
     for name in names:
-        if _answers_ping(name, timeout.total_seconds()):
+        if _answers_ping(name, _REACH_TIMEOUT.total_seconds()):
             return f"{name} answers"
     raise ConverterError(f"{' and '.join(names)} did not answer a ping: is the machine up?")
 
@@ -80,12 +82,12 @@ def is_still_ours(conversion: NodeConversion) -> None:
 
 
 def prepare(conversion: NodeConversion) -> str:
-    found = conversion.run_hook("prepare", conversion.settings.prepare_timeout_seconds)
+    found = conversion.run_hook("prepare", conversion.settings.stage_timeout_seconds)
     return "" if found else "no hook prepare"
 
 
 def join(conversion: NodeConversion) -> str:
-    conversion.run_hook("join", conversion.settings.join_timeout_seconds, is_required=True)
+    conversion.run_hook("join", conversion.settings.stage_timeout_seconds, is_required=True)
     return ""
 
 
@@ -107,8 +109,8 @@ def ready(conversion: NodeConversion) -> str:
             conversion.kube.dress_node(node, lacking, untainted)
         return "" if node.is_ready else "the Node is not Ready"
 
-    conversion.wait_until(look, settings.ready_timeout_seconds, KubeError)
-    conversion.run_hook("ready", settings.ready_timeout_seconds)
+    conversion.wait_until(look, settings.stage_timeout_seconds, KubeError)
+    conversion.run_hook("ready", settings.stage_timeout_seconds)
     return "the Node is Ready"
 
 

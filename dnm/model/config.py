@@ -134,7 +134,6 @@ class Config(Value):
     max_reversions_per_run: int = 4
     headroom: float = 0.95
     headroom_idle: timedelta = timedelta(hours=1)  # zero: a warm node stays, used or not
-    size_tolerance: float = 0.1  # a lent node may offer so much more than its type declares
     pending_grace: timedelta = timedelta(seconds=20)
     global_cooldown: timedelta = timedelta(seconds=30)
     join_timeout: timedelta = timedelta(seconds=900)

@@ -12,6 +12,7 @@ from dnm.model.config import Config
 from dnm.model.quantity import format_amount
 from dnm.model.value import Resources, Value
 
+_TOLERANCE = 0.1  # so much above the declared amount is believed
 _MOST_PODS = 1000  # of one node; kubelets have 110 by default, and are not tested beyond 500
 
 
@@ -27,7 +28,7 @@ def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
     """Returns what the node is counted as; None while a resource that its type declares is missing
     (a device plugin registers its resource after the node is Ready).
 
-    An amount up to `size_tolerance` above the declared one is taken as it is; beyond that the
+    An amount up to a tenth above the declared one is taken as it is; beyond that the
     declared one counts. A type that the configuration no longer has bounds nothing.
     """
     known = config.node_types.get(node_type)
@@ -39,7 +40,7 @@ def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
     beyond: list[str] = []
     for resource, amount in _positive(node.allocatable).items():
         declared = _declared(known.size, resource)
-        if amount <= declared * (1 + config.size_tolerance):
+        if amount <= declared * (1 + _TOLERANCE):
             counted[resource] = amount
         elif declared:
             counted[resource] = declared
@@ -65,7 +66,7 @@ def grown(config: Config, node_type: str, node: Node, counted: Resources) -> Nod
     larger = {name: max(new, counted.get(name, 0)) for name, new in now.counted.items()}
     known = config.node_types.get(node_type)
     for name, declared in known.size.items() if known else ():
-        if larger[name] > declared * (1 + config.size_tolerance):
+        if larger[name] > declared * (1 + _TOLERANCE):
             larger[name] = declared
     return NodeSize(counted={**counted, **larger}, remark=now.remark)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dnm.config.keys import (
     KUBELET_KEYS,
     NAMESPACE_KEYS,
+    NODE_CONVERT_KEYS,
     NODE_TYPE_KEYS,
     PARTITION_KEYS,
     RETIRED,
@@ -22,6 +23,7 @@ from dnm.config.keys import (
 )
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
 from dnm.config.sections import state_folder
+from dnm.converters.settings import load_settings
 from dnm.model.config import (
     Config,
     Floor,
@@ -330,7 +332,6 @@ BAD = [
     pytest.param("headroom = nan", "is not a share", id="headroom-nan"),
     pytest.param("headroom = .", "is not a share", id="headroom-dot"),
     pytest.param("headroom = 95%", "headroom = 95%: is a percentage; write 0.95", id="percent"),
-    pytest.param("size_tolerance = 5 %", "is a percentage; write 0.05", id="percent-portion"),
     pytest.param("[node_type:a]\ngres = gpu:4", "e.g. nvidia.com/gpu = 4", id="gres"),
     pytest.param("[node_type:a]\ngres/gpu = 4", "e.g. nvidia.com/gpu = 4", id="gres-gpu"),
     pytest.param("node_type = a b", "a comma between them; write a, b", id="types-no-comma"),
@@ -570,18 +571,24 @@ def test_option_then_environment_then_default(tmp_path: Path) -> None:
         find_config_path(None, {"DNM_CONFIG": "$NONE/x"})
 
 
-@pytest.mark.parametrize("key", RETIRED)
+@pytest.mark.parametrize(
+    ("kind", "key"), [(kind, key) for kind, keys in RETIRED.items() for key in keys]
+)
 def test_a_key_that_is_gone_says_what_took_its_place_and_stops_nothing(
-    tmp_path: Path, key: str
+    tmp_path: Path, kind: str, key: str
 ) -> None:
-    lines = f"{key.upper()} = whatever\n[namespace:dev]\n{key} = 7"
-    config = load_config(site(tmp_path, lines), {})
-    assert config.retired == (
-        f"[settings] {key}: this key is gone: {RETIRED[key]}",
-        f"[namespace:dev] {key}: this key is gone: {RETIRED[key]}",
-    )
+    section = "namespace:dev" if kind == "namespace" else kind
+    head = "" if kind == "settings" else f"[{section}]\n"
+    config = load_config(site(tmp_path, f"{head}{key.upper()} = whatever"), {})
+    assert config.retired == (f"[{section}] {key}: this key is gone: {RETIRED[kind][key]}",)
+    load_settings({}, {"DNM_CONFIG": str(config.path)})
     assert "unknown key" in refusal(site(tmp_path, f"[node_type:a]\n{key}_ = 7"))
-    assert key not in {**SETTINGS, **NAMESPACE_KEYS}
+    declared = {
+        "settings": SETTINGS,
+        "namespace": NAMESPACE_KEYS,
+        "node_convert": NODE_CONVERT_KEYS,
+    }
+    assert key not in declared[kind]
 
 
 def test_converter_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

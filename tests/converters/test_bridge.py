@@ -266,7 +266,7 @@ def test_the_return_waits_for_the_bridge(tmp_path: Path) -> None:
 
 def test_a_bridge_that_drains_it_again_is_waited_for_and_named(tmp_path: Path) -> None:
     """Somebody cordons the Node once more: it stays his."""
-    made = program(tmp_path, return_timeout_seconds=SOON)
+    made = program(tmp_path, stage_timeout_seconds=SOON)
 
     class Cordoned(KubeSide):
         def change(self, *given: Any, **options: Any) -> None:
@@ -374,7 +374,7 @@ def test_a_cordon_after_the_opening_stays(tmp_path: Path, kube: type[KubeSide]) 
 
 def test_a_cordon_after_the_return_stays(tmp_path: Path) -> None:
     """Killed between the change and its line in the journal."""
-    made = program(tmp_path, return_timeout_seconds=SOON)
+    made = program(tmp_path, stage_timeout_seconds=SOON)
     made.lend()
     made.kube = CordoningKilled
     with pytest.raises(Killed):

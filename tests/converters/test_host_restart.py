@@ -32,9 +32,8 @@ min_idle_seconds = 0
 verify_seconds = 0.3
 poll_seconds = 0.2
 boot_timeout_seconds = 60
-return_timeout_seconds = 30
+stage_timeout_seconds = 30
 slurm_patience_seconds = 30
-reach_timeout_seconds = 5
 """
 # Stops where it is told to, and says in a file how far it has come.
 CONVERTER = """#!/bin/sh

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dnm.config.keys import NODE_CONVERT_KEYS
 from dnm.converters.settings import Settings, load_settings
 from dnm.model.errors import ConfigError, ExitCode
-
-ETC = Path(__file__).parents[2] / "etc" / "dynamic_node_config.ini"
+from packages.reference import default_of
 
 
 def ini(tmp_path: Path, text: str) -> dict[str, str]:
@@ -152,17 +152,15 @@ def test_the_order_of_a_site_must_be_readable(tmp_path: Path) -> None:
             Settings(order_file=path).rules()
 
 
-def test_the_example_file_has_every_key_with_its_default(tmp_path: Path) -> None:
-    section = ETC.read_text().partition("#[node_convert]")[2]
-    lines = [line[1:] for line in section.splitlines() if line[:1] == "#" and line[1:2].isalpha()]
-    settings = load_settings(
-        {}, ini(tmp_path, "\n".join(["[node_convert]", *lines]).replace("/order", "/none"))
-    )
-    given = {line.partition("=")[0].strip() for line in lines}
-    examples = {"order_file", "node_search_domain", "preempt_user", "preempt_account",
-                "slurmrestd_url", "slurmrestd_token_file", "nodeset_label"}  # fmt: skip
+def test_every_key_fills_a_setting_and_has_the_default_that_its_page_tells(tmp_path: Path) -> None:
+    told = {key: default_of("[node_convert]", key) for key in NODE_CONVERT_KEYS}
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
            "request", "machines"}  # fmt: skip
-    assert given == set(Settings.__struct_fields__) - own
-    for key in given - examples - {"state_dir"}:  # that of packages is below /var/lib
+    assert told.keys() == set(Settings.__struct_fields__) - own
+    in_words = {"res_name", "state_dir"}
+    lines = [
+        f"{key} = {text}" for key, text in told.items() if text != "none" and key not in in_words
+    ]
+    settings = load_settings({}, ini(tmp_path, "\n".join(["[node_convert]", *lines])))
+    for key in told:
         assert getattr(settings, key) == getattr(Settings(), key), key

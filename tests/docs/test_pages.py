@@ -24,14 +24,16 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.plan import Reason
 from dnm.record.metrics import TABLE as METRICS
+from packages import reference
+from packages.reference import DECLARED
 from tests.docs.pages import PAGES, ROOT, all_names, names_in, quoted, rows, section, without_code
 from tests.proof.invariants import RULES
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 README = PAGES["README.md"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-INI = (ROOT / "etc" / "dynamic_node_config.ini").read_text(encoding="utf-8")
-KEYS = set(re.findall(r"^#?([a-z][\w./-]*) = ", INI, flags=re.M))
+KEYS = {key for keys in DECLARED.values() for key in keys} | {"hugepages_2Mi", "hugepages_1Gi"}
+GONE = {key for keys in RETIRED.values() for key in keys}
 BLOCKS = [
     block
     for text in PAGES.values()
@@ -176,11 +178,20 @@ def test_signposts_and_walks_are_there() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_key_and_name_of_the_code_exists(page: str) -> None:
     """`words_like_this` are keys of the ini or names of the code, `KEY = value` a key."""
-    known = KEYS | RETIRED.keys() | all_names() | json_keys() | {name for name, *_ in METRICS}
+    known = KEYS | GONE | all_names() | json_keys() | {name for name, *_ in METRICS}
     for code in quoted(PAGES[page]):
         key, equals, _ = code.partition(" = ")
         if re.fullmatch(r"[a-z]+[a-z0-9]*(_[a-z0-9]+)+", key):
             assert key in (KEYS if equals else known), code
+
+
+def test_the_page_of_the_keys_is_what_the_declarations_say() -> None:
+    """After a change: `python -m packages.reference > docs/configuration.md`."""
+    assert PAGES["docs/configuration.md"] == "\n".join(reference.page()) + "\n"
+    told = [(group.section, row.key) for group in reference.GROUPS for row in group.rows]
+    assert len(told) == len(set(told))
+    assert set(told) == {(section, key) for section, keys in DECLARED.items() for key in keys}
+    assert all(row.about and row.leave for group in reference.GROUPS for row in group.rows)
 
 
 def json_keys() -> set[str]:

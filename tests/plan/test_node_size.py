@@ -53,13 +53,6 @@ def test_what_is_counted(node: Node, differs: dict[str, int], is_said: bool) -> 
         assert "a001 offers more than [node_type:a] declares" in size.remark
 
 
-def test_the_tolerance_is_the_site_s() -> None:
-    size = measure_node(config(size_tolerance=0.0), "a", offering(vcore=128_001))
-    assert size is not None and size.counted["vcore"] == 128_000
-    size = measure_node(config(size_tolerance=1.0), "a", offering(vcore=256_000))
-    assert size is not None and size.counted["vcore"] == 256_000
-
-
 @given(
     st.dictionaries(
         st.sampled_from(["vcore", "memory", GPU, "pods", "ephemeral-storage", "evil.io/x"]),

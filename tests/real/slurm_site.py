@@ -35,9 +35,8 @@ hooks_dir = {hooks}
 min_idle_seconds = 0
 verify_seconds = 0.5
 poll_seconds = 0.2
-reach_timeout_seconds = 20
 boot_timeout_seconds = 120
-return_timeout_seconds = 120
+stage_timeout_seconds = 120
 slurm_patience_seconds = 120
 {more}
 """
@@ -113,7 +112,7 @@ verify_seconds = 0.5
 poll_seconds = 0.5
 drain_timeout_seconds = 180
 boot_timeout_seconds = 180
-ready_timeout_seconds = 60
+stage_timeout_seconds = 60
 slurm_patience_seconds = 60
 {more}
 """

@@ -27,7 +27,7 @@ from tests.proof.storm.world import (
 EXIT_CODES = (0, 1, 2, 75)
 _LEDGER = "dynamic-node-manager/ledger"
 _STRUCK = (-9, -15, -2, 130)
-TOLERANCE = 1.1  # size_tolerance: so much above the declared size a node is believed
+TOLERANCE = 1.1  # so much above the declared size a node is believed
 
 
 def judge_run(ended: Ended) -> Iterator[str]:
