@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -56,10 +57,11 @@ def _pass(config: Config, log_console: bool) -> Pass:
     from dnm.cli.logs import StopSignals, log_findings, log_told, set_up_logging
 
     set_up_logging(log_console or is_console_log_asked(os.environ))
-    signals = StopSignals()
+    signals = StopSignals(config.shutdown_grace)
     from dnm.run.runner import run_pass
 
-    result = run_pass(config, os.environ, lambda: signals.came, at_once=signals.at_once)
+    with closing(signals):
+        result = run_pass(config, os.environ, lambda: signals.came, at_once=signals.at_once)
     log_told(result.outcome.told if result.outcome else ())
     log_findings(result)
     return result

@@ -12,6 +12,8 @@ from datetime import timedelta
 from functools import partial
 
 from dnm.converter.start import ConverterCall
+from dnm.model.errors import StoppedError
+from dnm.model.fault_points import waiting
 from dnm.model.registry import Ended
 from dnm.model.value import Value
 
@@ -56,7 +58,11 @@ def run_converters(
                     ended[key] = _end(call, has_ended, is_late, partial(on_line, key))
         if len(ended) == len(calls):
             return ended
-        time.sleep(LISTEN_EVERY)
+        try:
+            with waiting():
+                time.sleep(LISTEN_EVERY)
+        except StoppedError:  # the grace of a signal that came before this began
+            leave_at = time.monotonic()
 
 
 def _end(

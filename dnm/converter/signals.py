@@ -6,6 +6,8 @@ import signal
 import time
 from collections.abc import Callable
 
+from dnm.model.fault_points import waiting
+
 TERM_GRACE = 10.0  # seconds from TERM to KILL, and from KILL to giving up
 _LOOK_EVERY = 0.05  # seconds
 
@@ -17,6 +19,7 @@ def end_by_signals(send: Callable[[signal.Signals], None], has_ended: Callable[[
     for sent in (signal.SIGTERM, signal.SIGKILL):
         send(sent)
         give_up = time.monotonic() + TERM_GRACE
-        while not has_ended() and time.monotonic() < give_up:
-            time.sleep(_LOOK_EVERY)
+        with waiting():
+            while not has_ended() and time.monotonic() < give_up:
+                time.sleep(_LOOK_EVERY)
     return has_ended()

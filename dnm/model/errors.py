@@ -56,7 +56,7 @@ class LockedError(DnmError):
 
 
 class StoppedError(DnmError):
-    """A signal came before anything was done."""
+    """A signal came before anything was done, or its grace was over while dnm waited for others."""
 
 
 class KubeError(DnmError):

@@ -6,6 +6,8 @@ SIGSTOP does), fail (as a broken disk or link does) or full (as a full disk does
 passes of that point from 1. The point `#K` is the K-th of all that are passed. DNM_FAULT_LOG names
 a file that collects the points as they are passed, a line each. Both are read once, at import.
 Within one process `struck_by` lets every fault point call a function, which may raise.
+
+At the points that ask others dnm waits for them: a signal ends such a wait after its grace.
 """
 
 from __future__ import annotations
@@ -21,11 +23,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 inside: list[str] = []  # the fault points that are being passed, outermost first; empty if unarmed
 
 _IDLE: AbstractContextManager[None] = nullcontext()
+_ASKING = ("kube.", "yunikorn.", "converter.list", "converter.book")
+_RECORDING = frozenset(
+    f"kube.{step}" for step in ("read_state", "write_state", "read_lease", "write_lease")
+)
+_PATIENCE = 5.0  # seconds that have to be enough for those when a grace is over
 _ERRORS = {"fail": errno.EIO, "full": errno.ENOSPC, "hang": errno.ETIMEDOUT}
 _fault = ""
 _log = ""
 _seen: Counter[str] = Counter()
 _strikers: list[Callable[[str, str], None]] = []
+_waits: list[float] = []  # until when each wait under way is left alone, outermost first
 
 
 def arm(fault: str, log: str) -> None:
@@ -45,13 +53,32 @@ def struck_by(strike: Callable[[str, str], None]) -> Iterator[None]:
         _strikers.remove(strike)
 
 
+@contextmanager
+def waiting(patience: float = 0.0) -> Iterator[None]:
+    """As long as it is open, dnm waits for others; a signal whose grace is over may end that, but
+    for its first seconds."""
+    _waits.append(time.monotonic() + patience)
+    try:
+        yield
+    finally:
+        _waits.pop()
+
+
+def waits_too_long() -> bool:
+    """Returns whether dnm is in a wait that may be ended."""
+    return any(time.monotonic() >= until for until in _waits)
+
+
 def fault_point(point: str) -> AbstractContextManager[None]:
     """A named step at the edge; where it is made to fail, it raises OSError."""
-    return _armed(point) if _fault or _log or _strikers else _IDLE
+    step = _IDLE
+    if point.startswith(_ASKING):
+        step = waiting(_PATIENCE if point in _RECORDING else 0.0)
+    return _armed(point, step) if _fault or _log or _strikers else step
 
 
 @contextmanager
-def _armed(point: str) -> Iterator[None]:
+def _armed(point: str, step: AbstractContextManager[None]) -> Iterator[None]:
     _seen.update((point, "#"))
     names = (f"{point}:{_seen[point]}", f"#{_seen['#']}:1")
     if _log:
@@ -60,9 +87,10 @@ def _armed(point: str) -> Iterator[None]:
         os.close(descriptor)
     inside.append(point)
     try:
-        _strike(names, "before")
-        yield
-        _strike(names, "after")
+        with step:
+            _strike(names, "before")
+            yield
+            _strike(names, "after")
     finally:
         inside.pop()
 

@@ -13,7 +13,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from dnm.model.cluster import ConfigMap
-from dnm.model.errors import KubeConflict, KubeError, QueueError, YunikornError
+from dnm.model.errors import KubeConflict, KubeError, QueueError, StoppedError, YunikornError
+from dnm.model.fault_points import waiting
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Value
 from dnm.queues.source import (
@@ -133,7 +134,11 @@ def _confirm(
         """Ours is taken up, or another one is, which somebody has written over ours."""
         return seen == wanted or (seen != old and not _stands_there(kube, where, edit))
 
-    seen, problem = _wait_for(yunikorn, is_over, uptake)
+    try:
+        with waiting():
+            seen, problem = _wait_for(yunikorn, is_over, uptake)
+    except StoppedError as error:
+        return _unconfirmed(outcome, f"{error}; `dnm check` asks it")
     if seen is None:
         return _unconfirmed(outcome, problem)
     if seen == wanted:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dnm.model.errors import KubeError
+from dnm.model.errors import KubeError, StoppedError
 from dnm.model.event import KubeEvent
 from dnm.model.printable import count_of
 
@@ -37,6 +37,9 @@ def send_events(
             kube.create_event(event)
         except KubeError as error:
             why = f"{error}; events = false turns them off"
+            break
+        except StoppedError as error:
+            why = str(error)
             break
         sent += 1
     if sent == len(events):

@@ -14,7 +14,7 @@ import gzip
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -79,8 +79,8 @@ class KubeState:
     def follows(self) -> bool:
         return self._tenure.follows
 
-    def stand_by(self, should_stop: Callable[[], bool]) -> None:
-        self._tenure.stand_by(should_stop)
+    def stand_by(self) -> None:
+        self._tenure.stand_by()
 
     def begin(self) -> None:
         """The object comes before the Lease: where there is a Lease it has been there."""

@@ -105,9 +105,9 @@ def _locked_pass(
 ) -> tuple[Pass, RunTimes]:
     ended_before = read_last_run(config).ended
     mark_begin(config)
-    state.stand_by(should_stop)
-    moments = [clock()]
     with look.at_once():
+        state.stand_by()
+        moments = [clock()]
         plan, edges = make_pass_plan(config, look.environ, clock, look.connect, state)
     moments.append(clock())
     outcome, reading = Outcome(registry=plan.registry), None

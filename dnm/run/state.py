@@ -8,7 +8,6 @@ act from it: with a file the lock beside it says so already, in Kubernetes the i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -83,7 +82,7 @@ class State(Protocol):
         """Whether the run that was at work last did not end: it may be asleep, and wake up."""
         ...
 
-    def stand_by(self, should_stop: Callable[[], bool]) -> None:
+    def stand_by(self) -> None:
         """Raises LockedError while another run is at work: at once, but where only a longer look
         can tell that it has died."""
         ...
@@ -173,7 +172,7 @@ class FileState:
             ) from error
         return True
 
-    def stand_by(self, should_stop: Callable[[], bool]) -> None:
+    def stand_by(self) -> None:
         """Whoever else runs here waits for the lock."""
 
     def begin(self) -> None:

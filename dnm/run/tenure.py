@@ -27,7 +27,14 @@ import msgspec
 
 from dnm.model.bounded import read_regular
 from dnm.model.config import Config
-from dnm.model.errors import KubeConflict, KubeError, LeaseLostError, LockedError, RegistryError
+from dnm.model.errors import (
+    KubeConflict,
+    KubeError,
+    LeaseLostError,
+    LockedError,
+    RegistryError,
+    StoppedError,
+)
 from dnm.model.fault_points import fault_point
 from dnm.model.lease import Place
 from dnm.model.printable import printable
@@ -107,7 +114,7 @@ class Tenure:
         """Whether it was, or would be, taken from another run that did not give it up."""
         return self._follows or bool(not self.number and self._look().holder)
 
-    def stand_by(self, should_stop: Callable[[], bool]) -> None:
+    def stand_by(self) -> None:
         """Raises LockedError while another run is at work. A run that can leave no sighting to the
         next one looks on, until the Lease changes or its time is over."""
         is_told = False
@@ -115,7 +122,7 @@ class Tenure:
             try:
                 return self.check()
             except LockedError as error:
-                if self._place.home or should_stop():
+                if self._place.home:
                     raise
                 if not is_told:
                     log.info("note='it looks on, since nothing here outlives it: %s'", error)
@@ -198,7 +205,7 @@ class Tenure:
         self.number, self._known = 0, None
         if known is not None and number and not self._is_lost:
             free = msgspec.structs.replace(known, holder="", run="", home="", boot="")
-            with suppress(KubeError):
+            with suppress(KubeError, StoppedError):
                 self._lease.write_lease(free)
 
     # --- the Lease ----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +260,8 @@ def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
 @pytest.fixture
 def signals() -> Iterator[StopSignals]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield StopSignals()
+    yield StopSignals(timedelta(minutes=10))
+    signal.setitimer(signal.ITIMER_REAL, 0)
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -344,7 +346,7 @@ def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) ->
     said = site.command("status", COLUMNS="200", SUDO_USER="erin").stdout
     assert re.search(r"paused by \S+ on \S+ since 20.* UTC until `dnm resume`: maintenance", said)
     assert site.command("run").returncode == 0 and not site.registry.requests
-    site.command("pause", "--for", "30", "--reason", "rack 7", "--force")
+    site.command("pause", "--for", "30", "--reason", "rack 7")
     status = site.command("status", COLUMNS="200").stdout
     assert re.search(r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: rack 7\n", status), status
     pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]

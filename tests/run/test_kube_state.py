@@ -19,6 +19,7 @@ from dnm.model.errors import (
     LockedError,
     RegistryError,
     StateError,
+    StoppedError,
 )
 from dnm.model.lease import Place
 from dnm.model.registry import Pause, Registry
@@ -54,10 +55,6 @@ class Host:
         self.seconds += seconds
 
 
-def never() -> bool:
-    return False
-
-
 @pytest.fixture
 def sandbox(sandbox: Sandbox) -> Sandbox:
     sandbox.add_namespace("dnm")
@@ -91,7 +88,7 @@ def test_a_site_that_never_had_one_starts_empty_and_writes_nothing(
 ) -> None:
     state = east.run()
     assert state.read() is None and state.why_missing() == "" and not state.follows
-    state.stand_by(never)
+    state.stand_by()
     state.end()
     assert writes(sandbox) == 0
 
@@ -120,9 +117,9 @@ def test_whoever_comes_second_is_told_who_is_at_work(east: Host, west: Host) -> 
     at_work = east.run()
     at_work.begin()
     with pytest.raises(LockedError, match="east:/dnm is at work for instance prod"):
-        west.run().stand_by(never)
+        west.run().stand_by()
     at_work.end()
-    west.run().stand_by(never)
+    west.run().stand_by()
 
 
 def test_of_two_that_have_both_looked_one_acts(east: Host, west: Host) -> None:
@@ -149,7 +146,7 @@ def test_a_run_that_was_killed_is_followed_at_once_on_its_own_host(east: Host, w
     east.run().write(ONE)  # and is killed
     after = east.run()
     assert after.follows
-    after.stand_by(never)
+    after.stand_by()
     after.write(TWO)
     after.end()
     assert not west.run().follows and west.run().read() == TWO
@@ -163,10 +160,10 @@ def test_a_host_that_died_is_followed_when_its_lease_was_seen_unchanged_for_its_
     for later in (0, seconds / 2, seconds - 1):
         west.seconds = 1000 + later
         with pytest.raises(LockedError):
-            west.run().stand_by(never)
+            west.run().stand_by()
     west.seconds = 1000 + seconds
     state = west.run()
-    state.stand_by(never)
+    state.stand_by()
     assert state.follows and state.write(TWO)
 
 
@@ -180,7 +177,7 @@ def test_what_others_write_into_the_lease_of_the_dead_does_not_keep_him_alive(
     seconds = lease_seconds(east.config)
     for _ in range(3):
         with pytest.raises(LockedError):
-            west.run().stand_by(never)
+            west.run().stand_by()
         west.seconds += seconds / 3 + 1
         sandbox.edit("leases", NAME, label, "dnm")
     assert west.run().write(TWO)
@@ -193,7 +190,7 @@ def test_before_a_converter_is_started_no_clock_is_believed(
     frozen = east.run()
     frozen.write(ONE)
     with pytest.raises(LockedError):
-        west.run().stand_by(never)
+        west.run().stand_by()
     west.seconds += lease_seconds(west.config)
     west.run().begin()
     frozen.keep()
@@ -214,7 +211,7 @@ def test_a_pod_that_died_is_followed_by_the_next_one_though_it_has_seen_nothing(
     a_pod(sandbox, tmp_path, "first").run().write(ONE)  # and its node is lost
     second = a_pod(sandbox, tmp_path, "second")
     state, began = second.run(), second.seconds
-    state.stand_by(never)
+    state.stand_by()
     assert second.seconds - began >= lease_seconds(second.config)
     assert state.follows and state.write(TWO)
 
@@ -233,18 +230,23 @@ def test_a_pod_that_finds_another_at_work_ends_when_that_one_renews(
 
     pod.sleep = sleep  # type: ignore[method-assign]
     with pytest.raises(LockedError, match="east:/dnm is at work"):
-        pod.run().stand_by(never)
+        pod.run().stand_by()
     assert pod.seconds < 1000 + lease_seconds(east.config)
 
 
 def test_a_pod_that_is_told_to_stop_looks_on_no_longer(
     sandbox: Sandbox, east: Host, tmp_path: Path
 ) -> None:
+    """A signal ends the pause between two looks, as all that a run does before it acts."""
     east.run().write(ONE)
     pod = a_pod(sandbox, tmp_path, "pod")
-    with pytest.raises(LockedError):
-        pod.run().stand_by(lambda: pod.seconds > 1000)
-    assert pod.seconds < 1000 + lease_seconds(east.config)
+
+    def sleep(seconds: float) -> None:
+        raise StoppedError("a signal")
+
+    pod.sleep = sleep  # type: ignore[method-assign]
+    with pytest.raises(StoppedError):
+        pod.run().stand_by()
 
 
 def test_only_what_this_host_has_seen_since_its_boot_counts(east: Host, west: Host) -> None:
@@ -252,16 +254,16 @@ def test_only_what_this_host_has_seen_since_its_boot_counts(east: Host, west: Ho
     at_work = east.run()
     at_work.write(ONE)
     with pytest.raises(LockedError):
-        west.run().stand_by(never)
+        west.run().stand_by()
     west.seconds += 10_000
     east.seconds += 7
     at_work.keep()  # it has renewed meanwhile
     with pytest.raises(LockedError):
-        west.run().stand_by(never)
+        west.run().stand_by()
     west.place = msgspec.structs.replace(west.place, boot="the next one")
     west.seconds = 20_000
     with pytest.raises(LockedError):
-        west.run().stand_by(never)
+        west.run().stand_by()
 
 
 def test_a_sleeper_can_write_nothing_once_another_has_begun(east: Host, west: Host) -> None:
@@ -269,7 +271,7 @@ def test_a_sleeper_can_write_nothing_once_another_has_begun(east: Host, west: Ho
     asleep = east.run()
     asleep.write(ONE)
     with pytest.raises(LockedError):
-        west.run().stand_by(never)
+        west.run().stand_by()
     west.seconds += lease_seconds(west.config)
     follower = west.run()
     follower.begin()
@@ -418,7 +420,7 @@ def test_what_a_lease_says_is_bounded_by_one_s_own(
     for later in (0, seconds - 1):
         west.seconds = 1000 + later
         with pytest.raises(LockedError) as told:
-            west.run().stand_by(never)
+            west.run().stand_by()
         assert len(str(told.value)) < 1000
     west.seconds = 1000 + seconds
     assert west.run().write(TWO)

@@ -1,0 +1,185 @@
+"""A run that is told to stop: what it waits for ends with its grace, whatever that is, what it has
+done is written down, and the next run goes on from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from dnm.cli.logs import StopSignals
+from dnm.converter.listen import Waits, run_converters
+from dnm.converter.processes import process_of
+from dnm.converter.signals import end_by_signals
+from dnm.converter.start import ConverterCall
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.faults import Fault
+from dnm.model.bounded import run_bounded
+from dnm.model.errors import StoppedError
+from dnm.model.event import KubeEvent
+from dnm.model.fault_points import fault_point
+from dnm.model.registry import Phase
+from dnm.queues.yunikorn_rest import checksum_of
+from dnm.run.events import send_events
+from tests.builders import NOW
+from tests.cli.test_app import settings, wait_until
+from tests.converter.programs import an_environment, never, script
+from tests.site import a_workshop_site
+
+GRACE = "shutdown_grace_seconds were over"
+HOUR = timedelta(hours=1)
+HANGS = {"kind": "slow", "seconds": 25.0}
+ANOTHER = {"kind": "garbage", "body": f'{{"Checksum": "{checksum_of("another")}"}}'}
+
+EVENT = KubeEvent(
+    kind="Node", namespace="", name="a001", uid="1", is_warning=False, reason="NodeLent",
+    action="Lend", note="lent", time=NOW,
+)  # fmt: skip
+
+WAITS: dict[str, tuple[dict[str, Any], int, str]] = {
+    "YuniKorn does not take the limits up": ({**ANOTHER, "path": "/ws/v1/config$"}, 0, "note="),
+    "YuniKorn does not say": ({**HANGS, "path": "/ws/v1/config$"}, 0, "note="),
+    "YuniKorn does not judge": ({**HANGS, "path": "validate-conf"}, 1, "SetQueueLimits"),
+    "a write of the ConfigMap hangs": (
+        {**HANGS, "path": "configmaps", "methods": ["PUT"]}, 1, "SetQueueLimits",
+    ),
+    "a patch of a Node hangs": ({**HANGS, "path": "nodes/", "methods": ["PATCH"]}, 1, "MarkNode"),
+    "the server throttles it": (
+        {"kind": "status", "code": 429, "retry_after": 9, "path": "nodes/", "methods": ["PATCH"]},
+        1, "MarkNode",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
+    """Without that each of them ends otherwise: by its own time-out, or with the old document."""
+    details, code, told = WAITS[name]
+    site = a_workshop_site(sandbox, tmp_path)
+    settings(site, shutdown_grace_seconds="1", yunikorn_url=sandbox.url)
+    site.run()
+    sandbox.tick(5)
+    fault: Fault = sandbox.fault(**details)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "dnm.cli", "run"],
+        env={**os.environ, "DNM_CONFIG": str(site.path), "DNM_LOG_CONSOLE": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: fault.struck)
+    run.send_signal(signal.SIGTERM)
+    said = run.communicate(timeout=300)[1]
+    assert run.returncode == code, said
+    assert any(told in line and GRACE in line for line in said.splitlines()), said
+    if code == 0:  # written, told, and not put back
+        assert "vcore: 336" in sandbox.queues_text()
+        assert site.registry.nodes["a001"].phase is Phase.SERVING
+    sandbox.faults.clear()
+    settings(site, yunikorn_url="")  # which goes by the sandbox's clock
+    assert site.run().exit_code == 0
+    assert "vcore: 336" in sandbox.queues_text()
+    assert not sandbox.violations
+
+
+@pytest.fixture
+def signals() -> Iterator[StopSignals]:
+    """Whose grace is over soon."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    signals = StopSignals(timedelta(seconds=0.1))
+    yield signals
+    signals.close()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    ("point", "ends"),
+    [
+        ("kube.evict", True), ("kube.patch_node", True), ("kube.read_config_map", True),
+        ("yunikorn.read_config", True), ("converter.book", True), ("converter.list", True),
+        ("kube.write_state", False), ("kube.write_lease", False), ("registry.fsync", False),
+        ("history.append", False), ("converter.start", False),
+    ],
+)  # fmt: skip
+def test_what_asks_others_ends_and_what_records_has_its_time(point: str, ends: bool) -> None:
+    """A file is written to its end; so is the registry in Kubernetes, for a few seconds."""
+    signal.raise_signal(signal.SIGTERM)
+    try:
+        with fault_point(point):
+            _sleep_until_looked_at(signal.SIGALRM, times=3)
+        assert not ends
+    except StoppedError as error:
+        assert ends and GRACE in str(error)
+
+
+def _sleep_until_looked_at(number: signal.Signals, times: int) -> None:
+    """So often has the handler had its say, whatever the machine does meanwhile."""
+    handler, seen = signal.getsignal(number), 0
+
+    def count(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        assert callable(handler)
+        handler(number, frame)
+
+    signal.signal(number, count)
+    try:
+        while seen < times:
+            time.sleep(0.01)
+    finally:
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_grace_counts_from_the_signal_and_not_from_when_the_run_listens(tmp_path: Path) -> None:
+    """A step that took the grace leaves none to the converters that were started before it."""
+    signal.raise_signal(signal.SIGTERM)
+    call = ConverterCall(
+        "k", [str(script(tmp_path, "exec sleep 300"))], an_environment(), tmp_path / "output"
+    )
+    waits = Waits(timeout=HOUR, patience=HOUR, grace=HOUR)
+    ended = run_converters({"k": call}, waits, lambda *_: None, lambda: True)["k"]
+    assert ended.left_running and not ended.timed_out
+    call.end()
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_program_that_is_asked_ends_with_the_wait_for_it(tmp_path: Path) -> None:
+    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 300")
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(StoppedError, match=GRACE), fault_point("converter.book"):
+        run_bounded([str(path)], dict(os.environ), HOUR.total_seconds(), 1000)
+    pid = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""
+    assert not pid or process_of(int(pid)) is None
+
+
+@pytest.mark.usefixtures("signals")
+def test_the_wait_for_the_end_of_a_process_ends() -> None:
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(StoppedError, match=GRACE):
+        end_by_signals(lambda sent: None, never)
+
+
+@pytest.mark.usefixtures("signals")
+def test_events_are_sent_no_longer_and_a_note_says_so() -> None:
+
+    class Deaf:
+        def create_event(self, event: KubeEvent) -> None:
+            with fault_point("kube.create_event"):
+                time.sleep(300)
+
+    signal.raise_signal(signal.SIGTERM)
+    (note,) = send_events(Deaf(), [EVENT])
+    assert note.startswith("1 Event not sent") and GRACE in note
