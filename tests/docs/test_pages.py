@@ -178,7 +178,8 @@ def test_signposts_and_walks_are_there() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_key_and_name_of_the_code_exists(page: str) -> None:
     """`words_like_this` are keys of the ini or names of the code, `KEY = value` a key."""
-    known = KEYS | GONE | all_names() | json_keys() | {name for name, *_ in METRICS}
+    gone = GONE if page == "CHANGELOG.md" else set()
+    known = KEYS | gone | all_names() | json_keys() | {name for name, *_ in METRICS}
     for code in quoted(PAGES[page]):
         key, equals, _ = code.partition(" = ")
         if re.fullmatch(r"[a-z]+[a-z0-9]*(_[a-z0-9]+)+", key):
