@@ -218,7 +218,8 @@ def test_a_lost_registry_forgets_no_claim(place: Place) -> None:
     (claimed,) = place.claimed()
     for path in (place.directory / "state").glob("converted_nodes*"):
         path.unlink()
-    place.run()
+    assert place.site.command("run", **place.lab.environ).returncode == 2  # a person has to look
+    assert place.site.command("resume", **place.lab.environ).returncode == 0
     place.settle(place.is_served)
     assert place.site.lent() == [claimed]
 
