@@ -67,7 +67,7 @@ audit: $(STAMP)
 	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
 
 # What needs no outside: the pure rooms, and the walls between all.
-PURE := calendar config demand ics kubelet model plan simulate sizing
+PURE := calendar config demand kubelet model plan simulate sizing
 quick: $(STAMP)
 	$(MAKE) --jobs 2 --output-sync=target lint pure
 

@@ -63,11 +63,6 @@ HOUSE: dict[str, Rule] = {
         load=frozenset({"sys"}),  # where its own converter is installed
         values=frozenset({"urllib"}),  # taking an address apart
     ),
-    "ics": _rule(
-        "model calendar config",
-        EVERYTHING,
-        __main__=frozenset({"sys", "signal", "time"}),  # its own clock
-    ),
     "http": _rule("model", PROCESSES | SCREEN | TEXT),
     "kube": _rule(
         "model http demand.pod_request",
@@ -107,10 +102,10 @@ HOUSE: dict[str, Rule] = {
         world=frozenset({"random"}),
     ),
     "run": _rule(
-        "model calendar config ics.question kube kubelet converter queues demand sizing plan "
-        "record",
+        "model calendar config kube kubelet converter queues demand sizing plan record",
         SCREEN | TEXT,
         calendars=frozenset({"sys"}),  # the interpreter of the program that plays them
+        ics=frozenset({"sys"}),  # which is a program of its own
     ),
     "cli": _rule(
         "model calendar config kube kubelet converter queues demand sizing plan record run "
@@ -195,7 +190,6 @@ def test_only_the_client_of_the_rest_takes_the_connection_into_queues() -> None:
 PLANTED = [
     pytest.param("model", "from dnm.config import values", id="model-config"),
     pytest.param("calendar", "from dnm.config import values", id="calendar-config"),
-    pytest.param("ics", "from dnm.run import planning", id="ics-run"),
     pytest.param("config", "from dnm.kube.client import KubeClient", id="config-kube"),
     pytest.param("kube", "from dnm.run import registry", id="kube-run"),
     pytest.param("http", "from dnm.kube import session", id="http-kube"),

@@ -1,5 +1,5 @@
 """The calendars that the configuration names, read from where they are: files of `events_dir`, and
-the iCalendar file, which a program of its own plays (`dnm/ics/`) when the file or the day is new.
+the iCalendar file, which a program of its own plays (`dnm/run/ics.py`) when file or day is new.
 
 Nobody is waited for beyond a bound, and nothing that is wrong with a calendar is an error of a run:
 what it said last stays in force (`dnm/calendar/in_force.py`). Files are judged as the configuration
@@ -22,7 +22,6 @@ import msgspec
 from dnm.calendar.in_force import keep_calendar, keep_within_bound, with_calendars
 from dnm.config.events import read_events
 from dnm.config.files import MOST_EVENTS, parse_events_alone, read_events_text
-from dnm.ics.question import AHEAD, LARGEST, MOST_SECONDS, Question
 from dnm.model.bounded import run_bounded
 from dnm.model.calendar import CalendarReading, KeptCalendar
 from dnm.model.config import Config
@@ -32,12 +31,12 @@ from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.model.trust import check_trust, read_trusted
 from dnm.model.value import Unreadable
+from dnm.run.ics import AHEAD, LARGEST, MOST_SECONDS, NO_LIBRARIES, Question
 
 _MOST_FILES = 200  # of events_dir
 _MOST_TEXT = 1024 * 1024  # characters of them together: all are parsed in every run
 _MOST_ANSWER = 4 * 1024 * 1024  # bytes that the program may print
 _PAST = timedelta(days=2)  # windows of the days before, for nodes that came for them
-_NO_LIBRARIES = 3
 
 
 def read_calendars(config: Config, registry: Registry, at: datetime) -> Registry:
@@ -178,7 +177,7 @@ class _NoLibraries(_Failed):
 
 def _play(content: bytes, question: Question) -> CalendarReading:
     """Asks the program. Raises _Failed with the end of a sentence."""
-    command = [sys.executable, "-I", "-m", "dnm.ics"]
+    command = [sys.executable, "-I", "-m", "dnm.run.ics"]
     asked = msgspec.json.encode(question) + b"\n" + content
     environment = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     try:
@@ -192,7 +191,7 @@ def _play(content: bytes, question: Question) -> CalendarReading:
         many = "has more occurrences than anybody wants" if error.errno == errno.EFBIG else error
         raise _Failed(f"can't be played: {many}") from error
     said = printable(answer.stderr.decode("utf-8", "replace").strip(), 300)
-    if answer.returncode == _NO_LIBRARIES:
+    if answer.returncode == NO_LIBRARIES:
         raise _NoLibraries(
             f"needs libraries ({said}): install them with pip install 'dnm[calendar]'"
         )

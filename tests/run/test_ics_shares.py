@@ -7,11 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from dnm.ics.question import SECONDS_OF_ALL, SECONDS_OF_ONE
-from dnm.ics.shares import TooLong, play_in_turns
+from dnm.run.ics import SECONDS_OF_ALL, SECONDS_OF_ONE, Alarm, TooLong, play_in_turns
 
 
-class Work:
+class Work(Alarm):
     """Counts what is worked; what needs more than it is given is ended there."""
 
     def __init__(self) -> None:

@@ -8,11 +8,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from dnm.ics.__main__ import Alarm
-from dnm.ics.occurrences import read_calendar
-from dnm.ics.question import Question
-from dnm.ics.shares import TooLong
 from dnm.model.calendar import CalendarReading
+from dnm.run.ics import Alarm, Question, TooLong, read_calendar
 
 BERLIN, INDIANA = "Europe/Berlin", "America/Indiana/Indianapolis"
 NEEDS = "DESCRIPTION:nodes = 2"
@@ -21,7 +18,7 @@ NEEDS = "DESCRIPTION:nodes = 2"
 @pytest.fixture(autouse=True)
 def a_host_without_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only work counts, which is the same on a busy one."""
-    monkeypatch.setattr("dnm.ics.__main__.MOST_SECONDS", 1e6)
+    monkeypatch.setattr("dnm.run.ics.MOST_SECONDS", 1e6)
 
 
 def read(*entries: str, year: int = 2026, zone: str = "UTC", head: str = "") -> CalendarReading:
@@ -192,7 +189,7 @@ UNREAD: dict[str, tuple[str, str]] = {
 def test_one_that_can_not_be_read_is_told_and_the_others_are_read(
     entry: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dnm.ics.shares.SECONDS_OF_ONE", 0.3)
+    monkeypatch.setattr("dnm.run.ics.SECONDS_OF_ONE", 0.3)
     found = read(entry, GOOD)
     assert [f"{one.begins:%m-%d}" for one in found.events] == ["07-01"]
     ((told,),) = found.unread.values()
@@ -222,7 +219,7 @@ def test_what_is_no_calendar_is_refused(content: bytes) -> None:
 
 def test_time_that_passes_without_work_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a host where nobody gets to work; who asked would end it all, with what was read."""
-    monkeypatch.setattr("dnm.ics.__main__.MOST_SECONDS", 3.2)  # 0.2 s are left for what is played
+    monkeypatch.setattr("dnm.run.ics.MOST_SECONDS", 3.2)  # 0.2 s are left for what is played
     with pytest.raises(TooLong), Alarm().within(60.0):
         time.sleep(30)
 
@@ -234,7 +231,7 @@ BOMB = at(*DAY, more="RRULE:FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30")
 def test_series_that_take_for_ever_take_nothing_from_another(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dnm.ics.shares.SECONDS_OF_ALL", 1.0)
+    monkeypatch.setattr("dnm.run.ics.SECONDS_OF_ALL", 1.0)
     entries = [f"{BOMB}\nSUMMARY:Bomb {number} (dev)" for number in range(7)]
     found = read(*entries[:place], GOOD, *entries[place:])
     assert [f"{one.begins:%m-%d}" for one in found.events] == ["07-01"]
@@ -247,7 +244,7 @@ def test_series_that_take_for_ever_take_nothing_from_another(
 def test_a_series_of_many_windows_leaves_room_for_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dnm.ics.shares.MOST_KEPT", 10)
+    monkeypatch.setattr("dnm.run.ics.MOST_KEPT", 10)
     many = at("20260101T000000Z", "20260101T000100Z", more="UID:x\nRRULE:FREQ=MINUTELY;COUNT=900")
     weekly = at("20260102T090000Z", "20260102T100000Z", more="UID:y\nRRULE:FREQ=WEEKLY;COUNT=3")
     found = read(many, weekly, GOOD)
@@ -269,7 +266,7 @@ def test_what_is_told_of_many_is_as_much_as_anybody_reads() -> None:
 def test_no_more_is_kept_than_the_record_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     daily = at("20260101T090000Z", "20260101T100000Z", more="RRULE:FREQ=DAILY;COUNT=90")
     whole = read(daily)
-    monkeypatch.setattr("dnm.ics.shares.MOST_WORDS", len(msgspec.json.encode(whole.events)) // 2)
+    monkeypatch.setattr("dnm.run.ics.MOST_WORDS", len(msgspec.json.encode(whole.events)) // 2)
     found = read(daily)
     assert 40 < len(found.events) < 50 and found.events == whole.events[: len(found.events)]
 
@@ -277,12 +274,12 @@ def test_no_more_is_kept_than_the_record_holds(monkeypatch: pytest.MonkeyPatch) 
 def test_the_first_windows_are_kept_and_what_is_left_out_soon_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dnm.ics.shares.MOST_KEPT", 5)
+    monkeypatch.setattr("dnm.run.ics.MOST_KEPT", 5)
     daily = at("20260101T090000Z", "20260101T100000Z", more="RRULE:FREQ=DAILY;COUNT=90")
     found = read(daily)
     assert [one.begins.day for one in found.events] == [1, 2, 3, 4, 5]
     assert found.unread[""] == (
         "[stars-dev-5feceb66ff]: has more windows than there is room for beside the others, "
-        "1000 of all and 384 KiB; the first are looked at",
+        "5 of all and 384 KiB; the first are looked at",
     )
     assert not read(daily.replace("DAILY", "WEEKLY")).unread
