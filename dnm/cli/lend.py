@@ -16,7 +16,7 @@ from dnm.cli.output import shown, told_together
 from dnm.cli.person import a_deed
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
-from dnm.model.history import Deed, run_name
+from dnm.model.history import Deed
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.printable import count_of
 from dnm.model.registry import (
@@ -27,6 +27,7 @@ from dnm.model.registry import (
     LentNode,
     Phase,
     Registry,
+    run_name,
 )
 from dnm.plan.rules.kept_out import kept_out
 from dnm.run.registry import load_registry

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
 
 from dnm.converter.bookings import run_booking
-from dnm.converter.contract import REQUEST, given_to_converter
-from dnm.converter.listen import Waits, run_converters
+from dnm.converter.contract import REQUEST, Given, given_to_converter
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
 from dnm.converter.processes import still_running
-from dnm.converter.start import ConverterCall
+from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.converter.started import Started, end_started, started_at
 from dnm.model.cluster import BatchList
 from dnm.model.config import Config
@@ -30,9 +29,14 @@ class NodeConvert:
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         self.config = config
-        self.given = given_to_converter(config, environ)
+        self.environ = environ
         self.directory = config.converted_nodes_path.parent / "converter"
         self.calls: dict[str, ConverterCall] = {}
+
+    @cached_property
+    def given(self) -> Given:
+        """What every call is given; most runs call nobody."""
+        return given_to_converter(self.config, self.environ)
 
     def list_nodes(self, node: str = "") -> BatchList | Unreadable:
         """The batch nodes that the converter tells of, and what jobs wait for if it says so."""
@@ -45,6 +49,8 @@ class NodeConvert:
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         """Those whose keeper or whose converter has not ended."""
         wanted = frozenset(processes)
+        if not wanted:
+            return wanted
         alive = {one.keeper for one in self._started() if one.is_alive}
         return still_running(wanted) | (wanted & alive)
 

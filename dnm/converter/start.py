@@ -1,8 +1,11 @@
-"""Starts a converter and its keeper, in a session of their own, so that they outlive a run.
+"""Starts a converter and its keeper, in a session of their own, so that they outlive a run, and
+waits for all that were started, at once.
 
 There is never a shell. The keeper stands in `<key>.process` from its first moment, the converter in
 `<key>.converter` before it may act, in the end its exit code in `<key>.exit`: also where dnm or the
-keeper is killed in between.
+keeper is killed in between. One that takes too long is ended with its children; one that is only
+not ready yet is left at work. The exit code is reported and never believed: whoever calls looks at
+the clusters.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -21,10 +26,11 @@ from dnm.converter.contract import Given
 from dnm.converter.output import FILES, ConverterOutput, file_of, open_file
 from dnm.converter.processes import boot_id, process_of
 from dnm.converter.started import Started, end_started, started_at
-from dnm.model.errors import ConverterError
-from dnm.model.fault_points import fault_point
-from dnm.model.registry import ConverterProcess
+from dnm.model.errors import ConverterError, StoppedError
+from dnm.model.fault_points import fault_point, waiting
+from dnm.model.registry import ConverterProcess, Ended
 from dnm.model.trust import check_trust
+from dnm.model.value import Value
 
 _OWN = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
@@ -91,7 +97,7 @@ def _check_none_at_work(place: Path) -> None:
 
 
 class ConverterCall:
-    """A converter that this run has started; `listen.py` waits for it."""
+    """A converter that this run has started; `run_converters` waits for it."""
 
     def __init__(
         self,
@@ -147,3 +153,70 @@ class ConverterCall:
     def has_ended(self) -> bool:
         """Whether keeper and converter have: a keeper that was killed leaves one at work."""
         return self.child.poll() is not None and not started_at(self.place).is_alive
+
+
+LISTEN_EVERY = 0.05  # seconds
+
+
+class Waits(Value):
+    """How long a run listens: a converter has `timeout` and is ended then; after `patience`, or
+    `grace` after a signal, it is left at work: half a conversion is worse than a late one."""
+
+    timeout: timedelta
+    patience: timedelta
+    grace: timedelta
+
+
+def run_converters(
+    calls: Mapping[str, ConverterCall],
+    waits: Waits,
+    on_line: Callable[[str, str], None],
+    should_leave: Callable[[], bool],
+) -> dict[str, Ended]:
+    """Returns how each has ended, by key, once all have ended, run out of time or been left.
+
+    `on_line` gets the call's key and a printable line.
+    """
+    now = time.monotonic()
+    deadline = now + waits.timeout.total_seconds()
+    leave_at = now + waits.patience.total_seconds()
+    is_asked_to_leave = False
+    ended: dict[str, Ended] = {}
+    while True:
+        if not is_asked_to_leave and should_leave():
+            is_asked_to_leave = True
+            leave_at = min(leave_at, time.monotonic() + waits.grace.total_seconds())
+        is_leaving = time.monotonic() >= leave_at
+        is_late = time.monotonic() >= deadline
+        for key, call in calls.items():
+            if key not in ended:
+                has_ended = call.has_ended()
+                call.output.read_new(partial(on_line, key))
+                if has_ended or is_leaving or is_late:
+                    ended[key] = _end(call, has_ended, is_late, partial(on_line, key))
+        if len(ended) == len(calls):
+            return ended
+        try:
+            with waiting():
+                time.sleep(LISTEN_EVERY)
+        except StoppedError:  # the grace of a signal that came before this began
+            leave_at = time.monotonic()
+
+
+def _end(
+    call: ConverterCall, has_ended: bool, is_late: bool, on_line: Callable[[str], None]
+) -> Ended:
+    if is_late and not has_ended:
+        call.end()
+    left_running = not call.has_ended()
+    call.output.read_new(on_line, is_last=not left_running)
+    if left_running:
+        call.output.save_position()
+    return Ended(
+        exit_code=call.child.returncode if has_ended else None,
+        names=tuple(call.output.names),
+        last_lines=tuple(call.output.last_lines),
+        failures=call.output.failures,
+        timed_out=is_late and not has_ended,
+        left_running=left_running,
+    )

@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.output import file_of, read_or_empty
-from dnm.converter.processes import is_alive
-from dnm.converter.signals import end_by_signals
+from dnm.converter.processes import end_by_signals, is_alive
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import ConverterProcess
 from dnm.model.value import Value

@@ -20,8 +20,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from dnm.converter.processes import is_alive, process_of
-from dnm.converter.signals import end_by_signals
+from dnm.converter.processes import end_by_signals, is_alive, process_of
 from dnm.converters.settings import Settings
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.errors import ConverterError

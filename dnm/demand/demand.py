@@ -97,27 +97,21 @@ def gather_demand(
     One pass learns where each application is (its first pod decides, or the scheduler says), one
     counts; the rest is over distinct shapes, so the time is that of two passes.
     """
-    pods = as_counted(pods, facts.yunikorn.release if facts.yunikorn else None)
+    if facts.yunikorn is not None:
+        pods = as_counted(pods, facts.yunikorn.release)
     finder = _QueueFinder(pods, config, queues, facts.yunikorn)
     resources = facts.resources
     sums = _sum_bound(pods, finder, resources)
-    apps, beyond = split_countable(gang_apps(sums.gang_members))
-    collector = Collector(config, facts.now, facts.claims, facts.stalled)
-    held = _held_by_scheduler(facts.yunikorn)
-    for pod, count, why in _asking(sums.unbound, apps, beyond, facts.now):
-        why = why or held.get(pod.uid)
-        queue = finder.find(pod) if pod.is_yunikorn else ""
-        collector.add(pod, queue, why, count)
-    groups, stalled = collector.groups()
-    groups = with_siblings(groups, pods)
+    waiting = _Waiting()
+    if sums.unbound or sums.gang_members:
+        waiting = _gather_waiting(pods, config, sums, finder, facts)
+    groups = waiting.groups
     return Demand(
-        queues=_by_queue(
-            queues, sums.in_queue, groups, largest_gangs(apps, finder.find), resources
-        ),
+        queues=_by_queue(queues, sums.in_queue, groups, waiting.largest_gangs, resources),
         groups=groups,
         nodes=sums.nodes,
-        uncounted=collector.left_out(),
-        stalled=stalled,
+        uncounted=waiting.uncounted,
+        stalled=waiting.stalled,
         kinds=_count_kinds(config, sums, groups, resources),
     )
 
@@ -318,6 +312,33 @@ def _add(total: dict[str, int], request: Resources, count: int) -> None:
 
 
 # --- pending pods ----------------------------------------------------------------------------
+
+
+class _Waiting(Value):
+    groups: tuple[PendingGroup, ...] = ()
+    stalled: Mapping[str, StalledPods] = {}
+    uncounted: tuple[Uncounted, ...] = ()
+    largest_gangs: Mapping[str, Resources] = {}  # by queue
+
+
+def _gather_waiting(
+    pods: Sequence[Pod], config: Config, sums: _Bound, finder: _QueueFinder, facts: DemandFacts
+) -> _Waiting:
+    """The pods that are not bound, in groups, with those that gangs will still create."""
+    apps, beyond = split_countable(gang_apps(sums.gang_members))
+    collector = Collector(config, facts.now, facts.claims, facts.stalled)
+    held = _held_by_scheduler(facts.yunikorn)
+    for pod, count, why in _asking(sums.unbound, apps, beyond, facts.now):
+        why = why or held.get(pod.uid)
+        queue = finder.find(pod) if pod.is_yunikorn else ""
+        collector.add(pod, queue, why, count)
+    groups, stalled = collector.groups()
+    return _Waiting(
+        groups=with_siblings(groups, pods),
+        stalled=stalled,
+        uncounted=collector.left_out(),
+        largest_gangs=largest_gangs(apps, finder.find),
+    )
 
 
 def _asking(

@@ -1,17 +1,24 @@
-"""What a kubelet will reserve of its machine's memory, as it computes it itself, to the byte.
+"""What a kubelet will reserve of its machine's memory, as it computes it itself, to the byte; and
+what a pod can get on one NUMA node, where its kubelet aligns pods to one.
 
 The rules are those of Kubernetes 1.28 to 1.36, below pkg/kubelet: GetNodeAllocatableReservation in
 cm/node_container_manager_linux.go, validateReservedMemory in cm/memorymanager/memory_manager.go,
 and MachineInfo in nodestatus/setters.go.
+
+With single-numa-node a pod that fits on no NUMA node is rejected by the kubelet, and its controller
+makes it again and again. Devices count of every pod; whole CPUs with the static CPU manager, and
+memory and huge pages with the static memory manager, of Guaranteed pods alone.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import Counter
+from collections.abc import Mapping
 
-from dnm.model.kubelet import KubeletSettings
+from dnm.model.kubelet import KubeletSettings, NumaRoom
 from dnm.model.quantity import format_amount, parse_kubernetes
-from dnm.model.value import Value
+from dnm.model.value import Resources, Value
 
 DEFAULT_EVICTION = "100Mi"  # memory.available, where a file sets nothing of evictionHard
 TERMS = ("kube_reserved_memory", "system_reserved_memory", "eviction_hard_memory_available")
@@ -124,3 +131,45 @@ def shown(amount: int) -> str:
     if len(exact) <= 9:
         return exact
     return f"{amount / 2**30:.2f}Gi" if amount >= 2**30 else f"{amount / 2**20:.2f}Mi"
+
+
+_CORE = 1000  # millicores
+
+
+def numa_room(kubelet: KubeletSettings | None, size: Resources) -> NumaRoom | None:
+    """Returns what the NUMA nodes of an empty machine of this declared size have for pods; None
+    where pods are not aligned to one, or the machine's NUMA nodes are not named. CPUs, devices and
+    huge pages are taken as spread evenly."""
+    if kubelet is None or not kubelet.aligns_pods or not kubelet.numa_memory:
+        return None
+    count = len(kubelet.numa_memory)
+    everywhere = {name: -(-amount // count) for name, amount in size.items() if "/" in name}
+    if kubelet.cpu_manager_policy == "static" and "vcore" in size:
+        cores = -(-(size["vcore"] + (reserved_cpu(kubelet) or 0)) // _CORE)
+        everywhere["vcore"] = -(-cores // count) * _CORE
+    by_zone: Mapping[int, Resources] = _memory(kubelet) if kubelet.is_static else {}
+    zones = tuple(
+        tuple(sorted({**everywhere, **by_zone.get(zone, {})}.items()))
+        for zone in sorted(kubelet.numa_memory)
+    )
+    return NumaRoom(zones=zones, by_pod=kubelet.topology_manager_scope == "pod")
+
+
+def _memory(kubelet: KubeletSettings) -> Mapping[int, Resources]:
+    reserved: Counter[int] = Counter()
+    for one in kubelet.reserved_memory:
+        if one.resource == "memory":
+            reserved[one.numa_node] += parse_kubernetes("memory", one.amount)
+    count = len(kubelet.numa_memory)
+    pages = {}
+    for name, total, page in (
+        ("hugepages-2Mi", kubelet.hugepages_2mi, 2 * 2**20),
+        ("hugepages-1Gi", kubelet.hugepages_1gi, 2**30),
+    ):
+        if total is not None:
+            pages[name] = -(-total // page // count) * page
+    taken = kubelet.huge_pages // count
+    return {
+        node: {"memory": max(0, size - reserved[node] - taken), **pages}
+        for node, size in kubelet.numa_memory.items()
+    }

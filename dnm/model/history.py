@@ -21,11 +21,6 @@ ALL, NONE, UNKNOWN = "all", "none", ""
 lent, none, nobody says; else a number below those that are lent, rounded up to a power of two."""
 
 
-def run_name(began: datetime) -> str:
-    """Returns the name of the run, or of the verb, that began then."""
-    return f"{began:%Y%m%dT%H%M%S.%fZ}"
-
-
 class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
     """One transition or one verb of a person. `number` counts the lines of a registry, so that no
     two are equal. `before` and `after` are phases of a node, verdicts of a queue, amounts of a

@@ -360,6 +360,11 @@ class RunRecord(Value):
         return self.exit_code == 0 or self.failed_nodes_alone
 
 
+def run_name(began: datetime) -> str:
+    """Returns the name of the run, or of the verb, that began then."""
+    return f"{began:%Y%m%dT%H%M%S.%fZ}"
+
+
 class Registry(Value):
     """dnm's own record; the one state file."""
 

@@ -13,9 +13,9 @@ from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Converted
 from dnm.plan.known import Known
 from dnm.plan.supply import node_supply
-from dnm.sizing.amounts import amount_text
 from dnm.sizing.backlog import why_no_help
 from dnm.sizing.node_supply import expected_nodes
+from dnm.sizing.queue_sizing import amount_text
 
 
 class PodExplanation(Value):

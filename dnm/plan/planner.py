@@ -23,10 +23,10 @@ import msgspec
 
 from dnm.model.cluster import WaitingJobs
 from dnm.model.config import Config
-from dnm.model.history import PodKind, run_name
+from dnm.model.history import PodKind
 from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import NodePods, QueueStatus, Registry
+from dnm.model.registry import NodePods, QueueStatus, Registry, run_name
 from dnm.model.value import Unreadable
 from dnm.plan.acting import judge_actor, refuse_plan, with_judgement
 from dnm.plan.actions import find_conflicts, list_actions

@@ -21,15 +21,16 @@ from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange
 from dnm.model.registry import Registry
 from dnm.record.events import mark_new
-from dnm.record.job_waits import list_job_waits, with_told
 from dnm.record.totals import remember
-from dnm.record.transitions import Cause, list_transitions
+from dnm.record.transitions import Cause, list_job_waits, list_transitions, with_told
 
 MOST_UNTOLD = 2_000  # lines, where the history can't be written; the oldest go first
 
 
 def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
     """Returns the plan with a registry that tells what it changes, and what it intends to."""
+    if _is_quiet(before, plan, cause):
+        return plan
     changes = _planned_changes(plan)
     done = _settled(before.memory.intended, changes) if is_document_judged else ()
     lines = _list_changes(before, plan.registry, cause)
@@ -39,6 +40,17 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
     memory, waiting = mark_new(memory, plan.waiting, cause.now)
     registry = _replace_memory(plan.registry, memory)
     return msgspec.structs.replace(plan, registry=registry, waiting=waiting)
+
+
+def _is_quiet(before: Registry, plan: Plan, cause: Cause) -> bool:
+    """Whether nothing is lent, asked for, paused or waiting, and nothing is another than before:
+    there is no line to tell, and nothing to count."""
+    after, memory = plan.registry, before.memory
+    in_motion = (after.nodes, after.requests, after.pause, plan.actions, plan.waiting)
+    remembered = (memory.asked, memory.lent, memory.intended, memory.waiting, memory.is_paused)
+    if any(in_motion) or any(remembered):
+        return False
+    return after == before and {*cause.notes} <= {*before.last_run.notes}
 
 
 def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:

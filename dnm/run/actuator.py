@@ -143,7 +143,7 @@ class Actuator:
         self.run = plan.run
         self.reasons = {verdict.node: verdict.sentence for verdict in plan.nodes}
         self._replace_registry(self._signed(plan))  # tells already what the plan changes
-        self.converter.read_earlier_output(_log_line)
+        self.converter.read_earlier_output(log_line)
         for action in plan.actions:
             if self.should_stop():
                 self.errors.append("ended by a signal: the next run goes on from here")
@@ -503,7 +503,7 @@ class Actuator:
 
     def _listen(self) -> None:
         """Waits for all converters at once, for a while, and records how each ended."""
-        for key, end in self.converter.listen(_log_line, self._is_to_leave).items():
+        for key, end in self.converter.listen(log_line, self._is_to_leave).items():
             if not end.left_running:
                 self._book_end(key, end)
             elif end.timed_out or self.should_stop():
@@ -548,7 +548,8 @@ class Actuator:
             self._fail(return_error(name, ended.error))
 
 
-def _log_line(key: str, line: str) -> None:
+def log_line(key: str, line: str) -> None:
+    """Passes on what a converter prints."""
     log.info("converter=%s line=%r", key, line)
 
 

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from dnm.converter.processes import host_name, this_host
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
-from dnm.model.history import Deed, run_name
+from dnm.model.history import Deed
 from dnm.model.printable import printable
-from dnm.model.registry import ConverterProcess, Registry
+from dnm.model.registry import ConverterProcess, Registry, run_name
 from dnm.record.tell import tell_deed
 from dnm.record.transitions import Cause
 from dnm.run.registry import ARRIVING, MOVED, encode_registry, load_registry

@@ -17,9 +17,8 @@ from dnm.kube.no_store import open_recall
 from dnm.model.collection import without_collection
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
-from dnm.model.history import run_name
 from dnm.model.plan import Outcome, Pass, Plan, QueueVerdict, Reason, Snapshot
-from dnm.model.registry import LOST, Registry
+from dnm.model.registry import LOST, Registry, run_name
 from dnm.model.value import Unreadable
 from dnm.plan.conversions import Converted
 from dnm.plan.planner import decide, make_plan

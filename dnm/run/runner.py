@@ -34,12 +34,11 @@ from dnm.record.metrics import RunTimes
 from dnm.record.tell import without_told
 from dnm.record.transitions import Cause
 from dnm.run import actuator, snapshot
-from dnm.run.actuator import Actuator, Clock
-from dnm.run.events import EventWriter, send_events
+from dnm.run.actuator import Actuator, Clock, log_line
 from dnm.run.lease import take_lease
 from dnm.run.lock import run_lock
 from dnm.run.planning import at_place, connect, exit_code_of, make_pass_plan, wall_clock
-from dnm.run.publish import publish_failure, publish_run
+from dnm.run.publish import EventWriter, publish_failure, publish_run, send_events
 from dnm.run.recorded import mark_begin, mark_end, open_history, read_last_run
 from dnm.run.registry import load_registry, save_registry
 from dnm.run.state import HasStateObjects, State
@@ -87,7 +86,7 @@ def run_pass(
                 if isinstance(error, StoppedError):
                     mark_end(config)
             raise
-        if result.outcome is not None:
+        if result.outcome is not None and config.metrics_file is not None:
             publish_run(config, result.outcome.registry, times)
         return result
 
@@ -114,7 +113,12 @@ def _locked_pass(
     if edges is not None:
         reading = edges[0].keep()
         plan = _with_lease(config, state, plan, edges[0], clock)
-        outcome = Actuator(config, edges, state, should_stop, clock).apply_plan(plan)
+        if plan.actions:
+            outcome = Actuator(config, edges, state, should_stop, clock).apply_plan(plan)
+        else:
+            save_registry(config, plan.registry, state)
+            edges[1].read_earlier_output(log_line)
+            outcome = Outcome(registry=plan.registry)
         edges[1].forget_output(outcome.registry.open_calls)
         outcome = _with_trouble(outcome, reading)
     moments.append(clock())
@@ -122,7 +126,7 @@ def _locked_pass(
     outcome = _write_demand(config, plan, outcome, clock())
     exit_code = exit_code_of(plan, outcome)
     outcome = _record(state, config, plan, outcome, exit_code, (clock(), ended_before))
-    if config.events and edges is not None:
+    if config.events and edges is not None and (outcome.told or plan.waiting):
         events = list_events(outcome.told, plan.waiting, plan.uids, moments[0])
         outcome = msgspec.structs.replace(outcome, notes=send_events(edges[0], events))
     moments.append(clock())
@@ -237,9 +241,11 @@ def _record(
     if not record.has_succeeded:
         record = msgspec.structs.replace(record, succeeded_at=failed_since)
     memory = outcome.registry.memory
-    news = judge_errors(memory.lasting, errors, ended[0])
-    memory = msgspec.structs.replace(memory, lasting=news.lasting)
+    if errors or memory.lasting:
+        news = judge_errors(memory.lasting, errors, ended[0])
+        memory = msgspec.structs.replace(memory, lasting=news.lasting)
+        outcome = msgspec.structs.replace(outcome, said=news.said, over=news.over)
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record, memory=memory)
     if not save_registry(config, registry, state) or config.state != "file":
         mark_end(config)
-    return msgspec.structs.replace(outcome, registry=registry, said=news.said, over=news.over)
+    return msgspec.structs.replace(outcome, registry=registry)

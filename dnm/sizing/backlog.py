@@ -17,9 +17,9 @@ from dnm.model.config import Config, NamespacePolicy
 from dnm.model.printable import some_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.value import Value
-from dnm.sizing.amounts import amount_text
 from dnm.sizing.node_supply import ExpectedNode
 from dnm.sizing.packing_input import PackingInput
+from dnm.sizing.queue_sizing import amount_text
 
 
 class Schedulable(Value):

@@ -84,7 +84,7 @@ def numa_rooms(config: Config) -> dict[str, NumaRoom]:
     """Returns by node type what one pod can get on one NUMA node, where it must fit on one."""
     if not config.has_aligned_pods:
         return {}
-    from dnm.kubelet.numa import numa_room
+    from dnm.kubelet.reservation import numa_room
 
     rooms = {name: numa_room(one.kubelet, one.size) for name, one in config.node_types.items()}
     return {name: room for name, room in rooms.items() if room is not None}

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dnm.demand.demand import Demand
+from dnm.demand.demand import Demand, pending_fingerprint
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.sizing.allotment import Allotment
@@ -28,8 +28,8 @@ from dnm.sizing.backlog import make_backlogs
 from dnm.sizing.budget import ConversionBudget, NodePool
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
-from dnm.sizing.queue_sizing import QueueSizing, Sizing
-from dnm.sizing.verdicts import queue_not_there, queue_verdict
+from dnm.sizing.queue_sizing import QueueSizing, Sizing, queue_not_there, queue_verdict
+from dnm.sizing.quota import Quota
 
 
 def counting_young(demand: Demand) -> Demand:
@@ -54,15 +54,10 @@ def size_queues(
     Scarce nodes go to the queue of the highest priority, then to the one whose pods have lacked
     something for the longest time.
     """
-    packing_input = make_packing_input(config, demand, node_supply)
-    backlogs = make_backlogs(config, demand, queues, packing_input)
-    allotment = Allotment(config, demand, queues, node_supply, packing_input)
-    sizings = [allotment.serve(backlog) for backlog in backlogs]
-    if budget is not None and not budget.covers(_all_wanted(sizings)):
-        since = {one.queue: one.waits_since or "~" for one in sizings}
-        backlogs.sort(key=lambda one: (-one.priority, since[one.queue], one.queue))
-        allotment = Allotment(config, demand, queues, node_supply, packing_input)
-        sizings = allotment.serve_within(budget, backlogs)
+    if _is_at_rest(config, demand, queues, node_supply):
+        sizings = _all_at_rest(config, demand, queues, node_supply)
+    else:
+        sizings = _hand_out(config, demand, queues, node_supply, budget)
     missing = [queue for queue in config.queues if queue not in queues]
     return Sizing(
         queues={
@@ -77,6 +72,62 @@ def size_queues(
             },
         },
     )
+
+
+def _is_at_rest(
+    config: Config,
+    demand: Demand,
+    queues: Mapping[str, QueueLimits],
+    node_supply: NodeSupply,
+) -> bool:
+    """Whether no pod waits that counts, no limit is nearly full, and no number of nodes is to be
+    kept: then nothing has to be packed to know that nothing is wanted."""
+    if any(group.count for group in demand.groups):
+        return False
+    if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
+        return False
+    quota = Quota(config, demand, queues, node_supply.unbuffered)
+    return not any(short for queue in config.queues if queue in queues
+                   for short in quota.shortages(queue, ()))  # fmt: skip
+
+
+def _all_at_rest(
+    config: Config,
+    demand: Demand,
+    queues: Mapping[str, QueueLimits],
+    node_supply: NodeSupply,
+) -> list[QueueSizing]:
+    sizings = [
+        QueueSizing(
+            queue=queue,
+            priority=max(one.priority for one in config.namespaces.values() if one.queue == queue),
+            is_unbuffered=queue in node_supply.unbuffered,
+            fingerprint=pending_fingerprint(demand, queue),
+        )
+        for queue in config.queues
+        if queue in queues
+    ]
+    return sorted(sizings, key=lambda one: (-one.priority, one.queue))
+
+
+def _hand_out(
+    config: Config,
+    demand: Demand,
+    queues: Mapping[str, QueueLimits],
+    node_supply: NodeSupply,
+    budget: ConversionBudget | None,
+) -> list[QueueSizing]:
+    """Packs what waits, queue after queue, and once more where the budget does not cover it all."""
+    packing_input = make_packing_input(config, demand, node_supply)
+    backlogs = make_backlogs(config, demand, queues, packing_input)
+    allotment = Allotment(config, demand, queues, node_supply, packing_input)
+    sizings = [allotment.serve(backlog) for backlog in backlogs]
+    if budget is not None and not budget.covers(_all_wanted(sizings)):
+        since = {one.queue: one.waits_since or "~" for one in sizings}
+        backlogs.sort(key=lambda one: (-one.priority, since[one.queue], one.queue))
+        allotment = Allotment(config, demand, queues, node_supply, packing_input)
+        sizings = allotment.serve_within(budget, backlogs)
+    return sizings
 
 
 def _all_wanted(sizings: list[QueueSizing]) -> dict[NodePool, int]:

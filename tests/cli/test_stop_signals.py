@@ -17,10 +17,8 @@ from typing import Any
 import pytest
 
 from dnm.cli.logs import StopSignals
-from dnm.converter.listen import Waits, run_converters
-from dnm.converter.processes import process_of
-from dnm.converter.signals import end_by_signals
-from dnm.converter.start import ConverterCall
+from dnm.converter.processes import end_by_signals, process_of
+from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.faults import Fault
 from dnm.model.bounded import run_bounded
@@ -29,7 +27,7 @@ from dnm.model.event import KubeEvent
 from dnm.model.fault_points import fault_point
 from dnm.model.registry import Phase
 from dnm.queues.yunikorn_rest import checksum_of
-from dnm.run.events import send_events
+from dnm.run.publish import send_events
 from tests.builders import NOW
 from tests.cli.test_app import settings, wait_until
 from tests.converter.programs import an_environment, never, script

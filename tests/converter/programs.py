@@ -8,8 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.converter.contract import Given
-from dnm.converter.listen import Waits, run_converters
-from dnm.converter.start import ConverterCall
+from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.model.blackout import Secrets
 from dnm.model.registry import Ended
 

@@ -6,10 +6,9 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from dnm.converter.listen import Waits, run_converters
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.processes import process_of, still_running
-from dnm.converter.start import ConverterCall
+from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.model.registry import Ended
 from tests.builders import a_config
 from tests.converter.programs import LONG, an_environment, never, run_one, script

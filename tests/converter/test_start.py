@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converter.listen import Waits, run_converters
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.processes import process_of
-from dnm.converter.start import ConverterCall
+from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.converter.started import Started, started_at
 from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from dnm.model.cluster import WaitingJobs
 from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, Deed, Memory
 from dnm.model.registry import Registry, RunRecord
-from dnm.record.job_waits import list_job_waits, seen_waits
 from dnm.record.log_lines import log_line
 from dnm.record.tell import tell_change, tell_deed
-from dnm.record.transitions import Cause
+from dnm.record.transitions import Cause, list_job_waits, seen_waits
 from tests.builders import NOW, a_lent_node
 
 CAUSE = Cause(now=NOW, run="r1", instance="prod")

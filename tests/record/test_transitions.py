@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dnm.cli.history import KINDS
 from dnm.model.calendar import KeptCalendar
-from dnm.model.history import Decision, Deed, HistoryLine
+from dnm.model.history import Decision, Deed, HistoryLine, Memory
 from dnm.model.plan import NodeVerdict, Plan, Reason, SetQueueLimits, Verdict
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
 from dnm.model.registry import (
@@ -299,6 +299,29 @@ def plan_with(*changes: LimitChange, registry: Registry = EMPTY) -> Plan:
     edit = QueueEdit(text="", ledger="", changes=changes)
     action = SetQueueLimits(wants=QueueWants(instance_id="prod"), edit=edit)
     return Plan(registry=registry, actions=(action,) if changes else ())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        pytest.param(EMPTY, replace(EMPTY, pause=Pause(since=NOW)), {}, id="paused-now"),
+        pytest.param(seen("ENOUGH"), seen("CAPPED"), {}, id="another-verdict"),
+        pytest.param(EMPTY, EMPTY, {"notes": (f"{QUEUE}: the limit is another's",)}, id="a-note"),
+        pytest.param(
+            replace(EMPTY, memory=Memory(is_paused=True)),
+            replace(EMPTY, memory=Memory(is_paused=True)), {}, id="no-longer-paused",
+        ),
+    ],
+)  # fmt: skip
+def test_a_plan_that_is_quiet_tells_nothing_and_no_other_is(
+    before: Registry, after: Registry, why: dict[str, Any]
+) -> None:
+    for same in (before, after):
+        quiet = tell_plan(same, plan_with(registry=same), cause(), True)
+        again = tell_plan(quiet.registry, plan_with(registry=quiet.registry), cause(), True)
+        assert again == plan_with(registry=quiet.registry)
+    told = tell_plan(before, plan_with(registry=after), cause(**why), True).registry
+    assert told.memory.untold
 
 
 def test_a_limit_that_was_written_is_told_once() -> None:

@@ -19,8 +19,7 @@ from dnm.demand.constraints import (
 )
 from dnm.model.cluster import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
 from dnm.model.config import Taint
-from dnm.sizing.packing import least_nodes
-from dnm.sizing.packing_problem import Bin, BinType, Item, Packing, Problem
+from dnm.sizing.packing import Bin, BinType, Item, Packing, Problem, least_nodes
 
 NO_SCHEDULE = Taint(key="k", value="v", effect="NoSchedule")
 

@@ -5,26 +5,29 @@ Rows named `defect N` are the predecessor's: what it did wrong with the same dat
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
 
 from dnm.demand.constraints import HOSTNAME
+from dnm.demand.demand import Demand
 from dnm.model.cluster import (
     Claim,
     NodeSelectorTerm,
     PodAffinityTerm,
+    QueueLimits,
     Requirement,
     TaskGroup,
     Toleration,
     YunikornView,
 )
-from dnm.model.config import NodeType, Taint
+from dnm.model.config import Config, NodeType, Taint
 from dnm.model.plan import Reason, Verdict
 from dnm.sizing.budget import ConversionBudget
+from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing
-from dnm.sizing.sizing import size_queues
+from dnm.sizing.sizing import _all_at_rest, _hand_out, _is_at_rest, size_queues
 from tests.scenes import (
     DEV,
     GB,
@@ -1150,7 +1153,10 @@ TABLE = [
 ]
 
 
-def solve(scene: dict[str, Any]) -> Sizing:
+Inputs: TypeAlias = tuple[Config, Demand, dict[str, QueueLimits], NodeSupply]
+
+
+def inputs_of(scene: dict[str, Any]) -> Inputs:
     conf = scene.get("config", config())
     queues = scene.get("limits", tree())
     some = scene.get("pods", [])
@@ -1168,7 +1174,11 @@ def solve(scene: dict[str, Any]) -> Sizing:
         scene.get("incoming", ()),
         scene.get("leaving", ()),
     )
-    return size_queues(conf, found, queues, there, scene.get("budget"))
+    return conf, found, queues, there
+
+
+def solve(scene: dict[str, Any]) -> Sizing:
+    return size_queues(*inputs_of(scene), scene.get("budget"))
 
 
 @pytest.mark.parametrize(("expected", "scene"), TABLE)
@@ -1188,6 +1198,18 @@ def test_sizing(expected: tuple[Any, ...], scene: dict[str, Any]) -> None:
     if "granted" in scene:
         granted = {pool.node_type: count for pool, count in answer.granted.items()}
         assert {name: granted.get(name, 0) for name in scene["granted"]} == scene["granted"]
+
+
+def test_what_is_at_rest_is_found_without_packing_and_is_the_same() -> None:
+    found = 0
+    for param in TABLE:
+        scene: Any = param.values[1]
+        for some in (scene.get("pods", []), [pod for pod in scene.get("pods", []) if pod.node]):
+            inputs = inputs_of({**scene, "pods": some})
+            if _is_at_rest(*inputs):
+                found += 1
+                assert _all_at_rest(*inputs) == _hand_out(*inputs, None)
+    assert found > 20
 
 
 # --- several queues ---------------------------------------------------------------------------

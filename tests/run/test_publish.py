@@ -13,7 +13,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.event import KubeEvent
 from dnm.record.history_file import History
-from dnm.run.events import MOST, send_events
+from dnm.run.publish import MOST, send_events
 from tests.builders import NOW
 from tests.site import QUEUE, a_workshop_site
 
