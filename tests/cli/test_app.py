@@ -346,7 +346,7 @@ def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) ->
     said = site.command("status", COLUMNS="200", SUDO_USER="erin").stdout
     assert re.search(r"paused by \S+ on \S+ since 20.* UTC until `dnm resume`: maintenance", said)
     assert site.command("run").returncode == 0 and not site.registry.requests
-    site.command("pause", "--for", "30", "--reason", "rack 7")
+    site.command("pause", "--for", "30", "--reason", "rack 7", "--force")
     status = site.command("status", COLUMNS="200").stdout
     assert re.search(r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: rack 7\n", status), status
     pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]

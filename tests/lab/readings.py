@@ -7,7 +7,6 @@ right. `seen_by_dnm` and `seen_by_sandbox` give the same plain values, so that `
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,12 +22,10 @@ from dnm.lab.sandbox.pod_reading import (
     request_of,
     task_group_of,
 )
-from dnm.lab.sandbox.queues_rules import check_activation, read_document
-from dnm.lab.sandbox.queues_yaml import ConfigRefused
-from dnm.lab.sandbox.yunikorn_config import queues_in_force, refusal
+from dnm.lab.sandbox.yunikorn_config import read_document
 from dnm.model.errors import DnmError
 from dnm.model.quantity import parse_kubernetes, parse_yunikorn
-from dnm.queues.tree import check_text, parse_tree
+from dnm.queues.tree import parse_tree
 
 Seen = Mapping[str, Any]
 DOMAIN = "yunikorn.apache.org/"
@@ -201,144 +198,23 @@ def _pod_seen(requests: list[Mapping[str, int]], *rest: Any) -> Seen:
 # --- documents -----------------------------------------------------------------------------------
 
 
-class _Maker:
-    """Makes documents: mostly valid ones, whose numbers lie close together, with rare oddities."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-
-    def is_odd(self, share: float = 0.02) -> bool:
-        return self.chance.random() < share
-
-    def some(self, share: float = 0.5, **fields: Any) -> dict[str, Any]:
-        """Each field with the given chance; a field's value is made where it is called for."""
-        return {name: make() for name, make in fields.items() if self.chance.random() < share}
-
-    def text(self) -> str:
-        document: dict[str, Any] = {"partitions": [self.partition()]}
-        if self.is_odd(0.05):
-            document["partitions"].append(self.partition())
-        written = json.dumps(document, indent=1)
-        return written.replace('"max"', '"Max"', 1) if self.is_odd() else written
-
-    def partition(self) -> dict[str, Any]:
-        name = self.chance.choice(["", "Default", "gpu"]) if self.is_odd(0.1) else "default"
-        below = [self.queue(name, 1) for name in self.names(3)]
-        top = below if self.is_odd(0.1) else [{"name": "root", "queues": below}]
-        order = {
-            "type": "Fair" if self.is_odd(0.1) else "binpacking",
-            "resourceweights": {"vcore": -1 if self.is_odd(0.1) else 2},
-        }
-        more = self.some(
-            0.2,
-            limits=self.user_limits,
-            nodesortpolicy=lambda: order,
-            placementrules=lambda: [self.rule()],
-        )
-        return {"name": name, "queues": top, **more}
-
-    def names(self, most: int) -> list[str]:
-        usual = self.chance.sample(["a", "b", "c-d", "q@1"], self.chance.randint(1, most))
-        return [*usual, self.chance.choice(["A", "root", "x.y"])] if self.is_odd(0.05) else usual
-
-    def queue(self, name: str, depth: int) -> dict[str, Any]:
-        below = self.names(2) if depth < 4 and self.chance.random() < 0.6 / depth else []
-        fields = self.some(
-            0.15,
-            parent=self.flag,
-            maxapplications=self.count,
-            limits=self.user_limits,
-            submitacl=lambda: "a b c" if self.is_odd(0.2) else "ann",
-            childtemplate=lambda: {"resources": {"max": {"vcore": "3"}}},
-        )
-        children = [self.queue(child, depth + 1) for child in below]
-        return {"name": name, "resources": self.resources(depth), "queues": children, **fields}
-
-    def resources(self, depth: int) -> dict[str, Any]:
-        most, least = 4 * (5 - depth), 2 * (5 - depth)
-        return self.some(
-            0.6, max=lambda: self.amounts(most), guaranteed=lambda: self.amounts(least)
-        )
-
-    def amounts(self, around: int) -> dict[str, str]:
-        names = self.chance.sample(["vcore", "memory", "pods"], self.chance.randint(0, 2))
-        odd = ["0", "010", "1.5", "1500m", "1k", "", "5m", " 2 ", "1Gi"]
-        return {
-            name: self.chance.choice(odd) if self.is_odd() else str(self.chance.randint(1, around))
-            for name in names
-        }
-
-    def count(self) -> Any:
-        return (
-            self.chance.choice(["010", 1.5, -1, 0])
-            if self.is_odd(0.1)
-            else (self.chance.choice([2, 5]))
-        )
-
-    def flag(self) -> Any:
-        odd, usual = ["yes", "no", "True", "1"], [True, False]
-        return self.chance.choice(odd if self.is_odd(0.1) else usual)
-
-    def user_limits(self) -> list[dict[str, Any]]:
-        people = ["ann", "bob", "*", "0x"] if self.is_odd(0.2) else ["ann", "bob"]
-        users = self.chance.sample(people, 1 if self.is_odd(0.8) else 2)
-        limit = {"limit": "x", "users": users, **self.some(0.2, groups=lambda: ["g", "*"])}
-        odd = self.some(0.3, maxapplications=self.count)
-        return [{**limit, "maxresources": self.amounts(12), **odd}]
-
-    def rule(self) -> dict[str, Any]:
-        paths = ["a", "root.a", "root.b", "a.b", "root.a.b", "Root.a"]
-        name = self.chance.choice(["fixed", "fixed", "fixed", "user", "9"])
-        users = [self.chance.choice(["ann", "a.*", "(?=x)", "["])]
-        kind = self.chance.choice(["", "allow", "Deny", "x"])
-        found = {
-            "name": name,
-            "value": self.chance.choice(paths),
-            **self.some(create=self.flag),
-            **self.some(0.1, filter=lambda: {"type": kind, "users": users}),
-        }
-        return {**found, "parent": self.rule()} if self.is_odd(0.3) else found
-
-
-documents = st.integers(0, 2**32).map(lambda seed: _Maker(seed).text())
-
-
 def document_by_dnm(text: str) -> Seen:
     """dnm shows the limits of a queue called root below root, which YuniKorn ignores, and edits no
     document that has one: they are left out here."""
-    if check_text(text):
-        return {"taken": False}
-    document = parse_tree(text)
-    false_roots = {path for path in document.queues if path.endswith(".root")}
-    assert document.refusal or not false_roots
     return _document_seen(
         (q.path, q.parent, q.is_leaf, {}, {})
-        if q.path in false_roots
+        if q.path.endswith(".root")
         else (q.path, q.parent, q.is_leaf, q.max, q.guaranteed)
-        for q in document.queues.values()
+        for q in parse_tree(text).queues.values()
     )
 
 
 def document_by_sandbox(text: str) -> Seen:
-    """Taken is what the validator lets pass and a reload does too: dnm asks for both."""
-    if refusal(text):
-        return {"taken": False}
-    document = read_document(text)
-    try:
-        check_activation(document)
-    except ConfigRefused:
-        return {"taken": False}
-    partitions = document["partitions"] or ()
-    tops = [one["queues"][0] for one in partitions if one["name"] == "default"]
-    queues = [queue for top in tops for queue in queues_in_force(top)]
+    queues = read_document(text)[1].values()
     return _document_seen((q.path, q.parent, q.is_leaf, q.max, q.guaranteed) for q in queues)
 
 
 def _document_seen(queues: Any) -> Seen:
     return {
-        "taken": True,
-        "queues": sorted(
-            (path, parent, leaf, dict(most), dict(least))
-            for path, parent, leaf, most, least in queues
-        ),
+        path: (parent, leaf, dict(most), dict(least)) for path, parent, leaf, most, least in queues
     }

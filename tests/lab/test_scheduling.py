@@ -439,8 +439,17 @@ def put_document(sandbox: Sandbox, text: str) -> tuple[int, str]:
     return answer.code, json.loads(answer.body).get("message", "")
 
 
-def test_the_webhook_refuses_what_yunikorn_would_refuse(sandbox: Sandbox) -> None:
-    code, message = put_document(sandbox, QUEUES.replace("vcore: 10", "vcore: 21"))
+INVALID = QUEUES.replace("vcore: 10", "vcore: 21")
+
+
+def refuse_invalid(sandbox: Sandbox) -> None:
+    sandbox.yunikorn.refuses = lambda text: "max resource of parent" if text == INVALID else ""
+
+
+@pytest.mark.parametrize("text", [INVALID, "a: [", "- a", QUEUES.replace("vcore: 10", "vcore: x")])
+def test_the_webhook_denies_what_is_refused(sandbox: Sandbox, text: str) -> None:
+    refuse_invalid(sandbox)
+    code, message = put_document(sandbox, text)
     assert code == 400
     assert message.startswith('admission webhook "admission-webhook.yunikorn.validate-conf" denied')
     assert sandbox.queues_text() == QUEUES
@@ -448,14 +457,15 @@ def test_the_webhook_refuses_what_yunikorn_would_refuse(sandbox: Sandbox) -> Non
 
 
 def test_without_the_webhook_an_invalid_document_gets_in_and_is_not_used(sandbox: Sandbox) -> None:
+    refuse_invalid(sandbox)
     sandbox.set_queues(QUEUES)
     sandbox.yunikorn.has_webhook = False
     sandbox.tick()
     checksum = sandbox.yunikorn.checksum
-    assert put_document(sandbox, QUEUES.replace("vcore: 10", "vcore: 21"))[0] == 200
+    assert put_document(sandbox, INVALID)[0] == 200
     sandbox.tick()
     assert sandbox.yunikorn.checksum == checksum
-    assert sandbox.yunikorn.errors[0].startswith("reload configuration failed")
+    assert sandbox.yunikorn.errors == ["reload configuration failed: max resource of parent"]
 
 
 @pytest.mark.parametrize("how", ["slow", "not at all", "hot refresh off"])
@@ -510,10 +520,8 @@ def test_validate_conf_says_why_not(site: Sandbox) -> None:
         request = Request(method="POST", path="/ws/v1/validate-conf", body=text.encode())
         return json.loads(site.handle(request).body)
 
+    assert validate(INVALID) == {"allowed": True, "reason": ""}  # it judges nothing by itself
+    refuse_invalid(site)
     assert validate(QUEUES) == {"allowed": True, "reason": ""}
-    refused = validate(QUEUES.replace("vcore: 10", "vcore: 21"))
-    assert refused == {
-        "allowed": False,
-        "reason": "max resource of parent map[memory:100000000000 vcore:20000] is smaller than "
-        "maximum resource map[vcore:21000] for queue a",
-    }
+    assert validate(INVALID) == {"allowed": False, "reason": "max resource of parent"}
+    assert validate("partitions: [")["allowed"] is False

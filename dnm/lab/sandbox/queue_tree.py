@@ -6,15 +6,13 @@ After yunikorn-core: pkg/scheduler/objects/queue.go (headroom) and pkg/scheduler
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dnm.lab.sandbox.placement_rules import QUEUE_NAME, ROOT
 from dnm.lab.sandbox.pod_reading import User
-from dnm.lab.sandbox.queues_rules import go_map
-from dnm.lab.sandbox.queues_yaml import Fields
-from dnm.lab.sandbox.yunikorn_config import YunikornConfig
+from dnm.lab.sandbox.yunikorn_config import ROOT, PlacementRule, YunikornConfig
 
+_QUEUE_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 _FALLBACK = "root.default"
 _RECOVERY = "root.@recovery@"
 _NO_RULE = "application rejected: no placement rule matched"
@@ -86,7 +84,7 @@ class QueueTree:
         if any(amount > bounds[name] for name, amount in gang.items() if name in bounds):
             raise ApplicationRejected(
                 f"queue {path} cannot fit application {submission.application}: task group request "
-                f"{go_map(gang)} larger than max queue allocation {go_map(bounds)}"
+                f"{_go_map(gang)} larger than max queue allocation {_go_map(bounds)}"
             )
         return path
 
@@ -118,21 +116,21 @@ class QueueTree:
         queues = (self.config.queues.get(place) for place in self.ancestors(path))
         return next((queue.is_leaf for queue in queues if queue), True)
 
-    def _by_rule(self, rule: Fields, submission: Submission) -> str:
+    def _by_rule(self, rule: PlacementRule, submission: Submission) -> str:
         """The path in lower case; empty where the rule does not match, or must not create it."""
         name = self._name_given(rule, submission)
-        if not name or not _lets_through(rule["filter"], submission.user):
+        if not name or not _lets_through(rule, submission.user):
             return ""
-        is_fixed = rule["name"].lower() == "fixed"
+        is_fixed = rule.name == "fixed"
         is_whole = name.startswith(ROOT if is_fixed else f"{ROOT}.")
         if not is_whole:
             name = name if is_fixed else name.replace(".", "_dot_")
-        if not all(QUEUE_NAME.fullmatch(part) for part in name.split(".")):
+        if not all(_QUEUE_NAME.fullmatch(part) for part in name.split(".")):
             raise ApplicationRejected(f"invalid queue name {name}")
         if not is_whole:
             above = ROOT
-            if rule["parent"] is not None:
-                above = self._by_rule(rule["parent"], submission)
+            if rule.parent is not None:
+                above = self._by_rule(rule.parent, submission)
                 if not above:
                     return ""
                 configured = self.config.queues.get(above)
@@ -140,13 +138,12 @@ class QueueTree:
                     raise ApplicationRejected(f"parent rule returned a leaf queue: {above}")
             name = f"{above}.{name}"
         path = name.lower()
-        return path if rule["create"] or path in self.config.queues else ""
+        return path if rule.create or path in self.config.queues else ""
 
-    def _name_given(self, rule: Fields, submission: Submission) -> str:
-        value = rule["value"].lower()
-        names = {"provided": submission.queue, "fixed": value, "user": submission.user.name,
-                 "tag": submission.tags.get(value, "")}  # fmt: skip
-        return str(names.get(rule["name"].lower(), ""))
+    def _name_given(self, rule: PlacementRule, submission: Submission) -> str:
+        names = {"provided": submission.queue, "fixed": rule.value, "user": submission.user.name,
+                 "tag": submission.tags.get(rule.value, "")}  # fmt: skip
+        return names.get(rule.name, "")
 
     def _may_submit(self, path: str, user: User) -> bool:
         queues = (self.config.queues.get(place) for place in self.ancestors(path))
@@ -162,17 +159,22 @@ def _admits(acl: str, user: User) -> bool:
     return user.name in names.split(",") or not listed.isdisjoint(user.groups)
 
 
-def _lets_through(accepted: Fields, user: User) -> bool:
+def _lets_through(rule: PlacementRule, user: User) -> bool:
     """A filter of names, or of one expression each for users and for groups."""
-    users, groups = accepted["users"] or [], accepted["groups"] or []
-    allows = bool(accepted["type"] != "deny")
-    if not users and not groups:
-        return allows
-    is_listed = _is_among(user.name, users) or any(_is_among(one, groups) for one in user.groups)
-    return is_listed == allows
+    if not rule.users and not rule.groups:
+        return not rule.denies
+    is_listed = _is_among(user.name, rule.users) or any(
+        _is_among(one, rule.groups) for one in user.groups
+    )
+    return is_listed != rule.denies
 
 
-def _is_among(name: str, names: list[str]) -> bool:
+def _is_among(name: str, names: Sequence[str]) -> bool:
     if len(names) == 1 and re.search(r"[\^$*+?()\[{}|]", names[0]):
         return re.search(names[0], name) is not None
     return name in names
+
+
+def _go_map(amounts: _Amounts) -> str:
+    """Prints a map as Go does, sorted by its keys."""
+    return f"map[{' '.join(f'{name}:{amounts[name]}' for name in sorted(amounts))}]"

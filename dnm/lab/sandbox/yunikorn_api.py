@@ -10,7 +10,7 @@ from dnm.lab.sandbox.http_values import Answer, Request, json_answer
 from dnm.lab.sandbox.pod_reading import application_of, is_placeholder, task_group_of
 from dnm.lab.sandbox.scheduler import Application, Scheduler
 from dnm.lab.sandbox.store import Object, Store
-from dnm.lab.sandbox.yunikorn_config import YunikornConfig, refusal
+from dnm.lab.sandbox.yunikorn_config import YunikornConfig
 
 
 class YunikornApi:
@@ -39,7 +39,7 @@ class YunikornApi:
         return _error(404, "Not Found")
 
     def _validate(self, request: Request) -> Answer:
-        reason = refusal(request.body.decode("utf-8", "surrogateescape"))
+        reason = self.config.refusal(request.body.decode("utf-8", "surrogateescape"))
         return json_answer({"allowed": not reason, "reason": reason})
 
     def _config(self, request: Request) -> Answer:

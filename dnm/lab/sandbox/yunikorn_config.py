@@ -1,7 +1,9 @@
-"""Keeps the queue configuration that the sandbox's scheduler runs: taken up, kept, or refused.
+"""Reads the queue configuration that the sandbox's scheduler runs, and keeps it.
 
-As in YuniKorn: a document that is not valid is denied by the admission webhook where there is one;
-one that got in all the same is logged and ignored, and the old queues stay.
+It reads what it schedules by and judges nothing: refused is what can't be read, and what a test has
+it refuse (`refuses`). Whether YuniKorn takes a document, YuniKorn's own code is asked, by
+`tests/real/queue_documents.py`. As there, the admission webhook denies what is refused, where there
+is one; what got in all the same is logged and ignored, and the old queues stay.
 """
 
 from __future__ import annotations
@@ -11,29 +13,45 @@ import binascii
 import gzip
 import hashlib
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import yaml
 
-from dnm.lab.sandbox.amounts import configured_amounts
-from dnm.lab.sandbox.placement_rules import ROOT
-from dnm.lab.sandbox.queues_rules import check_activation, read_document
-from dnm.lab.sandbox.queues_yaml import ConfigRefused, Fields
+from dnm.lab.sandbox.amounts import AmountError, configured_amounts
 from dnm.lab.sandbox.store import ApiError, Object, Store
 from dnm.lab.sandbox.timing import Timing
 
+Fields = dict[str, Any]
 NAMESPACE = "yunikorn"
 CONFIGS_NAME = "yunikorn-configs"
 DEFAULTS_NAME = "yunikorn-defaults"
 NEWEST = "1.9.0"
+ROOT = "root"
+_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar is its text
 _BUILT_IN = """
 partitions:
   - name: default
     placementrules: [{name: tag, value: namespace, create: true}]
     queues: [{name: root, submitacl: "*"}]
 """
-_PROVIDED: Fields = {"name": "provided", "create": False, "value": "", "parent": None,
-                     "filter": {"type": "", "users": None, "groups": None}}  # fmt: skip
+
+
+class ConfigRefused(Exception):
+    """The document is not taken; the message is the reason."""
+
+
+class PlacementRule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule, with its names in lower case."""
+
+    name: str = "provided"
+    value: str = ""
+    create: bool = False
+    parent: PlacementRule | None = None
+    denies: bool = False  # its filter
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +77,7 @@ class YunikornConfig:
         self.version = NEWEST
         self.has_webhook = True
         self.takes_up = True
+        self.refuses: Callable[[str], str] = lambda text: ""  # a test's: why not; empty: it may be
         self.errors: list[str] = []  # what the scheduler's log would say
         self._waiting: tuple[str, float] | None = None
         self.restart()
@@ -95,14 +114,14 @@ class YunikornConfig:
             self._use(_BUILT_IN)
 
     def _use(self, text: str) -> None:
-        document = read_document(text)
-        check_activation(document)
+        self.partition, self.queues = self._read(text)
         self.text = text
         self._waiting = None
-        partitions = document["partitions"] or ()
-        self.partition = next((one for one in partitions if one["name"] == "default"), None)
-        top = self.partition["queues"][0] if self.partition else None
-        self.queues = {} if top is None else {q.path: q for q in queues_in_force(top)}
+
+    def _read(self, text: str) -> tuple[Fields, dict[str, ConfiguredQueue]]:
+        if reason := self.refuses(text):
+            raise ConfigRefused(reason)
+        return read_document(text)
 
     def _settings(self, changed: Object | None = None) -> dict[str, str]:
         """Both ConfigMaps as one: key by key the later one holds, and of each its binary data."""
@@ -144,16 +163,14 @@ class YunikornConfig:
         return hashlib.sha256(self.text.encode()).hexdigest().upper()
 
     @property
-    def placement_rules(self) -> list[Fields]:
+    def placement_rules(self) -> list[PlacementRule]:
         """As configured, or the one that YuniKorn has where none is."""
-        rules = self.partition["placementrules"] if self.partition else None
-        return rules or [_PROVIDED]
+        found = [_rule(one) for one in _list(self.partition, "placementrules")]
+        return found or [PlacementRule()]
 
     @property
     def packs_nodes(self) -> bool:
-        return self.partition is not None and (
-            self.partition["nodesortpolicy"]["type"] == "binpacking"
-        )
+        return _text(_map(self.partition, "nodesortpolicy"), "type") == "binpacking"
 
     @property
     def counts_sidecars_twice(self) -> bool:
@@ -167,7 +184,7 @@ class YunikornConfig:
         is_ours = meta.get("namespace") == NAMESPACE
         if not (self.has_webhook and is_ours and meta["name"] in (CONFIGS_NAME, DEFAULTS_NAME)):
             return
-        reason = refusal(self._text_of(self._settings(changed)))
+        reason = self.refusal(self._text_of(self._settings(changed)))
         if reason:
             raise ApiError(
                 400,
@@ -176,38 +193,101 @@ class YunikornConfig:
                 reason="BadRequest",
             )
 
+    def refusal(self, text: str) -> str:
+        """Says why `/ws/v1/validate-conf` does not allow the document; empty where it does."""
+        try:
+            self._read(text)
+        except ConfigRefused as refused:
+            return str(refused)
+        return ""
 
-def refusal(text: str) -> str:
-    """Says why `/ws/v1/validate-conf` does not allow the document; empty where it does."""
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def read_document(text: str) -> tuple[Fields, dict[str, ConfiguredQueue]]:
+    """Returns the partition `default` and its queues by path; both are empty where there is none.
+    Raises ConfigRefused."""
     try:
-        read_document(text)
-    except ConfigRefused as refused:
-        return str(refused)
-    return ""
+        documents = yaml.load_all(text.encode("utf-8", "surrogateescape"), Loader=_LOADER)
+        document = next(documents, None)  # YuniKorn reads the first
+        if document and not isinstance(document, dict):
+            raise ConfigRefused("yaml: unmarshal errors: it is no mapping")
+        for partition in _list(document or {}, "partitions"):
+            if _text(partition, "name").lower() in ("", "default"):
+                return partition, {one.path: one for one in _queues(_root_of(partition), None)}
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+        raise ConfigRefused(f"yaml: {' '.join(str(error).split())}") from error
+    except AmountError as error:
+        raise ConfigRefused(str(error)) from error
+    return {}, {}
 
 
-def queues_in_force(fields: Fields, parent: str | None = None) -> list[ConfiguredQueue]:
-    """Returns the queue and everything below it, as a reload sets them. Whatever is called root
-    has no limits of its own."""
-    name = fields["name"].lower()
+def _root_of(partition: Fields) -> Fields:
+    """Its root, put in where it is not written."""
+    tops = _list(partition, "queues")
+    is_written = len(tops) == 1 and _text(tops[0], "name").lower() == ROOT
+    return tops[0] if is_written else {"name": ROOT, "queues": tops}
+
+
+def _queues(fields: Fields, parent: str | None) -> list[ConfiguredQueue]:
+    """The queue and everything below it. Whatever is called root has no limits of its own."""
+    name = _text(fields, "name").lower()
     path = name if parent is None else f"{parent}.{name}"
-    is_leaf = not (fields["parent"] or fields["queues"])
-    limits = {} if name == ROOT else fields["resources"]
+    children = _list(fields, "queues")
+    is_leaf = not (children or parent is None or _is_true(fields, "parent"))
+    limits = {} if name == ROOT else _map(fields, "resources")
+    template = _map(_map(fields, "childtemplate"), "resources")
     own = ConfiguredQueue(
         path=path,
         parent=parent,
         is_leaf=is_leaf,
-        max=_in_force(limits.get("max")),
-        guaranteed=_in_force(limits.get("guaranteed")),
-        template_max={} if is_leaf else _in_force(fields["childtemplate"]["resources"]["max"]),
-        takes_gangs=(fields["properties"] or {}).get("application.sort.policy") != "fair",
-        access=(fields["submitacl"], fields["adminacl"]),
+        max=_in_force(_map(limits, "max")),
+        guaranteed=_in_force(_map(limits, "guaranteed")),
+        template_max={} if is_leaf else _in_force(_map(template, "max")),
+        takes_gangs=_text(_map(fields, "properties"), "application.sort.policy") != "fair",
+        access=(_text(fields, "submitacl"), _text(fields, "adminacl")),
     )
-    below = [queue for child in fields["queues"] or () for queue in queues_in_force(child, path)]
-    return [own, *below]
+    return [own, *(queue for child in children for queue in _queues(child, path))]
 
 
-def _in_force(texts: Any) -> dict[str, int]:
+def _rule(fields: Fields) -> PlacementRule:
+    accepted, above = _map(fields, "filter"), _map(fields, "parent")
+    return PlacementRule(
+        name=_text(fields, "name").lower(),
+        value=_text(fields, "value").lower(),
+        create=_is_true(fields, "create"),
+        parent=_rule(above) if above else None,
+        denies=_text(accepted, "type") == "deny",
+        users=tuple(map(str, _items(accepted, "users"))),
+        groups=tuple(map(str, _items(accepted, "groups"))),
+    )
+
+
+def _in_force(texts: Fields) -> dict[str, int]:
     """Nothing where no amount is above 0 (since 1.5.0)."""
     amounts = configured_amounts(texts)
     return amounts if any(amounts.values()) else {}
+
+
+def _text(fields: Fields, name: str) -> str:
+    found = fields.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _is_true(fields: Fields, name: str) -> bool:
+    return _text(fields, name).lower() in ("true", "yes", "on", "y")
+
+
+def _map(fields: Fields, name: str) -> Fields:
+    found = fields.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _items(fields: Fields, name: str) -> list[Any]:
+    found = fields.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _list(fields: Fields, name: str) -> list[Fields]:
+    return [one for one in _items(fields, name) if isinstance(one, dict)]
