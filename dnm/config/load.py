@@ -101,7 +101,8 @@ def load_config(
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
     check_together(config, _queue_map_path(settings), problems)
-    config = _with_events(config, read_events(events, zone, ""))
+    if events:
+        config = _with_events(config, read_events(events, zone, ""))
     if problems:
         raise ConfigError(list_problems(str(file), problems))
     return config

@@ -50,7 +50,9 @@ def advance(known: Known) -> Advanced:
     """Every request and every node, one step each."""
     config, facts = known.config, known.facts
     registry = set_aside_interrupted(config, known.registry, facts)
-    arrivals = advance_requests(config, registry, facts)
+    arrivals = Arrivals(nodes=dict(registry.nodes))
+    if registry.requests:
+        arrivals = advance_requests(config, registry, facts)
     claims = _claims(known, arrivals)
     in_use = {**arrivals.nodes, **claims.nodes}
     adopted = adopt_marked_nodes(config, {**in_use, **claims.claimed}, facts)

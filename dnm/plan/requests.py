@@ -289,10 +289,10 @@ class Arrivals(Value):
     still wait for nodes, `failures` the conversions that failed."""
 
     nodes: Mapping[str, LentNode]
-    left_behind: Mapping[str, ClaimedNode]
-    requests: tuple[ConversionRequest, ...]
-    failures: tuple[ConversionResult, ...]
-    errors: tuple[str, ...]
+    left_behind: Mapping[str, ClaimedNode] = {}
+    requests: tuple[ConversionRequest, ...] = ()
+    failures: tuple[ConversionResult, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 def advance_requests(config: Config, registry: Registry, facts: Facts) -> Arrivals:
