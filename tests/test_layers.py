@@ -90,6 +90,7 @@ HOUSE: dict[str, Rule] = {
     "sizing": _rule("model demand kubelet", EVERYTHING),
     "plan": _rule(f"model demand sizing {PURE_QUEUES}", EVERYTHING),
     "plan.rules": _rule(f"model calendar demand kubelet sizing plan {PURE_QUEUES}", EVERYTHING),
+    "verbs": _rule("model calendar config.files sizing plan plan.rules", EVERYTHING),
     "record": _rule(
         "model",
         EVERYTHING,
@@ -109,7 +110,7 @@ HOUSE: dict[str, Rule] = {
     ),
     "cli": _rule(
         "model calendar config kube kubelet converter queues demand sizing plan record run "
-        "simulate converters.settings lab.verbs",
+        "verbs simulate converters.settings lab.verbs",
         frozenset(),
     ),
     "converters": _rule(
@@ -206,6 +207,7 @@ PLANTED = [
     pytest.param("plan", "import configparser", id="plan-ini"),
     pytest.param("plan", "from dnm.plan.rules import moves", id="plan-a-rule"),
     pytest.param("plan.rules", "from dnm.queues import writer", id="rules-writer"),
+    pytest.param("verbs", "from dnm.run import registry", id="verbs-run"),
     pytest.param("record", "from dnm.plan import planner", id="record-plan"),
     pytest.param("simulate", "from dnm.run import planning", id="simulate-run"),
     pytest.param("simulate", "import time", id="simulate-clock"),
@@ -291,7 +293,7 @@ def test_no_modules_need_each_other_without_a_reason() -> None:
 
 # --- the core, and habits --------------------------------------------------------------------
 
-CORE = ("calendar", "demand", "sizing", "plan", "plan/rules", "queues")
+CORE = ("calendar", "demand", "sizing", "plan", "plan/rules", "verbs", "queues")
 FILES_OF_DNM = sorted(PACKAGE.rglob("*.py"))
 
 

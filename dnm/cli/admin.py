@@ -1,35 +1,39 @@
-"""The verbs of a person: pause, reset, forget. Each changes the registry under the lock, for
-which it waits, and says what it did; the next run acts on it."""
+"""The verbs of an administrator: pause, reset, forget, takeover, rebase. Each says what it did; the
+next run acts on it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import msgspec
 
 from dnm.cli.logs import log_deed
 from dnm.cli.output import shown
-from dnm.cli.person import a_deed
+from dnm.cli.person import (
+    RefusedError,
+    a_deed,
+    attempt,
+    carry_out,
+    granted,
+    rehearse,
+    said_by,
+    say_wait,
+)
 from dnm.cli.queue_verbs import rebase_queues
 from dnm.cli.status_view import pause_line
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, ExitCode, LeaseError
+from dnm.model.errors import LeaseError
 from dnm.model.history import Deed
-from dnm.model.hostlist import fold_hostlist
 from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import Half, Pause, Phase, Registry
+from dnm.model.registry import Half, Pause
 from dnm.model.value import Resources
 from dnm.plan.brakes import is_paused
-from dnm.plan.breaker import close_breaker
 from dnm.plan.known import gather_known
 from dnm.plan.queue_wants import queue_wants, serving_sizes
-from dnm.plan.transition import enter_phase
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
 from dnm.queues.lease import acts_elsewhere
@@ -40,31 +44,14 @@ from dnm.run.lease import judge_here, new_lease, put_lease
 from dnm.run.planning import connect
 from dnm.run.registry import load_registry, opened_state
 from dnm.run.snapshot import take_snapshot
-from dnm.run.verbs import acting_state, change_registry, note_deed
+from dnm.run.verbs import acting_state, note_deed
 from dnm.run.verbs import move_state as move_registry_to
+from dnm.verbs.keeping import Resettable, what_is_reset
+from dnm.verbs.refusal import Refusal
+from dnm.verbs.taking_in import why_not_known
 
-V = TypeVar("V")
 _RESUMED = "`dnm resume`"
 _LONGEST_HOLDER = 300  # characters that are shown
-
-
-def _say_wait() -> None:
-    print("a run is at work: waits for it to end, Ctrl-C gives up", file=sys.stderr, flush=True)
-
-
-def change_told(config: Config, change: Callable[[Registry], Registry], deed: Deed) -> bool:
-    """Changes the registry under the lock, for which it waits, and tells who did; says whether
-    anything changed."""
-    changed = change_registry(config, change, _say_wait, deed)
-    if changed:
-        log_deed(deed, config.instance_id)
-    return changed
-
-
-class NotKnownError(DnmError):
-    """The node or queue is not one that the registry knows."""
-
-    exit_code = ExitCode.NEEDS_PERSON
 
 
 def pause(
@@ -75,8 +62,7 @@ def pause(
     *,
     is_forced: bool = False,
 ) -> str:
-    """Stops lending and returning, or one of them, until `resume`, or for a time. One that
-    stops less than the pause in force needs `is_forced`: somebody counts on that one."""
+    """Stops lending and returning, or one of them, until `resume`, or for a time."""
     now = datetime.now(UTC)
     deed = a_deed(
         "pause",
@@ -84,33 +70,22 @@ def pause(
         until=until.isoformat() if until else "",
         half=half.value if half else "",
     )
-    who = f"{deed.who} on {deed.host}"
-    paused = Pause(since=now, until=until, reason=deed.reason, who=who, half=half)
-    before: list[str] = []
-
-    def change(registry: Registry) -> Registry:
-        was = registry.pause if is_paused(registry, now) else None
-        before[:] = [_pause_there(config, was)] if was else []
-        if was and not is_forced and _stops_less(paused, was):
-            raise NotKnownError(f"{before[0]}; this one would stop less: add --force to replace it")
-        return _with(registry, pause=paused)
-
-    change_told(config, change, deed)
+    paused = Pause(since=now, until=until, reason=deed.reason, who=said_by(deed), half=half)
+    done = attempt(config, deed, paused=paused, is_forced=is_forced)
+    was = done.before.pause if is_paused(done.before, now) else None
+    there = _pause_there(config, was) if was else ""
+    if isinstance(done.after, Refusal):
+        raise RefusedError(f"{there}; {done.after.sentence}")
     what = f"{half.value} is paused" if half else "paused"
     text = f"{what} until {shown(until, config.events_zone, seconds=True) if until else _RESUMED}"
-    text += f"; in place of this one: {before[0]}" if before else ""
-    others = acts_elsewhere(load_registry(config, now), now)
+    text += f"; in place of this one: {there}" if there else ""
+    others = acts_elsewhere(done.after, now)
     if others is None:
         return text
     return (
         f"{text}, here alone: {printable(others.holder, _LONGEST_HOLDER)} acts as instance "
         f"{config.instance_id}, and `dnm pause` there stops that one"
     )
-
-
-def _stops_less(new: Pause, old: Pause) -> bool:
-    ends_before = new.until is not None and (old.until is None or new.until < old.until)
-    return ends_before or new.half not in (None, old.half)
 
 
 def _pause_there(config: Config, pause: Pause) -> str:
@@ -120,55 +95,39 @@ def _pause_there(config: Config, pause: Pause) -> str:
 
 def resume(config: Config, reason: str = "") -> str:
     """Takes the pause off."""
-    deed = a_deed("resume", reason=reason)
-    changed = change_told(config, lambda registry: _with(registry, pause=None), deed)
-    return "lending and returning go on" if changed else "dnm was not paused"
+    done = carry_out(config, a_deed("resume", reason=reason))
+    return "lending and returning go on" if done.is_changed else "dnm was not paused"
 
 
 def reset(config: Config, name: str, reason: str = "") -> str:
     """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
     to return it again."""
-    answer = ""
-
-    def change(registry: Registry) -> Registry:
-        nonlocal answer
-        queue = name.lower()
-        if name in registry.nodes:
-            answer = f"{name} will be returned to Slurm by the next run"
-            return _returning_again(registry, name)
-        if queue in registry.breakers or queue in config.queues:
-            answer = f"the breaker of {queue} is closed; it may be lent nodes again"
-            # Pods found to wait for something else are looked at afresh too, whatever their queue:
-            # the record has no queue, and they are soon found out again.
-            breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
-            unbuffered = _without(registry.unbuffered, queue)
-            return _with(registry, breakers=breakers, stalled={}, unbuffered=unbuffered)
-        if name in config.node_types:
-            was = "backs off no more" if name in registry.backoffs else "was not backing off"
-            answer = f"node type {name} {was}"
-            return _with(registry, backoffs=_without(registry.backoffs, name))
-        lent = [fold_hostlist(registry.nodes)] if registry.nodes else []
-        known = [*lent, *sorted([*config.queues, *config.node_types])]
-        raise NotKnownError(
-            f"{name!r} is no lent node, monitored queue or node type; known are {', '.join(known)}"
-        )
-
     meant = name.lower() if name.lower() in config.queues else name
-    change_told(config, change, a_deed("reset", meant, reason))
-    return answer
+    deed = a_deed("reset", meant, reason)
+    before = carry_out(config, deed, name=name, now=datetime.now(UTC)).before
+    kind = what_is_reset(config, before, name)
+    if kind is Resettable.NODE:
+        return f"{name} will be returned to Slurm by the next run"
+    if kind is Resettable.QUEUE:
+        return f"the breaker of {name.lower()} is closed; it may be lent nodes again"
+    was = "backs off no more" if name in before.backoffs else "was not backing off"
+    return f"node type {name} {was}"
 
 
-def _returning_again(registry: Registry, name: str) -> Registry:
-    entry = registry.nodes[name]
-    if entry.phase not in (Phase.FAILED, Phase.RETURNING):
-        raise NotKnownError(
-            f"{name} is {entry.phase.value}, not failed: there is nothing to reset; "
-            "`dnm status` shows what it waits for"
-        )
-    # A converter that a run has left at work is still waited for: two of them on one node would
-    # power-cycle it under each other.
-    again = enter_phase(entry, Phase.RETURNING, datetime.now(UTC), converter=entry.converter)
-    return _with(registry, nodes={**registry.nodes, name: again})
+def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: str = "") -> str:
+    """Takes a node out of the registry, which a person has found to be back in Slurm. Raises
+    KubeError where nobody can tell."""
+    registry = load_registry(config, datetime.now(UTC))
+    granted(why_not_known(registry, node))
+    there = KubeClient.connect(config).read_node(node)
+    rehearse(config, registry, "forget", {"name": node, "node": there})
+    if not is_sure(
+        f"{node} leaves the registry: dnm will not return it any more, and its queue shrinks. "
+        "Is it back in Slurm?"
+    ):
+        return f"{node} stays as it is"
+    carry_out(config, a_deed("forget", node, reason), name=node, node=there)
+    return f"{node} is forgotten; the next run takes its part out of the queue"
 
 
 def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") -> str:
@@ -193,7 +152,7 @@ def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") 
                 state.seize()
         lease = new_lease(config, judged.now)
         deed = a_deed("takeover", config.instance_id, reason, taken_from=who)
-        change_told(config, lambda one: _with(one, leases=(lease,), others_lease=None), deed)
+        carry_out(config, deed, lease=lease)
         put_lease(config, kube, lease)
     return f"from now on {lease.holder} acts as instance {config.instance_id}"
 
@@ -213,37 +172,6 @@ def _ask_to_stop(config: Config, who: str) -> str:
         "are taken up by their marks; a pause or a held node of its is not. Is dnm stopped there "
         "for good?"
     )
-
-
-def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: str = "") -> str:
-    """Takes a node out of the registry, which a person has found to be back in Slurm. Refused while
-    its Node carries dnm's mark: the next run would record it again. Raises KubeError where nobody
-    can tell."""
-
-    def change(registry: Registry) -> Registry:
-        _known_or_claimed(registry, node)
-        return _with(
-            registry,
-            nodes=_without(registry.nodes, node),
-            claimed=_without(registry.claimed, node),
-        )
-
-    _known_or_claimed(load_registry(config, datetime.now(UTC)), node)
-    there = KubeClient.connect(config).read_node(node)
-    mark = there.mark if there is not None else None
-    if mark is not None and mark.instance == config.instance_id:
-        raise NotKnownError(
-            f"{node} is still in Kubernetes with dnm's mark: the next run would record it again; "
-            f"return it with `{config.node_convert_path} --set batch --node-name {node}`; if "
-            f"Slurm has it already, `kubectl delete node {node}`; then forget it"
-        )
-    if not is_sure(
-        f"{node} leaves the registry: dnm will not return it any more, and its queue shrinks. "
-        "Is it back in Slurm?"
-    ):
-        return f"{node} stays as it is"
-    change_told(config, change, a_deed("forget", node, reason))
-    return f"{node} is forgotten; the next run takes its part out of the queue"
 
 
 def move_state(config: Config, kind: str, reason: str = "") -> str:
@@ -311,26 +239,7 @@ def rebase(
 @contextmanager
 def _locked_and_told(config: Config, deed: Deed) -> Iterator[None]:
     """The lock, for a deed that changes more than the registry: told before it is done."""
-    with acting_state(config, _say_wait) as state:
+    with acting_state(config, say_wait) as state:
         note_deed(config, state, deed)
         log_deed(deed, config.instance_id)
         yield
-
-
-def _known_or_claimed(registry: Registry, node: str) -> None:
-    if node not in registry.claimed:
-        _known(registry, node)
-
-
-def _known(registry: Registry, node: str) -> None:
-    if node not in registry.nodes:
-        known = fold_hostlist(registry.nodes) or "none"
-        raise NotKnownError(f"{node!r} is not a lent node; lent are: {known}")
-
-
-def _without(mapping: Mapping[str, V], key: str) -> dict[str, V]:
-    return {name: value for name, value in mapping.items() if name != key}
-
-
-def _with(registry: Registry, **changes: object) -> Registry:
-    return msgspec.structs.replace(registry, **changes)

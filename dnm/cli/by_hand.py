@@ -1,37 +1,133 @@
-"""What a person says of nodes: hold, exclude, and their ends. Each changes the registry under the
-lock, with a line of history for each node; the next run acts on it."""
+"""What a person says of nodes: lend, extend, adopt, hold, exclude, and their ends. Each changes the
+registry under the lock, with a line of history for each node; the next run acts on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
-from functools import partial
-from typing import TypeVar
 
 import msgspec
 
-from dnm.cli.admin import NotKnownError, change_told
 from dnm.cli.output import shown, told_together
-from dnm.cli.person import a_deed
+from dnm.cli.person import RefusedError, a_deed, carry_out, granted, rehearse, said_by
+from dnm.converter.contract import given_to_converter
+from dnm.converter.node_list import list_batch_nodes
+from dnm.kube.client import KubeClient
 from dnm.model.config import Config
-from dnm.model.hostlist import expand_hostlist
-from dnm.model.registry import Keeping, Registry
+from dnm.model.errors import ConverterError
+from dnm.model.hostlist import expand_hostlist, fold_hostlist
+from dnm.model.printable import count_of
+from dnm.model.registry import Half, Keeping, LendOrder, Registry
+from dnm.model.value import Unreadable
+from dnm.plan.brakes import is_paused
 from dnm.run.registry import load_registry
-
-V = TypeVar("V")
+from dnm.verbs.lending import Wanted, orders_of
+from dnm.verbs.taking_in import why_not_adopted, why_not_in_kubernetes
 
 
 def named_nodes(words: Iterable[str]) -> tuple[str, ...]:
-    """Returns the nodes of names and host lists, each once. Raises SlurmError, and NotKnownError
+    """Returns the nodes of names and host lists, each once. Raises SlurmError, and RefusedError
     for a word that names none: a variable that is not set would keep nothing, and say so to
     nobody."""
     found: dict[str, None] = {}
     for word in words:
         names = expand_hostlist(word)
         if not names:
-            raise NotKnownError(f"{word!r} names no node; write a name, or a host list: a[001-004]")
+            raise RefusedError(f"{word!r} names no node; write a name, or a host list: a[001-004]")
         found.update(dict.fromkeys(names))
     return tuple(found)
+
+
+def orders_and_nodes(
+    registry: Registry, words: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the orders, and the nodes, that the words name, each once."""
+    known = {order.id: None for order in registry.orders}
+    said = tuple(dict.fromkeys(words))
+    return tuple(w for w in said if w in known), named_nodes(w for w in said if w not in known)
+
+
+# --- lend, extend ----------------------------------------------------------------------------
+
+
+def lend(config: Config, wanted: Wanted) -> list[str]:
+    """Writes the orders down, one a node type; refuses what no run could ever do."""
+    now = datetime.now(UTC)
+    registry = load_registry(config, now)
+    asked = a_deed("lend", reason=wanted.reason)
+    wanted = msgspec.structs.replace(wanted, reason=asked.reason)
+    orders = granted(orders_of(config, registry, wanted, said_by(asked), now))
+    for order in orders:
+        deed = a_deed(
+            "lend",
+            order.id,
+            order.reason,
+            namespace=order.namespace,
+            node_type=order.node_type,
+            count=str(order.count),
+            nodes=",".join(order.nodes),
+            until=order.until.isoformat(timespec="seconds"),
+            force="yes" if order.is_forced else "",
+        )
+        carry_out(config, deed, order=order)
+    return [_answer(config, order, registry, now) for order in orders]
+
+
+def _answer(config: Config, order: LendOrder, registry: Registry, now: datetime) -> str:
+    nodes = f"{count_of(order.count, 'node')} of type {order.node_type}"
+    what = fold_hostlist(order.nodes) or nodes
+    when = "the next run asks for it"
+    if is_paused(registry, now, Half.LENDING):
+        when = "dnm is paused, and asks for it after `dnm resume`"
+    until = shown(order.until, config.events_zone)
+    return (
+        f"{what} for {order.namespace} until {until}: {when}; `dnm return {order.id}` takes it back"
+    )
+
+
+def extend(config: Config, words: Sequence[str], until: datetime, reason: str = "") -> list[str]:
+    """Keeps lent nodes until then, idle or not; of an order, all that came of it."""
+    registry = load_registry(config, datetime.now(UTC))
+    orders, nodes = orders_and_nodes(registry, words)
+    rehearse(config, registry, "extend", *({"name": name, "until": until} for name in nodes))
+    told = until.isoformat(timespec="seconds")
+    for name in (*orders, *nodes):
+        carry_out(config, a_deed("extend", name, reason, until=told), name=name, until=until)
+    end = shown(until, config.events_zone)
+    of_orders = [f"{name} holds until {end}, with all that came of it" for name in orders]
+    each = told_together((name, f"NODE stays until {end}, idle or not") for name in nodes)
+    return [*of_orders, *each]
+
+
+# --- adopt -----------------------------------------------------------------------------------
+
+
+def adopt(
+    config: Config, environ: Mapping[str, str], name: str, namespace: str, reason: str = ""
+) -> str:
+    """Takes in a Node that came to Kubernetes by hand, once Kubernetes and Slurm were asked."""
+    now = datetime.now(UTC)
+    registry = load_registry(config, now)
+    granted(why_not_adopted(config, registry, name, namespace, now))
+    with closing(KubeClient.connect(config)) as kube:
+        node = kube.read_node(name)
+    granted(why_not_in_kubernetes(config, name, node))
+    listed = list_batch_nodes(config, given_to_converter(config, environ), name)
+    if isinstance(listed, Unreadable):
+        raise ConverterError(f"{listed.error}: whether Slurm has {name} in service is not known")
+    deed = a_deed("adopt", name, reason, namespace=namespace)
+    words = {"name": name, "namespace": namespace, "now": now, "node": node, "batch": listed.nodes}
+    rehearse(config, registry, "adopt", words)
+    carry_out(config, deed, **words)
+    queue = config.namespaces[namespace].queue
+    return (
+        f"{name} is recorded for {namespace}: the next run marks it and counts it for {queue}; it "
+        "goes back when it is idle"
+    )
+
+
+# --- hold, exclude, and their ends -----------------------------------------------------------
 
 
 def hold(
@@ -39,8 +135,7 @@ def hold(
 ) -> list[str]:
     """Keeps nodes where they are: a lent one does not go back, any other is not lent."""
     answers = []
-    for node, before in _known_nodes(config, words):
-        _keep(config, "hold", node, (until, reason), _holding)
+    for node, before in _keep(config, "hold", words, until, reason):
         end = _end(config, until, "dnm unhold NODE")
         was = "" if node not in before.held else ", as it was before"
         kept = "held" if node in before.nodes else "held: it is not lent"
@@ -53,8 +148,7 @@ def exclude(
 ) -> list[str]:
     """Keeps nodes out of lending; one that is lent serves on, and is not lent again."""
     answers = []
-    for node, before in _known_nodes(config, words):
-        _keep(config, "exclude", node, (until, reason), _excluding)
+    for node, before in _keep(config, "exclude", words, until, reason):
         text = f"NODE is not lent until {_end(config, until, 'dnm unexclude NODE')}"
         if node in before.nodes:
             text += "; it is lent now, and serves on until it is idle"
@@ -64,11 +158,27 @@ def exclude(
     return told_together(answers)
 
 
+def _keep(
+    config: Config, verb: str, words: Sequence[str], until: datetime | None, reason: str
+) -> list[tuple[str, Registry]]:
+    """Each node, with the registry as it was before."""
+    now, nodes = datetime.now(UTC), named_nodes(words)
+    asked = a_deed(verb, reason=reason)
+    keeping = Keeping(since=now, until=until, reason=asked.reason, who=said_by(asked))
+    each = [{"node": node, "keeping": keeping} for node in nodes]
+    rehearse(config, load_registry(config, now), verb, *each)
+    before = []
+    for node in nodes:
+        deed = a_deed(verb, node, reason, until=until.isoformat() if until else "")
+        before.append(carry_out(config, deed, node=node, keeping=keeping).before)
+    return list(zip(nodes, before, strict=True))
+
+
 def unhold(config: Config, words: Sequence[str], reason: str = "") -> list[str]:
     """Ends holds."""
     return told_together(
-        (node, "NODE is not held any more" if changed else "NODE was not held")
-        for node, changed in _end_all(config, "unhold", words, reason, _let_go)
+        (node, "NODE is not held any more" if was_held else "NODE was not held")
+        for node, was_held in _end_all(config, "unhold", words, reason)
     )
 
 
@@ -77,83 +187,22 @@ def unexclude(config: Config, words: Sequence[str], reason: str = "") -> list[st
     return told_together(
         (
             node,
-            ("NODE is not excluded any more" if changed else "NODE was not excluded")
+            ("NODE is not excluded any more" if was_out else "NODE was not excluded")
             + (f"; {config.path} still names it" if node in config.exclude_nodes else ""),
         )
-        for node, changed in _end_all(config, "unexclude", words, reason, _let_in)
+        for node, was_out in _end_all(config, "unexclude", words, reason)
     )
 
 
-# --- the changes -----------------------------------------------------------------------------
-
-
-def _holding(node: str, keeping: Keeping, registry: Registry) -> Registry:
-    held = tuple(sorted({*registry.held, node}))
-    return _with(registry, held=held, holds={**registry.holds, node: keeping})
-
-
-def _excluding(node: str, keeping: Keeping, registry: Registry) -> Registry:
-    return _with(registry, excluded={**registry.excluded, node: keeping})
-
-
-def _let_go(node: str, registry: Registry) -> Registry:
-    held = tuple(name for name in registry.held if name != node)
-    return _with(registry, held=held, holds=_without(registry.holds, node))
-
-
-def _let_in(node: str, registry: Registry) -> Registry:
-    return _with(registry, excluded=_without(registry.excluded, node))
-
-
-def _keep(
-    config: Config,
-    verb: str,
-    node: str,
-    terms: tuple[datetime | None, str],
-    keeps: Callable[[str, Keeping, Registry], Registry],
-) -> None:
-    until, reason = terms
-    deed = a_deed(verb, node, reason, until=until.isoformat() if until else "")
-    who = f"{deed.who} on {deed.host}"
-    keeping = Keeping(since=datetime.now(UTC), until=until, reason=deed.reason, who=who)
-    change_told(config, partial(keeps, node, keeping), deed)
-
-
 def _end_all(
-    config: Config,
-    verb: str,
-    words: Sequence[str],
-    reason: str,
-    ends: Callable[[str, Registry], Registry],
+    config: Config, verb: str, words: Sequence[str], reason: str
 ) -> list[tuple[str, bool]]:
     """Each node, and whether anything was to be ended."""
     return [
-        (node, change_told(config, partial(ends, node), a_deed(verb, node, reason)))
+        (node, carry_out(config, a_deed(verb, node, reason), node=node).is_changed)
         for node in named_nodes(words)
     ]
 
 
-def _known_nodes(config: Config, words: Sequence[str]) -> list[tuple[str, Registry]]:
-    """Each node with the registry as it is; raises for a name that no node of this configuration
-    can have: a mistyped one would keep nothing."""
-    registry, nodes = load_registry(config, datetime.now(UTC)), named_nodes(words)
-    for node in nodes:
-        if not (node in registry.nodes or node in registry.claimed or config.type_of(node)):
-            types = (f"{one.name_prefix or one.name}…" for one in config.node_types.values())
-            raise NotKnownError(
-                f"{node!r} is not lent, and no name of a node that could be: these are "
-                f"{', '.join(types)}; `dnm nodes` shows them"
-            )
-    return [(node, registry) for node in nodes]
-
-
 def _end(config: Config, until: datetime | None, verb: str) -> str:
     return f"{shown(until, config.events_zone)}, or `{verb}`" if until else f"`{verb}`"
-
-
-def _without(mapping: Mapping[str, V], key: str) -> dict[str, V]:
-    return {name: value for name, value in mapping.items() if name != key}
-
-
-def _with(registry: Registry, **changes: object) -> Registry:
-    return msgspec.structs.replace(registry, **changes)

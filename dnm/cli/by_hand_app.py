@@ -97,8 +97,8 @@ def lend(
     output: NamesOutputOption = NamesOutput.text,
 ) -> None:
     """Lend N more nodes, which stay until their time is over (4h), idle or not."""
-    from dnm.cli.by_hand import named_nodes
-    from dnm.cli.lend import Wanted, lend
+    from dnm.cli.by_hand import lend, named_nodes
+    from dnm.verbs.lending import Wanted
 
     config = load_named_config(config_path)
     wanted = Wanted(
@@ -125,7 +125,7 @@ def extend(
     reason: ReasonOption = "",
 ) -> None:
     """Keep lent nodes, or an order and what came of it, until then, idle or not."""
-    from dnm.cli.lend import extend
+    from dnm.cli.by_hand import extend
 
     config = load_named_config(config_path)
     deadline = deadline_of(config, length, until)
@@ -184,7 +184,7 @@ def adopt(
     reason: ReasonOption = "",
 ) -> None:
     """Take in a node that came to Kubernetes by hand."""
-    from dnm.cli.adopt import adopt
+    from dnm.cli.by_hand import adopt
 
     _say([adopt(load_named_config(config_path), os.environ, node, namespace, reason)], output)
 

@@ -1,14 +1,26 @@
-"""Who gives a verb, and where: for the record. It is what the host says, not a proof."""
+"""Who gives a verb, and where, for the record: it is what the host says, not a proof. And the verb
+carried out: under the lock, for which it waits, by the function that the table has for it."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import socket
+import sys
 from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
 
+from dnm.cli.logs import log_deed
+from dnm.model.config import Config
+from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import Deed
 from dnm.model.printable import printable
+from dnm.model.registry import Registry
+from dnm.run.verbs import change_registry
+from dnm.verbs.refusal import Refusal
+from dnm.verbs.table import VERBS
+
+T = TypeVar("T")
 
 _LONGEST = 200  # characters of what a person says, or his environment
 
@@ -45,3 +57,69 @@ def where_from(environ: Mapping[str, str]) -> str:
     host = socket.gethostname()
     came_from = environ.get("SSH_CONNECTION", "").split(" ")[0]
     return printable(f"{host} from {came_from}" if came_from else host, _LONGEST)
+
+
+def said_by(deed: Deed) -> str:
+    """Returns who and where, as the registry keeps it."""
+    return f"{deed.who} on {deed.host}"
+
+
+# --- carried out -----------------------------------------------------------------------------
+
+
+class RefusedError(DnmError):
+    """What a person has asked for can't be had."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
+def granted(value: T | Refusal) -> T:
+    """Returns what was not refused. Raises RefusedError."""
+    if isinstance(value, Refusal):
+        raise RefusedError(value.sentence)
+    return value
+
+
+class Done(NamedTuple):
+    """The registry as a verb has met it, and what it made of it."""
+
+    before: Registry
+    after: Registry | Refusal
+
+    @property
+    def is_changed(self) -> bool:
+        return not isinstance(self.after, Refusal) and self.after != self.before
+
+
+def say_wait() -> None:
+    """Says why nothing happens yet."""
+    print("a run is at work: waits for it to end, Ctrl-C gives up", file=sys.stderr, flush=True)
+
+
+def attempt(config: Config, deed: Deed, /, **words: object) -> Done:
+    """Says a verb of the registry under the lock, and tells who did where that changed anything.
+    `words`: as its function in the table has them."""
+    done: list[Done] = []
+
+    def change(registry: Registry) -> Registry:
+        after = VERBS[deed.verb](config, registry, **words)
+        done[:] = [Done(registry, after)]
+        return registry if isinstance(after, Refusal) else after
+
+    if change_registry(config, change, say_wait, deed):
+        log_deed(deed, config.instance_id)
+    return done[0]
+
+
+def carry_out(config: Config, deed: Deed, /, **words: object) -> Done:
+    """The same. Raises RefusedError."""
+    done = attempt(config, deed, **words)
+    granted(done.after)
+    return done
+
+
+def rehearse(config: Config, registry: Registry, verb: str, /, *each: Mapping[str, object]) -> None:
+    """Says a verb with each of these words, of the registry as it was read: what is refused is so
+    whole, before anything is written or waited for. Raises RefusedError."""
+    for words in each:
+        granted(VERBS[verb](config, registry, **words))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli import admin, by_hand
+from dnm.cli import admin, by_hand, person
 from dnm.model.config import Config
 from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, ConverterProcess, LentNode, Phase, Registry
@@ -57,14 +57,14 @@ def test_a_person_waits_for_the_run_that_is_at_work(
     )  # fmt: skip
     assert holder.stdin is not None and holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
-    say_wait = admin._say_wait
+    say_wait = person.say_wait
     stdin = holder.stdin
 
     def then_let_go() -> None:
         say_wait()
         stdin.close()
 
-    monkeypatch.setattr(admin, "_say_wait", then_let_go)
+    monkeypatch.setattr(person, "say_wait", then_let_go)
     assert "paused" in admin.pause(config, None, "it burns")
     assert "waits for it to end" in capsys.readouterr().err
     pause = load_registry(config, NOW).pause

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from dnm.cli import events
-from dnm.cli.events import EventError, event_rows
+from dnm.cli.events import event_rows
+from dnm.cli.person import RefusedError
 from dnm.config.events import moment_at, read_event
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
@@ -19,6 +20,7 @@ from dnm.model.registry import Registry
 from dnm.plan.rules.foreseen import known_events
 from dnm.run.registry import load_registry
 from dnm.run.verbs import wall_clock
+from dnm.verbs import event
 from tests.builders import NOW, a_config
 
 TOMORROW = f"{wall_clock() + timedelta(days=2):%Y-%m-%d} 09:00"
@@ -61,12 +63,12 @@ def test_an_event_is_moved_and_keeps_what_it_needs(tmp_path: Path) -> None:
     assert f"{event.begins:%Y-%m-%d %H:%M} {event.ends:%H:%M}" == f"{later} 18:00"
     assert (event.nodes, event.weekly, event.zone) == (was.nodes, was.weekly, "Europe/Berlin")
     assert said.startswith("event stars is moved: each Mon, Wed from 10:00") and "; it was" in said
-    with pytest.raises(EventError, match="no event 'moon' was added; those that were: stars"):
+    with pytest.raises(RefusedError, match="no event 'moon' was added; those that were: stars"):
         events.move(config, "moon", {"from": later, "until": "18:00"}, "")
-    with pytest.raises(EventError, match="the event can't be moved"):
+    with pytest.raises(RefusedError, match="the event can't be moved"):
         events.move(config, "stars", {"from": later, "until": "2020-01-01 09:00"}, "")
     course = in_configuration(config)
-    with pytest.raises(EventError, match="event course stands in"):
+    with pytest.raises(RefusedError, match="event course stands in"):
         events.move(course, "course", {"from": later, "until": "18:00"}, "")
     assert load_registry(config, NOW).events["stars"] == event
 
@@ -107,25 +109,25 @@ def test_what_can_not_be_added_is_said(
     config = in_configuration(a_config(tmp_path))
     events.add(config, "old", ENTRIES, "")
     before = load_registry(config, NOW)
-    with pytest.raises(EventError) as error:
+    with pytest.raises(RefusedError) as error:
         events.add(config, name, {**ENTRIES, **changes}, "")
     assert expected in str(error.value) and error.value.exit_code == 2
     assert load_registry(config, NOW) == before
 
 
 def test_no_more_are_kept_than_anybody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MOST_EVENTS", 1)
+    monkeypatch.setattr(event, "MOST_EVENTS", 1)
     config = a_config(tmp_path)
     events.add(config, "one", ENTRIES, "")
-    with pytest.raises(EventError, match="remove some that are over"):
+    with pytest.raises(RefusedError, match="remove some that are over"):
         events.add(config, "two", ENTRIES, "")
 
 
 def test_only_what_was_added_can_be_removed(tmp_path: Path) -> None:
     config = in_configuration(a_config(tmp_path))
-    with pytest.raises(EventError, match="take it out there"):
+    with pytest.raises(RefusedError, match="take it out there"):
         events.remove(config, "course", "")
-    with pytest.raises(EventError, match="no event 'stars' was added; those that were: none"):
+    with pytest.raises(RefusedError, match="no event 'stars' was added; those that were: none"):
         events.remove(config, "stars", "")
 
 
@@ -196,7 +198,7 @@ def test_lists_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     events.show_event(config, "course", output="json")
     text = capsys.readouterr().out
     assert "2 nodes" in text and "LENDS FROM" in text and '"schema": "dnm.events/1"' in text
-    with pytest.raises(EventError, match="there is no event 'x'; known are course"):
+    with pytest.raises(RefusedError, match="there is no event 'x'; known are course"):
         events.show_event(config, "x", output="text")
 
 

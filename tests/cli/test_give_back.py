@@ -11,14 +11,15 @@ import pytest
 import yaml
 
 from dnm.cli.admin import pause
-from dnm.cli.adopt import adopt
+from dnm.cli.by_hand import adopt, lend
 from dnm.cli.give_back import Evict, give_back, make_sure
-from dnm.cli.lend import RefusedError, Wanted, lend
+from dnm.cli.person import RefusedError
 from dnm.cli.status import status_document
 from dnm.cli.status_view import by_hand_lines
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.registry import Leaving, Phase
+from dnm.verbs.lending import Wanted
 from tests.cli.test_permissions import RBAC
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 

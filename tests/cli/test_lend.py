@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli.adopt import adopt
+from dnm.cli.by_hand import adopt, extend, lend
 from dnm.cli.give_back import give_back
-from dnm.cli.lend import USUAL, RefusedError, Wanted, extend, lend
 from dnm.cli.output import shown
+from dnm.cli.person import RefusedError
 from dnm.kube.nodes import mark_annotations
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.manifests import node_manifest
@@ -22,6 +22,7 @@ from dnm.model.cluster import Mark
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.registry import Keeping, Leaving, LendOrder, Phase, Registry
 from dnm.run.registry import load_registry, save_registry
+from dnm.verbs.lending import USUAL, Wanted
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.site import WORKSHOP_QUEUES, Site
 

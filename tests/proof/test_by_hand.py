@@ -19,9 +19,8 @@ import msgspec
 import pytest
 
 from dnm.cli import admin, by_hand
-from dnm.cli.adopt import adopt
+from dnm.cli.by_hand import adopt, extend, lend
 from dnm.cli.give_back import Evict, give_back
-from dnm.cli.lend import Wanted, extend, lend
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
@@ -29,6 +28,7 @@ from dnm.model.fault_points import struck_by
 from dnm.model.registry import Half, Keeping, Leaving, LendOrder, Pause, Phase, Registry
 from dnm.record.history_file import History
 from dnm.run.registry import save_registry
+from dnm.verbs.lending import Wanted
 from tests.builders import a_lent_node
 from tests.cli.test_give_back import catch_up
 from tests.proof.edges import Killed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli import admin, by_hand
+from dnm.cli import admin, by_hand, person
 from dnm.lab.sandbox.access import Rule
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, ExitCode, LockedError
@@ -119,7 +119,7 @@ def test_a_verb_that_finds_another_at_work_waits_for_it(
     waited: list[Callable[[], None]] = []
     with opened_state(east.config) as at_work:
         at_work.begin()
-        monkeypatch.setattr(admin, "_say_wait", lambda: waited.append(at_work.end()))
+        monkeypatch.setattr(person, "say_wait", lambda: waited.append(at_work.end()))
         admin.pause(west.config, None, "")
     assert len(waited) == 1 and west.registry.pause is not None
 

@@ -1,0 +1,125 @@
+"""`event add`, `move` and `remove`: events that stand in the record. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from dnm.calendar.in_force import list_events
+from dnm.calendar.needs import why_of_no_use
+from dnm.calendar.windows import list_windows
+from dnm.config.files import MOST_EVENTS
+from dnm.model.calendar import CalendarEvent, Window
+from dnm.model.config import Config
+from dnm.model.registry import Registry
+from dnm.verbs.refusal import Refusal, without
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_AHEAD = timedelta(days=400)
+_DAY = timedelta(days=1)  # more than any zone's clock is off UTC
+
+
+def add_event(
+    config: Config, registry: Registry, event: CalendarEvent, now: datetime
+) -> Registry | Refusal:
+    """Adds an event."""
+    refusal = _why_useless(config, event, "added", now) or _why_double(config, registry, event.name)
+    if refusal is not None:
+        return refusal
+    return replace(registry, events={**registry.events, event.name: event})
+
+
+def move_event(
+    config: Config, registry: Registry, was: CalendarEvent, times: CalendarEvent, now: datetime
+) -> Registry | Refusal:
+    """Gives an event the times of another."""
+    event = with_times(was, times)
+    if refusal := _why_useless(config, event, "moved", now):
+        return refusal
+    if registry.events.get(was.name) != was:
+        why = f"event {was.name} has changed meanwhile"
+        return Refusal(what=was.name, why=why, next_step=f"see `dnm event show {was.name}`")
+    return replace(registry, events={**registry.events, was.name: event})
+
+
+def with_times(was: CalendarEvent, times: CalendarEvent) -> CalendarEvent:
+    """Returns the event at the times of another; what it needs stays."""
+    return replace(times, pods=was.pods, request=was.request, nodes=was.nodes, seen_in=was.seen_in)
+
+
+def remove_event(config: Config, registry: Registry, name: str) -> Registry | Refusal:
+    """Takes an event out."""
+    found = added_event(config, registry, name)
+    if isinstance(found, Refusal):
+        return found
+    return replace(registry, events=without(registry.events, name))
+
+
+def added_event(config: Config, registry: Registry, name: str) -> CalendarEvent | Refusal:
+    """Returns an event that stands in the record."""
+    if name in registry.events:
+        return registry.events[name]
+    for event in list_events(config, registry):
+        if event.name == name:
+            why = f"event {name} stands in {place_of_event(config, event)}"
+            return Refusal(what=name, why=why, next_step="take it out there")
+    known = ", ".join(sorted(registry.events)) or "none"
+    return Refusal(
+        what=name,
+        why=f"no event {name!r} was added",
+        next_step=f"those that were: {known}",
+        mark=";",
+    )
+
+
+def _why_useless(config: Config, event: CalendarEvent, done: str, now: datetime) -> Refusal | None:
+    if why := why_of_no_use(config, event):
+        return Refusal(what=event.name, why=f"the event can't be {done}: {why}")
+    if next_windows(event, now):
+        return None
+    return Refusal(
+        what=event.name,
+        why=f"the event can't be {done}: it is over, {when_of(event)}",
+        next_step="write a later time",
+        mark=";",
+    )
+
+
+def _why_double(config: Config, registry: Registry, name: str) -> Refusal | None:
+    if name in registry.events:
+        why = f"there is an event {name} already"
+        return Refusal(what=name, why=why, next_step=f"`dnm event remove {name}` takes it away")
+    for one in list_events(config, registry):
+        if one.name == name:
+            why = f"there is an event {name} in {place_of_event(config, one)} already"
+            return Refusal(what=name, why=why, next_step="name this one otherwise", mark=";")
+    if len(registry.events) >= MOST_EVENTS:
+        why = f"there are {MOST_EVENTS} events already"
+        return Refusal(what=name, why=why, next_step="remove some that are over", mark=";")
+    return None
+
+
+def place_of_event(config: Config, event: CalendarEvent) -> str:
+    """Returns the file that an event stands in."""
+    return event.source or str(config.path)
+
+
+def next_windows(event: CalendarEvent, now: datetime) -> list[Window]:
+    """Returns those of the days from now on, or from its first day where that is later."""
+    begins = event.begins.replace(tzinfo=UTC)
+    after = begins - _DAY if begins > now + _DAY else now
+    return list_windows([event], after, after + _AHEAD)
+
+
+def when_of(event: CalendarEvent) -> str:
+    """Returns its times as they were said."""
+    times = f"{event.begins:%Y-%m-%d %H:%M} to {event.ends:%Y-%m-%d %H:%M} {event.zone}"
+    if not event.weekly:
+        return times
+    days = ", ".join(DAYS[day] for day in event.weekly)
+    until = f" until {event.last}" if event.last else ""
+    but = f" except {', '.join(map(str, event.without))}" if event.without else ""
+    return f"each {days} from {event.begins:%H:%M} to {event.ends:%H:%M} {event.zone}, " + (
+        f"since {event.begins:%Y-%m-%d}{until}{but}"
+    )

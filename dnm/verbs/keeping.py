@@ -1,0 +1,154 @@
+"""`hold`, `exclude`, `pause` and their ends, `takeover` and `reset`: what dnm is to leave as it is,
+who acts, and what is to be tried anew. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+
+from msgspec.structs import replace
+
+from dnm.model.config import Config
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.lease import Lease
+from dnm.model.registry import Keeping, Pause, Phase, Registry
+from dnm.plan.brakes import is_paused
+from dnm.plan.breaker import close_breaker
+from dnm.plan.transition import enter_phase
+from dnm.verbs.refusal import Refusal, without
+
+# --- nodes -----------------------------------------------------------------------------------
+
+
+def hold(config: Config, registry: Registry, node: str, keeping: Keeping) -> Registry | Refusal:
+    """Keeps a node where it is: a lent one does not go back, any other is not lent."""
+    if refusal := _why_no_node(config, registry, node):
+        return refusal
+    held = tuple(sorted({*registry.held, node}))
+    return replace(registry, held=held, holds={**registry.holds, node: keeping})
+
+
+def exclude(config: Config, registry: Registry, node: str, keeping: Keeping) -> Registry | Refusal:
+    """Keeps a node out of lending; one that is lent serves on, and is not lent again."""
+    if refusal := _why_no_node(config, registry, node):
+        return refusal
+    return replace(registry, excluded={**registry.excluded, node: keeping})
+
+
+def unhold(config: Config, registry: Registry, node: str) -> Registry:
+    """Ends a hold."""
+    held = tuple(name for name in registry.held if name != node)
+    return replace(registry, held=held, holds=without(registry.holds, node))
+
+
+def unexclude(config: Config, registry: Registry, node: str) -> Registry:
+    """Lets a node be lent again; what the configuration excludes stays so."""
+    return replace(registry, excluded=without(registry.excluded, node))
+
+
+def _why_no_node(config: Config, registry: Registry, node: str) -> Refusal | None:
+    """Of a name that no node of this configuration can have: a mistyped one would keep nothing."""
+    if node in registry.nodes or node in registry.claimed or config.type_of(node):
+        return None
+    types = (f"{one.name_prefix or one.name}…" for one in config.node_types.values())
+    return Refusal(
+        what=node,
+        why=(
+            f"{node!r} is not lent, and no name of a node that could be: these are "
+            f"{', '.join(types)}"
+        ),
+        next_step="`dnm nodes` shows them",
+        mark=";",
+    )
+
+
+# --- all of it -------------------------------------------------------------------------------
+
+
+def pause(
+    config: Config, registry: Registry, paused: Pause, is_forced: bool = False
+) -> Registry | Refusal:
+    """Stops lending and returning, or one of them. One that stops less than the pause in force
+    must be forced: somebody counts on that one."""
+    was = registry.pause if is_paused(registry, paused.since) else None
+    if was and not is_forced and _stops_less(paused, was):
+        how = "add --force to replace it"
+        return Refusal(what="the pause", why="this one would stop less", next_step=how)
+    return replace(registry, pause=paused)
+
+
+def _stops_less(new: Pause, old: Pause) -> bool:
+    ends_before = new.until is not None and (old.until is None or new.until < old.until)
+    return ends_before or new.half not in (None, old.half)
+
+
+def resume(config: Config, registry: Registry) -> Registry:
+    """Takes the pause off."""
+    return replace(registry, pause=None)
+
+
+def take_over(config: Config, registry: Registry, lease: Lease) -> Registry:
+    """Makes it the registry that acts for the instance, by this lease, in another's place."""
+    return replace(registry, leases=(lease,), others_lease=None)
+
+
+# --- reset -----------------------------------------------------------------------------------
+
+
+class Resettable(Enum):
+    """What a name that is to be reset is one of."""
+
+    NODE = "node"
+    QUEUE = "queue"
+    NODE_TYPE = "node type"
+
+
+def what_is_reset(config: Config, registry: Registry, name: str) -> Resettable | Refusal:
+    """Returns what the name is one of, a lent node first."""
+    if name in registry.nodes:
+        return Resettable.NODE
+    if name.lower() in registry.breakers or name.lower() in config.queues:
+        return Resettable.QUEUE
+    if name in config.node_types:
+        return Resettable.NODE_TYPE
+    lent = [fold_hostlist(registry.nodes)] if registry.nodes else []
+    known = [*lent, *sorted([*config.queues, *config.node_types])]
+    return Refusal(
+        what=name,
+        why=f"{name!r} is no lent node, monitored queue or node type",
+        next_step=f"known are {', '.join(known)}",
+        mark=";",
+    )
+
+
+def reset(config: Config, registry: Registry, name: str, now: datetime) -> Registry | Refusal:
+    """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
+    to return it again."""
+    kind = what_is_reset(config, registry, name)
+    if isinstance(kind, Refusal):
+        return kind
+    if kind is Resettable.NODE:
+        return _returning_again(registry, name, now)
+    if kind is Resettable.NODE_TYPE:
+        return replace(registry, backoffs=without(registry.backoffs, name))
+    queue = name.lower()
+    # Pods found to wait for something else are looked at afresh too, whatever their queue: the
+    # record has no queue, and they are soon found out again.
+    breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
+    unbuffered = without(registry.unbuffered, queue)
+    return replace(registry, breakers=breakers, stalled={}, unbuffered=unbuffered)
+
+
+def _returning_again(registry: Registry, name: str, now: datetime) -> Registry | Refusal:
+    entry = registry.nodes[name]
+    if entry.phase not in (Phase.FAILED, Phase.RETURNING):
+        return Refusal(
+            what=name,
+            why=f"{name} is {entry.phase.value}, not failed: there is nothing to reset",
+            next_step="`dnm status` shows what it waits for",
+            mark=";",
+        )
+    # A converter that a run has left at work is still waited for: two of them on one node would
+    # power-cycle it under each other.
+    again = enter_phase(entry, Phase.RETURNING, now, converter=entry.converter)
+    return replace(registry, nodes={**registry.nodes, name: again})

@@ -1,0 +1,308 @@
+"""`lend`, `extend` and `return`: nodes that a person asks for, keeps for longer, or wants out. Each
+is written into the record; the next run does it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from dnm.model.cluster import Node
+from dnm.model.config import Config, NamespacePolicy
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.printable import count_of
+from dnm.model.registry import (
+    ConversionRequest,
+    Emptying,
+    Leaving,
+    LendOrder,
+    LentNode,
+    Phase,
+    Registry,
+    run_name,
+)
+from dnm.model.value import Value
+from dnm.plan.rules.kept_out import kept_out
+from dnm.sizing.budget import why_never_so_many
+from dnm.verbs.refusal import Refusal, policy_of
+
+E = TypeVar("E", LentNode, ConversionRequest)
+
+USUAL = timedelta(hours=4)
+"""For how long a person gets nodes who does not say for how long."""
+
+_STAYS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
+
+
+class Wanted(Value):
+    """The words of `dnm lend`. `count` 0: as many as nodes are named."""
+
+    namespace: str
+    count: int = 0
+    node_type: str = ""
+    nodes: tuple[str, ...] = ()
+    until: datetime | None = None
+    reason: str = ""
+    is_forced: bool = False
+
+
+class Part(Value):
+    """What of it is of one node type."""
+
+    node_type: str
+    count: int
+    nodes: tuple[str, ...] = ()
+
+
+# --- lend ------------------------------------------------------------------------------------
+
+
+def orders_of(
+    config: Config, registry: Registry, wanted: Wanted, who: str, now: datetime
+) -> tuple[LendOrder, ...] | Refusal:
+    """Returns the orders that it makes, one a node type; refused is what no run could ever do."""
+    parts = _parts_of(config, wanted)
+    if isinstance(parts, Refusal):
+        return parts
+    for name in wanted.nodes:
+        if refusal := _why_not_free(config, registry, name, now):
+            return refusal
+    each = [(part.node_type, wanted.namespace) for part in parts for _ in range(part.count)]
+    if why := why_never_so_many(config, each):
+        nodes = count_of(len(each), "node")
+        return Refusal(what=wanted.namespace, why=f"{nodes} can never be had: {why}")
+    return tuple(
+        LendOrder(
+            id=f"lend-{run_name(now + timedelta(microseconds=number))}",
+            node_type=part.node_type,
+            namespace=wanted.namespace,
+            count=part.count,
+            since=now,
+            until=wanted.until or now + USUAL,
+            nodes=part.nodes,
+            who=who,
+            reason=wanted.reason,
+            is_forced=wanted.is_forced,
+        )
+        for number, part in enumerate(parts)
+    )
+
+
+def lend(config: Config, registry: Registry, order: LendOrder) -> Registry | Refusal:
+    """Writes an order down, as long as the nodes that it names are still free."""
+    for name in order.nodes:
+        if refusal := _why_not_free(config, registry, name, order.since):
+            return refusal
+    return replace(registry, orders=(*registry.orders, order))
+
+
+def _parts_of(config: Config, wanted: Wanted) -> list[Part] | Refusal:
+    """Of each node type how many, and which."""
+    policy = policy_of(config, wanted.namespace)
+    if isinstance(policy, Refusal):
+        return policy
+    count = wanted.count or len(wanted.nodes)
+    if count < 1:
+        how = "dnm lend 2, or --node a001"
+        return Refusal(what=policy.name, why="say how many nodes, or which", next_step=how)
+    if wanted.nodes and count != len(wanted.nodes):
+        why = f"{count} nodes are asked for, and {len(wanted.nodes)} named"
+        return Refusal(what=policy.name, why=why)
+    named: dict[str, list[str]] = {}
+    for name in wanted.nodes:
+        named.setdefault(config.type_of(name) or "", []).append(name)
+    if refusal := _why_not_of_type(policy, wanted, named):
+        return refusal
+    if not named:
+        return [Part(node_type=wanted.node_type or policy.node_types[0], count=count)]
+    return [Part(node_type=of, count=len(many), nodes=tuple(many)) for of, many in named.items()]
+
+
+def _why_not_of_type(
+    policy: NamespacePolicy, wanted: Wanted, named: dict[str, list[str]]
+) -> Refusal | None:
+    if wanted.node_type and set(named) - {wanted.node_type}:
+        others = [name for of, many in named.items() if of != wanted.node_type for name in many]
+        names, verb = fold_hostlist(others), "is" if len(others) == 1 else "are"
+        return Refusal(
+            what=names,
+            why=f"{names} {verb} not of type {wanted.node_type}",
+            next_step="leave --type out where nodes are named",
+            mark=";",
+        )
+    for node_type in named or (wanted.node_type or policy.node_types[0],):
+        if node_type not in policy.node_types:
+            kind = f"type {node_type}" if node_type else "no known type"
+            return Refusal(
+                what=node_type,
+                why=f"nodes of {kind} are not lent to {policy.name}",
+                next_step=f"its types are {', '.join(policy.node_types)}",
+                mark=";",
+            )
+    return None
+
+
+def _why_not_free(config: Config, registry: Registry, name: str, now: datetime) -> Refusal | None:
+    entry = registry.nodes.get(name)
+    if entry is not None:
+        why = f"{name} is lent to {entry.namespace} already"
+        return Refusal(what=name, why=why, next_step=f"`dnm extend {name}` keeps it there")
+    if why := kept_out(config, registry, None, now).get(name, ""):
+        return Refusal(what=name, why=f"{name} is kept out of lending: {why}")
+    for order in registry.orders:
+        if name in order.nodes and now < order.until:
+            return Refusal(
+                what=name,
+                why=f"{name} is asked for already, by {order.id} of {order.who or 'somebody'}",
+                next_step=f"`dnm extend {order.id}` keeps it for longer",
+            )
+    return None
+
+
+# --- extend ----------------------------------------------------------------------------------
+
+
+def extend(config: Config, registry: Registry, name: str, until: datetime) -> Registry | Refusal:
+    """Keeps a lent node until then, idle or not; of an order what is on its way for it and what
+    serves it, but for what leaves, and it asks for what is missing until then."""
+    if not any(order.id == name for order in registry.orders):
+        return _node_extended(config, registry, name, until)
+
+    def longer(one: E) -> E:
+        stays = one.order == name and one.stays_until is not None
+        return replace(one, stays_until=until) if stays else one
+
+    return replace(
+        registry,
+        orders=tuple(
+            replace(one, until=until) if one.id == name else one for one in registry.orders
+        ),
+        requests=tuple(map(longer, registry.requests)),
+        nodes={node: longer(entry) for node, entry in registry.nodes.items()},
+    )
+
+
+def _node_extended(
+    config: Config, registry: Registry, name: str, until: datetime
+) -> Registry | Refusal:
+    entry = lent_entry(config, registry, name)
+    if isinstance(entry, Refusal):
+        return entry
+    if entry.leaves in (Leaving.BY_HAND, Leaving.KEPT_OUT) or entry.phase not in _STAYS:
+        return Refusal(what=name, why=f"{name} is on its way back ({entry.phase.value})")
+    return _with_node(registry, name, replace(entry, stays_until=until))
+
+
+def lent_entry(config: Config, registry: Registry, name: str) -> LentNode | Refusal:
+    """Returns the entry of a node that this instance has lent."""
+    entry = registry.nodes.get(name)
+    if entry is not None and entry.owner == config.instance_id:
+        return entry
+    return Refusal(
+        what=name,
+        why=f"{name!r} is not a node that this dnm has lent",
+        next_step=f"lent are: {fold_hostlist(registry.nodes) or 'none'}",
+        mark=";",
+    )
+
+
+def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
+    return replace(registry, nodes={**registry.nodes, name: entry})
+
+
+# --- return ----------------------------------------------------------------------------------
+
+
+class Returning(Value):
+    """What of the words goes back: these nodes, and then these orders. `left`: why nodes of the
+    orders don't; one that can't be returned keeps nobody from ending its order."""
+
+    nodes: tuple[str, ...]
+    orders: tuple[str, ...]
+    left: tuple[Refusal, ...]
+
+
+def what_goes_back(
+    config: Config, registry: Registry, orders: Sequence[str], nodes: Sequence[str]
+) -> Returning | Refusal:
+    """Returns what `give_back` is to be said of, the orders last: a command that was interrupted
+    still finds them. Each of the nodes that are named must go."""
+    for name in nodes:
+        entry = lent_entry(config, registry, name)
+        if isinstance(entry, Refusal):
+            return entry
+        if refusal := _why_not_returned(registry, name, entry):
+            return refusal
+    came = {name: entry for name, entry in registry.nodes.items() if entry.order in orders}
+    left = {name: _why_not_returned(registry, name, entry) for name, entry in came.items()}
+    going = dict.fromkeys([*nodes, *(name for name, why in left.items() if why is None)])
+    return Returning(
+        nodes=tuple(going), orders=tuple(orders), left=tuple(filter(None, left.values()))
+    )
+
+
+def give_back(
+    config: Config, registry: Registry, name: str, now: datetime, emptying: Emptying | None = None
+) -> Registry | Refusal:
+    """Fences a lent node from the next run on, to go back when it is empty: it is asked for no
+    more, so its order shrinks by it. Of an order: nothing more comes of it."""
+    if _is_order(registry, name):
+        return _order_ended(registry, name, now)
+    entry = registry.nodes.get(name)
+    if entry is None:
+        return Refusal(what=name, why=f"{name} is lent no more")
+    if refusal := _why_not_returned(registry, name, entry):
+        return refusal
+    gone = replace(entry, leaves=Leaving.BY_HAND, emptying=emptying, stays_until=None, order="")
+    orders = [
+        replace(one, count=one.count - 1, nodes=tuple(node for node in one.nodes if node != name))
+        if one.id == entry.order
+        else one
+        for one in registry.orders
+    ]
+    left = tuple(order for order in orders if order.count > 0)
+    return replace(_with_node(registry, name, gone), orders=left)
+
+
+def _is_order(registry: Registry, name: str) -> bool:
+    """Whether there is such an order, or anything that came of one."""
+    named = {one.id for one in registry.orders} | {one.order for one in registry.requests}
+    return name in named | {one.order for one in registry.nodes.values()}
+
+
+def _why_not_returned(registry: Registry, name: str, entry: LentNode) -> Refusal | None:
+    if name in registry.held:
+        return Refusal(what=name, why=f"{name} is held", next_step=f"`dnm unhold {name}` first")
+    if entry.phase is Phase.FAILED:
+        how = f"`dnm reset {name}` returns it; {entry.error}"
+        return Refusal(what=name, why=f"{name} has failed", next_step=how)
+    if entry.phase is Phase.RETURNING:
+        return Refusal(what=name, why=f"{name} is on its way back already")
+    return None
+
+
+def why_not_emptied(name: str, node: Node | None) -> Refusal | None:
+    """Says why nobody is evicted from a node, as Kubernetes has it."""
+    if node is None or not node.is_cordoned_by_another:
+        return None
+    return Refusal(
+        what=name,
+        why=f"{name} is cordoned by an administrator, so dnm does not fence it and evicts nobody",
+        next_step=f"`kubectl uncordon {name}` first, or `kubectl drain {name}`",
+    )
+
+
+def _order_ended(registry: Registry, name: str, now: datetime) -> Registry:
+    """What is on its way for it comes, and what could not be returned may mend: neither stays."""
+
+    def ended(one: E) -> E:
+        return replace(one, stays_until=now) if one.order == name else one
+
+    return replace(
+        registry,
+        orders=tuple(one for one in registry.orders if one.id != name),
+        requests=tuple(map(ended, registry.requests)),
+        nodes={node: ended(entry) for node, entry in registry.nodes.items()},
+    )
