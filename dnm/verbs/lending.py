@@ -136,7 +136,7 @@ def _why_not_of_type(
         if node_type not in policy.node_types:
             kind = f"type {node_type}" if node_type else "no known type"
             return Refusal(
-                what=node_type,
+                what=fold_hostlist(named.get(node_type, ())) or node_type,
                 why=f"nodes of {kind} are not lent to {policy.name}",
                 next_step=f"its types are {', '.join(policy.node_types)}",
                 mark=";",

@@ -11,32 +11,16 @@ import pytest
 
 from dnm.cli import admin, by_hand, person
 from dnm.model.config import Config
-from dnm.model.plan import Reason
-from dnm.model.registry import Backoff, ConverterProcess, LentNode, Phase, Registry
-from dnm.plan.phases import advance_node
+from dnm.model.errors import DnmError
+from dnm.model.registry import Backoff, LentNode, Phase, Registry
 from dnm.run.registry import load_registry, save_registry
-from tests.builders import NOW, a_batch_node, a_config, a_lent_node, facts
-
-CONVERTER = ConverterProcess(pid=77, start_ticks=5)
+from tests.builders import NOW, QUEUE, a_config, a_lent_node
 
 
 def site(directory: Path, **nodes: LentNode) -> Config:
     config = a_config(directory)
     save_registry(config, Registry(nodes=nodes))
     return config
-
-
-@pytest.mark.parametrize("phase", [Phase.RETURNING, Phase.FAILED])
-def test_a_reset_waits_for_the_converter_that_is_still_at_work(
-    tmp_path: Path, phase: Phase
-) -> None:
-    config = site(tmp_path, a001=a_lent_node(phase, converter=CONVERTER, attempts=3))
-    assert "returned" in admin.reset(config, "a001")
-    entry = load_registry(config, NOW).nodes["a001"]
-    assert (entry.phase, entry.attempts) == (Phase.RETURNING, 0)
-    at_work = facts(batch=[a_batch_node(in_service=False)], running=frozenset([CONVERTER]))
-    step = advance_node(config, "a001", entry, at_work)
-    assert not step.wants_return and step.verdict.reason is Reason.RETURNING
 
 
 HOLDER = (
@@ -73,12 +57,23 @@ def test_a_person_waits_for_the_run_that_is_at_work(
     holder.stdout.close()
 
 
-def test_a_back_off_is_ended_once(tmp_path: Path) -> None:
+def test_what_is_reset_is_said(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     backoff = Backoff(failures=1, until=NOW, ask_at_most=1)
-    save_registry(config, Registry(backoffs={"a": backoff}))
-    assert admin.reset(config, "a") == "node type a backs off no more"
-    assert admin.reset(config, "a") == "node type a was not backing off"
+    nodes = {"a001": a_lent_node(Phase.FAILED), "a002": a_lent_node()}
+    save_registry(config, Registry(nodes=nodes, backoffs={"a": backoff}))
+    closed = f"the breaker of {QUEUE} is closed; it may be lent nodes again"
+    for name, said in (
+        ("a001", "a001 will be returned to Slurm by the next run"),
+        (QUEUE.upper(), closed),
+        ("a", "node type a backs off no more"),
+        ("a", "node type a was not backing off"),
+    ):
+        assert admin.reset(config, name) == said
+    with pytest.raises(DnmError, match="a002 is serving, not failed"):
+        admin.reset(config, "a002")
+    registry = load_registry(config, NOW)
+    assert registry.nodes["a001"].phase is Phase.RETURNING and not registry.backoffs
 
 
 def test_the_end_of_the_last_run_stays_where_it_was(tmp_path: Path) -> None:

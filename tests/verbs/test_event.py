@@ -1,0 +1,101 @@
+"""event add, move and remove, decided on values."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dnm.config.files import MOST_EVENTS
+from dnm.model.calendar import CalendarEvent
+from dnm.model.registry import Registry
+from dnm.verbs.event import add_event, move_event, remove_event
+from dnm.verbs.refusal import Refusal
+from tests.builders import NOW, a_config
+
+BEGINS = (NOW + timedelta(days=2)).replace(tzinfo=None)
+EVENT = CalendarEvent(
+    name="stars", namespace="dev", begins=BEGINS, ends=BEGINS + timedelta(hours=8), nodes=2
+)
+OVER = {"begins": BEGINS - timedelta(days=9), "ends": BEGINS - timedelta(days=8)}
+CONFIG = a_config(calendar_events=(replace(EVENT, name="course"),))
+REGISTRY = Registry(events={"old": replace(EVENT, name="old")})
+FULL = Registry(events={f"e{n}": replace(EVENT, name=f"e{n}") for n in range(MOST_EVENTS)})
+
+
+def sentence(answer: object) -> str:
+    assert isinstance(answer, Refusal) and answer.what, answer
+    return answer.sentence
+
+
+NOT_ADDED: dict[str, tuple[Registry, dict[str, Any], str]] = {
+    "of no namespace": (
+        REGISTRY,
+        {"namespace": "x"},
+        "the event can't be added: namespace = x: is not a monitored namespace; name it in "
+        "monitored_namespaces, or write one of dev",
+    ),
+    "over": (
+        REGISTRY,
+        OVER,
+        "the event can't be added: it is over, 2026-02-23 12:00 to 2026-02-24 12:00 UTC; write a "
+        "later time",
+    ),
+    "added already": (
+        REGISTRY,
+        {"name": "old"},
+        "there is an event old already: `dnm event remove old` takes it away",
+    ),
+    "of the configuration": (
+        REGISTRY,
+        {"name": "course"},
+        f"there is an event course in {CONFIG.path} already; name this one otherwise",
+    ),
+    "one too many": (
+        FULL,
+        {},
+        f"there are {MOST_EVENTS} events already; remove some that are over",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "changes", "why"), NOT_ADDED.values(), ids=NOT_ADDED)
+def test_not_added(before: Registry, changes: dict[str, Any], why: str) -> None:
+    assert sentence(add_event(CONFIG, before, replace(EVENT, **changes), NOW)) == why
+
+
+def test_added_and_removed_again() -> None:
+    after = add_event(CONFIG, REGISTRY, EVENT, NOW)
+    assert isinstance(after, Registry) and after.events == {**REGISTRY.events, "stars": EVENT}
+    assert remove_event(CONFIG, after, "stars") == REGISTRY
+
+
+NOT_REMOVED = {
+    "of the configuration": (
+        "course",
+        f"event course stands in {CONFIG.path}: take it out there",
+    ),
+    "of a file": ("filed", "event filed stands in /etc/events.ini: take it out there"),
+    "unknown": ("moon", "no event 'moon' was added; those that were: old"),
+}
+
+
+@pytest.mark.parametrize(("name", "why"), NOT_REMOVED.values(), ids=NOT_REMOVED)
+def test_only_what_was_added_is_removed(name: str, why: str) -> None:
+    filed = replace(EVENT, name="filed", source="/etc/events.ini")
+    config = replace(CONFIG, calendar_events=(*CONFIG.calendar_events, filed))
+    assert sentence(remove_event(config, REGISTRY, name)) == why
+
+
+def test_a_moved_event_keeps_what_it_needs() -> None:
+    was = REGISTRY.events["old"]
+    times = replace(was, begins=BEGINS + timedelta(days=1), ends=BEGINS + timedelta(days=2))
+    answer = move_event(CONFIG, REGISTRY, was, replace(times, nodes=1, pods=7), NOW)
+    assert answer == Registry(events={"old": times})
+    gone = "event old has changed meanwhile: see `dnm event show old`"
+    assert sentence(move_event(CONFIG, Registry(), was, times, NOW)) == gone
+    over = "the event can't be moved: it is over, 2026-02-23 12:00 to 2026-02-24 12:00 UTC"
+    said = sentence(move_event(CONFIG, REGISTRY, was, replace(was, **OVER), NOW))
+    assert said.startswith(over)

@@ -1,0 +1,195 @@
+"""hold, exclude, pause and their ends, reset and takeover, decided on values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+
+from dnm.model.lease import Lease
+from dnm.model.plan import Reason
+from dnm.model.registry import (
+    Backoff,
+    Breaker,
+    ClaimedNode,
+    ConverterProcess,
+    Half,
+    Keeping,
+    Pause,
+    Phase,
+    Registry,
+    StalledPods,
+)
+from dnm.plan.phases import advance_node
+from dnm.verbs.keeping import (
+    exclude,
+    hold,
+    pause,
+    reset,
+    resume,
+    take_over,
+    unexclude,
+    unhold,
+)
+from dnm.verbs.refusal import Refusal
+from tests.builders import NOW, QUEUE, a_batch_node, a_config, a_lent_node, facts
+
+HOUR = timedelta(hours=1)
+SOON = NOW + 5 * HOUR
+CONFIG = a_config()
+KEEPING = Keeping(since=NOW, until=SOON, reason="a fan", who="kim on mgmt1")
+CLAIMED = ClaimedNode(node_type="a", namespace="dev")
+REGISTRY = Registry(
+    nodes={
+        "a001": a_lent_node(),
+        "a002": a_lent_node(Phase.FAILED, attempts=3, error="it burns"),
+        "a003": a_lent_node(Phase.RETURNING, attempts=2),
+    },
+    claimed={"elsewhere": CLAIMED},
+)
+
+
+def sentence(answer: object) -> str:
+    assert isinstance(answer, Refusal) and answer.what, answer
+    return answer.sentence
+
+
+# --- hold, exclude ---------------------------------------------------------------------------
+
+Keep = Callable[..., Registry | Refusal]
+
+
+@pytest.mark.parametrize("verb", [hold, exclude])
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        pytest.param("a001", "", id="lent"),
+        pytest.param("elsewhere", "", id="claimed"),
+        pytest.param("a900", "", id="of-a-type"),
+        pytest.param(
+            "x17",
+            "'x17' is not lent, and no name of a node that could be: these are a…; `dnm nodes` "
+            "shows them",
+            id="of-none",
+        ),
+    ],
+)
+def test_only_a_node_that_could_be_is_kept(verb: Keep, node: str, why: str) -> None:
+    answer = verb(CONFIG, REGISTRY, node, KEEPING)
+    if why:
+        assert sentence(answer) == why
+        return
+    assert isinstance(answer, Registry)
+    if verb is hold:
+        assert (answer.held, answer.holds) == ((node,), {node: KEEPING})
+        assert unhold(CONFIG, answer, node) == REGISTRY
+    else:
+        assert answer.excluded == {node: KEEPING}
+        assert unexclude(CONFIG, answer, node) == REGISTRY
+
+
+def test_one_that_is_held_is_held_once_by_the_last_word() -> None:
+    first = hold(CONFIG, Registry(), "a002", KEEPING)
+    assert isinstance(first, Registry)
+    second = hold(CONFIG, first, "a001", KEEPING)
+    assert isinstance(second, Registry)
+    for_ever = Keeping(since=NOW)
+    third = hold(CONFIG, second, "a002", for_ever)
+    assert isinstance(third, Registry) and third.held == ("a001", "a002")
+    assert third.holds == {"a001": KEEPING, "a002": for_ever}
+    assert unhold(CONFIG, third, "a009") == third == unexclude(CONFIG, third, "a001")
+
+
+# --- pause -----------------------------------------------------------------------------------
+
+Terms = tuple[datetime | None, Half | None]
+PAUSES: dict[str, tuple[Terms, Terms, bool]] = {
+    "the same": ((None, None), (None, None), False),
+    "for longer": ((SOON, None), (None, None), False),
+    "no more for ever": ((None, None), (SOON, None), True),
+    "shorter": ((SOON, None), (SOON - HOUR, None), True),
+    "both for one": ((SOON, Half.LENDING), (SOON, None), False),
+    "one for both": ((SOON, None), (SOON, Half.LENDING), True),
+    "one for the other": ((SOON, Half.LENDING), (SOON, Half.RETURNING), True),
+    "the first is over": ((NOW, None), (SOON, Half.LENDING), False),
+}
+
+
+@pytest.mark.parametrize(("first", "then", "is_less"), PAUSES.values(), ids=PAUSES)
+def test_a_pause_that_stops_less_must_be_forced(first: Terms, then: Terms, is_less: bool) -> None:
+    before = Registry(pause=Pause(since=NOW - HOUR, until=first[0], half=first[1]))
+    new = Pause(since=NOW, until=then[0], half=then[1])
+    answer = pause(CONFIG, before, new)
+    if is_less:
+        assert sentence(answer) == "this one would stop less: add --force to replace it"
+    else:
+        assert answer == Registry(pause=new)
+    assert pause(CONFIG, before, new, is_forced=True) == Registry(pause=new)
+    assert resume(CONFIG, before) == resume(CONFIG, Registry()) == Registry()
+
+
+def test_who_takes_over_acts_by_his_lease_alone() -> None:
+    old, new = (Lease(holder=name, token=name, at=NOW) for name in ("east", "west"))
+    before = Registry(leases=(old,), others_lease=old)
+    assert take_over(CONFIG, before, new) == Registry(leases=(new,))
+
+
+# --- reset -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a002", "a003"])
+def test_a_node_is_returned_again_from_its_first_try(name: str) -> None:
+    answer = reset(CONFIG, REGISTRY, name, NOW)
+    assert isinstance(answer, Registry)
+    entry = answer.nodes[name]
+    assert (entry.phase, entry.since, entry.attempts) == (Phase.RETURNING, NOW, 0)
+    assert not entry.error
+
+
+@pytest.mark.parametrize("phase", [Phase.RETURNING, Phase.FAILED])
+def test_a_reset_waits_for_the_converter_that_is_still_at_work(phase: Phase) -> None:
+    converter = ConverterProcess(pid=77, start_ticks=5)
+    before = Registry(nodes={"a001": a_lent_node(phase, converter=converter, attempts=3)})
+    answer = reset(CONFIG, before, "a001", NOW)
+    assert isinstance(answer, Registry)
+    at_work = facts(batch=[a_batch_node(in_service=False)], running=frozenset([converter]))
+    step = advance_node(CONFIG, "a001", answer.nodes["a001"], at_work)
+    assert not step.wants_return and step.verdict.reason is Reason.RETURNING
+
+
+@pytest.mark.parametrize("name", [QUEUE, QUEUE.upper()])
+def test_a_queue_is_given_another_chance_with_what_waits(name: str) -> None:
+    before = Registry(
+        nodes={"a001": a_lent_node()},
+        breakers={QUEUE: Breaker(strikes=3, tripped_at=NOW), "root.other": Breaker(strikes=1)},
+        stalled={"f": StalledPods(count=1, until="")},
+        unbuffered={QUEUE: NOW},
+    )
+    answer = reset(CONFIG, before, name, NOW)
+    assert isinstance(answer, Registry) and not answer.stalled and not answer.unbuffered
+    assert answer.breakers == {QUEUE: Breaker(strikes=-1), "root.other": Breaker(strikes=1)}
+
+
+def test_a_back_off_is_ended_once() -> None:
+    backoff = Backoff(failures=1, until=NOW, ask_at_most=1)
+    assert reset(CONFIG, Registry(backoffs={"a": backoff}), "a", NOW) == Registry()
+    assert reset(CONFIG, Registry(), "a", NOW) == Registry()
+
+
+NOT_RESET = {
+    "serving": (
+        "a001",
+        "a001 is serving, not failed: there is nothing to reset; `dnm status` shows what it waits "
+        "for",
+    ),
+    "unknown": (
+        "q",
+        f"'q' is no lent node, monitored queue or node type; known are a[001-003], a, {QUEUE}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "why"), NOT_RESET.values(), ids=NOT_RESET)
+def test_not_reset(name: str, why: str) -> None:
+    assert sentence(reset(CONFIG, REGISTRY, name, NOW)) == why

@@ -1,0 +1,245 @@
+"""lend, extend and return, decided on values: what they make of the registry, and every refusal."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dnm.model.config import NamespacePolicy
+from dnm.model.registry import Emptying, Keeping, Leaving, LendOrder, Phase, Registry
+from dnm.verbs.lending import (
+    USUAL,
+    Wanted,
+    extend,
+    give_back,
+    lend,
+    orders_of,
+    what_goes_back,
+    why_not_emptied,
+)
+from dnm.verbs.refusal import Refusal
+from tests.builders import FENCED, NOW, QUEUE, a_config, a_lent_node, a_node, a_request
+
+LATER = NOW + timedelta(hours=9)
+DEV = NamespacePolicy(name="dev", queue=QUEUE, node_types=("a",), max_nodes=3)
+CONFIG = a_config(namespaces={"dev": DEV}, exclude_nodes=frozenset({"a009"}))
+TYPES = {**CONFIG.node_types, "b": replace(CONFIG.node_types["a"], name="b")}
+BOTH = replace(CONFIG, node_types=TYPES, namespaces={"dev": replace(DEV, node_types=("a", "b"))})
+ORDER = LendOrder(
+    id="o1", node_type="a", namespace="dev", count=2, since=NOW, until=LATER, who="kim on mgmt1"
+)
+REGISTRY = Registry(
+    nodes={
+        "a001": a_lent_node(order="o1", stays_until=LATER),
+        "a002": a_lent_node(Phase.FAILED, error="it burns"),
+        "a003": a_lent_node(Phase.RETURNING),
+        "a004": a_lent_node(owner="other"),
+        "a005": a_lent_node(),
+        "a006": a_lent_node(leaves=Leaving.BY_HAND),
+    },
+    held=("a005",),
+    orders=(ORDER,),
+    excluded={"a008": Keeping(since=NOW, until=LATER)},
+)
+
+
+def sentence(answer: object) -> str:
+    assert isinstance(answer, Refusal), answer
+    assert answer.what, "it names what is refused"
+    return answer.sentence
+
+
+def orders(config: Any = CONFIG, **words: Any) -> Any:
+    return orders_of(config, REGISTRY, Wanted(**{"namespace": "dev", **words}), "kim on h", NOW)
+
+
+# --- lend ------------------------------------------------------------------------------------
+
+NOT_LENT: dict[str, tuple[dict[str, Any], str]] = {
+    "namespace": ({"namespace": "x", "count": 1}, "namespace 'x' is not monitored; there are dev"),
+    "nothing": ({}, "say how many nodes, or which: dnm lend 2, or --node a001"),
+    "unequal": ({"count": 2, "nodes": ("a050",)}, "2 nodes are asked for, and 1 named"),
+    "type": (
+        {"count": 1, "node_type": "q"},
+        "nodes of type q are not lent to dev; its types are a",
+    ),
+    "no type": (
+        {"nodes": ("x1",)},
+        "nodes of no known type are not lent to dev; its types are a",
+    ),
+    "two types": (
+        {"nodes": ("a050", "x1")},
+        "nodes of no known type are not lent to dev; its types are a",
+    ),
+    "lent": ({"nodes": ("a001",)}, "a001 is lent to dev already: `dnm extend a001` keeps it there"),
+    "kept out": (
+        {"nodes": ("a009",)},
+        "a009 is kept out of lending: exclude_nodes names it",
+    ),
+    "excluded, and forced": (
+        {"nodes": ("a008",), "is_forced": True},
+        "a008 is kept out of lending: somebody excluded it until 2026-03-02 21:00 UTC: "
+        "dnm unexclude a008",
+    ),
+    "cap": (
+        {"count": 4, "is_forced": True},
+        "4 nodes can never be had: max_nodes of namespace dev is 3",
+    ),
+    "cap of all": (
+        {"count": 31},
+        "31 nodes can never be had: max_converted_nodes is 30; max_nodes of namespace dev is 3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "why"), NOT_LENT.values(), ids=NOT_LENT)
+def test_what_no_run_could_ever_do_is_refused(words: dict[str, Any], why: str) -> None:
+    assert sentence(orders(**words)) == why
+
+
+def test_an_order_says_for_whom_until_when_and_who_asked() -> None:
+    (order,) = orders(count=2, reason="a course")
+    assert (order.node_type, order.count, order.nodes, order.reason) == ("a", 2, (), "a course")
+    assert order.until - order.since == USUAL and order.who == "kim on h" and not order.is_forced
+    (order,) = orders(nodes=("a050", "a051"), until=LATER, is_forced=True)
+    assert (order.count, order.nodes, order.until) == (2, ("a050", "a051"), LATER)
+    assert order.is_forced
+
+
+def test_nodes_of_two_types_are_two_orders() -> None:
+    first, second = orders(BOTH, nodes=("a050", "b001", "b002"))
+    assert (first.node_type, first.nodes, first.count) == ("a", ("a050",), 1)
+    assert (second.node_type, second.nodes, second.count) == ("b", ("b001", "b002"), 2)
+    assert first.id != second.id and first.until == second.until
+    cap = "4 nodes can never be had: max_nodes of namespace dev is 3"
+    assert sentence(orders(BOTH, nodes=("a051", "a052", "b003", "b004"))) == cap
+    why = "b[003-004] are not of type a; leave --type out where nodes are named"
+    assert sentence(orders(BOTH, nodes=("a051", "b003", "b004"), node_type="a")) == why
+
+
+def test_a_node_that_was_ordered_meanwhile_is_not_ordered_again() -> None:
+    (order,) = orders(nodes=("a050",))
+    after = lend(CONFIG, REGISTRY, order)
+    assert isinstance(after, Registry) and after.orders == (ORDER, order)
+    assert sentence(lend(CONFIG, after, replace(order, id="o3"))) == (
+        f"a050 is asked for already, by {order.id} of kim on h: `dnm extend {order.id}` keeps it "
+        "for longer"
+    )
+    over = replace(order, since=order.until)
+    assert isinstance(lend(CONFIG, after, over), Registry), "that order's time is over"
+
+
+# --- extend ----------------------------------------------------------------------------------
+
+LENT = "a[001-006]"
+NOT_EXTENDED = {
+    "not lent": ("a099", f"'a099' is not a node that this dnm has lent; lent are: {LENT}"),
+    "another's": ("a004", f"'a004' is not a node that this dnm has lent; lent are: {LENT}"),
+    "failed": ("a002", "a002 is on its way back (failed)"),
+    "returning": ("a003", "a003 is on its way back (returning)"),
+    "returned": ("a006", "a006 is on its way back (serving)"),
+}
+
+
+@pytest.mark.parametrize(("name", "why"), NOT_EXTENDED.values(), ids=NOT_EXTENDED)
+def test_not_extended(name: str, why: str) -> None:
+    assert sentence(extend(CONFIG, REGISTRY, name, LATER)) == why
+
+
+def test_an_order_is_extended_with_what_came_of_it() -> None:
+    """What leaves, and what a person has given another end, is left as it is."""
+    goes = a_lent_node(order="o1", leaves=Leaving.BY_HAND)
+    coming = a_request(order="o1", stays_until=LATER)
+    nodes = {**REGISTRY.nodes, "a021": goes}
+    before = replace(REGISTRY, nodes=nodes, requests=(coming, a_request(id="r2")))
+    until = LATER + timedelta(hours=3)
+    after = extend(CONFIG, before, "o1", until)
+    assert isinstance(after, Registry)
+    assert [one.until for one in after.orders] == [until]
+    assert after.nodes["a001"].stays_until == after.requests[0].stays_until == until
+    untouched = {name: entry for name, entry in after.nodes.items() if name != "a001"}
+    assert untouched == {name: entry for name, entry in nodes.items() if name != "a001"}
+    assert after.requests[1] == before.requests[1]
+
+
+# --- return ----------------------------------------------------------------------------------
+
+NOT_RETURNED = {
+    "not lent": ("a099", f"'a099' is not a node that this dnm has lent; lent are: {LENT}"),
+    "another's": ("a004", f"'a004' is not a node that this dnm has lent; lent are: {LENT}"),
+    "failed": ("a002", "a002 has failed: `dnm reset a002` returns it; it burns"),
+    "returning": ("a003", "a003 is on its way back already"),
+    "held": ("a005", "a005 is held: `dnm unhold a005` first"),
+}
+
+
+@pytest.mark.parametrize(("name", "why"), NOT_RETURNED.values(), ids=NOT_RETURNED)
+def test_not_returned(name: str, why: str) -> None:
+    assert sentence(what_goes_back(CONFIG, REGISTRY, (), ("a001", name))) == why
+    if name != "a004":  # what is another's by now is no person's mistake
+        assert isinstance(give_back(CONFIG, REGISTRY, name, NOW), Refusal), "nor under the lock"
+
+
+STUCK = {name: NOT_RETURNED[name] for name in ("failed", "returning", "held")}
+
+
+@pytest.mark.parametrize(("name", "why"), STUCK.values(), ids=STUCK)
+def test_an_order_ends_whatever_has_become_of_one_of_its_nodes(name: str, why: str) -> None:
+    """Else the next run would lend another in its place."""
+    stuck = replace(REGISTRY.nodes[name], order="o1", stays_until=LATER)
+    before = replace(REGISTRY, nodes={**REGISTRY.nodes, name: stuck})
+    going = what_goes_back(CONFIG, before, ("o1",), ("a001",))
+    assert not isinstance(going, Refusal)
+    assert (going.nodes, going.orders) == (("a001",), ("o1",))
+    assert [one.sentence for one in going.left] == [why]
+    after = give_back(CONFIG, before, "o1", NOW)
+    assert isinstance(after, Registry) and after.orders == ()
+    assert after.nodes[name] == replace(stuck, stays_until=NOW), "should it mend"
+
+
+@pytest.mark.parametrize("emptying", [None, Emptying(since=NOW)], ids=["empty", "evicted"])
+def test_a_returned_node_leaves_and_its_order_shrinks(emptying: Emptying | None) -> None:
+    ordered = replace(ORDER, nodes=("a001", "a050"))
+    before = replace(REGISTRY, orders=(ordered,))
+    after = give_back(CONFIG, before, "a001", NOW, emptying)
+    assert isinstance(after, Registry)
+    entry = after.nodes["a001"]
+    assert (entry.leaves, entry.stays_until, entry.order) == (Leaving.BY_HAND, None, "")
+    assert entry.emptying == emptying
+    assert [(order.count, order.nodes) for order in after.orders] == [(1, ("a050",))]
+    assert give_back(CONFIG, after, "a001", NOW, emptying) == after, "said twice"
+    alone = give_back(CONFIG, replace(before, orders=(replace(ORDER, count=1),)), "a001", NOW)
+    assert isinstance(alone, Registry) and alone.orders == ()
+
+
+def test_what_still_comes_of_an_order_that_is_returned_is_kept_by_nobody() -> None:
+    """It goes back once it is idle, and is held against no queue: it has an end, which is over."""
+    others = a_request(id="r2", order="o2", stays_until=LATER)
+    requests = (a_request(order="o1", stays_until=LATER), others)
+    after = give_back(CONFIG, replace(REGISTRY, requests=requests), "o1", NOW)
+    assert isinstance(after, Registry)
+    assert after.requests == (replace(requests[0], stays_until=NOW), others)
+    again = give_back(CONFIG, after, "o1", NOW)
+    assert again == after, "an order that is gone ends with the last that came of it"
+
+
+@pytest.mark.parametrize(
+    ("node", "is_refused"),
+    [
+        pytest.param(None, False, id="gone"),
+        pytest.param(a_node(), False, id="open"),
+        pytest.param(a_node(is_cordoned=True, mark=FENCED), False, id="our-fence"),
+        pytest.param(a_node(is_cordoned=True), True, id="an-administrator's"),
+    ],
+)
+def test_nobody_is_evicted_behind_an_administrator_s_cordon(node: Any, is_refused: bool) -> None:
+    refusal = why_not_emptied("a001", node)
+    assert (refusal is not None) is is_refused
+    if refusal is not None:
+        assert sentence(refusal) == (
+            "a001 is cordoned by an administrator, so dnm does not fence it and evicts nobody: "
+            "`kubectl uncordon a001` first, or `kubectl drain a001`"
+        )

@@ -1,0 +1,134 @@
+"""adopt and forget, decided on values: what Kubernetes and Slurm say of a node is one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dnm.model.cluster import BatchClaim, BatchNode, Node
+from dnm.model.registry import ClaimedNode, Phase, Registry
+from dnm.verbs.refusal import Refusal
+from dnm.verbs.taking_in import adopt, forget
+from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node
+
+CONFIG = a_config(exclude_nodes=frozenset({"a009"}))
+CLAIMED = ClaimedNode(node_type="a", namespace="dev")
+REGISTRY = Registry(nodes={"a002": a_lent_node()}, claimed={"a001": CLAIMED, "a003": CLAIMED})
+OTHERS = replace(MARK, instance="other")
+OUT = a_batch_node(in_service=False)
+
+
+def sentence(answer: object) -> str:
+    assert isinstance(answer, Refusal) and answer.what, answer
+    return answer.sentence
+
+
+def adopted(
+    name: str = "a001",
+    namespace: str = "dev",
+    node: Node | None = None,
+    row: Any = OUT,
+    **changes: Any,
+) -> Registry | Refusal:
+    batch = {name: row} if isinstance(row, BatchNode) else {}
+    config = replace(CONFIG, **changes)
+    return adopt(config, REGISTRY, name, namespace, NOW, node, batch)
+
+
+BARE = a_node(mark=None)
+NOT_ADOPTED: dict[str, tuple[dict[str, Any], str]] = {
+    "namespace": ({"namespace": "x"}, "namespace 'x' is not monitored; there are dev"),
+    "type": ({"name": "x1"}, "'x1' is of no type that is lent to dev"),
+    "recorded": ({"name": "a002"}, "a002 is recorded already: serving"),
+    "excluded": ({"name": "a009"}, "a009 is kept out of lending: exclude_nodes names it"),
+    "no node": ({}, "Kubernetes has no Node a001"),
+    "another's": (
+        {"node": a_node(mark=OTHERS)},
+        "a001 carries the mark of instance other: it is that one's; take the dynamic-node-manager/ "
+        "annotations off the Node if that is wrong",
+    ),
+    "not in Slurm": (
+        {"node": BARE, "row": None},
+        "Slurm does not know a001, or can't say whether it has it in service: dnm could never "
+        "return it",
+    ),
+    "Slurm can't say": (
+        {"node": BARE, "row": a_batch_node(in_service=None)},
+        "Slurm does not know a001, or can't say whether it has it in service: dnm could never "
+        "return it",
+    ),
+    "in service": (
+        {"node": BARE, "row": a_batch_node()},
+        "Slurm has a001 in service (IDLE): it would be offered to both; drain it in Slurm first, "
+        "or delete the Node",
+    ),
+    "another's claim": (
+        {"node": BARE, "row": replace(OUT, claim=BatchClaim(instance="other"))},
+        "instance other has claimed a001 in Slurm",
+    ),
+    "a converter is at work": (
+        {"node": BARE, "row": replace(OUT, claim=BatchClaim(instance="", is_at_work=True))},
+        "a converter is at work on a001: wait for its end",
+    ),
+    "of a partition that is kept out": (
+        {
+            "node": BARE,
+            "row": replace(OUT, partitions=("batch",)),
+            "exclude_partitions": ("batch",),
+        },
+        "a001 is kept out of lending: exclude_partitions names batch",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "why"), NOT_ADOPTED.values(), ids=NOT_ADOPTED)
+def test_not_adopted(words: dict[str, Any], why: str) -> None:
+    assert sentence(adopted(**words)) == why
+
+
+@pytest.mark.parametrize(
+    ("node", "row"),
+    [
+        pytest.param(BARE, OUT, id="bare"),
+        pytest.param(a_node(), OUT, id="marked-by-us"),
+        pytest.param(BARE, replace(OUT, claim=BatchClaim(instance="prod")), id="claimed-by-us"),
+        pytest.param(BARE, replace(OUT, claim=BatchClaim(instance="")), id="claimed-by-nobody"),
+    ],
+)
+def test_what_came_by_hand_is_recorded_as_joining(node: Node, row: BatchNode) -> None:
+    answer = adopted(node=node, row=row)
+    assert isinstance(answer, Registry)
+    assert answer.nodes == {
+        **REGISTRY.nodes,
+        "a001": a_lent_node(Phase.JOINING, since=NOW, queue=QUEUE),
+    }
+    assert answer.claimed == {"a003": CLAIMED}
+
+
+@pytest.mark.parametrize("name", ["a002", "a003"])
+@pytest.mark.parametrize(
+    "node", [None, a_node(mark=None), a_node(mark=OTHERS)], ids=["gone", "bare", "another's"]
+)
+def test_a_node_that_dnm_has_no_mark_on_is_forgotten(name: str, node: Node | None) -> None:
+    answer = forget(CONFIG, REGISTRY, name, node)
+    assert isinstance(answer, Registry)
+    assert {*answer.nodes, *answer.claimed} == {"a001", "a002", "a003"} - {name}
+
+
+NOT_FORGOTTEN: dict[str, tuple[str, Node | None, str]] = {
+    "unknown": ("a099", None, "'a099' is not a lent node; lent are: a002"),
+    "still there": (
+        "a002",
+        a_node("a002"),
+        "a002 is still in Kubernetes with dnm's mark: the next run would record it again; return "
+        f"it with `{CONFIG.node_convert_path} --set batch --node-name a002`; if Slurm has it "
+        "already, `kubectl delete node a002`; then forget it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "node", "why"), NOT_FORGOTTEN.values(), ids=NOT_FORGOTTEN)
+def test_not_forgotten(name: str, node: Node | None, why: str) -> None:
+    assert sentence(forget(CONFIG, REGISTRY, name, node)) == why
