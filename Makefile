@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
+.PHONY: mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-real-all  all stories on real servers, in all their releases; builds more of them"
 	@echo "make packages       dist/: a deb and an rpm"
 	@echo "make test-operator  nodeset-convert beside the real slurm-operator; builds it once"
+	@echo "make test-bridge    bridge-convert beside slurm-bridge's controllers, of a named checkout"
 	@echo "make test-packages  both installed, upgraded and removed in roots of their own"
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
 	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
@@ -130,11 +131,17 @@ generations:
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_rest.py
 	$(BIN)/python -m pytest --numprocesses 2 tests/real/queue_documents.py
 
-# Not in CI: slurm-operator takes minutes to compile, and waits half a minute between two looks.
+# Not in CI: both take minutes to compile, and wait half a minute between two looks.
+# DNM_SLURM_OPERATOR=/path plays the checkout that it names in place of the release on Go's proxy.
 test-operator: $(STAMP) tools
-	$(BIN)/python -m tests.real build slurm-operator
+	$(BIN)/python -m tests.real.checkouts slurm-operator
 	$(BIN)/python -m tests.real.slurm_roots build forky
 	$(BIN)/python -m tests.real test tests/real/operator_story.py
+
+test-bridge: $(STAMP) tools
+	$(BIN)/python -m tests.real.checkouts slurm-bridge
+	$(BIN)/python -m tests.real.slurm_roots build forky
+	$(BIN)/python -m tests.real test tests/real/bridge_story.py
 
 bench: $(STAMP) tools
 	$(BIN)/python -m tests.bench.startup

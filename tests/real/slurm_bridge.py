@@ -1,8 +1,9 @@
-"""A stand-in of slurm-bridge, which can't be had as a program here, over a real Slurm 26.05.
+"""slurm-bridge over a real Slurm 26.05: a stand-in (`Bridge`), and its own controllers, which are
+built from a checkout, with our scheduler beside them (`RealBridge`).
 
-Ours are its node controller and its scheduler, in its own words: labels, taints, Reasons. All else
-is real: Nodes, pods, and who evicts them for a NoExecute taint; Slurm's nodes of state EXTERNAL,
-which have no slurmd, and its external jobs, each of which stands for a pod.
+The stand-in's are a node controller and a scheduler, in slurm-bridge's own words: labels, taints,
+Reasons. All else is real: Nodes, pods, and who evicts them for a NoExecute taint; Slurm's nodes of
+state EXTERNAL, which have no slurmd, and its external jobs, each of which stands for a pod.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Self
 
 from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import SlurmError
 from tests.converters.bridge_world import LABEL as EXTERNAL
 from tests.converters.bridge_world import PARTITIONS
-from tests.real.http_api import Json
+from tests.real.checkouts import SLURM_BRIDGE
+from tests.real.http_api import Api, Json
 from tests.real.rig import Rig
 from tests.real.slinky import GROUP, Controller
 from tests.real.slurm_roots import programs_of
+from tests.slurmrestd import allow_tokens, slurmrestd, write_token
 
 SUITE = "forky"
 NAMESPACE = "bridged"  # whose pods slurm-bridge schedules
@@ -28,6 +32,9 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SCHEDULER = "slurm-bridge-scheduler"
 MANAGED = {"key": f"{GROUP}/managed-node", "value": SCHEDULER, "effect": "NoExecute"}
 JOB = f"scheduler.{GROUP}/slurm-jobid"
+FINALIZER = f"scheduler.{GROUP}/finalizer"
+REST_PORT = "6820"
+HEALTH = "http://127.0.0.1:8081"
 REASON = "slurm-bridge: "
 PASS = 0.5  # seconds; slurm-bridge looks every half minute, and when something has changed
 TAINT_LAG = 4  # passes from the end of the record to the end of the taint
@@ -48,6 +55,7 @@ class BridgedSlurm(SlurmLab):
     def __init__(self, directory: Path, nodes: Sequence[str]) -> None:
         super().__init__(directory, nodes, CONFIGURATION, programs_of(SUITE))
         self.patience = 5
+        allow_tokens(self)
 
     def tell(self, what: str) -> list[Json]:
         """What Slurm has of `nodes`, `jobs` (also those that have just ended) or `reservations`."""
@@ -86,13 +94,21 @@ class Bridge(Controller):
 
     def __init__(self, rig: Rig, slurm: BridgedSlurm) -> None:
         super().__init__(rig, PASS)
-        self.slurm = slurm
+        self.rig, self.slurm = rig, slurm
         self.refused: list[str] = []
         self.ended: list[str] = []
         self._unknown: Counter[str] = Counter()  # passes since Slurm has no record of it
         self._jobs: dict[str, str] = {}  # job -> its pod
 
     def step(self) -> None:
+        self._keep_nodes()
+        self._schedule()
+
+    def end(self, name: str) -> None:
+        """The pod's work is done."""
+        self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+    def _keep_nodes(self) -> None:
         nodes = self.api.get("/api/v1/nodes")["items"]
         partitions = {one["name"] for one in self.slurm.tell("partitions")}
         known = self.slurm.nodes_now()
@@ -102,7 +118,6 @@ class Bridge(Controller):
         for node in nodes:
             self._taint(node, node["metadata"]["name"] in known)
             self._follow_cordon(node, known.get(node["metadata"]["name"]))
-        self._schedule()
 
     def _change(self, *command: str) -> str:
         """A command of Slurm's; what is refused is looked at again in the next pass."""
@@ -190,8 +205,12 @@ class Bridge(Controller):
                 if "nodeName" not in pod["spec"]:
                     self._bind(name, jobs[job]["nodes"])
             elif jobs[job]["job_state"] != ["PENDING"]:
-                self.ended.append(f"{name}: {jobs[job]['job_state']}")
-                self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+                self._lose(name, jobs[job]["job_state"])
+
+    def _lose(self, name: str, state: Json) -> None:
+        """The pod of a job that has ended goes too."""
+        self.ended.append(f"{name}: {state}")
+        self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def _submit(self, name: str) -> None:
         """A job without a script, for a whole node."""
@@ -203,12 +222,76 @@ class Bridge(Controller):
         self._jobs[job] = name
         pods = json.dumps({"pods": [f"{NAMESPACE}/{name}"]})
         self._change("scontrol", "update", f"JobId={job}", f"AdminComment={pods}")
-        self.api.patch(f"{PODS}/{name}", {"metadata": {"labels": {JOB: job}}})
+        self._mark(name, {"labels": {JOB: job}})
+
+    def _mark(self, name: str, metadata: Json) -> None:
+        self.api.patch(f"{PODS}/{name}", {"metadata": metadata})
 
     def _bind(self, name: str, node: str) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "target": target, "metadata": {"name": name}}
         self.api.post(f"{PODS}/{name}/binding", body)
+
+
+class RealBridge(Bridge):
+    """slurm-bridge's own node and workload controllers, by slurmrestd. A pod that has succeeded
+    ends its job by them, and goes when they have let go of it."""
+
+    def __enter__(self) -> Self:
+        rig, slurm = self.rig, self.slurm
+        with ExitStack() as stack:
+            url = stack.enter_context(slurmrestd(slurm, REST_PORT))
+            settings = {"schedulerName": SCHEDULER, "slurmRestApi": url, "partition": "b",
+                        "managedNamespaces": [NAMESPACE], "mcsLabel": "kubernetes"}  # fmt: skip
+            config = slurm.directory / "slurm-bridge.yaml"
+            config.write_text(json.dumps(settings))
+            token = write_token(slurm, slurm.directory / "slurm-bridge.token")
+            rig.add(
+                "slurm-bridge",
+                [str(SLURM_BRIDGE.program), "--config", str(config), "--metrics-bind-address", "0",
+                 "--health-probe-bind-address", HEALTH.removeprefix("http://")],
+                lambda: Api(HEALTH).answers("/readyz"),
+                KUBECONFIG=rig.kubeconfig(), SLURM_JWT_FILE=str(token),
+            )  # fmt: skip
+            stack.callback(lambda: rig.servers.pop("slurm-bridge").stop())
+            rig.servers["slurm-bridge"].start()
+            rig.note_versions({"slurm-bridge": SLURM_BRIDGE.version})
+            super().__enter__()
+            self._servers = stack.pop_all()
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        with self._servers:
+            super().__exit__(*what)
+
+    def _keep_nodes(self) -> None:
+        """What a cluster has: names that resolve (slurm-bridge gives its nodes no address, and
+        slurmctld stands still for ten seconds over one that has none), and who removes pods."""
+        for name, node in self.slurm.nodes_now().items():
+            if "EXTERNAL" in node["state"] and node["address"] == name:
+                self._change("scontrol", "update", f"NodeName={name}", "NodeAddr=127.0.0.1")
+        for pod in self.api.get(PODS)["items"]:
+            if is_done(pod) and not pod["metadata"].get("finalizers"):
+                super().end(pod["metadata"]["name"])
+
+    def end(self, name: str) -> None:
+        self.api.patch(f"{PODS}/{name}/status", {"status": {"phase": "Succeeded"}}, "strategic")
+
+    def _change(self, *command: str) -> str:
+        return "" if command[0] == "scancel" else super()._change(*command)
+
+    def _lose(self, name: str, state: Json) -> None:
+        """That is for the workload controller to do; a pod whose work is done has lost nothing."""
+        pod = self.api.get(f"{PODS}/{name}")
+        if not is_done(pod) and f"{name}: {state}" not in self.ended:
+            self.ended.append(f"{name}: {state}")
+
+    def _mark(self, name: str, metadata: Json) -> None:
+        super()._mark(name, {**metadata, "finalizers": [FINALIZER]})
+
+
+def is_done(pod: Json) -> bool:
+    return bool(pod["status"].get("phase") == "Succeeded")
 
 
 def megabytes(node: Json) -> int:

@@ -24,6 +24,7 @@ from typing import Any
 from dnm.lab.slurm.lab import SlurmLab, _free_ports
 from dnm.model.errors import SlurmError
 from tests.real.build import files_of, program
+from tests.real.checkouts import SLURM_OPERATOR
 from tests.real.http_api import Api, ApiError, Json
 from tests.real.rig import Rig
 from tests.real.slurm_roots import programs_of
@@ -197,6 +198,17 @@ class Controls(threading.Thread):
         return {**self.slurm.environ, "PATH": f"{place}:{self.slurm.environ['PATH']}"}
 
 
+def operator() -> Path:
+    """Of the checkout that is named, else the release of Go's module proxy."""
+    named = SLURM_OPERATOR.directory
+    return program("slurm-operator") if named is None else SLURM_OPERATOR.program
+
+
+def kinds() -> Path:
+    named = SLURM_OPERATOR.directory
+    return files_of("slurm-operator") if named is None else named / "config/crd/bases"
+
+
 def slurm_name(pod: Json) -> str:
     """What a slurmd in the pod calls itself: its hostname, with hostNetwork that of its Node."""
     spec = pod["spec"]
@@ -314,7 +326,7 @@ def _let_be(rig: Rig) -> None:
 
 def _describe_slurm(rig: Rig, slurm: PodSlurm) -> None:
     """The operator's kinds, the site's Slurm, and where its slurmrestd is."""
-    rig.shell(f"kubectl apply --server-side --filename {files_of('slurm-operator')}")
+    rig.shell(f"kubectl apply --server-side --filename {kinds()}")
     rig.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     rig.wait_for(lambda: rig.api.answers(f"{GROUP}/nodesets"), "NodeSets are served")
     keys = {"slurm.key": os.urandom(32), "jwt.key": (slurm.directory / "jwt.key").read_bytes()}
@@ -343,12 +355,13 @@ def _start_operator(rig: Rig) -> None:
     """Outside of the cluster no name of a Service leads anywhere: DEBUG has it ask localhost."""
     rig.add(
         "slurm-operator",
-        [str(program("slurm-operator")), "--metrics-addr", "0", "--health-addr",
+        [str(operator()), "--metrics-addr", "0", "--health-addr",
          HEALTH.removeprefix("http://"), "--zap-log-level", "2"],
         lambda: Api(HEALTH).answers("/readyz"),
         KUBECONFIG=rig.kubeconfig(), DEBUG="1",
     )  # fmt: skip
     rig.servers["slurm-operator"].start()
+    rig.note_versions({"slurm-operator": operator().name.removeprefix("slurm-operator-")})
 
 
 def _remove_node_set(rig: Rig) -> None:

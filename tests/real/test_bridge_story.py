@@ -49,6 +49,12 @@ def slurm() -> Iterator[BridgedSlurm]:
 
 @pytest.fixture
 def bridge(rig: Rig, slurm: BridgedSlurm) -> Iterator[Bridge]:
+    with at_work(rig, slurm, Bridge) as bridge:
+        yield bridge
+
+
+@contextmanager
+def at_work(rig: Rig, slurm: BridgedSlurm, kind: type[Bridge]) -> Iterator[Bridge]:
     """slurm-bridge at work, with all machines in Slurm and idle."""
     rig.note_versions({"Slurm": slurm.release})
     rig.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
@@ -58,7 +64,7 @@ def bridge(rig: Rig, slurm: BridgedSlurm) -> Iterator[Bridge]:
         rig.api.patch(f"/api/v1/nodes/{name}", {"metadata": metadata})
     rig.wait_for(lambda: rig.ready_nodes() >= set(NAMES), "the machines are Ready")
     try:
-        with Bridge(rig, slurm) as bridge:
+        with kind(rig, slurm) as bridge:
             rig.wait_for(
                 lambda: all(MANAGED in taints(rig, name) for name in NAMES),
                 "slurm-bridge has all machines",
@@ -113,7 +119,7 @@ class Work:
     """Pods that Slurm schedules. `lost` says what has become of one that nobody has ended."""
 
     def __init__(self, rig: Rig, bridge: Bridge) -> None:
-        self.api, self.slurm = rig.api, bridge.slurm
+        self.api, self.slurm, self.bridge = rig.api, bridge.slurm, bridge
         self.begun: dict[str, str] = {}  # pod -> its uid
         self.nodes: dict[str, str] = {}  # pod -> where its job runs
         self.lost: list[str] = []
@@ -135,7 +141,7 @@ class Work:
         self.look()
         del self.begun[name]
         self.nodes.pop(name, None)
-        self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        self.bridge.end(name)
 
     def look(self) -> dict[str, str]:
         """Each pod that runs, with its node."""

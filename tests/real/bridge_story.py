@@ -1,0 +1,36 @@
+"""The stories beside slurm-bridge once more, with its own node and workload controllers.
+
+Not collected with the others, for they are built from a checkout that the site names:
+`DNM_SLURM_BRIDGE=/path make test-bridge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.real.rig import Rig
+from tests.real.slurm_bridge import Bridge, BridgedSlurm, RealBridge
+from tests.real.test_bridge_story import (
+    at_work,
+    site,
+    slurm,
+    test_a_node_is_lent_and_given_back_by_hand,
+    test_a_workshop_beside_slurm_bridge,
+    test_no_job_is_lost_while_jobs_come,
+)
+
+__all__ = (
+    "site",
+    "slurm",
+    "test_a_node_is_lent_and_given_back_by_hand",
+    "test_a_workshop_beside_slurm_bridge",
+    "test_no_job_is_lost_while_jobs_come",
+)
+
+
+@pytest.fixture
+def bridge(rig: Rig, slurm: BridgedSlurm) -> Iterator[Bridge]:
+    with at_work(rig, slurm, RealBridge) as bridge:
+        yield bridge

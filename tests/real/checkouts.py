@@ -1,0 +1,93 @@
+"""Slinky's programs of a release that Go's module proxy does not have, built from a checkout that
+the site names: `python -m tests.real.checkouts slurm-bridge`.
+
+Where the proxy lacks slurm-client too, a go.work beside the checkout, or one that GOWORK names, has
+`use ./slurm-bridge` and `replace github.com/SlinkyProject/slurm-client => ./slurm-client`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.real.build import BuildError, build, cache, checked, go_environment, tell
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A repository that `variable` names, and which of its commands is played."""
+
+    name: str
+    variable: str
+    package: str
+
+    @property
+    def directory(self) -> Path | None:
+        named = os.environ.get(self.variable)
+        return Path(named) if named else None
+
+    @property
+    def program(self) -> Path:
+        """Where it is kept, built or not. Raises BuildError."""
+        if self.directory is None:
+            raise BuildError(
+                f"{self.variable} names no checkout of {self.name}, whose source can't be had from "
+                f"Go's module proxy: git clone https://github.com/SlinkyProject/{self.name}, and "
+                f"name its directory: {self.variable}=/path make {self.target}"
+            )
+        if not (self.directory / self.package / "main.go").exists():
+            raise BuildError(
+                f"{self.variable}={self.directory} has no {self.package}/main.go: name the "
+                f"directory of a checkout of {self.name}"
+            )
+        return cache() / f"{self.name}-{self.version}"
+
+    @property
+    def target(self) -> str:
+        return f"test-{self.name.removeprefix('slurm-')}"
+
+    @property
+    def version(self) -> str:
+        """As its files say, and its commit."""
+        assert self.directory is not None
+        commit = checked(
+            ["git", "describe", "--always", "--dirty", "--exclude=*"], os.environ, self.directory
+        )
+        return f"{(self.directory / 'VERSION').read_text().strip()}-{commit.strip()}"
+
+    def build(self) -> None:
+        """Always, for a checkout may be changed: Go compiles what is new. Raises BuildError."""
+        program = self.program
+        environment = {**go_environment(), "GOFLAGS": "-trimpath"}
+        environment["GOWORK"] = os.environ.get("GOWORK", "")
+        tell(f"{program.name} from {self.directory}: minutes, the first time")
+        cache().mkdir(parents=True, exist_ok=True)
+        made = f"{program}.made"
+        checked(["go", "build", "-o", made, f"./{self.package}"], environment, self.directory)
+        os.replace(made, program)
+
+
+SLURM_BRIDGE = Checkout("slurm-bridge", "DNM_SLURM_BRIDGE", "cmd/controllers")
+SLURM_OPERATOR = Checkout("slurm-operator", "DNM_SLURM_OPERATOR", "cmd/manager")
+
+
+def main(names: list[str]) -> int:
+    """slurm-operator is the release on the proxy where no checkout is named."""
+    try:
+        for one in (SLURM_BRIDGE, SLURM_OPERATOR):
+            if one.name not in names:
+                continue
+            if one is SLURM_OPERATOR and one.directory is None:
+                build([one.name])
+            else:
+                one.build()
+    except BuildError as error:
+        print(f"real: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
