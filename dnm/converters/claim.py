@@ -1,16 +1,22 @@
 """Taking a node from Slurm by a reservation and a drain, and giving it back. Nothing else drains or
-resumes; bookings of events (`event_bookings`) and turns (`turn`) are reservations too.
+resumes; bookings of events (`event_bookings`) and turns are reservations too.
 
 A reservation of one node without flags is an atomic test-and-set: Slurm refuses it where a job
 runs, where another reservation overlaps, and where the name is taken. Then comes the drain, with
 our mark and our operation in its reason, which is the fence that lasts; then both are read back.
 Undone is only what carries our mark, and only by looking first.
+
+Turns of conversions of any host: who takes the shared reservation apart, one after the other.
+
+Slurm gives a reservation's name once, whoever asks for it, and ends the reservation by itself,
+should whoever has it be killed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
 from dnm.converters.conversion import NodeConversion, NotClaimed
@@ -24,8 +30,52 @@ from dnm.converters.select import is_own_booking, is_own_reservation
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmNode
-from dnm.converters.turn import has_turn, our_turn
 from dnm.model.errors import SlurmError
+
+
+def _turn(conversion: NodeConversion) -> str:
+    """The name of a reservation that only whoever's turn it is has; no node's name has a `_`."""
+    return f"{conversion.settings.res_name}_turn"
+
+
+def has_turn(conversion: NodeConversion) -> bool:
+    """Returns whether it still is this node's: a turn is over after a minute."""
+    name, node = _turn(conversion), conversion.node
+    found = conversion.slurm.read_reservations()
+    return any(one.name == name and one.nodes == (node,) for one in found)
+
+
+@contextmanager
+def our_turn(conversion: NodeConversion) -> Iterator[None]:
+    """Waits for the turn, and ends it. Raises SlurmError where others keep it for too long."""
+    name = _turn(conversion)
+    deadline = time.monotonic() + conversion.settings.slurm_patience_seconds.total_seconds()
+    while not _takes_turn(conversion, name):
+        if time.monotonic() > deadline:
+            raise SlurmError(
+                f"another conversion is still taking the shared reservation of {conversion.node} "
+                f"apart (reservation {name}): repeat"
+            )
+        conversion.wait(conversion.settings.poll_seconds)
+    try:
+        yield
+    finally:
+        with suppress(SlurmError):  # it is over in a minute
+            if has_turn(conversion):
+                conversion.slurm.delete_reservation(name)
+
+
+def _takes_turn(conversion: NodeConversion, name: str) -> bool:
+    try:
+        conversion.slurm.take_turn(name, conversion.node)
+    except SlurmRefused as error:
+        if "Duplicate" not in error.answer:
+            raise
+        return False
+    except SlurmOutcomeUnknown:  # if it was made for us, it is over in a minute
+        return False
+    return True
+
 
 RESERVING = (
     "reserving"  # key of the journal's facts: the name of the reservation we set out to make

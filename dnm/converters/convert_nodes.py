@@ -18,14 +18,13 @@ from dnm.converters import to_batch
 from dnm.converters.claimed import hold_unreadable, read_claims
 from dnm.converters.conversion import StopRequest
 from dnm.converters.failures import hold_failed
-from dnm.converters.journal import Direction, Journal, JournalStore
+from dnm.converters.journal import SCHEMA, Direction, Journal, JournalStore, NodeResult
 from dnm.converters.kube_side import KubeConnection
 from dnm.converters.kubelet_file import check_kubelets
 from dnm.converters.listing import is_of_type, read_facts
 from dnm.converters.marks import is_own_reason, other_instance, reason_of_drain
 from dnm.converters.pool import Candidate, ConversionPool
 from dnm.converters.programs import Program
-from dnm.converters.results import SCHEMA, NodeResult
 from dnm.converters.select import (
     Judged,
     ListVerdict,

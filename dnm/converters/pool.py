@@ -28,11 +28,19 @@ from dnm.converters.conversion import (
     run_stages,
 )
 from dnm.converters.failures import NO_FAILURE, carry_over, count_failure
-from dnm.converters.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
+from dnm.converters.journal import (
+    Book,
+    Direction,
+    Journal,
+    JournalStore,
+    NodeResult,
+    StageMark,
+    new_operation,
+    stages_of,
+)
 from dnm.converters.machines import Machines
 from dnm.converters.preempt import JOBS
 from dnm.converters.programs import Program
-from dnm.converters.results import NodeResult, stages_of
 from dnm.converters.settings import Settings
 from dnm.model.errors import DnmError
 from dnm.model.value import Value

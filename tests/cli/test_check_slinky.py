@@ -13,7 +13,7 @@ from dnm.cli.check_slinky import judge_lent, judge_names, judge_node_sets
 from dnm.cli.findings import CheckResult, Finding
 from dnm.kube.slinky import NodeSet, read_node_set_page
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.sandbox.faults import Fault
+from dnm.lab.sandbox.http_values import Fault
 from dnm.model.config import Taint
 from dnm.model.registry import Registry
 from tests.builders import a_batch_node, a_config, a_lent_node, a_node

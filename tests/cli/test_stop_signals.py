@@ -20,7 +20,7 @@ from dnm.cli.logs import StopSignals
 from dnm.converter.processes import end_by_signals, process_of
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.sandbox.faults import Fault
+from dnm.lab.sandbox.http_values import Fault
 from dnm.model.bounded import run_bounded
 from dnm.model.errors import StoppedError
 from dnm.model.event import KubeEvent

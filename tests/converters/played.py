@@ -12,11 +12,10 @@ import msgspec
 import pytest
 
 from dnm.converters.conversion import Sides, StopRequest
-from dnm.converters.journal import JournalStore
+from dnm.converters.journal import JournalStore, NodeResult
 from dnm.converters.machines import Machines
 from dnm.converters.pool import Candidate, ConversionPool
 from dnm.converters.programs import program_of
-from dnm.converters.results import NodeResult
 from dnm.converters.settings import Settings
 from tests.converters.nodeset_world import patience
 

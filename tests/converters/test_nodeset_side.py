@@ -17,7 +17,7 @@ from dnm.converters.nodeset_objects import (
 )
 from dnm.converters.settings import Settings
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.sandbox.faults import Fault
+from dnm.lab.sandbox.http_values import Fault
 from dnm.model.cluster import Toleration
 from dnm.model.config import Taint
 from dnm.model.errors import KubeConflict, KubeError

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from dnm.converters.failures import carry_over
+from dnm.converters.journal import NodeResult
 from dnm.converters.nodeset import (
     LOWEST_COST,
     NodeSet,
@@ -20,7 +21,6 @@ from dnm.converters.nodeset import (
     why_others_turn,
 )
 from dnm.converters.nodeset_replicas import SCALED
-from dnm.converters.results import NodeResult
 from dnm.model.errors import KubeError
 from tests.converters.nodeset_world import Killed
 from tests.converters.played import NODE

@@ -13,14 +13,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dnm.kube.pods import PodReducer
-from dnm.lab.sandbox.amounts import AmountError, configured_amount, total, yunikorn_units
 from dnm.lab.sandbox.pod_reading import (
+    AmountError,
     application_of,
+    configured_amount,
     gang_of,
     is_placeholder,
     queue_asked_by,
     request_of,
     task_group_of,
+    total,
+    yunikorn_units,
 )
 from dnm.lab.sandbox.yunikorn_config import read_document
 from dnm.model.errors import DnmError

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dnm.lab.sandbox.matching import field_test, label_test
 from dnm.lab.sandbox.patches import JSON, MERGE, STRATEGIC, apply_patch
-from dnm.lab.sandbox.selectors import field_test, label_test
 from dnm.lab.sandbox.store import ApiError, copy_of
 
 

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dnm.lab.sandbox.amounts import AmountError, canonical_amount, kubernetes_amount
+from dnm.lab.sandbox.pod_reading import AmountError, canonical_amount, kubernetes_amount
 from dnm.queues.tree import check_text
 from tests.lab.readings import (
     DOMAIN,

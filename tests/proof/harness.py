@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Answer, Request
 from dnm.lab.sandbox.joining import Arrival
 from dnm.lab.sandbox.store import Event
-from dnm.lab.sandbox.timing import Timing
 from tests.site import Site
 
 _PATIENCE = 60.0  # seconds of real time after which a process is taken for hung

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from dnm.lab.sandbox.store import ApiError
+from dnm.lab.sandbox.store import ApiError, Object, Store
 
 USER = "system:serviceaccount:dnm:dnm"
 
@@ -104,3 +104,99 @@ def _rule(entry: Mapping[str, Any], namespace: str) -> Rule:
 
 def _matches(allowed: tuple[str, ...], value: str) -> bool:
     return "*" in allowed or value in allowed
+
+
+# --- node restriction ----------------------------------------------------------------------------
+
+# What a kubelet may do with the credentials of its node: the rights of `system:node`, and the
+# admission plug-in NodeRestriction (kubernetes v1.30, plugin/pkg/admission/noderestriction and
+# plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
+#
+# A bearer token `system:node:NAME` is the credential of that node. What the node authorizer lets a
+# kubelet read because its pods need it, is refused here: no kubelet of the sandbox asks for it.
+
+_TOKEN = "Bearer system:node:"
+_MIRROR = "kubernetes.io/config.mirror"
+_RIGHTS = frozenset(
+    {(verb, "nodes") for verb in ("get", "list", "watch", "create", "update", "patch")}
+    | {(verb, "nodes/status") for verb in ("update", "patch")}
+    | {(verb, "pods") for verb in ("get", "list", "watch", "create", "delete")}
+    | {(verb, "pods/status") for verb in ("update", "patch")}
+    | {("create", "pods/eviction")}
+)
+_KUBELET_LABELS = frozenset((
+    "kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch",
+    "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region",
+    "beta.kubernetes.io/os", "beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/instance-type", "node.kubernetes.io/windows-build",
+))  # fmt: skip
+_KUBELET_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
+
+
+def node_of(headers: Mapping[str, str]) -> str:
+    """Returns whose credentials a request has; empty: of no node."""
+    given = headers.get("authorization", "")
+    return given.removeprefix(_TOKEN) if given.startswith(_TOKEN) else ""
+
+
+def authorize(node: str, attempt: Attempt) -> None:
+    """Raises 403 for what no kubelet may do."""
+    if (attempt.verb, attempt.resource) not in _RIGHTS:
+        raise ApiError(
+            403,
+            f'{attempt.resource} "{attempt.name}" is forbidden: User "system:node:{node}" cannot '
+            f'{attempt.verb} resource "{attempt.resource}" in API group "{attempt.group}"',
+        )
+
+
+def admit(
+    store: Store, node: str, attempt: Attempt, changed: Object | None, old: Object | None
+) -> None:
+    """Raises 403 for what this kubelet may not do. `changed` is the object as it would be, `old` as
+    it is."""
+    plural, _, subresource = attempt.resource.partition("/")
+    name = attempt.name or ((changed or {}).get("metadata") or {}).get("name", "")
+    if plural == "nodes":
+        if name != node:
+            raise _forbidden(attempt, f'node "{node}" is not allowed to modify node "{name}"')
+        _admit_node(attempt, node, changed or {}, old)
+    elif attempt.verb == "create" and not subresource:
+        notes = ((changed or {}).get("metadata") or {}).get("annotations") or {}
+        if _MIRROR not in notes:
+            raise _forbidden(attempt, f'node "{node}" can only create mirror pods')
+        if ((changed or {}).get("spec") or {}).get("nodeName") != node:
+            raise _forbidden(attempt, f'node "{node}" can only create pods of its own')
+    else:
+        pod = store.get("pods", attempt.namespace, name) or {}
+        if (pod.get("spec") or {}).get("nodeName") != node:
+            raise _forbidden(attempt, f'node "{node}" can only change pods of its own')
+
+
+def _admit_node(attempt: Attempt, node: str, changed: Object, old: Object | None) -> None:
+    taints = [(one.get("spec") or {}).get("taints") or [] for one in (changed, old or {})]
+    if old is not None and taints[0] != taints[1]:
+        raise _forbidden(attempt, f'node "{node}" is not allowed to modify taints')
+    after, before = (
+        (one.get("metadata") or {}).get("labels") or {} for one in (changed, old or {})
+    )
+    modified = {key for key in {*after, *before} if after.get(key) != before.get(key)}
+    if forbidden := sorted(filter(_is_forbidden, modified)):
+        raise _forbidden(attempt, f"is not allowed to modify labels: {', '.join(forbidden)}")
+
+
+def _is_forbidden(label: str) -> bool:
+    """Labels of node-restriction, and those of Kubernetes that are not a kubelet's."""
+    prefix = label.partition("/")[0] if "/" in label else ""
+    if _is_below(prefix, "node-restriction.kubernetes.io"):
+        return True
+    is_kubelets = label in _KUBELET_LABELS or any(_is_below(prefix, p) for p in _KUBELET_PREFIXES)
+    return (_is_below(prefix, "kubernetes.io") or _is_below(prefix, "k8s.io")) and not is_kubelets
+
+
+def _is_below(prefix: str, domain: str) -> bool:
+    return prefix == domain or prefix.endswith(f".{domain}")
+
+
+def _forbidden(attempt: Attempt, why: str) -> ApiError:
+    return ApiError(403, f'{attempt.resource} "{attempt.name}" is forbidden: {why}')

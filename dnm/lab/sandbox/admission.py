@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dnm.lab.sandbox.amounts import AmountError, canonical_amount, kubernetes_amount
 from dnm.lab.sandbox.kinds import Kind
+from dnm.lab.sandbox.pod_reading import AmountError, canonical_amount, kubernetes_amount
 from dnm.lab.sandbox.store import ApiError, Object, Store
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dnm.lab.sandbox import events, kinds, node_restriction
+from dnm.lab.sandbox import access, kinds
 from dnm.lab.sandbox.access import AccessRules, Attempt
 from dnm.lab.sandbox.admission import Admission, write_amounts
 from dnm.lab.sandbox.deletion import Deletion
 from dnm.lab.sandbox.http_values import Answer, Request, is_asked_for, json_answer
 from dnm.lab.sandbox.kinds import Kind
-from dnm.lab.sandbox.lists import Lists, document
+from dnm.lab.sandbox.lists import EVENTS, Lists, document, event_to_core
 from dnm.lab.sandbox.patches import apply_patch
 from dnm.lab.sandbox.server_side_apply import (
     APPLY,
@@ -83,15 +83,15 @@ class Api:
         return json_answer(self.deletion.delete_all(target.kind, entries, request))
 
     def _authorize(self, request: Request, target: Target, attempt: Attempt) -> None:
-        node = node_restriction.node_of(request.headers)
+        node = access.node_of(request.headers)
         if not node:
             self.access.require(attempt)
             return
-        node_restriction.authorize(node, attempt)
+        access.authorize(node, attempt)
         if attempt.verb not in ("list", "get", "watch"):
             old = self.store.get(target.kind.plural, target.namespace, target.name)
             changed = self._changed(request, target, old)
-            node_restriction.admit(self.store, node, attempt, changed, old)
+            access.admit(self.store, node, attempt, changed, old)
 
     def _is_missing(self, target: Target) -> bool:
         kind = target.kind
@@ -148,8 +148,8 @@ class Api:
                                "namespace sent on the request")  # fmt: skip
         else:
             meta.pop("namespace", None)
-        if kind.group == events.GROUP:
-            manifest = events.to_core(manifest)
+        if kind.group == EVENTS:
+            manifest = event_to_core(manifest)
         self.admission.admit_creation(kind, manifest)
         created = self.store.create(kind.plural, manifest, dry_run=_is_dry_run(request))
         return json_answer(document(kind, created), 201)

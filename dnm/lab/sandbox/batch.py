@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from dnm.lab.sandbox.clock import Clock
+from dnm.lab.sandbox.deletion import Violations
 from dnm.lab.sandbox.reservations import Reservation, Reservations
-from dnm.lab.sandbox.violations import Violations
 
 OWN_DRAIN = "dnm"
 Place = Literal["batch", "leaving", "kubernetes", "returning"]

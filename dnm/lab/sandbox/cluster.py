@@ -14,13 +14,13 @@ from pathlib import Path
 
 from dnm.lab.sandbox.access import AccessRules
 from dnm.lab.sandbox.api import Api
+from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.control import Control
 from dnm.lab.sandbox.embedded import EmbeddedCluster
 from dnm.lab.sandbox.files import converter_text, kubeconfig_text, write_file
 from dnm.lab.sandbox.http_server import HttpServer
 from dnm.lab.sandbox.http_values import Answer, Request, error_answer
 from dnm.lab.sandbox.store import ApiError
-from dnm.lab.sandbox.timing import Timing
 from dnm.lab.sandbox.yunikorn_api import YunikornApi
 
 _IDLE_SECONDS = 5.0

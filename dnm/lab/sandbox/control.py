@@ -1,6 +1,10 @@
 """The sandbox's own routes, `/sandbox/...`: what the process-external demo and people use.
 
 Everything here is also a handle of `Sandbox`; the routes add no behaviour of their own.
+
+The few lines in which the sandbox's `node-convert` and its server talk: words with a NUL between
+them (its process, how many arguments follow, these, its environment), and a line of numbers before
+what it shall say.
 """
 
 from __future__ import annotations
@@ -11,15 +15,30 @@ from typing import Any
 import msgspec
 
 from dnm.lab.sandbox import manifests
-from dnm.lab.sandbox.conversion import Behaviour
-from dnm.lab.sandbox.converter_text import read_call, write_result
-from dnm.lab.sandbox.deletion import FINISHED
+from dnm.lab.sandbox.clock import Timing
+from dnm.lab.sandbox.conversion import Behaviour, Result
+from dnm.lab.sandbox.deletion import FINISHED, is_daemon
 from dnm.lab.sandbox.embedded import EmbeddedCluster
-from dnm.lab.sandbox.faults import Fault
-from dnm.lab.sandbox.http_values import Answer, Request, json_answer
+from dnm.lab.sandbox.http_values import Answer, Fault, Request, json_answer
 from dnm.lab.sandbox.store import ApiError, Object
-from dnm.lab.sandbox.timing import Timing
-from dnm.lab.sandbox.violations import is_daemon
+
+
+def read_call(body: bytes) -> tuple[list[str], dict[str, str], int]:
+    """Returns arguments, environment and process; raises ValueError for what is no such text."""
+    process, count, *words = body.decode("utf-8", "surrogateescape").split("\0")
+    arguments, environment = words[: int(count)], words[int(count) :]
+    return arguments, dict(pair.split("=", 1) for pair in environment), int(process)
+
+
+def write_result(result: Result) -> Answer:
+    """Exit code, operation (0: none), seconds to wait, whether to hang, bytes of stdout; then
+    stdout and stderr."""
+    stdout, stderr = result.stdout.encode(), result.stderr.encode()
+    head = (
+        f"{result.exit_code} {result.operation or 0} {result.wait} {int(result.hang)} "
+        f"{len(stdout)}\n"
+    )
+    return Answer(body=head.encode() + stdout + stderr, content_type="text/plain")
 
 
 class Control:

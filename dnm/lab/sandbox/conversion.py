@@ -17,12 +17,11 @@ import msgspec
 
 from dnm.converter.processes import is_alive, process_of
 from dnm.lab.sandbox.batch import OWN_DRAIN, Batch, Journal, Machine
-from dnm.lab.sandbox.clock import Clock
+from dnm.lab.sandbox.clock import Clock, Timing
+from dnm.lab.sandbox.deletion import Violations, working_pods
 from dnm.lab.sandbox.joining import Joining
 from dnm.lab.sandbox.reservations import is_booking, moment
 from dnm.lab.sandbox.store import Store
-from dnm.lab.sandbox.timing import Timing
-from dnm.lab.sandbox.violations import Violations, working_pods
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.registry import ConverterProcess

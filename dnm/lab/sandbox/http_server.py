@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dnm.lab.sandbox.clock import Clock
-from dnm.lab.sandbox.faults import Fault, Faults
-from dnm.lab.sandbox.http_values import Answer, Request
+from dnm.lab.sandbox.http_values import Answer, Fault, Faults, Request
 from dnm.model.errors import SandboxError
 
 HOST = "127.0.0.1"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import re
+import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -52,3 +55,101 @@ def error_answer(error: ApiError) -> Answer:
     if error.retry_after is not None:
         answer.headers["Retry-After"] = str(error.retry_after)
     return answer
+
+
+# --- faults --------------------------------------------------------------------------------------
+
+# Faults of the API, switched on and off while it runs.
+
+
+class Fault(msgspec.Struct, kw_only=True):
+    """What goes wrong, with which requests, how often.
+
+    slow: answers after `seconds` (of real time). status: answers `code` and does nothing. cut:
+    acts, and breaks off in the middle of the answer. lost: acts, and hangs up without an answer.
+    down: hangs up and does nothing. garbage: acts, and answers 200 with `body`, which is a page of
+    HTML unless given. empty: answers a list without its items. trickle: sends a byte of the answer
+    every `seconds`. busy: flow control refuses with 429, and each time wants twice the patience, up
+    to 16 seconds.
+    """
+
+    kind: Literal["slow", "status", "cut", "lost", "down", "garbage", "empty", "trickle", "busy"]
+    path: str = ""  # regular expression, searched in the path; empty: every path but /sandbox
+    methods: tuple[str, ...] = ()  # HTTP methods; empty: all
+    code: int = 500
+    message: str = ""
+    body: str = "<html><body>502 Bad Gateway</body></html>"
+    retry_after: int | None = None
+    seconds: float = 1.0
+    skip: int = 0  # so many matching requests pass first
+    times: int = -1  # so many are struck then; -1: all
+    chance: float = 1.0
+    struck: int = 0  # so many were struck already
+
+    def matches(self, request: Request) -> bool:
+        if self.methods and request.method not in self.methods:
+            return False
+        if not self.path:
+            return not request.path.startswith("/sandbox")
+        return re.search(self.path, request.path) is not None
+
+    def answer(self) -> Answer:
+        """Returns what a fault of kind `status` or `busy` answers."""
+        if self.kind == "busy":
+            return Answer(
+                code=429,
+                body=b"Too many requests, please try again later.\n",
+                content_type="text/plain; charset=utf-8",
+                headers={"Retry-After": str(min(16, 2 ** (self.struck - 1)))},
+            )
+        message = self.message or f"injected fault {self.code}"
+        return error_answer(ApiError(self.code, message, retry_after=self.retry_after))
+
+    def replaced(self, answer: Answer) -> Answer:
+        """Returns what of kind `garbage` or `empty` is sent in the place of the right answer."""
+        if self.kind == "garbage":
+            is_json = self.body[:1] in ("{", "[")
+            content_type = "application/json" if is_json else "text/html"
+            return Answer(body=self.body.encode(), content_type=content_type)
+        return json_answer({**msgspec.json.decode(answer.body), "items": []})
+
+    def replaces(self, answer: Answer) -> bool:
+        """Whether it does so with this answer: `empty` only with a list."""
+        return self.kind == "garbage" or (self.kind == "empty" and b'"items":[' in answer.body)
+
+
+class Faults:
+    """All faults that are switched on; the seed makes `chance` repeatable."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._faults: list[Fault] = []
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+
+    def add(self, fault: Fault) -> Fault:
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        with self._lock:
+            self._faults.clear()
+
+    def striking(self, request: Request) -> list[Fault]:
+        """The faults that hit this request; counts them down."""
+        struck = []
+        with self._lock:
+            for fault in list(self._faults):
+                if not fault.matches(request):
+                    continue
+                if fault.skip > 0:
+                    fault.skip -= 1
+                    continue
+                if fault.chance < 1.0 and self._random.random() >= fault.chance:
+                    continue
+                struck.append(fault)
+                fault.struck += 1
+                fault.times -= 1 if fault.times > 0 else 0
+                if fault.times == 0:
+                    self._faults.remove(fault)
+        return struck

@@ -9,8 +9,8 @@ import msgspec
 
 from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.batch import Batch, Machine
+from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.store import Object, Store
-from dnm.lab.sandbox.timing import Timing
 
 
 class Arrival(msgspec.Struct, kw_only=True):

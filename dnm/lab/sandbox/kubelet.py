@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from dnm.lab.sandbox import manifests
+from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.deletion import FINISHED
 from dnm.lab.sandbox.store import Object, Store
-from dnm.lab.sandbox.timing import Timing
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _NOT_READY = "node.kubernetes.io/not-ready"

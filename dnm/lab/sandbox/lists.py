@@ -7,16 +7,16 @@ fits no moment: a client that wants to know has to begin anew.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from dnm.lab.sandbox import events
 from dnm.lab.sandbox.http_values import Answer, is_asked_for
 from dnm.lab.sandbox.kinds import Kind
-from dnm.lab.sandbox.selectors import Test, field_test, label_test
+from dnm.lab.sandbox.matching import Test, field_test, label_test
 from dnm.lab.sandbox.store import ApiError, Entry, Event, Object, Store
 
 _SNAPSHOTS_KEPT = 100
@@ -140,8 +140,8 @@ class Lists:
 
 
 def _raw(kind: Kind, entry: Entry) -> bytes:
-    is_renamed = kind.group == events.GROUP
-    return msgspec.json.encode(events.from_core(entry.data)) if is_renamed else entry.raw
+    is_renamed = kind.group == EVENTS
+    return msgspec.json.encode(event_from_core(entry.data)) if is_renamed else entry.raw
 
 
 def _event_test(
@@ -174,8 +174,8 @@ def _event_test(
 
 def document(kind: Kind, data: Object) -> Object:
     """A single object as the API prints it."""
-    if kind.group == events.GROUP:
-        data = events.from_core(data)
+    if kind.group == EVENTS:
+        data = event_from_core(data)
     return {"kind": kind.name, "apiVersion": kind.api_version, **data}
 
 
@@ -206,3 +206,53 @@ def _limit(query: Mapping[str, str]) -> int:
     if not text.isdecimal():
         raise ApiError(400, f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
+
+
+# --- events --------------------------------------------------------------------------------------
+#
+# Stored once, in core's form, and served in two groups. What the server demands of one in
+# events.k8s.io/v1 is from kubernetes pkg/apis/core/validation/events.go (1.34).
+
+_NAMES = {"regarding": "involvedObject", "note": "message", "reportingController":
+          "reportingComponent", "deprecatedFirstTimestamp": "firstTimestamp",
+          "deprecatedLastTimestamp": "lastTimestamp", "deprecatedCount": "count",
+          "deprecatedSource": "source"}  # fmt: skip
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_QUALIFIED = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+EVENTS = "events.k8s.io"
+
+
+def event_to_core(manifest: Object) -> Object:
+    """Returns the Event as it is stored; raises 422 for what a server refuses."""
+    wrong = list(_violations(manifest))
+    if wrong:
+        name = manifest.get("metadata", {}).get("name", "")
+        raise ApiError(422, f'Event.events.k8s.io "{name}" is invalid: {"; ".join(wrong)}')
+    return {_NAMES.get(field, field): value for field, value in manifest.items()}
+
+
+def event_from_core(data: Object) -> Object:
+    """Returns it as events.k8s.io/v1 shows it."""
+    back = {core: field for field, core in _NAMES.items()}
+    return {back.get(field, field): value for field, value in data.items()}
+
+
+def _violations(event: Object) -> Iterator[str]:
+    regarding = event.get("regarding") or {}
+    namespace = event["metadata"].get("namespace", "")
+    if regarding.get("namespace", "") != namespace and not (
+        not regarding.get("namespace") and namespace in ("default", "kube-system")
+    ):
+        yield "involvedObject.namespace: Invalid value: does not match event.namespace"
+    if not _MICRO_TIME.fullmatch(event.get("eventTime") or ""):
+        yield "eventTime: Required value"
+    if event.get("type") not in ("Normal", "Warning"):
+        yield f"type: Invalid value: {event.get('type')!r}"
+    if not _QUALIFIED.fullmatch(event.get("reportingController") or ""):
+        yield "reportingController: Invalid value"
+    for field in ("reportingInstance", "action", "reason"):
+        if not 0 < len((event.get(field) or "").encode()) <= 128:
+            yield f"{field}: can have at most 128 characters"
+    if len((event.get("note") or "").encode()) > 1024:
+        yield "message: can have at most 1024 characters"
+    yield from (f"{f}: needs to be unset" for f in _NAMES if f.startswith("dep") and event.get(f))

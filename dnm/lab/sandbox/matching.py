@@ -2,15 +2,113 @@
 
 Room is not asked here. The rules are those of the filter plug-ins of kube-scheduler, which
 YuniKorn's shim runs too.
+
+Label and field selectors of list requests (Kubernetes API concepts, "Labels and Selectors").
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dnm.lab.sandbox.selectors import selector_test
-from dnm.lab.sandbox.store import Object, Store
+from dnm.lab.sandbox.store import ApiError, Object, Store
+
+Test = Callable[[dict[str, Any]], bool]
+
+_SET = re.compile(r"^(\S+)\s+(in|notin)\s+\(([^)]*)\)$")
+_EQUALITY = re.compile(r"^([^=!\s]+)\s*(==|=|!=)\s*(\S*)$")
+_KEY = re.compile(r"^(!?)\s*([A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?)$")
+_FIELDS = {
+    "pods": (
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+        "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName",
+    ),
+    "nodes": ("spec.unschedulable",),
+    "namespaces": ("status.phase",),
+    "events": (
+        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name",
+        "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion",
+        "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
+    ),
+}  # fmt: skip
+
+
+def label_test(text: str) -> Test:
+    """Raises 400 for a selector that can't be parsed."""
+    tests = [_label_requirement(part) for part in _split(text)]
+    return lambda item: all(test(item["metadata"].get("labels") or {}) for test in tests)
+
+
+def field_test(plural: str, text: str) -> Test:
+    """Raises 400 for a field that the API does not select by."""
+    wanted: list[tuple[tuple[str, ...], bool, str]] = []
+    for part in _split(text):
+        match = _EQUALITY.match(part)
+        if match is None:
+            raise ApiError(400, f"invalid selector: '{part}'; can't understand '{part}'")
+        field, operator, value = match.groups()
+        common = ("metadata.name", "metadata.namespace")
+        if field not in common and field not in _FIELDS.get(plural, ()):
+            raise ApiError(400, f"field label not supported: {field}")
+        wanted.append((tuple(field.split(".")), operator != "!=", value))
+    return lambda item: all((_field(item, path) == value) == same for path, same, value in wanted)
+
+
+def selector_test(selector: Mapping[str, Any] | None) -> Test:
+    """The LabelSelector of a workload or budget; none selects nothing, an empty one everything."""
+    if selector is None:
+        return lambda item: False
+    labels = dict(selector.get("matchLabels") or {})
+    tests = [
+        _expression(entry["key"], entry["operator"].lower(), entry.get("values") or [])
+        for entry in selector.get("matchExpressions") or []
+    ]
+
+    def matches(item: dict[str, Any]) -> bool:
+        own = item["metadata"].get("labels") or {}
+        same = all(own.get(key) == value for key, value in labels.items())
+        return same and all(test(own) for test in tests)
+
+    return matches
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside parentheses."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+
+
+def _label_requirement(part: str) -> Callable[[Mapping[str, str]], bool]:
+    if match := _SET.match(part):
+        values = [value.strip() for value in match[3].split(",")]
+        return _expression(match[1], match[2], values)
+    if match := _EQUALITY.match(part):
+        return _expression(match[1], "notin" if match[2] == "!=" else "in", [match[3]])
+    if match := _KEY.match(part):
+        return _expression(match[2], "doesnotexist" if match[1] else "exists", [])
+    raise ApiError(400, f"unable to parse requirement: {part}")
+
+
+def _expression(key: str, operator: str, values: list[str]) -> Callable[[Mapping[str, str]], bool]:
+    if operator == "in":
+        return lambda labels: labels.get(key) in values
+    if operator == "notin":
+        return lambda labels: labels.get(key) not in values
+    if operator == "exists":
+        return lambda labels: key in labels
+    return lambda labels: key not in labels
+
+
+def _field(item: Mapping[str, Any], path: tuple[str, ...]) -> str:
+    value: Any = item
+    for step in path:
+        value = value.get(step) if isinstance(value, Mapping) else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "false" if path[-1] in ("unschedulable", "hostNetwork") else ""
+    return str(value)
+
 
 _REPELLING = ("NoSchedule", "NoExecute")
 

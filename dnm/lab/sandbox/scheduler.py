@@ -12,13 +12,20 @@ from typing import Any
 
 import msgspec
 
-from dnm.lab.sandbox.amounts import total, yunikorn_units
+from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.deletion import FINISHED
 from dnm.lab.sandbox.matching import fits_beside, fits_node, volumes_allow
-from dnm.lab.sandbox.pod_reading import application_of, gang_of, queue_asked_by, request_of, user_of
+from dnm.lab.sandbox.pod_reading import (
+    application_of,
+    gang_of,
+    queue_asked_by,
+    request_of,
+    total,
+    user_of,
+    yunikorn_units,
+)
 from dnm.lab.sandbox.queue_tree import ApplicationRejected, QueueTree, Submission
 from dnm.lab.sandbox.store import Object, Store
-from dnm.lab.sandbox.timing import Timing
 from dnm.lab.sandbox.yunikorn_config import YunikornConfig
 
 Amounts = Mapping[str, int]

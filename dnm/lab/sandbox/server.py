@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.processes import process_of
+from dnm.lab.sandbox.clock import real_life
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.files import KEPT_STATE, write_file
 from dnm.lab.sandbox.site import add_workshop, build_site, write_configuration
-from dnm.lab.sandbox.timing import real_life
 from dnm.model.errors import SandboxError
 
 SERVER_FILE = "server.json"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dnm.lab.sandbox.amounts import total, yunikorn_units
 from dnm.lab.sandbox.deletion import FINISHED
 from dnm.lab.sandbox.http_values import Answer, Request, json_answer
-from dnm.lab.sandbox.pod_reading import application_of, is_placeholder, task_group_of
+from dnm.lab.sandbox.pod_reading import (
+    application_of,
+    is_placeholder,
+    task_group_of,
+    total,
+    yunikorn_units,
+)
 from dnm.lab.sandbox.scheduler import Application, Scheduler
 from dnm.lab.sandbox.store import Object, Store
 from dnm.lab.sandbox.yunikorn_config import YunikornConfig

@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from dnm.lab.sandbox.amounts import AmountError, configured_amounts
+from dnm.lab.sandbox.clock import Timing
+from dnm.lab.sandbox.pod_reading import AmountError, configured_amounts
 from dnm.lab.sandbox.store import ApiError, Object, Store
-from dnm.lab.sandbox.timing import Timing
 
 Fields = dict[str, Any]
 NAMESPACE = "yunikorn"

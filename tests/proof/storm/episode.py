@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from dnm.lab.sandbox.timing import Timing
+from dnm.lab.sandbox.clock import Timing
 from tests.proof.storm import blows_inside, processes
 from tests.proof.storm.blows import choose
 from tests.proof.storm.judge import judge_always, judge_books, judge_end, judge_run

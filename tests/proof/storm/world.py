@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Answer, Request
 from dnm.lab.sandbox.store import ApiError
-from dnm.lab.sandbox.timing import Timing
 from tests.proof.storm import processes
 
 COMMAND = Path(sys.executable).with_name("dnm")
