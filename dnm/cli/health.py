@@ -2,8 +2,9 @@
 
     ok       0   runs come and succeed
     failed   1   the last run failed in part; the next one tries again
+    warning  1   runs do what they can, and something is not as people want it
     stale    2   no run has ended for three intervals
-    person   2   something waits for a person: a failed node, or a run that asks
+    person   2   something waits for a person: a failed node, a run that asks, a lost registry
 
 Behind a word other than ok stands why. Who holds the lock, and since when, is said with each of
 them: another user's process there stops dnm, whatever the last run was.
@@ -11,17 +12,21 @@ them: another user's process there stops dnm, whatever the last run was.
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
+from dnm.cli.output import shown_amount
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
-from dnm.model.printable import printable
-from dnm.model.registry import Registry
+from dnm.model.printable import count_of, duration, printable
+from dnm.model.registry import LOST, Registry
+from dnm.plan.counting import count_missing, count_missing_of_floor
 from dnm.run.lock import find_lock_holder
 from dnm.run.recorded import read_last_run, warn_of_last_run
 from dnm.run.registry import load_registry, opened_state
 
 _OK, _WARNING, _CRITICAL = 0, 1, 2
+_LONG = timedelta(hours=1)  # a wait that people ask about; the alert has the same
 
 
 def print_health(config: Config, now: datetime) -> int:
@@ -50,8 +55,56 @@ def judge_health(
     if is_old:
         return "stale", "; ".join([*warn_of_last_run(config, times, now), *held]), _CRITICAL
     failed = [f"{name} has failed: {error}" for name, error in registry.failed_nodes.items()]
+    if registry.pause is not None and registry.pause.who == LOST:
+        failed.append(registry.pause.reason)
     if failed or run.exit_code == ExitCode.NEEDS_PERSON:
         return "person", "; ".join([*(failed or run.errors), *held]), _CRITICAL
     if run.exit_code != ExitCode.OK:
         return "failed", "; ".join([*run.errors, *held]), _WARNING
+    if troubles := warn_of_quiet(config, registry, now):
+        return "warning", "; ".join([*troubles, *held]), _WARNING
     return "ok", "; ".join(held), _OK
+
+
+def warn_of_quiet(config: Config, registry: Registry, now: datetime) -> list[str]:
+    """Returns a sentence for each trouble that no run is stopped by."""
+    return [
+        *(line for queue in config.queues for line in _warn_of_queue(queue, registry, now)),
+        *_warn_of_missing(config, registry, now),
+    ]
+
+
+def _warn_of_queue(queue: str, registry: Registry, now: datetime) -> Iterator[str]:
+    status = registry.last_run.queues.get(queue)
+    if status is None:
+        return
+    for resource, lent in status.lent.items():
+        limit = status.limit.get(resource, lent)
+        if status.is_judged and limit < lent:
+            yield (
+                f"{queue}: its {resource} limit {shown_amount(resource, limit)} is below the "
+                f"{shown_amount(resource, lent)} that are lent to it, as somebody has set it: "
+                "raise it, or `dnm return` nodes that it can't use"
+            )
+    if status.waits_since:
+        waited = now - datetime.fromisoformat(status.waits_since)
+        if waited > _LONG:
+            yield (
+                f"{queue}: a pod has been pending for {duration(waited)}: "
+                f"`dnm explain {queue}` says why"
+            )
+
+
+def _warn_of_missing(config: Config, registry: Registry, now: datetime) -> Iterator[str]:
+    for order in registry.orders:
+        missing = count_missing(order, registry)
+        if missing and order.since <= now - config.convert_timeout and now < order.until:
+            why = f": {order.why}" if order.why else ""
+            yield f"order {order.id} is short of {count_of(missing, 'node')}{why}"
+    for queue in config.queues:
+        if missing := count_missing_of_floor(queue, registry):
+            floor = registry.last_run.queues[queue].floor
+            yield (
+                f"{queue}: {count_of(missing, 'node')} of the {floor} that min_nodes or an event "
+                f"wants are missing: `dnm explain {queue}` says why"
+            )

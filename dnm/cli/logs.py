@@ -107,9 +107,7 @@ class StopSignals:
 
     def _end_wait(self, number: int, frame: object) -> None:
         if waits_too_long():
-            raise StoppedError(
-                f"ended by a signal: the {self._grace:g} s of shutdown_grace_seconds were over"
-            )
+            raise StoppedError(f"a signal: {self._grace:g} s of shutdown_grace_seconds were over")
 
     def close(self) -> None:
         """Ends no wait any more."""

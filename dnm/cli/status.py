@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from dnm.cli.health import warn_of_quiet
 from dnm.cli.output import print_document, reader_may_leave, waiting_rows
 from dnm.cli.status_view import SortBy, print_status
 from dnm.converter.processes import is_elsewhere
@@ -112,7 +113,11 @@ def status_document(
             "actions": list(run.actions),
             "errors": list(run.errors),
         },
-        "warnings": [*warn_of_last_run(config, times, now), *_warn_of_caps(config, registry)],
+        "warnings": [
+            *warn_of_last_run(config, times, now),
+            *_warn_of_caps(config, registry),
+            *warn_of_quiet(config, registry, now),
+        ],
         "errors": list(errors),
     }
 

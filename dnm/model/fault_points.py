@@ -24,9 +24,7 @@ inside: list[str] = []  # the fault points that are being passed, outermost firs
 
 _IDLE: AbstractContextManager[None] = nullcontext()
 _ASKING = ("kube.", "yunikorn.", "converter.list", "converter.book")
-_RECORDING = frozenset(
-    f"kube.{step}" for step in ("read_state", "write_state", "read_lease", "write_lease")
-)
+_RECORDING = ("kube.read_state", "kube.write_state", "kube.read_lease", "kube.write_lease")
 _PATIENCE = 5.0  # seconds that have to be enough for those when a grace is over
 _ERRORS = {"fail": errno.EIO, "full": errno.ENOSPC, "hang": errno.ETIMEDOUT}
 _fault = ""
@@ -55,8 +53,7 @@ def struck_by(strike: Callable[[str, str], None]) -> Iterator[None]:
 
 @contextmanager
 def waiting(patience: float = 0.0) -> Iterator[None]:
-    """As long as it is open, dnm waits for others; a signal whose grace is over may end that, but
-    for its first seconds."""
+    """While it is open dnm waits for others, and the end of a grace may end that after so long."""
     _waits.append(time.monotonic() + patience)
     try:
         yield
@@ -71,9 +68,8 @@ def waits_too_long() -> bool:
 
 def fault_point(point: str) -> AbstractContextManager[None]:
     """A named step at the edge; where it is made to fail, it raises OSError."""
-    step = _IDLE
-    if point.startswith(_ASKING):
-        step = waiting(_PATIENCE if point in _RECORDING else 0.0)
+    patience = _PATIENCE if point in _RECORDING else 0.0
+    step = waiting(patience) if point.startswith(_ASKING) else _IDLE
     return _armed(point, step) if _fault or _log or _strikers else step
 
 

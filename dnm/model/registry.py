@@ -332,6 +332,8 @@ class QueueStatus(Value):
     is_judged: bool = True  # False: no run could tell yet what of the limit is lent
     code: str = ""  # of the reason
     is_demand_known: bool = True  # False: its pods could not be read
+    waits_since: str = ""  # when the oldest of its pending pods was created
+    floor: int = 0  # nodes that its namespaces are to have at least, now
 
 
 class RunRecord(Value):

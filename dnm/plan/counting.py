@@ -1,9 +1,12 @@
-"""What serves a person's order, what is on its way, and what of it is missing. Pure."""
+"""What serves a person's order or a queue's floor, what comes, and what is missing. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 
+from dnm.model.config import Config
 from dnm.model.registry import ConversionRequest, LendOrder, Phase, Registry
 
 _HERE = (Phase.JOINING, Phase.SERVING)
@@ -29,3 +32,29 @@ def count_missing(order: LendOrder, registry: Registry) -> int:
     """Returns how many nodes of an order neither serve it nor are on their way."""
     coming = sum(request.count for request in requests_of_order(order, registry))
     return max(order.count - len(nodes_of_order(order, registry)) - coming, 0)
+
+
+def count_missing_of_floor(queue: str, registry: Registry) -> int:
+    """Returns how many nodes a queue has, or will have, less than it is to have at least: for
+    events too."""
+    status = registry.last_run.queues.get(queue)
+    if status is None or not status.floor:
+        return 0
+    nodes = registry.nodes.values()
+    had = sum(one.queue == queue and one.phase in _HERE for one in nodes)
+    had += sum(one.count for one in registry.requests if one.queue == queue and not one.is_given_up)
+    return max(status.floor - had, 0)
+
+
+def count_missing_nodes(
+    config: Config, registry: Registry, now: datetime
+) -> Counter[tuple[str, str]]:
+    """Returns what is missing of each queue's `floor`, and of each `order` in force for it."""
+    missing = Counter(
+        {(one, "floor"): count_missing_of_floor(one, registry) for one in config.queues}
+    )
+    for order in registry.orders:
+        if order.namespace in config.namespaces and now < order.until:
+            queue = config.namespaces[order.namespace].queue
+            missing[queue, "order"] += count_missing(order, registry)
+    return missing

@@ -63,6 +63,7 @@ def _status(
     """Where the document could not be judged, the numbers of the last run stand: the ledger is
     rebuilt from them if it is lost."""
     demand = known.demand.queues.get(queue) if known.demand else None
+    groups = known.demand.groups if known.demand else ()
     last = known.registry.last_run.queues.get(queue)
     is_known = numbers is not None or last is None
     return QueueStatus(
@@ -77,6 +78,8 @@ def _status(
         code=last.code if last else "",
         is_demand_known=known.demand is not None and not known.unreadable_namespaces(queue),
         is_judged=numbers is not None or (last is not None and last.is_judged),
+        waits_since=min((g.oldest for g in groups if is_under(g.queue, queue)), default=""),
+        floor=sum(one.min_nodes for one in known.config.namespaces.values() if one.queue == queue),
     )
 
 

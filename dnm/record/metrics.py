@@ -14,7 +14,7 @@ from datetime import datetime
 from dnm.model.config import Config
 from dnm.model.history import Memory
 from dnm.model.reading import Reading
-from dnm.model.registry import Phase, QueueStatus, Registry
+from dnm.model.registry import LOST, Phase, QueueStatus, Registry
 from dnm.model.value import Resources, Value
 from dnm.record.exposition import Family, MetricType, Sample, histogram_samples
 from dnm.record.totals import serves_since
@@ -50,6 +50,7 @@ class Facts(Value):
     now: datetime
     times: RunTimes
     caps: tuple[CapUse, ...] = ()
+    missing: Mapping[tuple[str, str], int] = {}  # by queue and by what wants the nodes
     version: str = ""
 
 
@@ -157,6 +158,25 @@ def _verdicts(facts: Facts) -> Samples:
 def _pending_pods(facts: Facts) -> Samples:
     for queue, status in sorted(facts.registry.last_run.queues.items()):
         yield Sample(value=status.pending_pods, labels={"queue": queue})
+
+
+def _oldest_pending(facts: Facts) -> Samples:
+    for queue, status in sorted(facts.registry.last_run.queues.items()):
+        if status.waits_since:
+            since = datetime.fromisoformat(status.waits_since)
+            yield Sample(value=since.timestamp(), labels={"queue": queue})
+
+
+def _missing(facts: Facts) -> Samples:
+    for queue in facts.config.queues:
+        for by in ("floor", "order"):
+            missing = facts.missing.get((queue, by), 0)
+            yield Sample(value=missing, labels={"queue": queue, "by": by})
+
+
+def _lost(facts: Facts) -> Samples:
+    pause = facts.registry.pause
+    yield Sample(value=int(pause is not None and pause.who == LOST))
 
 
 def _caps(facts: Facts, number: Callable[[CapUse], int]) -> Samples:
@@ -274,6 +294,11 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
     ("dnm_queue_pending", GAUGE, "What its pending pods ask for, of those that count.",
      lambda facts: _of_queues(facts, lambda status: status.pending)),
     ("dnm_queue_pending_pods", GAUGE, "Its pending pods that count.", _pending_pods),
+    ("dnm_queue_oldest_pending_timestamp_seconds", GAUGE,
+     "When the oldest of its pending pods was created, whatever it waits for.", _oldest_pending),
+    ("dnm_missing_nodes", GAUGE,
+     "Nodes of orders, or of min_nodes and events (floor), that are neither there nor coming.",
+     _missing),
     ("dnm_queue_verdict_info", GAUGE, "What the last run decided for a queue, and why.", _verdicts),
     ("dnm_conversions_total", COUNTER, "Nodes that were asked for, by how it went.",
      lambda facts: _results(_with_zeros(facts, facts.registry.memory.totals.conversions),
@@ -289,6 +314,8 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
     ("dnm_backoff_seconds", GAUGE, "For how long a node type still backs off.", _backoffs),
     ("dnm_paused", GAUGE, "1 while dnm is paused.", _paused),
     ("dnm_paused_since_timestamp_seconds", GAUGE, "Since when, while it is.", _paused_since),
+    ("dnm_registry_lost", GAUGE,
+     "1 while the registry is one that began anew, and nobody has seen it.", _lost),
     ("dnm_history_untold_lines", GAUGE, "Lines that wait to be written to the history.",
      lambda facts: iter([Sample(value=len(facts.registry.memory.untold))])),
 )  # fmt: skip

@@ -26,14 +26,7 @@ from dnm.converter.processes import this_host
 from dnm.kube.nodes import FENCED, mark_annotations
 from dnm.model.cluster import BatchList, ConfigMap, Mark, Node, Pod
 from dnm.model.config import Config, Taint
-from dnm.model.errors import (
-    ConverterError,
-    DnmError,
-    KubeConflict,
-    KubeError,
-    RegistryError,
-    StoppedError,
-)
+from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
 from dnm.model.plan import (
     Action,
     BookNodes,
@@ -518,7 +511,7 @@ class Actuator:
             self.state.keep()
         except RegistryError:
             return True
-        except (KubeError, StoppedError):
+        except DnmError:
             pass  # what is to be written finds out
         return self.should_stop()
 

@@ -18,6 +18,7 @@ from dnm.model.event import KubeEvent
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.brakes import counted_as_lent
+from dnm.plan.counting import count_missing_nodes
 from dnm.record.exposition import Family, format_families
 from dnm.record.metrics import CapUse, Facts, RunTimes, make_families
 from dnm.record.textfile import read_textfile, write_textfile
@@ -71,6 +72,7 @@ def _facts(config: Config, registry: Registry, now: datetime, times: RunTimes) -
         registry=registry,
         now=now,
         times=times,
+        missing=count_missing_nodes(config, registry, now),
         caps=tuple(CapUse(scope=cap.cap, lent=cap.lent, max=cap.max) for cap in caps),
         version=version("dnm"),
     )

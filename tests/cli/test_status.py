@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,37 @@ def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site)
     assert document["schema"] == "dnm.status/1"
     assert {node["phase"] for node in document["nodes"]} == {"serving"}
     assert document["queues"][0]["lent"]["vcore"] == 256_000
+
+
+def test_a_limit_that_a_person_lowered_below_what_is_lent_is_a_warning(
+    sandbox: Sandbox, site: Site
+) -> None:
+    """And no error of a run; pods that wait are told with their age."""
+    for _ in range(3):
+        site.run()
+        sandbox.tick(1)
+    lowered = sandbox.queues_text().replace("vcore: 336", "vcore: 100")
+    sandbox.set_queues(lowered.replace("vcore: 264", "vcore: 8"))
+    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="400", memory="16G", name="huge")
+    result = site.run()
+    assert result.exit_code == 0
+    status = site.registry.last_run.queues[QUEUE]
+    assert (status.limit["vcore"], status.lent["vcore"]) == (100_000, 256_000)
+    assert datetime.fromisoformat(status.waits_since) <= site.now() and status.floor == 0
+    health = site.command("status", "--health")
+    assert health.returncode == 1
+    assert health.stdout.startswith(f"warning: {QUEUE}: its vcore limit 100 is below the 256 that")
+
+
+def test_nodes_that_min_nodes_wants_and_nobody_has_are_a_warning(
+    sandbox: Sandbox, site: Site
+) -> None:
+    sandbox.batch.start_job(["a001", "a002", "a003", "a004"])
+    site.path.write_text(site.path.read_text() + "[namespace:dev]\nmin_nodes = 2\n")
+    site.run()
+    assert site.registry.last_run.queues[QUEUE].floor == 2
+    said = json.loads(site.command("status", "-o", "json").stdout)["warnings"]
+    assert f"{QUEUE}: 2 nodes of the 2 that min_nodes or an event wants are missing: " in said[0]
 
 
 def test_live_status_tells_what_is_and_not_what_a_run_would_do(

@@ -15,7 +15,16 @@ from dnm.cli.status import status_document
 from dnm.cli.status_view import SortBy, print_status, run_lines
 from dnm.converter.processes import host_name
 from dnm.model.plan import Reason
-from dnm.model.registry import ConverterProcess, Pause, Phase, QueueStatus, Registry, RunRecord
+from dnm.model.registry import (
+    LOST,
+    ConverterProcess,
+    LendOrder,
+    Pause,
+    Phase,
+    QueueStatus,
+    Registry,
+    RunRecord,
+)
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 
 IDLE = {"idle_since": NOW - timedelta(minutes=11)}
@@ -203,6 +212,77 @@ def test_health(tmp_path: Path, run: dict[str, Any], age: int, expected: tuple[s
         os.utime(path, (NOW.timestamp(), NOW.timestamp()))
     word, _, exit_code = judge_health(config, Registry(last_run=RunRecord(**run)), now)
     assert (word, exit_code) == expected
+
+
+def a_status(**changes: Any) -> QueueStatus:
+    amounts = {"limit": {"vcore": 80_000}, "lent": {"vcore": 64_000}, "baseline": {}, "used": {}}
+    said = {"pending": {}, "pending_pods": 0, "verdict": "wait", "reason": ""}
+    return QueueStatus(**{**amounts, **said, **changes})
+
+
+def an_order(**changes: Any) -> LendOrder:
+    given = {"since": NOW - timedelta(hours=4), "until": NOW + timedelta(hours=4), **changes}
+    return LendOrder(id="lend-1", node_type="a", namespace="dev", count=2, **given)
+
+
+QUIET = [
+    pytest.param({}, {}, "", id="nothing"),
+    pytest.param(
+        {"limit": {"vcore": 40_000}}, {},
+        f"{QUEUE}: its vcore limit 40 is below the 64 that are lent to it, as somebody has set it: "
+        "raise it, or `dnm return` nodes that it can't use", id="lowered",
+    ),
+    pytest.param({"limit": {"vcore": 40_000}, "is_judged": False}, {}, "", id="not-judged"),
+    pytest.param({"limit": {}}, {}, "", id="no-limit"),
+    pytest.param(
+        {"waits_since": f"{NOW - timedelta(hours=3):%Y-%m-%dT%H:%M:%SZ}"}, {},
+        f"{QUEUE}: a pod has been pending for 3 h 0 min: `dnm explain {QUEUE}` says why",
+        id="waits",
+    ),
+    pytest.param(
+        {"waits_since": f"{NOW - timedelta(minutes=59):%Y-%m-%dT%H:%M:%SZ}"}, {}, "", id="young",
+    ),
+    pytest.param(
+        {}, {"orders": (an_order(why="no node is idle"),)},
+        "order lend-1 is short of 2 nodes: no node is idle", id="order",
+    ),
+    pytest.param({}, {"orders": (an_order(since=NOW),)}, "", id="order-just-given"),
+    pytest.param({}, {"orders": (an_order(until=NOW),)}, "", id="order-over"),
+    pytest.param(
+        {"floor": 3}, {"nodes": {"a001": a_lent_node()}},
+        f"{QUEUE}: 2 nodes of the 3 that min_nodes or an event wants are missing: "
+        f"`dnm explain {QUEUE}` says why", id="floor",
+    ),
+    pytest.param(
+        {"floor": 3}, {"nodes": {"a001": a_lent_node()}, "requests": (a_request(count=2),)}, "",
+        id="floor-is-coming",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "registry", "said"), QUIET)
+def test_quiet_troubles(
+    tmp_path: Path, status: dict[str, Any], registry: dict[str, Any], said: str
+) -> None:
+    """No run is stopped by them: health and status say the same."""
+    config = a_config(tmp_path)
+    for path in (config.lock_path, config.converted_nodes_path):
+        path.touch()
+        os.utime(path, (NOW.timestamp(), NOW.timestamp()))
+    run = RunRecord(queues={QUEUE: a_status(**status)})
+    recorded = Registry(last_run=run, **registry)
+    expected = ("warning", said, 1) if said else ("ok", "", 0)
+    assert judge_health(config, recorded, NOW) == expected
+    assert status_document(config, recorded, NOW)["warnings"] == ([said] if said else [])
+
+
+def test_a_lost_registry_needs_a_person(tmp_path: Path) -> None:
+    config = a_config(tmp_path)
+    for path in (config.lock_path, config.converted_nodes_path):
+        path.touch()
+    now = NOW.fromtimestamp(time.time(), NOW.tzinfo)
+    pause = Pause(since=now, who=LOST, reason="it is gone")
+    assert judge_health(config, Registry(pause=pause), now) == ("person", "it is gone", 2)
 
 
 def test_a_failed_node_needs_a_person(tmp_path: Path) -> None:

@@ -22,10 +22,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.fault_points import struck_by
 from dnm.model.history import Durations
-from dnm.model.registry import Breaker, ClaimedNode, Pause, QueueStatus, Registry, RunRecord
+from dnm.model.registry import (
+    LOST,
+    Breaker,
+    ClaimedNode,
+    LendOrder,
+    Pause,
+    QueueStatus,
+    Registry,
+    RunRecord,
+)
 from dnm.record.exposition import Family, MetricType, Sample, format_families, histogram_samples
 from dnm.record.metrics import TABLE, Facts, RunTimes, make_families
 from dnm.record.textfile import write_textfile
+from dnm.run.publish import metrics_text
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.site import WORKSHOP_QUEUES, Site
 
@@ -120,6 +130,29 @@ def test_claims_that_are_not_lent_are_counted_by_type() -> None:
     found = values(text_of(Registry(claimed={"a007": claim, "a008": claim})), "dnm_claimed_nodes")
     assert found == {("a",): 2}
     assert values(text_of(Registry()), "dnm_claimed_nodes") == {("a",): 0}
+
+
+def test_the_oldest_pod_nodes_that_are_missing_and_a_lost_registry() -> None:
+    status = QueueStatus(
+        limit={}, baseline={}, lent={}, used={}, pending={}, pending_pods=1, verdict="", reason="",
+        waits_since=f"{NOW:%Y-%m-%dT%H:%M:%SZ}", floor=3,
+    )  # fmt: skip
+    order = LendOrder(
+        id="lend-1", node_type="a", namespace="dev", count=2, since=NOW,
+        until=NOW + timedelta(hours=1),
+    )  # fmt: skip
+    registry = Registry(
+        nodes={"a001": a_lent_node()}, orders=(order,), last_run=RunRecord(queues={QUEUE: status}),
+        pause=Pause(since=NOW, who=LOST),
+    )  # fmt: skip
+    text = metrics_text(a_config(), registry, NOW, RunTimes())
+    oldest = values(text, "dnm_queue_oldest_pending_timestamp_seconds")
+    assert oldest == {(QUEUE,): NOW.replace(microsecond=0).timestamp()}
+    assert values(text, "dnm_missing_nodes") == {(QUEUE, "floor"): 2, (QUEUE, "order"): 2}
+    assert values(text, "dnm_registry_lost") == {(): 1}
+    text = metrics_text(a_config(), Registry(), NOW, RunTimes())
+    assert values(text, "dnm_missing_nodes") == {(QUEUE, "floor"): 0, (QUEUE, "order"): 0}
+    assert values(text, "dnm_registry_lost") == {(): 0}
 
 
 def test_a_queue_in_base_units() -> None:
