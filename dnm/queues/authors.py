@@ -9,7 +9,7 @@ compared. What another instance wrote, or fits neither ledger, is asked: nothing
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ from dnm.queues.ledger import (
     Ledger,
     LedgerEntry,
     Section,
+    all_totals,
     checksum,
     decode_ledger,
     lent_amounts,
@@ -72,11 +73,13 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
     elif then.text == text and is_told:
         if then.sections and instance not in then.sections:
             raise undecided("the next run of the instance that lent may write it again", _OTHERS)
-        _doubt_a_record_of_two(document, then, instance)
+        _doubt_the_record(document, then, instance)
         chosen = LedgerInForce(then, _LOST if found.is_empty else _PUT_BACK)
     else:
         chosen = _of_another_text(document, then, instance, is_told)
-        _refuse_older_totals(document.tree, chosen.ledger, {*then.totals, *found.totals})
+        _refuse_older_totals(document.tree, chosen.ledger, all_totals(then) | all_totals(found))
+        if is_applied(document.source):
+            _refuse_half_a_manifest(document.tree, chosen.ledger)
     return _with_totals(chosen, then)
 
 
@@ -95,9 +98,10 @@ def _of_another_text(
 
 def _with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
     """The same, with the totals that only the record knows."""
-    totals = tuple(dict.fromkeys((*chosen.ledger.totals, *then.totals)))
-    if totals == chosen.ledger.totals or len(totals) > MOST_TOTALS:
+    more = all_totals(then).keys() - all_totals(chosen.ledger)
+    if not more or len(more) + len(chosen.ledger.totals) > MOST_TOTALS:
         return chosen
+    totals = (*chosen.ledger.totals, *sorted(more))
     kept: Ledger = msgspec.structs.replace(chosen.ledger, totals=totals)
     return LedgerInForce(kept, chosen.note)
 
@@ -147,7 +151,7 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
     is_odd = held.keys() == {"neither"} and bool(found.sections.keys() - {instance})
     if "with" not in held and not is_odd:
         return LedgerInForce(found)
-    if held.keys() != {"with"}:
+    if held.keys() != {"with"} or found.origin != then.text:
         raise undecided(_why(document.tree, held))
     entries = {**then.entries, **found.entries}
     entries |= {
@@ -158,16 +162,16 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
     return LedgerInForce(with_ours, _LOST)
 
 
-def _doubt_a_record_of_two(document: QueueDocument, then: Ledger, instance: str) -> None:
-    """The record is this text's, but another instance may have written since: then a person has put
-    the older text back, and it is not the ledger that is old. Raises QueueError if so."""
+def _doubt_the_record(document: QueueDocument, then: Ledger, instance: str) -> None:
+    """The record is this text's, but somebody may have written since, another instance or a person
+    with a number of his own: then it is no ledger that is old. Raises QueueError if so."""
     found, source = document.ledger, document.source
-    if {*found.sections, *then.sections} == {instance}:
-        return
     owners = source.config_map.owners if source.config_map else ()
-    if found.is_empty and owners and not _is_written_by_dnm(source):
-        raise undecided("another instance may have written since the last run", _GONE)
-    _refuse_older_totals(document.tree, found, {*found.totals})
+    if owners and not _is_written_by_dnm(source):
+        what = _GONE if found.is_empty else _NOT_OF_THIS_TEXT
+        raise undecided("they stand as the last run noted them, and it did not write them", what)
+    if {*found.sections, *then.sections} != {instance}:
+        _refuse_older_totals(document.tree, found, all_totals(found))
 
 
 def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInForce:
@@ -188,9 +192,9 @@ def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInFo
     if "with" not in held and ("without" in held or is_applied(source)):
         return fresh
     if held.keys() <= {"with"} and then.sections.keys() <= {instance}:
-        if held:
+        if held and not then.text:  # of an older dnm, whose text it may be
             return LedgerInForce(then, _LOST)
-        if not _has_new_limits(tree, then):
+        if not held and not _has_new_limits(tree, then):
             return fresh
     raise undecided(_why(tree, held))
 
@@ -261,19 +265,20 @@ def _by_what_stands(
         answer = {said[1]: "then", said[0]: "found"}.get(amount, "neither")
         stands_by.add(answer)
     ours, was_ours = found.sections.get(instance), then.sections.get(instance)
-    if (stands_by == {"found"} and (ours or not was_ours)) or (
+    is_kin = then.origin in ("", found.origin)  # else it may be another cluster's
+    if (stands_by == {"found"} and is_kin and (ours or not was_ours)) or (
         not stands_by and ours and ours == was_ours
     ):
         return LedgerInForce(found)
     if stands_by == {"then"}:
-        _refuse_older_totals(tree, found, {*found.totals})
+        _refuse_older_totals(tree, found, all_totals(found))
         return LedgerInForce(then, _PUT_BACK)
     raise undecided(
         "it is neither what the last run noted nor all that stands there", _NOT_OF_THIS_TEXT
     )
 
 
-def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Set[str]) -> None:
+def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str, None]) -> None:
     """Raises QueueError where a limit that a person has changed stands at a total that dnm once
     wrote: it is an older state's, and no new value."""
     for place in tree.places if totals else ():
@@ -286,6 +291,18 @@ def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Set[str]) -
                 "itself has written earlier, with other nodes in it",
                 "the queue document was changed, as by an older export,",
             )
+
+
+def _refuse_half_a_manifest(tree: DocumentTree, ledger: Ledger) -> None:
+    """Raises QueueError where a manifest was applied that has some limits as dnm wrote them, with
+    nodes in them, and others not: it is partly an older export."""
+    held: dict[str, list[LimitPlace]] = {}
+    for place, entry in ledger.entries.items():
+        if place in tree.places and entry.is_moved(place.resource):
+            is_with = current(tree, place)[1] == parse_yunikorn(place.resource, entry.written)
+            held.setdefault("with" if is_with else "without", []).append(place)
+    if len(held) == 2:
+        raise undecided(_why(tree, held), "a manifest was applied")
 
 
 # --- what the ConfigMap itself says -------------------------------------------------------------

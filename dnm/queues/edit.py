@@ -39,8 +39,10 @@ from dnm.queues.ledger import (
     LedgerEntry,
     Lent,
     Section,
+    all_totals,
     checksum,
     encode_ledger,
+    standing_totals,
     total_hash,
 )
 from dnm.queues.new_limits import fit_limits
@@ -331,14 +333,12 @@ def _totals(
     known: Mapping[LimitPlace, Baseline],
     entries: Mapping[LimitPlace, LedgerEntry],
 ) -> tuple[str, ...]:
-    """The totals that were written since nothing was lent, the newest last. A number that stands
-    there with nothing lent in it is none."""
+    """The totals, written by dnm or by a person, since nothing was lent that stand there no more,
+    the newest last. A number that stands there with nothing lent in it is none."""
     settled = {
         total_hash(place, one.amount) for place, one in known.items() if place not in entries
     }
-    kept = dict.fromkeys(one for one in ledger.totals if one not in settled)
-    moved = (place for place, entry in sorted(entries.items()) if entry.is_moved(place.resource))
-    for place in moved:
-        written = parse_yunikorn(place.resource, entries[place].written)
-        kept.setdefault(total_hash(place, written))
-    return tuple(kept)
+    changed = sorted(place for place, one in known.items() if one.news == "changed")
+    seen = dict.fromkeys(total_hash(place, current(tree, place)[1]) for place in changed)
+    gone = settled | standing_totals(entries).keys()
+    return tuple(one for one in all_totals(ledger) | seen if one not in gone)

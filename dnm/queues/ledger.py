@@ -51,7 +51,8 @@ class Ledger(Value):
     """`frozen`: limits that a person set below what is lent; dnm leaves them as they are until
     nothing is lent or the person says what was meant. `text`: the checksum of the document that it
     was written with; empty: by an older dnm. `origin`: that of a document without anything lent.
-    `totals`: hashes of the amounts with lent nodes in them that were written since."""
+    `totals`: hashes of the amounts with lent nodes in them that were written since and
+    stand there no more."""
 
     sections: Mapping[str, Section] = {}
     entries: Mapping[LimitPlace, LedgerEntry] = {}
@@ -75,6 +76,20 @@ def total_hash(place: LimitPlace, amount: int) -> str:
     """Returns what is remembered of an amount that was written with lent nodes in it."""
     told = "\0".join((*place, str(amount)))
     return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:_HASH]
+
+
+def standing_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None]:
+    """Returns the hashes of the amounts that were written last, as far as nodes are in them."""
+    moved = (place for place, entry in sorted(entries.items()) if entry.is_moved(place.resource))
+    return {
+        total_hash(place, parse_yunikorn(place.resource, entries[place].written)): None
+        for place in moved
+    }
+
+
+def all_totals(ledger: Ledger) -> dict[str, None]:
+    """Returns the hashes of all amounts with lent nodes in them that it knows, the oldest first."""
+    return dict.fromkeys(ledger.totals) | standing_totals(ledger.entries)
 
 
 class _StoredSection(Value):

@@ -8,7 +8,7 @@ import pytest
 
 from dnm.model.errors import QueueError
 from dnm.queues.baselines import Reading
-from dnm.queues.ledger import decode_ledger, encode_ledger
+from dnm.queues.ledger import MOST_TOTALS, decode_ledger, encode_ledger
 from dnm.queues.rebase import rebase_document
 from tests.queue_kit import (
     NODE,
@@ -64,3 +64,16 @@ def test_a_broken_ledger_is_never_an_empty_one(ledger: str, reason: str) -> None
     assert reason in refused.refusal and refused.ledger == ledger
     mended = rebase_document(read(TREE, ledger), wants(ONE), Reading.BASELINE)
     assert mended.text == lend(TREE, ONE).text
+
+
+def test_more_limits_than_totals_are_kept_make_no_write_of_an_idle_run() -> None:
+    """The totals that stand there pushed each other out of the list, once in every run."""
+    lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
+    names = [f"q{number}" for number in range(MOST_TOTALS // 4 + 50)]
+    both = "{vcore: 80, memory: 320G}"
+    lines += [f"    - {{name: {name}, resources: {{max: {both}, guaranteed: {both}}}}}"
+              for name in names]  # fmt: skip
+    nodes = {f"root.{name}": {f"n-{name}": NODE} for name in names}
+    made = lend("\n".join(lines) + "\n", nodes)
+    again = edit(made.text, made.ledger, nodes, remembered=made.noted)
+    assert not again.is_changed and not again.refusal

@@ -310,6 +310,22 @@ def test_a_ledger_of_an_older_dnm_is_read_as_before() -> None:
     assert edit(made.text, "", ONE, remembered=older).text == made.text
 
 
+MANIFESTS = FieldOwner(
+    manager="kubectl-replace", operation="Update", keys=frozenset({"queues.yaml"})
+)
+
+
+@pytest.mark.parametrize("stands", ["none", "foreign", "older"])
+def test_a_manifest_that_says_what_a_run_once_wrote_is_asked_about(stands: str) -> None:
+    """A new value of 208 beside another instance's record of 208 became 80 plus its node."""
+    one = lend(TREE, ONE)
+    foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
+    beside = {"none": "", "foreign": foreign.ledger, "older": lend(TREE, TWO).ledger}[stands]
+    found = config_map(one.text, beside, owners=(MANIFESTS,))
+    asked = edit_source(resolve_document(found, None), wants(ONE, remembered=one.noted))
+    assert "the last run noted" in asked.refusal and asked.text == one.text
+
+
 # --- at any point of any history -----------------------------------------------------------------
 
 HISTORIES = int(os.environ.get("DNM_HISTORIES", "100"))

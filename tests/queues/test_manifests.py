@@ -196,3 +196,24 @@ def test_what_the_object_says_may_be_anything(fields: object, applied: str) -> N
     found = read_config_map(json.dumps(body).encode(), "n", "c")
     edit = edit_source(resolve_document(found, None), wants(nodes, remembered=made.ledger))
     assert limit(edit, X) == "300"
+
+
+@pytest.mark.parametrize("tool", WHOLE)
+def test_an_applied_manifest_that_is_partly_an_older_export_is_asked_about(tool: str) -> None:
+    """b stands as it was written, with its node; a is back; 1000 is a baseline or a total."""
+    nodes = {**ONE, **nodes_of(B, "m1")}
+    made = lend(TREE, nodes, adjust_guaranteed=False)
+    mixed = change(TREE, "max: {vcore: 64, memory: 256G}", "max: {vcore: 192, memory: 512G}")
+    asked = after(mixed, made.ledger, tool, nodes)
+    assert "a manifest was applied" in asked.refusal and "contains them" in asked.refusal
+
+
+@pytest.mark.parametrize("tool", WHOLE)
+def test_a_total_that_a_person_wrote_is_known_again_in_an_older_export(tool: str) -> None:
+    """He wrote 300, a run made 428 of it; a file with his 300 was applied, and became 556."""
+    made = lend(ONE_LIMIT, nodes_of(X, "n1"))
+    nodes = nodes_of(X, "n1", "n2")
+    edited = ONE_LIMIT.replace("80", "300")
+    two = after(edited, made.ledger, "kubectl edit", nodes)
+    assert limit(two, X) == "428"
+    assert "is 300, which dnm" in after(edited, two.ledger, tool, nodes).refusal

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import Mark, Pod, PodShape
+from dnm.model.cluster import FieldOwner, Mark, Pod, PodShape
 from dnm.model.config import Taint
 from dnm.model.errors import LeaseLostError
 from dnm.model.plan import (
@@ -20,11 +20,14 @@ from dnm.model.plan import (
     Outcome,
     Plan,
     ReturnNode,
+    SetQueueLimits,
     StartConversion,
     Unfence,
 )
 from dnm.model.registry import Ended, Move, Phase, Registry
 from dnm.model.value import Unreadable
+from dnm.queues.edit import edit_source
+from dnm.queues.source import resolve_document
 from dnm.run.actuator import Actuator
 from dnm.run.registry import file_state
 from dnm.run.state import FileState
@@ -221,6 +224,23 @@ def test_a_failed_edit_ends_the_actions_and_what_was_not_asked_for_is_forgotten(
     assert kube.queues == queue_map() and converter.calls == {}
     assert outcome.registry.requests == () and len(outcome.errors) == 1
     assert outcome.errors[0].startswith("action=SetQueueLimits")
+
+
+def test_a_failed_edit_leaves_the_record_as_it_was_and_nothing_is_asked(home: Path) -> None:
+    """The record had the ledger that was never written: the next run asked whose limits those are.
+    The same once another's text stands there by then."""
+    kube, plan = Kube([BARE]), _growing()
+    kube.refuses.add("write queues")
+    outcome = carry_out(home, kube, Converter(), plan)
+    (action,) = (one for one in plan.actions if isinstance(one, SetQueueLimits))
+    assert outcome.registry.last_run.ledger == action.wants.remembered
+    wants = msgspec.structs.replace(action.wants, remembered=outcome.registry.last_run.ledger)
+    text = queue_map().data["queues.yaml"]
+    owner = FieldOwner(manager="kubectl", operation="Update", keys=frozenset({"queues.yaml"}))
+    for stands in (text, text.replace("80", "90", 1)):
+        found = msgspec.structs.replace(queue_map(), data={"queues.yaml": stands}, owners=(owner,))
+        again = edit_source(resolve_document(found, None), wants)
+        assert not again.refusal and again.changes
 
 
 def test_a_node_that_could_not_be_marked_counts_for_no_queue(home: Path) -> None:
