@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ from dnm.plan.rule import TABLE, rules_of
 from tests.entered import ROOT, Listening
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
-IDLE = (105, 18_750)  # files, lines
+IDLE = (106, 18_800)  # files, lines
 LENDING = (135, 24_650)
 
 
@@ -55,7 +56,11 @@ def plain_site(site: Site) -> Site:
     needed = ("kubeconfig_path", "monitored_namespaces", "node_convert_path", "state_dir",
               "namespace_queue_paths")  # fmt: skip
     lines = site.path.read_text().splitlines(keepends=True)
-    Site.write(site.path, "".join(line for line in lines if line.startswith(("[", *needed))))
+    kept = "".join(line for line in lines if line.startswith(("[", *needed)))
+    # In the first check_interval of an hour the batch side is asked whatever happens.
+    while time.time() % 3600 < 3:
+        time.sleep(1)
+    Site.write(site.path, kept + "check_interval_seconds = 1\n")
     return site
 
 

@@ -123,7 +123,7 @@ class Actuator:
         self.clock = clock
         self.registry = Registry()
         self.run = ""
-        self.reasons: Mapping[str, str] = {}  # by node
+        self.reasons: Mapping[str, str] = {}  # by node and by queue
         self.done: list[Action] = []
         self.actions: list[str] = []
         self.errors: list[str] = []
@@ -134,7 +134,10 @@ class Actuator:
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
         that could not be written down."""
         self.run = plan.run
-        self.reasons = {verdict.node: verdict.sentence for verdict in plan.nodes}
+        self.reasons = {
+            **{verdict.queue: verdict.sentence for verdict in plan.queues},
+            **{verdict.node: verdict.sentence for verdict in plan.nodes},
+        }
         self._replace_registry(self._signed(plan))  # tells already what the plan changes
         self.converter.read_earlier_output(log_line)
         for action in plan.actions:

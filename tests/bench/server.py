@@ -20,6 +20,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.bench.cluster import Segment, Size, chunk, queue_document, write_cluster
@@ -52,6 +53,19 @@ class Served:
 
     requests: list[str] = field(default_factory=list)
     bytes_sent: int = 0
+
+
+def merged(old: Any, new: Any) -> Any:
+    """A JSON merge patch (RFC 7386)."""
+    if not isinstance(new, dict):
+        return new
+    kept = dict(old) if isinstance(old, dict) else {}
+    for key, value in new.items():
+        if value is None:
+            kept.pop(key, None)
+        else:
+            kept[key] = merged(kept.get(key), value)
+    return kept
 
 
 class StaticServer:
@@ -129,7 +143,7 @@ class StaticServer:
         elif path == "/api/v1/nodes":
             parts = [("nodes", len(self._segments["nodes"]))]
             sent = self._send_list(connection, twin, "NodeList", parts, query)
-        elif method in ("POST", "PUT"):
+        elif method in ("POST", "PUT") or (method == "PATCH" and url.path in self._kept):
             sent = self._send(connection, self._keep(url.path, body))
         elif url.path in self._kept:
             sent = self._send(connection, self._kept[url.path])
@@ -140,8 +154,8 @@ class StaticServer:
             self._served.bytes_sent += sent
 
     def _keep(self, path: str, body: bytes) -> bytes:
-        """An object that is created in its collection, or replaced: whatever its version."""
-        document = json.loads(body)
+        """An object that is created in its collection, replaced or merged: whatever its version."""
+        document = merged(json.loads(self._kept.get(path, b"{}")), json.loads(body))
         metadata = document["metadata"]
         metadata["resourceVersion"] = str(int(metadata.get("resourceVersion", _BEGIN)) + 1)
         name = f"/{metadata['name']}"

@@ -137,7 +137,7 @@ def test_why_did_no_third_node_come(day: Day) -> None:
 
 
 def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:
-    done = day.site.command("explain", QUEUE, COLUMNS="200")
+    done = day.site.command("explain", QUEUE, "--wide", COLUMNS="200")
     assert done.returncode == 0, done.stderr
     assert f"queue {QUEUE}: nothing: has room and quota for all its pods" in done.stdout
     assert "limit: 80 vcore" in done.stdout
