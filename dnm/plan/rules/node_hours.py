@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dnm.model.config import Config
 from dnm.model.registry import Leaving, LentNode, Phase, Registry, SpentHours
-from dnm.plan.known import Known
 from dnm.plan.rule import Budgeted, Rule
 from dnm.sizing.budget import NODE_HOURS, Bound
+
+if TYPE_CHECKING:  # `dnm status` asks for what is left of the hours, and of nothing else
+    from dnm.plan.known import Known
 
 _HOUR = timedelta(hours=1)
 
