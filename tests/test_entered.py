@@ -24,7 +24,7 @@ from tests.entered import ROOT, Listening
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 IDLE = (106, 18_800)  # files, lines
-LENDING = (135, 24_650)
+LENDING = (135, 24_680)
 
 
 class Entered(NamedTuple):

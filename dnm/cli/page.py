@@ -24,12 +24,13 @@ p{margin:.3rem 0}.dim{color:var(--dim)}
 ul{padding-left:1.2rem;margin:.3rem 0}
 table{border-collapse:collapse;font-size:.9rem}
 th,td{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);
-vertical-align:top;white-space:nowrap}td.wide{white-space:normal;min-width:18rem}
+vertical-align:top;white-space:nowrap}td.wide{white-space:normal;min-width:14rem}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 figure{margin:.5rem 0}figcaption{color:var(--dim);font-size:.9rem}
 svg{max-width:100%;height:auto;display:block}
 .chart{min-width:40rem}
-.key{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .8rem;vertical-align:-.1rem}
+.phase{white-space:nowrap}.key{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .8rem;
+vertical-align:-.1rem}
 svg text{fill:var(--text)}summary{cursor:pointer}
 """
 
@@ -92,4 +93,4 @@ def _cells(row: Sequence[str], kinds: Sequence[str]) -> str:
 def _kind(cells: Sequence[str]) -> str:
     if all(cell.replace(".", "", 1).lstrip("~").isdigit() or not cell for cell in cells):
         return ' class="number"'
-    return ' class="wide"' if max(map(len, cells)) > 60 else ""
+    return ' class="wide"' if max(map(len, cells)) > 30 else ""

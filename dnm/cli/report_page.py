@@ -66,11 +66,13 @@ def _timeline(accounts: Accounts, span: Span) -> str:
     shown = list(by_node)[:MOST_NODES]
     height = _ROW * (len(shown) + 1)
     rows = "".join(_row(name, by_node[name], number, span) for number, name in enumerate(shown))
-    keys = "".join(
-        f'<span class="key" style="background:var(--{phase})"></span>{phase}' for phase in PHASES
+    keys = " ".join(
+        f'<span class="phase"><span class="key" style="background:var(--{phase})"></span>{phase}'
+        "</span>"
+        for phase in PHASES
     )
     more = f"; {len(by_node) - len(shown)} more are in the table" if by_node.keys() - shown else ""
-    what = f"When each of {count_of(len(shown), 'node')} was lent, and its phases{more}"
+    what = f"The times of {count_of(len(shown), 'node')}, by phases{more}"
     return (
         f'<figure><div class="scroll" role="region" aria-label="Timeline" tabindex="0">'
         f'<svg class="chart" role="img" aria-label="{escape(what)}; the last table says the same" '

@@ -28,6 +28,7 @@ _LIST_LIMIT = 64 * 1024 * 1024  # bytes
 _LONGEST_LINE = 4096
 _AT_ONCE = 64 * 1024
 _MOST_WORDS = 1_000  # partitions, features, or reservations, of one node
+_LONGEST_NAME = 253
 _MOST_ROWS = 1_000  # of waiting jobs
 _NO_LIST = "; where the converter has no list, batch_list_command names a program that has"
 _OWN = re.compile(r"(node|nodeset|bridge)-convert:")  # begins a converter's own sentence
@@ -135,14 +136,19 @@ def _without_secrets(listed: BatchList, secrets: Secrets, what: str) -> BatchLis
         if any(secrets.hide(name) != name for name in _names_of(node)):
             error = "a name in it holds a secret of the environment: give that another value"
             return Unreadable(what=what, error=f"{what}: {error}")
+
+    def hidden(text: str) -> str:
+        """Cut only now: the beginning of a secret would not be known for one."""
+        return printable(secrets.hide(text), _LONGEST_REASON)
+
     nodes = {
         name: msgspec.structs.replace(
             node,
-            state=secrets.hide(node.state),
-            verdict=secrets.hide(node.verdict),
-            reason=secrets.hide(node.reason),
+            state=hidden(node.state),
+            verdict=hidden(node.verdict),
+            reason=hidden(node.reason),
             claim=node.claim
-            and msgspec.structs.replace(node.claim, error=secrets.hide(node.claim.error)),
+            and msgspec.structs.replace(node.claim, error=hidden(node.claim.error)),
             slurm_reason=node.slurm_reason and _without_secret(node.slurm_reason, secrets),
         )
         for name, node in listed.nodes.items()
@@ -186,9 +192,9 @@ def parse_list(content: bytes) -> BatchList | None:
     nodes = {
         node.node: BatchNode(
             name=node.node,
-            state=printable(node.state),
-            verdict=printable(node.verdict),
-            reason=printable(node.reason),
+            state=printable(node.state, _LONGEST_LINE),
+            verdict=printable(node.verdict, _LONGEST_LINE),
+            reason=printable(node.reason, _LONGEST_LINE),
             in_service=node.in_service,
             claim=_claim(node.claim) if isinstance(node.claim, _ListedClaim) else None,
             tells_claim=node.claim is not msgspec.UNSET,
@@ -199,7 +205,7 @@ def parse_list(content: bytes) -> BatchList | None:
             slurm_reason=_slurm_reason(node.slurm_reason),
         )
         for node in listed.nodes
-        if NODE_NAME.fullmatch(node.node)
+        if _is_name(node.node)
     }
     return BatchList(
         nodes=nodes,
@@ -207,6 +213,10 @@ def parse_list(content: bytes) -> BatchList | None:
         books=BOOK in (_words(listed.options) or ()),
         leaves_out=LEAVE_OUT in (_words(listed.options) or ()),
     )
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= _LONGEST_NAME and NODE_NAME.fullmatch(text) is not None
 
 
 def _words(listed: Any) -> tuple[str, ...] | None:
@@ -282,7 +292,7 @@ def _claim(listed: _ListedClaim) -> BatchClaim:
         request=printable(listed.request, 80),
         since=_in_utc(listed.since),
         is_at_work=listed.is_at_work,
-        error=printable(listed.error),
+        error=printable(listed.error, _LONGEST_LINE),
     )
 
 
@@ -298,12 +308,12 @@ def _parse_table(text: str) -> dict[str, BatchNode] | None:
         fields = line.split(None, 4)
         if len(fields) < 4 or fields[3] not in ("OK", "PREEMPT", "SKIP"):
             break
-        if NODE_NAME.fullmatch(fields[0]):
+        if _is_name(fields[0]):
             nodes[fields[0]] = BatchNode(
                 name=fields[0],
-                state=printable(fields[1]),
+                state=printable(fields[1], _LONGEST_LINE),
                 verdict=fields[3],
-                reason=printable(fields[4]) if len(fields) > 4 else "",
+                reason=printable(fields[4], _LONGEST_LINE) if len(fields) > 4 else "",
                 in_service=_in_service(fields[1]),
             )
     return nodes

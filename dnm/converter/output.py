@@ -19,6 +19,7 @@ from dnm.converter.contract import NODE_NAME
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.bounded import read_regular
 from dnm.model.fault_points import fault_point
+from dnm.model.registry import LONGEST_REASON
 
 # Of one call, as ends of their names.
 FILES = ("out", "err", "process", "converter", "heard", "exit")
@@ -28,6 +29,8 @@ _OUTPUT_LIMIT = 64 * 1024 * 1024
 _LAST_LINES = 5
 _LARGEST_NOTE = 4096  # bytes: a process, a position, an exit code
 _MOST_FAILED = 100  # nodes of one call
+_MOST_NAMED = 64 * 1024  # characters of the names of one call; a node beyond is found by its mark
+_LONGEST_NAME = 253
 _SAYS_FAILED = re.compile(r"fail|error|refus|denied|time[ds]?.?out|can't|can ?not|could not", re.I)
 _RESULT = re.compile(rf"({NODE_NAME.pattern}): (?:failed|skipped): ")
 _WORDS = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
@@ -58,7 +61,8 @@ class ConverterOutput:
 
     def __init__(self, call: Path, secrets: Secrets, flags: int = os.O_RDONLY) -> None:
         """`call` is the directory and the key; `flags` as of open(2). Raises OSError."""
-        self.names: list[str] = []
+        self.names: dict[str, None] = {}  # in their order
+        self._named = 0  # characters
         self.last_lines: list[str] = []
         self._failed: dict[str, str] = {}  # node -> the last line that says so
         self.call = call
@@ -95,9 +99,11 @@ class ConverterOutput:
     def take_line(self, line: str, from_stdout: bool) -> str:
         """Notes a name alone on a line of stdout: a node that it converted. What is blacked out in
         it is no name, or else a password alone on a line would be kept as one."""
-        if from_stdout and NODE_NAME.fullmatch(line) and line not in self.names:
-            self.names.append(line)
-        self.last_lines = [*self.last_lines, line][-_LAST_LINES:]
+        is_name = from_stdout and len(line) <= _LONGEST_NAME and NODE_NAME.fullmatch(line)
+        if is_name and line not in self.names and self._named + len(line) <= _MOST_NAMED:
+            self.names[line] = None
+            self._named += len(line)
+        self.last_lines = [*self.last_lines, line[:LONGEST_REASON]][-_LAST_LINES:]
         self._note_failure(line)
         return line
 
@@ -112,10 +118,11 @@ class ConverterOutput:
         said = _RESULT.match(line)
         if said is None and not _SAYS_FAILED.search(line):
             return
-        known = {self.call.name, *self.names}
-        for node in {said[1]} if said else known.intersection(_WORDS.findall(line)):
+        for node in (said[1],) if said else dict.fromkeys(_WORDS.findall(line)):
+            if not said and node != self.call.name and node not in self.names:
+                continue
             if self._failed.pop(node, None) or len(self._failed) < _MOST_FAILED:
-                self._failed[node] = line
+                self._failed[node[:_LONGEST_NAME]] = line[:LONGEST_REASON]
 
     def read_exit_code(self) -> int | None:
         """None: it has not ended, or was killed together with what waited for it."""

@@ -26,6 +26,7 @@ _PLACEHOLDER_TIMEOUT = timedelta(minutes=15)  # the shim's default; afterwards i
 # Of all task groups of a gang, and of all gangs of a namespace: Kubernetes' own bound is 150,000
 # pods.
 MOST_MEMBERS = 100_000
+_SHOWN = 63  # characters of a name that needs not be one of Kubernetes
 
 
 class GangApp(Value):
@@ -172,7 +173,7 @@ def _promised(app: GangApp, group: TaskGroup) -> Pod:
     """Returns a pod as the group's annotation promises it, placed like the application's first."""
     first = app.first
     shape = msgspec.structs.replace(first.shape, request=group.min_resource)
-    name = f"{group.name} of {app.app_id} (to come)"
+    name = f"{group.name[:_SHOWN]} of {app.app_id[:_SHOWN]} (to come)"
     return msgspec.structs.replace(
         first, name=name, uid="", node="", shape=shape, claims=(), task_group=group.name
     )

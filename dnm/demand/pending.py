@@ -52,7 +52,7 @@ class NotCounted(Enum):
     GANGS = "of gangs that together ask for more than dnm counts in a namespace"
     APPLICATIONS = "of an application that waits because its queue runs maxapplications"
     USER_LIMIT = "held back by a user or group limit, which no node raises"
-    BEYOND = "asking for more resources, or with more rules, than dnm counts of a pod"
+    BEYOND = "asking for more resources, or with more rules or containers, than dnm counts of a pod"
     KINDS = "of a namespace with more kinds of pending pods than dnm counts, and not of the oldest"
     STALLED = "pending while a node stood idle for its whole time: waiting for something else"
 

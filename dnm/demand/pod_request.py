@@ -25,6 +25,7 @@ _LONGEST_APP_ID = 63
 MOST_TASK_GROUPS = 32  # of one application
 MOST_RESOURCES = 32  # of a pod, or of one task group; `pods` not among them
 LONGEST_PATH = 1024  # characters of a queue or an application that a pod may name
+LONGEST_GROUP = 253  # of a task group
 
 
 class ContainerRequest(Value):
@@ -220,5 +221,7 @@ def _task_group(raw: Mapping[str, Any]) -> TaskGroup:
     if min(size.values(), default=0) < 0 or "pods" in size or len(size) < len(wanted):
         raise QuantityError(f"task group {entry.name}: an amount is negative or given twice")
     return TaskGroup(
-        name=entry.name, min_member=entry.minMember, min_resource=_plus(size, {"pods": 1})
+        name=entry.name[:LONGEST_GROUP],
+        min_member=entry.minMember,
+        min_resource=_plus(size, {"pods": 1}),
     )

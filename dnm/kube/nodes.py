@@ -7,7 +7,7 @@ writes its allocatable. Only a list in which a node has no name is no list.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -19,8 +19,9 @@ from dnm.model.slurm_state import CONDITION
 
 MARK_PREFIX = "dynamic-node-manager/"
 FENCED = f"{MARK_PREFIX}fenced"
-MOST_NAMES = 64  # of what a Node offers
+MOST_NAMES = 64  # of what a Node offers, or shows of Slurm
 MOST_TAINTS = 64
+MOST_LABELS = 1_000
 _LONGEST_MARK = 256  # characters of what an annotation says
 SHOWN = f"{MARK_PREFIX}slurm"  # the state in Slurm, in words: beside conditions that are dnm's
 
@@ -51,7 +52,7 @@ class _NodeMetadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
+    labels: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_LABELS)] | None = None
     annotations: _Annotations | None = None
 
 
@@ -244,8 +245,8 @@ def _shown(annotations: _Annotations | None, status: _NodeStatus) -> ShownState 
         return None
     types = (condition.type for condition in status.conditions or ())
     begin = len(CONDITION)
-    states = sorted({one[begin:] for one in types if one.startswith(CONDITION)})
-    return ShownState(states=tuple(states), text=annotations.slurm)
+    states = sorted({one[begin:] for one in types if one.startswith(CONDITION)})[:MOST_NAMES]
+    return ShownState(states=tuple(states), text=annotations.slurm[: 4 * _LONGEST_MARK])
 
 
 def _mark(annotations: _Annotations | None) -> Mark | None:

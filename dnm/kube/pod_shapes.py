@@ -6,6 +6,7 @@ Equal shapes are one object, so that a later group-by may go by identity.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 import msgspec
 
@@ -22,8 +23,10 @@ from dnm.model.cluster import PodShape
 from dnm.model.kubelet import Amounts
 from dnm.model.quantity import QuantityError, kube_resources, parse_kubernetes
 
+MOST_CONTAINERS = 100  # of a pod that is not bound
 MOST_RULES = 100  # of a pod: PodShape.rules; of claims too
-_LONGEST_RULES = 64 * 1024  # bytes of a pod's rules that are looked into
+_LONGEST_KEY = 256  # bytes of what is kept to know it again
+_LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that are looked into
 
 
 class _Requests(msgspec.Struct, frozen=True):
@@ -50,6 +53,9 @@ class ShapeBook:
 
     def find_request(self, spec: Spec, status: Status) -> PodShape:
         """The shape without constraints: all that matters of a bound pod."""
+        containers = len(spec.containers) + len(spec.init_containers or ())
+        if containers > MOST_CONTAINERS and not spec.node_name:
+            return self.cut(PodShape(request={"pods": 1}))
         key = _request_key(spec, status)
         shape, is_resized = self._requested.get(key) or self._learn(key, spec, status, False)
         if is_resized and _is_infeasible(status):
@@ -97,7 +103,7 @@ class ShapeBook:
         own = tuple(sorted(labels.items()))
         if shape.is_cut or sum(map(len, (*parts, *ports))) > _LONGEST_RULES:
             return self.cut(shape)
-        key = (id(shape), parts, ports, own, aligned)
+        key = (id(shape), *map(short_key, (*parts, msgspec.json.encode((ports, own)))), aligned)
         known = self._constrained.get(key)
         if known is None:
             limits = read_constraints(*parts)
@@ -125,7 +131,13 @@ class ShapeBook:
 
     def _intern(self, shape: PodShape) -> PodShape:
         """Keyed by the text, for a mapping can't be a key."""
-        return self._shapes.setdefault(msgspec.json.encode(shape, order="sorted"), shape)
+        return self._shapes.setdefault(short_key(msgspec.json.encode(shape, order="sorted")), shape)
+
+
+def short_key(text: bytes) -> bytes:
+    """What tells a text from others, in few bytes: a tenant makes as many texts as he likes, each
+    as long as Kubernetes takes it."""
+    return text if len(text) <= _LONGEST_KEY else sha256(text).digest()
 
 
 def has_peers(spec: Spec) -> bool:
@@ -182,20 +194,8 @@ def _request_key(spec: Spec, status: Status) -> object:
             bytes(states[0].allocated_resources),
             bytes(states[0].resources),
         )
-    return (
-        bytes(spec.overhead),
-        bytes(spec.resources),
-        tuple(_container_key(container) for container in containers),
-        tuple(_container_key(container) for container in spec.init_containers or ()),
-        tuple(
-            (state.name, bytes(state.allocated_resources), bytes(state.resources))
-            for state in _all_states(status)
-        ),
-    )
-
-
-def _container_key(container: Container) -> object:
-    return container.name, bytes(container.resources), container.restart_policy
+    parts = (spec.overhead, spec.resources, containers, spec.init_containers, _all_states(status))
+    return short_key(msgspec.json.encode(parts))
 
 
 def _all_states(status: Status) -> Sequence[ContainerStatus]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from dnm.demand import pod_request
 from dnm.demand.pod_request import QUEUE_KEY, application_id, requested_queue, task_groups
 from dnm.kube.errors import clean
 from dnm.kube.pod_fields import (
@@ -17,7 +18,7 @@ from dnm.kube.pod_fields import (
     is_given,
     make_page_decoder,
 )
-from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, aligned_amounts, has_peers
+from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, aligned_amounts, has_peers, short_key
 from dnm.model.cluster import Pod, PodShape, TaskGroup
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
@@ -26,6 +27,7 @@ from dnm.model.value import Value
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that are read at all
 _YUNIKORN = "yunikorn"
+_LONGEST_KEY = 1024  # bytes of what is kept to know it again; Kubernetes takes 256 KiB of each pod
 _SITE_KEY = "/"  # stands for the configured name; none can be called that
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
 _NO_LABELS: dict[str, str] = {}
@@ -187,8 +189,11 @@ class PodReducer:
             )
 
     def _identify(self, metadata: Any, is_yunikorn: bool) -> _Identity:
-        key = (metadata.namespace, metadata.labels, metadata.annotations, is_yunikorn)
+        key: Any = (metadata.namespace, metadata.labels, metadata.annotations, is_yunikorn)
         known = self._identities.get(key)
+        if known is None and len(text := msgspec.json.encode(key)) > _LONGEST_KEY:
+            key = short_key(text)
+            known = self._identities.get(key)
         if known is None:
             known = _read_identity(metadata, is_yunikorn)
             if not (known.app_id and known.app_id.endswith(metadata.uid)):
@@ -203,7 +208,7 @@ class PodReducer:
         spec = item.spec
         try:
             shape = self._book.find_request(spec, item.status)
-            if spec.node_name:
+            if spec.node_name or shape.is_cut:
                 return shape, ()
             labels = _NO_LABELS
             if has_peers(spec):
@@ -237,7 +242,7 @@ def _read_identity(metadata: Any, is_yunikorn: bool) -> _Identity:
     )
     groups: tuple[TaskGroup, ...] = task_groups(notes.get(ANNOTATIONS["task_groups"], ""))
     rare = {
-        "task_group": notes.get(ANNOTATIONS["task_group"], ""),
+        "task_group": notes.get(ANNOTATIONS["task_group"], "")[: pod_request.LONGEST_GROUP],
         "task_groups": groups,
         "is_placeholder": "true" in placeholder,
         "is_mirror": ANNOTATIONS["mirror"] in notes,

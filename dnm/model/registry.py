@@ -459,10 +459,10 @@ class Ended(Value):
         """What it said of a node, rather than what it said last: that only counts, or says goodbye.
         Cut, since it is told by record, mail and pages."""
         if not self.failures:
-            return self.last_lines[-1][:_LONGEST_REASON]
+            return self.last_lines[-1][:LONGEST_REASON]
         more = len(self.failures) - _MOST_REASONS
-        said = "; ".join(one[:_LONGEST_REASON] for one in self.failures[:_MOST_REASONS])
+        said = "; ".join(one[:LONGEST_REASON] for one in self.failures[:_MOST_REASONS])
         return f"{said}; and {more} more" if more > 0 else said
 
 
-_LONGEST_REASON, _MOST_REASONS = 500, 2  # characters of a line, and lines
+LONGEST_REASON, _MOST_REASONS = 500, 2  # characters of a line, and lines

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -92,14 +92,18 @@ def all_totals(ledger: Ledger) -> dict[str, None]:
     return dict.fromkeys(ledger.totals) | standing_totals(ledger.entries)
 
 
+_Path = Annotated[str, msgspec.Meta(max_length=1024)]  # each queue above it is summed up
+_Row = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class _StoredSection(Value):
-    queues: Mapping[str, dict[str, int]] = {}  # queue -> node -> row of sizes
+    queues: Mapping[_Path, dict[str, _Row]] = {}  # queue -> node -> row of sizes
     guaranteed: bool = True
 
 
 class _Stored(Value, omit_defaults=True):
     version: int
-    resources: tuple[str, ...] = ()
+    resources: Annotated[tuple[str, ...], msgspec.Meta(max_length=1000)] = ()
     sizes: tuple[tuple[int, ...], ...] = ()
     instances: Mapping[str, _StoredSection] = {}
     limits: Mapping[str, dict[str, dict[str, str | tuple[str, str]]]] = {}
@@ -130,11 +134,12 @@ def decode_ledger(text: str) -> Ledger:
 
 
 def _from_stored(stored: _Stored) -> Ledger:
-    sizes = [dict(zip(stored.resources, row, strict=False)) for row in stored.sizes]
+    rows = [zip(stored.resources, row, strict=False) for row in stored.sizes]
+    sizes = [{name: amount for name, amount in row if amount > 0} for row in rows]
     sections = {}
     for instance, section in stored.instances.items():
         queues = {
-            queue: {node: _size(sizes, row) for node, row in nodes.items()}
+            queue: {node: sizes[row] for node, row in nodes.items()}
             for queue, nodes in section.queues.items()
         }
         sections[instance] = Section(queues=queues, guaranteed=section.guaranteed)
@@ -159,12 +164,6 @@ def _from_stored(stored: _Stored) -> Ledger:
         origin=stored.origin,
         totals=tuple(stored.totals[at : at + _HASH] for at in range(0, len(stored.totals), _HASH)),
     )
-
-
-def _size(sizes: list[dict[str, int]], row: int) -> Resources:
-    if row < 0:
-        raise IndexError(f"there is no size {row}")
-    return {resource: amount for resource, amount in sizes[row].items() if amount > 0}
 
 
 def _written(place: LimitPlace, baseline: str, lent: Lent) -> str:

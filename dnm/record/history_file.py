@@ -23,12 +23,23 @@ from dnm.model.readers import Access, access_of, give_access, mend_access
 
 LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
 MOST = 256 * 1024 * 1024  # bytes of all files
-LONGEST_LINE = 64 * 1024
+LONGEST_LINE = 64 * 1024  # readers take no longer one
 _TAIL = 64 * 1024
 _TIME = "%Y%m%dT%H%M%SZ"
 
 _encode = msgspec.json.Encoder(order="deterministic").encode  # equal lines are equal bytes
 _decode = msgspec.json.Decoder(HistoryLine).decode
+
+
+def within_bound(line: HistoryLine) -> HistoryLine:
+    """Returns the line; one too long for readers without the ends of its texts, and its lists."""
+    if len(_encode(line)) < LONGEST_LINE:
+        return line
+    fields = msgspec.structs.asdict(line)
+    texts = {name: text[:500] for name, text in fields.items() if isinstance(text, str)}
+    numbers = {name: one for name, one in line.numbers.items() if len(str(one)) < 50}
+    cut: HistoryLine = msgspec.structs.replace(line, **texts, numbers=numbers)
+    return cut
 
 
 class History:
@@ -58,7 +69,7 @@ class History:
         access = access_of(self.group)
         for path in (self.path, *(path for _, path in self._old_files())):
             mend_access(path, access)
-        encoded = {_encode(line): line for line in lines}
+        encoded = {_encode(within_bound(line)): line for line in lines}
         if not encoded or not self.keep:
             return ()
         with fault_point("history.append"):

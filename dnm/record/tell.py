@@ -21,6 +21,7 @@ from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange
 from dnm.model.registry import Registry
 from dnm.record.events import mark_new
+from dnm.record.history_file import within_bound
 from dnm.record.totals import remember
 from dnm.record.transitions import Cause, list_job_waits, list_transitions, with_told
 
@@ -103,7 +104,7 @@ def _replace_memory(registry: Registry, memory: Memory) -> Registry:
 
 def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
     numbered = tuple(
-        msgspec.structs.replace(line, schema=SCHEMA, number=number)
+        within_bound(msgspec.structs.replace(line, schema=SCHEMA, number=number))
         for number, line in enumerate(lines, start=memory.last_number + 1)
     )
     return msgspec.structs.replace(

@@ -9,6 +9,7 @@ import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -243,3 +244,25 @@ def test_any_other_answer_is_unreadable_not_empty(tmp_path: Path, body: str) -> 
 def test_any_bytes_of_a_list_are_read_or_refused(content: bytes) -> None:
     listed = parse_list(content)
     assert listed is None or all(node.reason.isprintable() for node in listed.nodes.values())
+
+
+LONG = "x" * 30_000
+LONG_LISTS = {
+    "document": json.dumps({
+        "nodes": [
+            {"node": "a001", "state": LONG, "verdict": LONG, "reason": LONG,
+             "claim": {"error": LONG, "namespace": LONG}},
+            {"node": LONG, "state": "", "verdict": ""},
+        ]
+    }),
+    "table": f"NODE STATE IDLE VERDICT\na001 {LONG} 1 OK {LONG}\n{LONG} idle 1 OK",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", LONG_LISTS)
+def test_what_a_list_says_at_length_is_cut_where_it_is_read(form: str, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(LONG_LISTS[form])
+    config = a_config(tmp_path, node_convert_path=script(tmp_path, f"cat {tmp_path / 'list'}"))
+    listed = list_batch_nodes(config, an_environment())
+    assert isinstance(listed, BatchList) and list(listed.nodes) == ["a001"]
+    assert len(msgspec.json.encode(listed)) < 2_000

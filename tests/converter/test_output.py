@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dnm.converter.node_convert import NodeConvert
@@ -78,3 +79,16 @@ def test_the_line_that_names_the_node_is_the_reason(name: str, tmp_path: Path) -
     convert = NodeConvert(a_config(tmp_path), {})
     convert.directory = tmp_path / "output"
     assert convert.read_end(key).error == ended.error
+
+
+def test_what_is_kept_of_a_call_has_a_bound_however_much_it_says(tmp_path: Path) -> None:
+    """The registry keeps it until the call has been looked at; the log has the lines whole."""
+    said = tmp_path / "said"
+    names = [f"n{number}-{'x' * 40}" for number in range(5_000)]
+    fails = [f"f{number}: failed: {'y' * 5000}" for number in range(200)]
+    said.write_text("".join(f"{line}\n" for line in (*names, "z" * 300, *fails)))
+    ended, lines = run_one(script(tmp_path, f"cat {said}"), key="k")
+    assert ended.names == tuple(names[: len(ended.names)]) and len(ended.names) > 1_000
+    assert len(ended.failures) == 100 and len(ended.last_lines) == 5
+    assert len(msgspec.json.encode(ended)) < 150_000
+    assert max(map(len, lines)) > 5_000

@@ -8,9 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.kube.nodes import MOST_NAMES, read_node_page, read_one_node
+from dnm.kube.nodes import (
+    MARK_PREFIX,
+    MOST_LABELS,
+    MOST_NAMES,
+    read_node_page,
+    read_one_node,
+)
 from dnm.model.cluster import ShownState
 from dnm.model.quantity import QuantityError
+from dnm.model.slurm_state import CONDITION
 
 READY = {
     "allocatable": {"cpu": "4", "memory": "16Gi", "pods": "110"},
@@ -93,3 +100,16 @@ def test_what_dnm_shows_of_slurm_is_known_by_its_annotation_and_makes_no_mark(na
 def test_what_has_no_name_is_no_node_and_the_page_no_page(item: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         read_node_page(json.dumps({"items": [a_node("k1"), item]}).encode())
+
+
+def test_what_a_kubelet_says_at_length_of_its_node_has_a_bound() -> None:
+    conditions = [{"type": f"{CONDITION}S{number}", "status": "True"} for number in range(500)]
+    notes = {f"{MARK_PREFIX}slurm": "s" * 100_000, f"{MARK_PREFIX}queue": "q" * 100_000}
+    labels = {f"l{number}": "v" for number in range(MOST_LABELS + 1)}
+    wide = a_node("k1", metadata={"labels": labels})
+    long = a_node("k2", metadata={"annotations": notes}, status={"conditions": conditions})
+    wide_node, long_node = read_node_page(json.dumps({"items": [wide, long]}).encode())
+    assert not wide_node.is_ready and "of length <= 1000" in wide_node.unreadable
+    assert not wide_node.labels and wide_node.mark is not None
+    assert len(msgspec.json.encode(long_node)) < 5_000
+    assert long_node.shown is not None and len(long_node.shown.states) == 64

@@ -11,12 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.demand.pod_request import APP_ID_KEY, LONGEST_PATH, MOST_RESOURCES, QUEUE_KEY
+from dnm.demand.pod_request import (
+    APP_ID_KEY,
+    LONGEST_GROUP,
+    LONGEST_PATH,
+    MOST_RESOURCES,
+    QUEUE_KEY,
+)
+from dnm.kube.pod_shapes import MOST_CONTAINERS
 from dnm.kube.pods import PodReducer
 from dnm.model.cluster import (
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
+    PodShape,
     Requirement,
     TaskGroup,
     Toleration,
@@ -445,9 +453,54 @@ def test_ten_thousand_sidecars_each_with_a_resource_of_its_own_are_cut_before_th
          "resources": {"requests": {f"a{number:05}.io/x": "1", "memory": "1Mi"}}}
         for number in range(10_000)
     ]  # fmt: skip
-    pod = reduce_one({}, {"initContainers": sidecars})
+    pod = reduce_one({}, {"initContainers": sidecars, "nodeName": "k1"})
     assert pod.shape.is_cut and len(pod.shape.request) == MOST_RESOURCES + 1
     assert pod.shape.request["memory"] == 10_000 * MI
+    pod = reduce_one({}, {"initContainers": sidecars})
+    assert pod.shape.is_cut and pod.shape.request == {"pods": 1}
+
+
+def test_a_pending_pod_of_many_containers_is_not_counted_and_a_bound_one_is() -> None:
+    def of(count: int, **spec: str) -> PodShape:
+        request = {"resources": {"requests": {"cpu": "1"}}}
+        some = [{"name": f"c{number}", **request} for number in range(count)]
+        return reduce_one({}, {"containers": some, **spec}).shape
+
+    assert of(MOST_CONTAINERS).request["vcore"] == MOST_CONTAINERS * 1000
+    assert of(MOST_CONTAINERS + 1).is_cut
+    assert of(2000, nodeName="k1").request["vcore"] == 2_000_000
+
+
+def test_what_a_pod_says_at_length_is_not_kept_for_each_of_them() -> None:
+    """Kubernetes takes 256 KiB of annotations, and as much of rules, of each pod."""
+
+    def of(number: int) -> dict[str, Any]:
+        long = f"{number} " + "z" * 10_000
+        notes = {
+            "yunikorn.apache.org/app-id": f"a{number}",
+            "yunikorn.apache.org/queue": f"root.{long}",
+            "yunikorn.apache.org/task-group-name": long,
+            "yunikorn.apache.org/task-groups": json.dumps(
+                [{"name": long, "minMember": 1, "minResource": {"cpu": "1"}}]
+            ),
+        }
+        tolerations = [{"key": f"k{number}.{key}/{'t' * 100}"} for key in range(90)]
+        return a_pod({"annotations": notes}, {
+            "schedulerName": "yunikorn", "tolerations": tolerations,
+            "containers": [{"name": f"c{one}", "resources": {"requests": {"cpu": f"{number}m"}}}
+                           for one in range(90)],
+        })  # fmt: skip
+
+    reducer = reduce_all(*(of(number) for number in range(1, 6)), of(3))
+    book = reducer._book
+    keys = [*reducer._identities, *book._requested, *book._constrained, *book._shapes]
+    assert max(len(repr(key)) for key in keys) < 4096
+    assert len({id(pod.shape) for pod in reducer.pods}) == 5 and len(reducer._identities) == 5
+    assert len(json.dumps(reducer.unreadable)) < 100
+    for pod in reducer.pods:
+        assert len(pod.queue) == LONGEST_PATH
+        assert pod.task_group == pod.task_groups[0].name
+        assert len(pod.task_group) == LONGEST_GROUP
 
 
 def _affinity(**kind: Any) -> dict[str, Any]:

@@ -51,7 +51,7 @@ BROKEN = [
         '{"version":1,"instances":{"p":{"queues":{"root.a":{"n":0}}}}}', "index", id="no size"
     ),
     pytest.param(
-        '{"version":1,"instances":{"p":{"queues":{"root.a":{"n":-1}}}}}', "no size -1", id="minus"
+        '{"version":1,"instances":{"p":{"queues":{"root.a":{"n":-1}}}}}', ">= 0", id="minus"
     ),
 ]
 
@@ -77,3 +77,19 @@ def test_more_limits_than_totals_are_kept_make_no_write_of_an_idle_run() -> None
     made = lend("\n".join(lines) + "\n", nodes)
     again = edit(made.text, made.ledger, nodes, remembered=made.noted)
     assert not again.is_changed and not again.refusal
+
+
+WIDE: dict[str, dict[str, object]] = {
+    "resources": {"resources": [f"r{number}" for number in range(20_000)]},
+    "a path, of which each queue above is summed up": {
+        "instances": {"p": {"queues": {"a." * 50_000 + "b": {"n1": 0}}}}
+    },
+}
+
+
+@pytest.mark.parametrize("what", WIDE)
+def test_another_instance_s_ledger_can_not_be_wide_without_bound(what: str) -> None:
+    stored = {"version": 1, "resources": ["vcore"], "sizes": [[1]], **WIDE[what]}
+    with pytest.raises(QueueError, match="of length <= 10") as raised:
+        decode_ledger(json.dumps(stored))
+    assert len(str(raised.value)) < 600

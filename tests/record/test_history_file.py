@@ -11,8 +11,11 @@ import msgspec
 import pytest
 
 from dnm.model.fault_points import struck_by
-from dnm.model.history import SCHEMA, HistoryLine
-from dnm.record.history_file import History
+from dnm.model.history import SCHEMA, Deed, HistoryLine
+from dnm.model.registry import Registry
+from dnm.record.history_file import LONGEST_LINE, History
+from dnm.record.tell import tell_deed
+from dnm.record.transitions import Cause
 from tests.builders import NOW
 
 DAY = timedelta(days=1)
@@ -215,3 +218,18 @@ def test_only_lines_that_hold_one_of_the_texts_are_decoded(tmp_path: Path) -> No
     kept.append([line(1), line(2), line(3)], NOW)
     assert [one.number for one in kept.read(None, [b'"a002"', b'"nothing"'])] == [2]
     assert [one.number for one in kept.read_back()] == [3, 2, 1]
+
+
+def test_a_line_that_would_be_too_long_to_read_is_cut_when_it_is_written(tmp_path: Path) -> None:
+    wide = {"pods": ["p" * 100] * 10_000, "count": 3, "request": "r" * 70_000}
+    long = msgspec.structs.replace(line(1, reason="w" * 70_000), numbers=wide)
+    deed = Deed(verb="pause", reason="w" * 70_000)
+    cause = Cause(run="r", instance="prod", now=NOW)
+    untold = tell_deed(Registry(), Registry(), deed, cause).memory.untold
+    assert len(msgspec.json.encode(untold)) < LONGEST_LINE
+    of = history(tmp_path)
+    assert of.append([long, line(2)], NOW) == (long, line(2))
+    found, other = of.read()
+    assert other == line(2) and len(of.path.read_bytes()) < LONGEST_LINE
+    assert (found.number, found.numbers["count"], len(found.reason)) == (1, 3, 500)
+    assert "pods" not in found.numbers
