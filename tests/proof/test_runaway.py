@@ -184,7 +184,7 @@ def _pods(game: Game) -> list[dict]:  # type: ignore[type-arg]
 
 WAITS = "waiting for something else"
 UNUSED = "nodes that it got went unused"
-BACKS_OFF = "failed and are backing off"
+BACKS_OFF = "has failed, and backs off"
 # Adversary, minutes, and what dnm says of the queue in the end or on the way.
 ADVERSARIES = [
     pytest.param(binds_nothing, 25, WAITS, id="binds-nothing"),
