@@ -140,8 +140,6 @@ class Api:
             version = manifest.get("apiVersion")
             raise ApiError(400, f"{given} in version {version} cannot be handled as a {kind.name}")
         meta = manifest.setdefault("metadata", {})
-        if _content_type(request) != APPLY:
-            meta.pop("managedFields", None)
         if kind.namespaced:
             if meta.setdefault("namespace", target.namespace) != target.namespace:
                 raise ApiError(400, "the namespace of the provided object does not match the "
@@ -151,6 +149,8 @@ class Api:
         if kind.group == EVENTS:
             manifest = event_to_core(manifest)
         self.admission.admit_creation(kind, manifest)
+        if _content_type(request) != APPLY:
+            manifest = self._tracked(request, target, {}, manifest)
         created = self.store.create(kind.plural, manifest, dry_run=_is_dry_run(request))
         return json_answer(document(kind, created), 201)
 
@@ -189,7 +189,7 @@ class Api:
 
     def _tracked(self, request: Request, target: Target, old: Object, changed: Object) -> Object:
         owner = _owner(request, target, "Update")
-        live = document(target.kind, old)
+        live = document(target.kind, old) if old else {}
         return track_change(live, changed, owner, self.store.clock.stamp())
 
     def _scale(self, request: Request, target: Target) -> Answer:

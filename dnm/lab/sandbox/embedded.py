@@ -25,6 +25,7 @@ from dnm.lab.sandbox.kinds import KINDS, kind_of
 from dnm.lab.sandbox.kubelet import Kubelet
 from dnm.lab.sandbox.requests_log import RequestLog
 from dnm.lab.sandbox.scheduler import Scheduler
+from dnm.lab.sandbox.server_side_apply import Owner, track_change
 from dnm.lab.sandbox.store import ApiError, Object, Store
 from dnm.lab.sandbox.workloads import Workloads
 from dnm.lab.sandbox.yunikorn_config import CONFIGS_NAME, NAMESPACE, YunikornConfig
@@ -249,16 +250,15 @@ class EmbeddedCluster:
 
     def set_queues(self, text: str, *, name: str = CONFIGS_NAME, key: str = "queues.yaml") -> None:
         """Writes the document as an administrator with `kubectl apply` would, unchecked."""
+        owner, stamp = Owner("kubectl-client-side-apply", "Update"), self.clock.stamp()
         with self.lock:
             if self.store.get("configmaps", NAMESPACE, name) is None:
-                manifest = manifests.config_map_manifest(name, NAMESPACE, {key: text})
-                self.store.create("configmaps", manifest)
+                made = manifests.config_map_manifest(name, NAMESPACE, {key: text})
+                self.store.create("configmaps", track_change({}, made, owner, stamp))
                 return
-
-            def change(item: Object) -> None:
-                item.setdefault("data", {})[key] = text
-
-            self.store.edit("configmaps", NAMESPACE, name, change)
+            old = self.store.fetch("configmaps", NAMESPACE, name)
+            new = {**old, "data": {**(old.get("data") or {}), key: text}}
+            self.store.update("configmaps", track_change(old, new, owner, stamp))
 
     def queues_text(self, *, name: str = CONFIGS_NAME, key: str = "queues.yaml") -> str:
         config_map = self.get("configmaps", name, NAMESPACE) or {}

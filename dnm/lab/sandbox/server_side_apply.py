@@ -1,8 +1,9 @@
 """Server-side apply: who owns which field of an object, and what one apply does to the rest.
 
-As apimachinery's managedfields has it (kubernetes v1.34): owners are remembered from the first
-apply on, and what stood there before belongs to `before-first-apply`. A path is the steps of
-FieldsV1: `f:NAME`, `k:{"name":"c"}` and `v:"x"` for items, with "." behind what is an item itself.
+As apimachinery's managedfields has it (kubernetes v1.34): owners are remembered where an object is
+created by a request, else from the first apply on, and what stood there before belongs to
+`before-first-apply`. A path is the steps of FieldsV1: `f:NAME`, `k:{"name":"c"}` and `v:"x"` for
+items, with "." behind what is an item itself.
 """
 
 from __future__ import annotations
@@ -75,9 +76,10 @@ def apply_configuration(
 
 
 def track_change(old: Object, changed: Object, owner: Owner, stamp: str) -> Object:
-    """The changed object with its owners as they are after a write that is no apply."""
+    """The changed object with its owners as they are after a write that is no apply; its creation,
+    where there was none."""
     owners = _owners(old)
-    if not owners:
+    if old and not owners:
         return with_owners(changed, old, {}, stamp)
     before, after = _leaves(_owned(old)), _leaves(_owned(changed))
     written = {path for path, value in after.items() if before.get(path, ...) != value}
