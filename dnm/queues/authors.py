@@ -288,7 +288,8 @@ def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str
         if is_new and total_hash(place, amount) in totals:
             raise undecided(
                 f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm "
-                "itself has written earlier, with other nodes in it",
+                "itself has written earlier, with other nodes in it; if it contains some of the "
+                "lent nodes, first write it as it is without any",
                 "the queue document was changed, as by an older export,",
             )
 
