@@ -3,7 +3,8 @@
 A ledger says by its checksum which text it belongs to. The one beside the text is in force where
 that is this text; else this instance's record of it where its checksum is the text's (the
 annotation was lost, or is an older one); else a person has changed the text, and each limit is
-compared. What another instance wrote, or fits neither ledger, is asked: nothing is added twice.
+compared by the ledger that the last run has seen. Any other ledger, and a text without one that is
+not the one that all began with, is asked about: nothing is added twice.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dnm.model.cluster import ConfigMap, FieldOwner
 from dnm.model.errors import QueueError
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.queue_edit import QueueWants
-from dnm.queues.baselines import current, is_limit
+from dnm.queues.baselines import current
 from dnm.queues.document import QueueDocument
 from dnm.queues.ledger import (
     MOST_TOTALS,
@@ -49,12 +50,15 @@ class LedgerInForce(NamedTuple):
 
 def is_anothers_matter(document: QueueDocument, wants: QueueWants) -> bool:
     """Tells whether this instance has no part in what is to be made of a text that is not the
-    ledger's: it lends nothing and has lent nothing, and others have."""
-    found, then = document.ledger, _remembered(wants)
-    known = {**found.sections, **(then.sections if then else {})}
-    is_in_step = found.text == checksum(document.source.text)
-    return bool(known) and not (
-        is_in_step or wants.instance_id in known or any(wants.nodes.values())
+    ledger's: it lends nothing and has lent nothing, others have, and it has seen one of the two."""
+    found, then = document.ledger, _remembered(wants) or Ledger()
+    text = checksum(document.source.text)
+    known = {**found.sections, **then.sections}
+    is_seen = then in (Ledger(), found) or then.text == text
+    return (
+        bool(known)
+        and is_seen
+        and not (found.text == text or wants.instance_id in known or any(wants.nodes.values()))
     )
 
 
@@ -76,24 +80,27 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
         _doubt_the_record(document, then, instance)
         chosen = LedgerInForce(then, _LOST if found.is_empty else _PUT_BACK)
     else:
-        chosen = _of_another_text(document, then, instance, is_told)
+        chosen = _of_another_text(document, then, instance)
         _refuse_older_totals(document.tree, chosen.ledger, all_totals(then) | all_totals(found))
         if is_applied(document.source):
             _refuse_half_a_manifest(document.tree, chosen.ledger)
     return _with_totals(chosen, then)
 
 
-def _of_another_text(
-    document: QueueDocument, then: Ledger, instance: str, is_told: bool
-) -> LedgerInForce:
+def _of_another_text(document: QueueDocument, then: Ledger, instance: str) -> LedgerInForce:
+    """A person has changed the text. What he changed is known only where the last run has seen the
+    ledger that stands there: an older one, or another's, is asked about."""
     found = document.ledger
     if found.is_empty:
         return _of_lost(document, then, instance)
-    if found.text and _is_written_by_dnm(document.source):
+    if found.text and is_written_by_dnm(document.source):
         raise undecided("another instance's next run may write it again", _NOT_OF_THIS_TEXT)
-    if then == found or (instance in found.sections and not is_told):
-        return LedgerInForce(found)
-    return _by_what_stands(document.tree, found, then, instance)
+    knows_nothing = then == Ledger() and (instance in found.sections or not found.sections)
+    if _is_put_there(document.source):
+        raise undecided("somebody else than dnm has put it there", _NOT_OF_THIS_TEXT)
+    if then != found and not knows_nothing:
+        raise undecided("it is not the one that the last run noted either", _NOT_OF_THIS_TEXT)
+    return LedgerInForce(found)
 
 
 def _with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
@@ -144,7 +151,11 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
     """The ledger is this text's. What is missing in it of ours was never written, unless another
     instance has taken it for part of the baselines."""
     found, ours = document.ledger, then.sections.get(instance)
-    if ours is None or ours == found.sections.get(instance):
+    if ours == found.sections.get(instance):
+        return LedgerInForce(found)
+    if then.text == found.text and _differ(document.tree, then, found):
+        raise undecided("the last run noted other baselines of the same limits", _NOT_OF_THIS_TEXT)
+    if ours is None:
         return LedgerInForce(found)
     sections = {**found.sections, instance: ours}
     held = _held(document.tree, then, found, sections)
@@ -162,12 +173,24 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
     return LedgerInForce(with_ours, _LOST)
 
 
+def _differ(tree: DocumentTree, one: Ledger, other: Ledger) -> bool:
+    """Whether they see another baseline in a limit as it stands."""
+    for place in {*one.entries, *other.entries} & tree.places.keys():
+        now = current(tree, place)[0]
+        first, second = (
+            ledger.entries.get(place, LedgerEntry(now, now)).baseline for ledger in (one, other)
+        )
+        if parse_yunikorn(place.resource, first) != parse_yunikorn(place.resource, second):
+            return True
+    return False
+
+
 def _doubt_the_record(document: QueueDocument, then: Ledger, instance: str) -> None:
     """The record is this text's, but somebody may have written since, another instance or a person
     with a number of his own: then it is no ledger that is old. Raises QueueError if so."""
     found, source = document.ledger, document.source
     owners = source.config_map.owners if source.config_map else ()
-    if owners and not _is_written_by_dnm(source):
+    if owners and not is_written_by_dnm(source):
         what = _GONE if found.is_empty else _NOT_OF_THIS_TEXT
         raise undecided("they stand as the last run noted them, and it did not write them", what)
     if {*found.sections, *then.sections} != {instance}:
@@ -183,19 +206,17 @@ def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInFo
     held = _held(tree, then, document.ledger, then.sections)
     if (
         then.text
-        and _is_written_by_dnm(source)
+        and is_written_by_dnm(source)
         and (then.is_empty or instance in then.sections or held.keys() - {"without"})
     ):
         raise undecided(_why(tree, held))
     if then.is_empty:
         return fresh
-    if "with" not in held and ("without" in held or is_applied(source)):
+    is_ours = then.sections.keys() <= {instance}
+    if held.keys() == {"without"} or ("without" in held and "with" not in held and is_ours):
         return fresh
-    if held.keys() <= {"with"} and then.sections.keys() <= {instance}:
-        if held and not then.text:  # of an older dnm, whose text it may be
-            return LedgerInForce(then, _LOST)
-        if not held and not _has_new_limits(tree, then):
-            return fresh
+    if held.keys() == {"with"} and is_ours and not then.text:  # an older dnm's, it may be its text
+        return LedgerInForce(then, _LOST)
     raise undecided(_why(tree, held))
 
 
@@ -221,14 +242,6 @@ def _held(
     return held
 
 
-def _has_new_limits(tree: DocumentTree, then: Ledger) -> bool:
-    lent = lent_amounts(then.sections.values())
-    return any(
-        lent.at(place) and place not in then.entries and is_limit(tree, place)
-        for place in tree.places
-    )
-
-
 def _why(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
     if "neither" in held:
         place = held["neither"][0]
@@ -242,39 +255,6 @@ def _why(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
     return (
         f"{first.kind} {first.resource} of {first.queue} contains them, {second.kind} "
         f"{second.resource} of {second.queue} does not"
-    )
-
-
-def _by_what_stands(
-    tree: DocumentTree, found: Ledger, then: Ledger, instance: str
-) -> LedgerInForce:
-    """Neither is the text's, and they differ: the one that each limit stands by which they see
-    differently."""
-    stands_by: set[str] = set()
-    for place in {*found.entries, *then.entries} & tree.places.keys():
-        one, other = found.entries.get(place), then.entries.get(place)
-        known = [entry for entry in (one, other) if entry]
-        baselines = {parse_yunikorn(place.resource, entry.baseline) for entry in known}
-        said = [
-            parse_yunikorn(place.resource, entry.written if entry else known[0].baseline)
-            for entry in (one, other)
-        ]
-        amount = current(tree, place)[1]
-        if said[0] == said[1] or {amount} == baselines:
-            continue
-        answer = {said[1]: "then", said[0]: "found"}.get(amount, "neither")
-        stands_by.add(answer)
-    ours, was_ours = found.sections.get(instance), then.sections.get(instance)
-    is_kin = then.origin in ("", found.origin)  # else it may be another cluster's
-    if (stands_by == {"found"} and is_kin and (ours or not was_ours)) or (
-        not stands_by and ours and ours == was_ours
-    ):
-        return LedgerInForce(found)
-    if stands_by == {"then"}:
-        _refuse_older_totals(tree, found, all_totals(found))
-        return LedgerInForce(then, _PUT_BACK)
-    raise undecided(
-        "it is neither what the last run noted nor all that stands there", _NOT_OF_THIS_TEXT
     )
 
 
@@ -309,10 +289,17 @@ def _refuse_half_a_manifest(tree: DocumentTree, ledger: Ledger) -> None:
 # --- what the ConfigMap itself says -------------------------------------------------------------
 
 
-def _is_written_by_dnm(source: SourceDocument) -> bool:
-    """Whether the text is as an instance has written it: whoever changes a field owns it."""
+def is_written_by_dnm(source: SourceDocument) -> bool:
+    """Tells whether the text is as an instance has written it: whoever changes a field owns it."""
     owners = source.config_map.owners if source.config_map else ()
     return any(one.manager == _OURS and source.key in one.keys for one in owners)
+
+
+def _is_put_there(source: SourceDocument) -> bool:
+    """Tells whether the ledger is as somebody else has put it there."""
+    owners = source.config_map.owners if source.config_map else ()
+    holders = {one.manager for one in owners if LEDGER_ANNOTATION in one.annotations}
+    return bool(holders) and _OURS not in holders
 
 
 def is_applied(source: SourceDocument) -> bool:

@@ -16,7 +16,7 @@ from dnm.queues.baselines import Reading
 from dnm.queues.edit import edit_source
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.rebase import rebase_document
-from dnm.queues.source import resolve_document
+from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
 from tests.night import one_in
 from tests.queue_kit import (
     NODE,
@@ -324,6 +324,77 @@ def test_a_manifest_that_says_what_a_run_once_wrote_is_asked_about(stands: str) 
     found = config_map(one.text, beside, owners=(MANIFESTS,))
     asked = edit_source(resolve_document(found, None), wants(ONE, remembered=one.noted))
     assert "the last run noted" in asked.refusal and asked.text == one.text
+
+
+def test_an_older_annotation_and_then_a_persons_edit_are_asked_about() -> None:
+    """q had taken its node back; the annotation with it was put there, and p made 16 of 144."""
+    alone = lend(TREE, ONE, instance="p")
+    both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
+    seen = edit(both.text, both.ledger, ONE, instance="p", remembered=alone.noted)
+    gone = edit(both.text, both.ledger, {}, instance="q", remembered=both.noted)
+    edited = change(gone.text, "max: {vcore: 208,", "max: {vcore: 272,")
+    asked = edit(edited, both.ledger, {}, instance="q", remembered=gone.noted)
+    assert "not the one that the last run noted" in asked.refusal and asked.text == edited
+    put = FieldOwner(
+        manager="kubectl-annotate", operation="Update", annotations=frozenset({LEDGER_ANNOTATION})
+    )
+    asking = wants(ONE, instance_id="p", remembered=seen.noted)  # it has seen nothing since
+    for owners, is_asked in (((put,), True), ((), False)):
+        found = config_map(edited, both.ledger, owners=owners)
+        refusal = edit_source(resolve_document(found, None), asking).refusal
+        assert ("somebody else than dnm has put it there" in refusal) is is_asked
+
+
+def test_a_person_edits_what_another_instance_has_just_written() -> None:
+    """p has not seen q's ledger, and waits; q knows its own and takes the edit; p goes on."""
+    alone = lend(TREE, ONE, instance="p")
+    both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
+    edited = change(both.text, "max: {vcore: 208,", "max: {vcore: 272,")
+    waits = edit(edited, both.ledger, ONE, instance="p", remembered=alone.noted)
+    assert waits.refusal
+    mended = edit(edited, both.ledger, nodes_of(B, "m1"), instance="q", remembered=both.noted)
+    assert not mended.refusal and limit(mended, A) == "272"
+    again = edit(mended.text, mended.ledger, {}, instance="p", remembered=alone.noted)
+    assert limit(again, A) == "144"
+
+
+def test_an_older_export_after_a_manifest_had_replaced_all_of_it() -> None:
+    """The manifest dropped the ledger and all nodes went; 208 became a baseline, then 336."""
+    made = lend(TREE, ONE)
+    replaced = config_map(TREE, owners=(MANIFESTS,))
+    rest = edit_source(resolve_document(replaced, None), wants({}, remembered=made.noted))
+    assert rest.text == TREE and rest.ledger == ""
+    asked = lost(made.text, ONE, rest.noted)
+    assert "which dnm itself has written earlier" in asked.refusal
+    assert not lost(TREE, ONE, rest.noted).refusal
+
+
+def test_an_export_with_anothers_nodes_in_it_is_no_new_document() -> None:
+    """p lends where there is no limit, and took q's 208 for a baseline."""
+    free = lend(TREE, nodes_of("root.free", "n1"), instance="p")
+    both = edit(free.text, free.ledger, ONE, instance="q", remembered="")
+    asked = lost(both.text, nodes_of("root.free", "n1"), free.noted, instance="p")
+    assert "another one than" in asked.refusal or "no limits" in asked.refusal
+    assert not lost(TREE, nodes_of("root.free", "n1"), free.noted, instance="p").refusal
+
+
+def test_a_return_that_was_killed_before_its_write_beside_a_foreign_ledger() -> None:
+    """It lent nothing any more by its record, so the 208 were nobody's, for ever."""
+    made = lend(TREE, ONE)
+    killed = edit(made.text, made.ledger, {}, remembered=made.noted)
+    foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
+    asked = edit(made.text, foreign.ledger, {}, remembered=killed.noted)
+    assert asked.refusal and asked.text == made.text
+
+
+def test_an_older_annotation_whose_text_a_person_has_written_by_chance() -> None:
+    """With nothing lent he raised 80 by just a node, which stands there as if it were one."""
+    made = lend(TREE, ONE)
+    gone = edit(made.text, made.ledger, {}, remembered=made.noted)
+    raised = edit(made.text, "", {}, remembered=gone.noted)
+    assert raised.text == made.text and not raised.refusal
+    asked = edit(made.text, made.ledger, {}, remembered=raised.noted)
+    assert "other baselines of the same limits" in asked.refusal
 
 
 # --- at any point of any history -----------------------------------------------------------------
