@@ -270,7 +270,8 @@ def test_without_the_permission_it_is_tried_once_an_hour(runs: Runs) -> None:
     no_watch(runs)
     runs.read_right("list", "first")
     runs.sandbox.add_pods(1, "dev")
-    assert runs.read_right("list", "forbidden").watched == 2
+    # Both are asked at once; the first no may come before the other's question is sent.
+    assert runs.read_right("list", "forbidden").watched in (1, 2)
     runs.sandbox.access.rules = None
     assert [runs.read_right("list", "forbidden").watched for _ in range(3)] == [0, 0, 0]
     an_hour(runs)
