@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from dnm.model.cluster import Pod, PodList
+from dnm.model.cluster import PodList
 from dnm.model.plan import Snapshot
 from dnm.model.printable import count_of, duration
 from dnm.model.registry import Phase, Registry, RunRecord
@@ -34,9 +34,20 @@ class _Doubt(Value):
     patience: timedelta = _WITH_A_PART
 
 
-def doubt_lists(registry: Registry, instance: str, snapshot: Snapshot) -> Snapshot:
+def attended_nodes(snapshot: Snapshot) -> frozenset[str]:
+    """Returns the Nodes on which the list shows pods that stay as long as the Node is there."""
+    pods = snapshot.pods
+    if isinstance(pods, Unreadable):
+        return frozenset()
+    return frozenset(pod.node for pod in pods.pods if pod.node and not pod.counts_as_work)
+
+
+def doubt_lists(
+    registry: Registry, instance: str, snapshot: Snapshot, attended: frozenset[str] | None = None
+) -> Snapshot:
     """Returns the snapshot without what contradicts the record: a list of no Nodes while lent nodes
-    serve (for good: a person says what is true), and lists of pods."""
+    serve (for good: a person says what is true), and lists of pods. `attended`: `attended_nodes`,
+    where that is known."""
     in_kubernetes = registry.nodes_of(instance, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
     if snapshot.nodes == () and in_kubernetes:
         names = ", ".join(list(in_kubernetes)[:_SHOWN])
@@ -47,7 +58,8 @@ def doubt_lists(registry: Registry, instance: str, snapshot: Snapshot) -> Snapsh
             "indeed, `dnm forget NODE` for each",
         )
         return Snapshot(taken_at=snapshot.taken_at, pods=why, nodes=why, queue_maps=why)
-    doubt = _doubt_pods(registry, instance, snapshot)
+    seen = attended_nodes(snapshot) if attended is None else attended
+    doubt = _doubt_pods(registry, instance, snapshot, seen)
     if not _is_in_force(doubt, registry.last_run, snapshot):
         return snapshot
     if doubt.why:
@@ -59,32 +71,33 @@ def doubt_lists(registry: Registry, instance: str, snapshot: Snapshot) -> Snapsh
     return replace(snapshot, unseen_nodes=doubt.nodes)
 
 
-def remember_pods(registry: Registry, instance: str, snapshot: Snapshot) -> RunRecord:
+def remember_pods(
+    registry: Registry, instance: str, snapshot: Snapshot, attended: frozenset[str] | None = None
+) -> RunRecord:
     """Returns the record of the last run with the Nodes on which this snapshot shows pods that
-    stay, as read and not as believed; at rest it is the same."""
+    stay, as read and not as believed; at rest it is the same. `attended` as in `doubt_lists`."""
     last_run, pods = registry.last_run, snapshot.pods
     if not (isinstance(pods, PodList) and pods.cluster_wide):
         return last_run
-    doubt = _doubt_pods(registry, instance, snapshot)
+    seen = attended_nodes(snapshot) if attended is None else attended
+    doubt = _doubt_pods(registry, instance, snapshot, seen)
     is_doubted = bool(doubt.why or doubt.nodes)
     since = (last_run.pods_doubted_since or snapshot.taken_at) if is_doubted else None
     if doubt.why and _is_in_force(doubt, last_run, snapshot):
         return replace(last_run, pods_doubted_since=since)
     kept = doubt.nodes if _is_in_force(doubt, last_run, snapshot) else frozenset()
-    seen = {pod.node for pod in pods.pods if _stays(pod)}
     lent = registry.nodes_of(instance, *Phase).keys()
     others = sorted(seen - lent, key=lambda name: (name not in last_run.attended, name))
-    attended = kept | (seen & lent) | set(others[:_WITNESSES])
-    return replace(
-        last_run, attended=tuple(sorted(attended)), pods_doubted_since=since, pods_seen=0
-    )
+    known = kept | (seen & lent) | set(others[:_WITNESSES])
+    return replace(last_run, attended=tuple(sorted(known)), pods_doubted_since=since, pods_seen=0)
 
 
-def _doubt_pods(registry: Registry, instance: str, snapshot: Snapshot) -> _Doubt:
+def _doubt_pods(
+    registry: Registry, instance: str, snapshot: Snapshot, attended: frozenset[str]
+) -> _Doubt:
     pods, nodes = snapshot.pods, snapshot.nodes
     if not (isinstance(pods, PodList) and pods.cluster_wide) or isinstance(nodes, Unreadable):
         return _Doubt()
-    attended = {pod.node for pod in pods.pods if _stays(pod)}
     ready = {node.name for node in nodes if node.is_ready and not node.is_deleting}
     missed = ready.intersection(registry.last_run.attended) - attended
     lent = registry.nodes_of(instance, *Phase)
@@ -102,8 +115,3 @@ def _is_in_force(doubt: _Doubt, last_run: RunRecord, snapshot: Snapshot) -> bool
     since = last_run.pods_doubted_since or snapshot.taken_at
     is_young = timedelta(0) <= snapshot.taken_at - since < doubt.patience
     return is_young and bool(doubt.why or doubt.nodes)
-
-
-def _stays(pod: Pod) -> bool:
-    """Whether it is bound to its Node for as long as that is there."""
-    return bool(pod.node) and not pod.counts_as_work

@@ -33,6 +33,7 @@ class Facts(Value):
     # Nodes of machines that Slurm has, and so none for pods: they are not in `nodes`.
     with_batch: Mapping[str, Node] = {}
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # None: nobody says what jobs wait for
+    shows_states: bool = False  # whether any Node shows how Slurm has it
 
     def is_in_service(self, name: str) -> bool | None:
         """Whether Slurm has the node in service; None is unknown."""

@@ -19,7 +19,7 @@ from dnm.model.queue_path import is_under
 from dnm.model.registry import LentNode, Registry, StalledPods
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import backoff_delay
-from dnm.plan.doubt import doubt_lists, remember_pods
+from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
 from dnm.plan.expired import without_expired
 from dnm.plan.facts import Facts
 from dnm.plan.learned import learned_times
@@ -63,8 +63,9 @@ def gather_known(
     by node."""
     registry = without_future(config, registry, snapshot.taken_at)
     registry = without_expired(registry, snapshot.taken_at)
-    last_run = remember_pods(registry, config.instance_id, snapshot)
-    snapshot = doubt_lists(registry, config.instance_id, snapshot)
+    attended = attended_nodes(snapshot)
+    last_run = remember_pods(registry, config.instance_id, snapshot, attended)
+    snapshot = doubt_lists(registry, config.instance_id, snapshot, attended)
     registry = msgspec.structs.replace(registry, last_run=last_run)
     document, refusal = _read_queues(config, snapshot, judge)
     limits = document.limits if document else {}
@@ -163,6 +164,8 @@ def _facts(
         idle_times=idle_times,
         lenders=document.lenders if document else None,
         waiting_jobs=None if isinstance(waiting, Unreadable) else waiting,
+        shows_states=not isinstance(nodes, Unreadable)
+        and any(node.shown is not None for node in nodes),
     )
 
 

@@ -162,8 +162,7 @@ def _moves(config: Config, registry: Registry, facts: Facts | None) -> bool:
 
 
 def _shows_conditions(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    nodes = (*(facts.nodes or {}).values(), *facts.with_batch.values()) if facts else ()
-    return config.node_conditions or any(node.shown is not None for node in nodes)
+    return config.node_conditions or (facts is not None and facts.shows_states)
 
 
 # The file of each rule below `plan/rules`, and whether it is on.
