@@ -21,7 +21,6 @@ font:1rem/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;margin:2rem 0 .5rem}h3{font-size:1rem}
 p{margin:.3rem 0}.dim{color:var(--dim)}
 .scroll{overflow-x:auto}.scroll:focus-visible{outline:2px solid var(--c1)}
-ul{padding-left:1.2rem;margin:.3rem 0}
 table{border-collapse:collapse;font-size:.9rem}
 th,td{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);
 vertical-align:top;white-space:nowrap}td.wide{white-space:normal;min-width:14rem}
@@ -75,13 +74,6 @@ def html_table(name: str, header: Sequence[str], rows: Sequence[Sequence[str]], 
         f'<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-
-
-def html_list(lines: Sequence[str], empty: str) -> str:
-    """Returns the lines as a list."""
-    if not lines:
-        return f'<p class="dim">{escape(empty)}</p>'
-    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
 def _cells(row: Sequence[str], kinds: Sequence[str]) -> str:

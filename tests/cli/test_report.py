@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dnm.cli.page import html_list, html_table, make_html
+from dnm.cli.page import html_table, make_html
 from dnm.cli.report import (
     action_lines,
     describe_action,
@@ -175,7 +175,5 @@ def test_batch_nodes_that_can_be_lent_come_first(capsys: pytest.CaptureFixture[s
 
 def test_a_page_keeps_no_control_characters() -> None:
     raw = "\x1b[31m\u202e\x9b<b>"
-    page = make_html(
-        raw, raw, [(raw, html_table(raw, [raw], [[raw]], "")), ("", html_list([raw], ""))]
-    )
+    page = make_html(raw, raw, [(raw, html_table(raw, [raw], [[raw]], ""))])
     assert page.replace("\n", "").isprintable() and "<b>" not in page
