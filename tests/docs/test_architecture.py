@@ -35,9 +35,9 @@ def test_an_import_only_ever_goes_down_on_the_map(package: str) -> None:
         assert place[room_of(name)] > place[package], f"{package} imports {name}"
 
 
-def test_the_table_says_who_may_import_whom() -> None:
-    told = {quoted(row[0])[0]: set(quoted(row[2])) for row in table_of(PAGE, "Who may import whom")}
-    assert told == {package: set(rule.may) for package, rule in HOUSE.items()}
+def test_the_table_has_every_package() -> None:
+    told = [quoted(row[0])[0] for row in table_of(PAGE, "What lives where")]
+    assert sorted(told) == sorted(HOUSE)
 
 
 def test_the_words_of_the_code_are_in_the_code() -> None:

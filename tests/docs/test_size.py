@@ -1,0 +1,23 @@
+"""How much an administrator meets: words of docs/, keys of the configuration. The bounds only ever
+fall; the aims are 30,000 words, for an hour's reading and looking up, and 90 keys."""
+
+from __future__ import annotations
+
+from packages.reference import DECLARED
+from tests.docs.pages import PAGES
+
+WORDS = 45_200
+KEYS = 137
+
+
+def test_the_pages_only_get_shorter() -> None:
+    words = {page: len(text.split()) for page, text in PAGES.items() if page.startswith("docs/")}
+    total = sum(words.values())
+    assert total <= WORDS, sorted(words.items(), key=lambda one: -one[1])
+    assert total > WORDS - 400, f"{total} words: lower the bound"
+
+
+def test_there_are_only_ever_fewer_keys() -> None:
+    keys = {(section, key) for section, declared in DECLARED.items() for key in declared}
+    assert len(keys) <= KEYS
+    assert len(keys) > KEYS - 3, f"{len(keys)} keys: lower the bound"
