@@ -4,6 +4,7 @@
 
     workloads.py      what the users do: who asks for what, when, for how long
     public_shapes.py  the same, of shapes that autoscalers are known to do badly with
+    everyday.py       five more, written down before what a minute of a pod is worth was a key
     building.py       how a workload is put together, with the jobs that Slurm has besides
     policies.py       the predecessor's rule
     autoscalers.py    one node per pending pod, cluster-autoscaler's rules, Karpenter's

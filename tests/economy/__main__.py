@@ -1,7 +1,8 @@
 """`python -m tests.economy [DAYS [SEEDS [POLICY ...]]]`: the tables of docs/economy.md; `rules` for
 the policies stands for dnm with and without each of its rules, `slurm` for dnm with each of those
 on Slurm's behalf, over the workloads where that matters; `moves` for dnm with and without moves in
-place, over those where queues share few nodes."""
+place, over those where queues share few nodes; `prices` for what dnm and three others cost where a
+minute of a waiting pod is worth a tenth of a node-minute, three tenths, or one."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import sys
 
 from dnm.simulate.values import DAY
 from tests.economy.measure import (
+    COMPARED,
     FOR_SLURM,
     POLICIES,
     WITH_FEW_NODES,
@@ -16,6 +18,7 @@ from tests.economy.measure import (
     WITH_MOVES,
     WITHOUT,
     list_lines,
+    list_prices,
     measure_all,
 )
 from tests.economy.workloads import ALL
@@ -27,5 +30,7 @@ if __name__ == "__main__":
     sets = {"rules": WITHOUT, "slurm": FOR_SLURM, "moves": WITH_MOVES}
     some = {"slurm": WITH_JOBS, "moves": WITH_FEW_NODES}
     policies = ["dnm", *sets[named[0]]] if named[0] in sets else named
+    tell = list_prices if named[0] == "prices" else list_lines
+    policies = list(COMPARED) if named[0] == "prices" else policies
     rows = measure_all(days * DAY, seeds, policies, some.get(named[0], ALL))
-    print("\n".join(list_lines(rows)))
+    print("\n".join(tell(rows)))

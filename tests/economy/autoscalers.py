@@ -19,10 +19,10 @@ CA_SCAN = 10.0  # --scan-interval
 class _Autoscaler:
     """What they share: nodes that come raise their queue, nodes that go lower it."""
 
-    interval = CA_SCAN
     rests_until = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self, interval: float = CA_SCAN) -> None:
+        self.interval = interval
         self._coming: dict[str, int] = {}
         self._idle: dict[str, float] = {}
 
@@ -69,8 +69,6 @@ class _Autoscaler:
 
 class NodePerPodPolicy(_Autoscaler):
     """A node for every pending pod that has none coming yet; back after ten minutes."""
-
-    interval = 60.0
 
     def _missing(self, world: World, namespace: str) -> int:
         queue, _ = world.workload.namespaces[namespace]

@@ -35,8 +35,9 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
     "dnm": DnmPolicy,
     "predecessor": lambda workload: PredecessorPolicy(),
     "cluster-autoscaler": lambda workload: ClusterAutoscalerPolicy(),
+    "cluster-autoscaler, a minute": lambda workload: ClusterAutoscalerPolicy(60.0),
     "Karpenter": lambda workload: KarpenterPolicy(),
-    "node per pod": lambda workload: NodePerPodPolicy(),
+    "node per pod": lambda workload: NodePerPodPolicy(60.0),
     "nobody lends": lambda workload: NobodyLends(),
 }
 
@@ -128,6 +129,35 @@ def measure_all(
 def _measure_case(case: tuple[Callable[[int, float], Workload], int, float, str]) -> Row:
     make, seed, lasts, policy = case
     return measure(make(seed, lasts), policy)
+
+
+PRICES = (0.1, 0.3, 1.0)  # node-minutes that a minute of a waiting pod is worth
+COMPARED = ("dnm", "predecessor", "cluster-autoscaler, a minute", "Karpenter")
+
+
+def worth(row: Figures, price: float) -> float:
+    """Returns what a policy has cost in node-hours, the hours that pods waited at a price."""
+    return row.lent + price * row.pods.total / 60
+
+
+def list_prices(rows: Sequence[Row]) -> Iterable[str]:
+    """What each workload costs under each policy, at each price, and all of them together: sums of
+    the means over the seeds."""
+    policies = list(dict.fromkeys(row.policy for row in rows))
+    seeds = len({row.seed for row in rows})
+    cells = ("pod-minutes", "node-hours", "conversions", "to and fro", *(f"J {p}" for p in PRICES))
+    yield "workload,policy," + ",".join(cells)
+    for workload in (*dict.fromkeys(row.workload for row in rows), "all"):
+        for policy in policies:
+            some = [r for r in rows if r.policy == policy and workload in (r.workload, "all")]
+            values = [
+                sum(row.pods.total for row in some),
+                sum(row.lent for row in some),
+                sum(row.conversions for row in some),
+                sum(row.short for row in some),
+                *(sum(worth(row, price) for row in some) for price in PRICES),
+            ]
+            yield f'"{workload}","{policy}",' + ",".join(f"{v / seeds:.1f}" for v in values)
 
 
 HEAD = (

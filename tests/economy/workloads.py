@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from dnm.simulate.values import DAY, HOUR, WEEK, Ask, Workload
-from tests.economy import public_shapes
+from tests.economy import everyday, public_shapes
 from tests.economy.building import MINUTE, ask, free, limit, workload
 
 
@@ -195,4 +195,5 @@ ALL: tuple[Callable[[int, float], Workload], ...] = (
     fragmentation,
     gpu_pods,
     *public_shapes.ALL,
+    *everyday.ALL,
 )

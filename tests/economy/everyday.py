@@ -1,0 +1,111 @@
+"""Five workloads of every day, written down with their seeds before a price of lending was: builds
+that come with each push, a weekend, pods of one core that permanent nodes have room for, a hub that
+grows, and three tenants under one cap.
+"""
+
+from __future__ import annotations
+
+import random
+
+from dnm.simulate.values import DAY, HOUR, Ask, Workload
+from tests.economy.building import MINUTE, ask, free, limit, workload
+
+
+def builds(seed: int, lasts: float) -> Workload:
+    """Builds: each push brings 6 to 30 pods of two to twelve minutes, eight pushes an hour by day
+    and one by night."""
+    source = random.Random(seed * 100 + 30)
+    queue = "root.anvil.ci"
+    asks: list[Ask] = []
+    when = 0.0
+    while when < lasts:
+        when += source.expovariate((8 if 9 <= when % DAY / HOUR < 18 else 1) / HOUR)
+        for _ in range(source.randint(6, 30)):
+            come = when + source.uniform(0, 30)
+            asks.append(ask(come, source.uniform(2, 12) * MINUTE, 8, 16, queue))
+    limits = {"root.anvil": limit(2000, 8000), queue: limit(96, 192)}
+    return workload("builds", asks, limits, (free(96, 192),), {"ci": (queue, "a")}, seed, lasts)
+
+
+def weekend(seed: int, lasts: float) -> Workload:
+    """From Friday noon on: people work until six, then a pod comes every hour or two until Monday,
+    each a little too much for what the permanent nodes have left."""
+    source = random.Random(seed * 100 + 31)
+    queue = "root.anvil.office"
+    asks = [ask(0.0, 2 * lasts, 60, 120, queue)]
+    for _ in range(120):
+        come = source.uniform(0, 5 * HOUR)
+        asks.append(ask(come, source.uniform(0.3, 1.5) * HOUR, 8, 16, queue))
+    when = 7 * HOUR
+    while when < lasts:
+        when += source.expovariate(1 / (1.5 * HOUR))
+        asks.append(ask(when, source.uniform(10, 40) * MINUTE, 8, 16, queue))
+    limits = {"root.anvil": limit(2000, 8000), queue: limit(64, 128)}
+    return workload(
+        "a weekend", asks, limits, (free(64, 128),), {"office": (queue, "a")}, seed, lasts
+    )
+
+
+def small_pods(seed: int, lasts: float) -> Workload:
+    """Pods of one core, 60 to 210 at a time: the permanent nodes have room for all of them, and the
+    queue's limit for 64."""
+    source = random.Random(seed * 100 + 32)
+    queue = "root.anvil.small"
+    asks, when, phase = [], 0.0, source.uniform(0, 1)
+    while when < lasts:
+        swing = abs((when / (8 * HOUR) + phase) % 2 - 1)
+        when += source.expovariate((60 + 150 * swing) / (0.75 * HOUR))
+        asks.append(ask(when, source.uniform(0.5, 1) * HOUR, 1, 2, queue))
+    limits = {"root.anvil": limit(1000, 4000), queue: limit(64, 128)}
+    permanent = (free(128, 256), free(128, 256))
+    return workload("small pods", asks, limits, permanent, {"small": (queue, "a")}, seed, lasts)
+
+
+def growing_hub(seed: int, lasts: float) -> Workload:
+    """A hub whose users double in the time that is played; they come by day and stay for hours."""
+    source = random.Random(seed * 100 + 33)
+    queue = "root.anvil.grows"
+    asks: list[Ask] = []
+    when = 0.0
+    while when < lasts:
+        by_day = 1.0 if 8 <= when % DAY / HOUR < 20 else 0.15
+        when += source.expovariate(24 * (1 + when / lasts) * by_day / HOUR)
+        cores = source.choice((2, 4, 8))
+        length = min(source.lognormvariate(0.6, 0.7), 9) * HOUR
+        asks.append(ask(when, length, cores, 4 * cores, queue))
+    limits = {"root.anvil": limit(2000, 8000), queue: limit(160, 640)}
+    permanent = (free(80, 320), free(80, 320))
+    return workload(
+        "a hub that grows", asks, limits, permanent, {"grows": (queue, "a")}, seed, lasts
+    )
+
+
+def three_tenants(seed: int, lasts: float) -> Workload:
+    """Bursts, notebooks, a course with breaks: each a queue of its own, and ten nodes for all."""
+    source = random.Random(seed * 100 + 34)
+    bursts, books, course = (f"root.anvil.{name}" for name in ("bursts", "books", "lessons"))
+    asks: list[Ask] = []
+    for day in range(7):
+        for _ in range(6):
+            start = day * DAY + source.uniform(6, 22) * HOUR
+            for _ in range(source.randint(15, 60)):
+                come = start + source.uniform(0, 4) * MINUTE
+                asks.append(ask(come, source.uniform(10, 45) * MINUTE, 8, 16, bursts))
+        for _ in range(90):
+            come = day * DAY + min(max(source.gauss(12, 3), 0), 23) * HOUR
+            asks.append(ask(come, min(source.lognormvariate(0.5, 0.8), 8) * HOUR, 8, 32, books))
+        begins = day * DAY + 9 * HOUR
+        while begins < day * DAY + 16 * HOUR:
+            length = source.uniform(30, 50) * MINUTE
+            for _ in range(60):
+                come = begins + abs(source.gauss(0, 2)) * MINUTE
+                asks.append(ask(come, max(length - 120, 300), 4, 8, course))
+            begins += length + source.uniform(8, 25) * MINUTE
+    limits = {"root.anvil": limit(3000, 12000)}
+    limits |= {bursts: limit(64, 128), books: limit(96, 384), course: limit(64, 128)}
+    permanent = (free(64, 128), free(96, 384), free(64, 128))
+    namespaces = {queue.rpartition(".")[2]: (queue, "a") for queue in (bursts, books, course)}
+    return workload("three tenants", asks, limits, permanent, namespaces, seed, lasts, cap=10)
+
+
+ALL = (builds, weekend, small_pods, growing_hub, three_tenants)
