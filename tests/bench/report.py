@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tests.bench.cluster import Size
 from tests.bench.measure import Sample
@@ -19,9 +18,9 @@ KUBECTL = "kubectl"
 Results = Mapping[Size, Mapping[str, Sample]]
 
 WORDS = {
-    CURL: "`curl` to nowhere, the same three reads: the floor, and the server's own speed",
+    CURL: "`curl` to nowhere, the same three reads: the floor",
     RUN: "`dnm run`, nothing to do",
-    SHARED: "the same with `state = kubernetes`: its Lease and its Secret are read too",
+    SHARED: "the same with `state = kubernetes`",
     PLAN: "`dnm plan`, a tenth of the pods pending",
     PLAIN: "the same reads, the official client's objects",
     KUBECTL: "`kubectl get pods -A -o json`",
@@ -92,43 +91,36 @@ def write_report(results: Results, setting: Sequence[str], more: Sequence[str]) 
     """The page. `setting` says where it was measured, `more` are further lines."""
     parts = [
         "# What it costs to read a cluster",
-        "Medians, taken in turns in one run of `make bench`; process start included. Absolute "
-        "figures belong to the machine that measured them, the ratios should hold on any. The "
-        "server of this part copies written objects into sockets: a real one is slower "
-        "([below](#on-a-real-api-server)). Its pods vary as those of real clusters do: 3 to 14 kB, "
-        "thirty of an application, each application with its own spec.",
+        "Medians, taken in turns in one run of `make bench`; process start included. The ratios "
+        "should hold on any machine. The server of this part copies written objects into sockets: "
+        "a real one is slower ([below](#on-a-real-api-server)). Its pods have 3 to 14 kB, thirty "
+        "of an application.",
         "\n".join(f"- {line}" for line in setting),
         "![wall clock and peak memory over the size of the cluster](bench.svg)",
         "## Figures",
-        *(_figures(size, samples) for size, samples in results.items()),
+        "Wall clock and peak memory:",
+        _figures(results),
         "## Ratios and their limits",
         _ratios(results),
-        "## How the cost grows from size to size",
-        _growth(results),
         *more,
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = ["---"] + ["---:"] * (len(head) - 1)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
-def _figures(size: Size, samples: Mapping[str, Sample]) -> str:
-    rows = [
-        [
-            WORDS[name],
-            f"{sample.wall:.2f} s",
-            f"{sample.cpu:.2f} s",
-            f"{sample.peak_bytes / 1e6:.0f} MB",
-            f"{sample.requests}",
-            f"{sample.bytes_read / 1e6:.1f} MB",
+def _figures(results: Results) -> str:
+    rows = []
+    for name in next(iter(results.values())):
+        found = [samples.get(name) for samples in results.values()]
+        cells = [
+            f"{one.wall:.2f} s, {one.peak_bytes / 1e6:.0f} MB" if one else "–" for one in found
         ]
-        for name, sample in samples.items()
-    ]
-    head = [f"**{size.name}**", "wall", "CPU", "peak memory", "requests", "read"]
-    return _table(head, rows)
+        rows.append([WORDS[name], *cells])
+    return table(["", *(size.name for size in results)], rows)
 
 
 def _ratios(results: Results) -> str:
@@ -139,7 +131,7 @@ def _ratios(results: Results) -> str:
             limit, measured = target.limits[position], ratio(samples, target)
             row.append("–" if measured is None else _verdict(measured, limit))
         rows.append(row)
-    return _table(["", *(size.name for size in results)], rows)
+    return table(["", *(size.name for size in results)], rows)
 
 
 def _verdict(measured: float, limit: float | None) -> str:
@@ -151,22 +143,3 @@ def _verdict(measured: float, limit: float | None) -> str:
 
 def _fraction(value: float) -> str:
     return f"1/{1 / value:.0f}" if value < 0.3 else f"{value:.2f}"
-
-
-def _growth(results: Results) -> str:
-    sizes = list(results)
-    rows = []
-    for name in next(iter(results.values())):
-        row = [WORDS[name].split(":")[0]]
-        for before, after in pairwise(sizes):
-            old, new = results[before].get(name), results[after].get(name)
-            if old is None or new is None:
-                row.append("–")
-            else:
-                times = new.wall / old.wall
-                memory = new.peak_bytes / old.peak_bytes
-                row.append(f"{times:.1f} × wall, {memory:.1f} × memory")
-        rows.append(row)
-    pairs = pairwise(sizes)
-    head = [f"{old.pods:,} → {new.pods:,} pods ({new.pods // old.pods} ×)" for old, new in pairs]
-    return _table(["", *head], rows)
