@@ -24,10 +24,9 @@ from dnm.demand.gangs import (
     largest_gangs,
     split_countable,
 )
-from dnm.demand.kinds import list_kinds
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted, with_siblings
 from dnm.demand.pod_request import as_counted
-from dnm.model.cluster import Claim, Pod, PodShape, QueueLimits, YunikornView
+from dnm.model.cluster import Claim, Pod, QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.history import PodKind
 from dnm.model.queue_path import is_under, known_lineage
@@ -112,7 +111,7 @@ def gather_demand(
         nodes=sums.nodes,
         uncounted=waiting.uncounted,
         stalled=waiting.stalled,
-        kinds=_count_kinds(config, sums, groups, resources),
+        kinds=_kinds(config, pods, waiting, finder, facts) if config.demand_keep else {},
     )
 
 
@@ -211,7 +210,6 @@ def _is_before(pod: Pod, other: Pod) -> bool:
 class _Bound(Value):
     nodes: dict[str, NodeUse]
     in_queue: dict[str, dict[str, int]]  # booked queue -> used, children not included
-    shapes: tuple[tuple[str, PodShape, int], ...]  # booked queue, shape, how many pods
     unbound: list[Pod]
     gang_members: list[Pod]
 
@@ -261,11 +259,6 @@ def _sum_bound(
     return _Bound(
         nodes={name: sums.as_value(axes) for name, sums in on_node.items()},
         in_queue={queue: _total(requests, counts) for queue, counts in in_queue.items()},
-        shapes=tuple(
-            (queue, shapes[key], count)
-            for queue, counts in in_queue.items()
-            for key, count in counts.items()
-        ),
         unbound=unbound,
         gang_members=gang_members,
     )
@@ -319,6 +312,7 @@ class _Waiting(Value):
     stalled: Mapping[str, StalledPods] = {}
     uncounted: tuple[Uncounted, ...] = ()
     largest_gangs: Mapping[str, Resources] = {}  # by queue
+    gangs: tuple[GangApp, ...] = ()
 
 
 def _gather_waiting(
@@ -338,6 +332,7 @@ def _gather_waiting(
         stalled=stalled,
         uncounted=collector.left_out(),
         largest_gangs=largest_gangs(apps, finder.find),
+        gangs=tuple(apps),
     )
 
 
@@ -374,33 +369,15 @@ def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
     return NotCounted.PLACEHOLDER if is_taken_over else None
 
 
-# --- by kind ---------------------------------------------------------------------------------
-
-
-def _count_kinds(
-    config: Config,
-    sums: _Bound,
-    groups: Iterable[PendingGroup],
-    resources: frozenset[str] | None,
+def _kinds(
+    config: Config, pods: Sequence[Pod], waiting: _Waiting, finder: _QueueFinder, facts: DemandFacts
 ) -> dict[str, tuple[PodKind, ...]]:
     """Pods of each monitored queue by what they ask for, where the record wants to know."""
-    if not config.demand_keep:
-        return {}
-    pending = [(group.queue, group.shape, group.total) for group in groups]
+    from dnm.demand.kinds import count_kinds
 
-    def of_queue(
-        queue: str, counts: Iterable[tuple[str, PodShape, int]]
-    ) -> Iterable[tuple[Resources, int]]:
-        return [
-            (_known(shape.request, resources), count)
-            for booked, shape, count in counts
-            if is_under(booked, queue)
-        ]
-
-    return {
-        queue: list_kinds(of_queue(queue, pending), of_queue(queue, sums.shapes))
-        for queue in config.queues
-    }
+    return count_kinds(
+        config, pods, waiting.groups, waiting.gangs, finder.find, facts.now, facts.resources
+    )
 
 
 # --- up the tree -----------------------------------------------------------------------------

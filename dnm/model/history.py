@@ -15,6 +15,7 @@ SCHEMA = 1
 PODS_ON_A_NODE = 110  # what a kubelet takes, unless it is told another number
 
 
+NODES = "nodes"  # what a line of demand is about that tells of permanent nodes; others: a queue
 JOBS = "jobs"  # the kind of line that says what jobs wait for
 ALL, NONE, UNKNOWN = "all", "none", ""
 """How many more nodes of a type jobs wait for, as a line has it before and after: as many as are
@@ -63,11 +64,22 @@ class Decision(Value, omit_defaults=True):
 
 
 class PodKind(Value):
-    """Equal pods of a queue: how many wait, and how many are bound to a node."""
+    """Equal pods of a queue: how many wait, how many are bound to a node, and how many of both came
+    since the run before (None: not known). `gang`: so many of them begin together; 0: each alone.
+    """
 
     request: Mapping[str, int]  # without the number of pods
     pending: int
     bound: int
+    came: int | None = None
+    gang: int = 0
+
+
+class NodeRoom(Value):
+    """Equal permanent nodes: how many, and what each has free beside pods of other queues."""
+
+    free: Mapping[str, int]
+    count: int
 
 
 def pods_on(numbers: Mapping[str, Any], size: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:

@@ -21,7 +21,7 @@ from dnm.model.cluster import (
 )
 from dnm.model.config import Taint
 from dnm.model.event import WaitingPods
-from dnm.model.history import Decision, HistoryLine, PodKind
+from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
 from dnm.model.lease import Place
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import (
@@ -303,6 +303,7 @@ class Plan(Value):
     pods: Mapping[str, NodePods] = {}  # lent node -> who holds it
     uids: Mapping[str, str] = {}  # of the Nodes that are recorded
     kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, where it is recorded
+    rooms: tuple[NodeRoom, ...] = ()  # of permanent nodes, as well
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last asked; None: nobody says
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from dnm.model.cluster import WaitingJobs
 from dnm.model.config import Config
-from dnm.model.history import PodKind
+from dnm.model.history import NodeRoom, PodKind
 from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import NodePods, QueueStatus, Registry, run_name
@@ -142,6 +142,7 @@ def fold_plan(converted: Converted) -> Plan:
         run=run_name(known.now),
         waiting=list_waiting(converted),
         kinds=_seen_kinds(known),
+        rooms=_seen_rooms(known) if known.config.demand_keep else (),
         pods=_holders(known, converted.registry),
         uids={
             name: node.uid
@@ -165,6 +166,15 @@ def _seen_kinds(known: Known) -> dict[str, tuple[PodKind, ...]]:
     """Of a queue whose pods could not all be read nothing is said: they have not ended."""
     kinds = known.demand.kinds if known.demand else {}
     return {queue: one for queue, one in kinds.items() if not known.unreadable_namespaces(queue)}
+
+
+def _seen_rooms(known: Known) -> tuple[NodeRoom, ...]:
+    from dnm.demand.kinds import list_rooms
+
+    pods, nodes = known.snapshot.pods, known.facts.nodes
+    if isinstance(pods, Unreadable) or nodes is None:
+        return ()
+    return list_rooms(known.config, nodes.values(), known.registry.nodes, pods.pods)
 
 
 def _waiting_jobs(known: Known) -> tuple[WaitingJobs, ...] | None:

@@ -8,10 +8,11 @@ file itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from dnm.model.history import HistoryLine, PodKind
+from dnm.model.history import NODES, HistoryLine, NodeRoom, PodKind
 from dnm.record.transitions import Cause
 
 DEMAND = "demand"  # the kind of line, and the name of the file
@@ -19,18 +20,32 @@ LOOK_BACK = 256 * 1024  # bytes at the end of the file; a queue that is not in t
 
 
 def list_demand(
-    kinds: Mapping[str, tuple[PodKind, ...]], last: Iterable[HistoryLine], cause: Cause
+    kinds: Mapping[str, tuple[PodKind, ...]],
+    last: Iterable[HistoryLine],
+    cause: Cause,
+    rooms: tuple[NodeRoom, ...] = (),
 ) -> list[HistoryLine]:
-    """Returns a line for each queue whose pods are not those of its last line."""
+    """Returns a line for each queue whose pods are not those of its last line; and one of the
+    permanent nodes, before them, where their room has changed too."""
     known = {line.object: line.numbers for line in last}
     lines = []
     for queue, some in sorted(kinds.items()):
         numbers = {"kinds": msgspec.to_builtins(some)}
         # A queue that is never used has no line at all.
-        if msgspec.to_builtins(known.get(queue, {"kinds": []})) != _as_read(numbers):
+        is_new = any(kind.came for kind in some)
+        if is_new or _counts(known.get(queue, {"kinds": []})) != _counts(_as_read(numbers)):
             lines.append(cause.line(DEMAND, "seen", queue, queue=queue, numbers=numbers))
+    of_nodes = {"nodes": msgspec.to_builtins(rooms)}
+    if lines and rooms and _as_read(known.get(NODES, {})) != _as_read(of_nodes):
+        lines.insert(0, cause.line(DEMAND, "seen", NODES, numbers=of_nodes))
     return lines
 
 
-def _as_read(numbers: Mapping[str, object]) -> object:
+def _counts(numbers: Any) -> list[dict[str, Any]]:
+    """Without those that came: of them nothing is said where they are the only difference."""
+    kinds = msgspec.to_builtins(numbers)["kinds"]
+    return [{name: value for name, value in one.items() if name != "came"} for one in kinds]
+
+
+def _as_read(numbers: Mapping[str, object]) -> Any:
     return msgspec.json.decode(msgspec.json.encode(numbers))

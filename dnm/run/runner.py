@@ -198,7 +198,8 @@ def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -
     history = History(path, config.demand_keep, group=config.state_group, name=DEMAND)
     cause = Cause(now=now, run=plan.run, instance=config.instance_id)
     try:
-        history.append(list_demand(plan.kinds, history.tail(LOOK_BACK), cause), now)
+        last = history.tail(LOOK_BACK)
+        history.append(list_demand(plan.kinds, last, cause, plan.rooms), now)
     except OSError as error:
         trouble = (
             f"the record of demand {history.path} can't be written ({error.strerror or error}): "

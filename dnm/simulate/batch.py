@@ -3,7 +3,8 @@
 The rule is EASY backfill, as Slurm's sched/backfill does it for the first job in line: that job is
 promised the moment at which enough nodes will be free by the time limits of what runs; a later job
 starts before it only where it keeps that promise. Nodes are taken by name, as Slurm does among
-equals, so that those with high numbers are idle for longest.
+equals, so that those with high numbers are idle for longest. Those that are idle and planned for
+the first job in line are not lent, as the shipped converter has it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class BatchSide:
     waiting: list[Job] = field(default_factory=list)
     waits: list[tuple[Job, float]] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
-    _ends: dict[int, tuple[float, int]] = field(default_factory=dict)  # by limit, and nodes
+    # When each running job ends by its limit, and its nodes.
+    _ends: dict[int, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
     _number: int = 0
 
     def submit(self, job: Job, now: float) -> None:
@@ -48,16 +50,19 @@ class BatchSide:
         self.start_jobs(now)
 
     def lendable(self, now: float) -> list[str]:
-        """Names the nodes that have been idle for long enough, the longest first."""
+        """Names the nodes that have been idle for long enough and that no job is planned for, the
+        longest first."""
         idle = [name for name, since in self.idle.items() if now - since >= MIN_IDLE]
-        return sorted(idle, key=lambda name: (self.idle[name], name))
+        planned = self._promise()[1] if idle and self.waiting else frozenset()
+        return sorted((one for one in idle if one not in planned),
+                      key=lambda name: (self.idle[name], name))  # fmt: skip
 
     def start_jobs(self, now: float) -> None:
         while self.waiting and self.waiting[0].nodes <= len(self.idle):
             self._start(self.waiting.pop(0), now)
         if not self.waiting or not self.idle:
             return
-        promised, spare = self._promise()
+        promised, _, spare = self._promise()
         for job in list(self.waiting[1:]):
             in_time = now + job.limit <= promised
             if job.nodes <= len(self.idle) and (in_time or job.nodes <= spare):
@@ -65,14 +70,15 @@ class BatchSide:
                 self._start(job, now)
                 spare -= 0 if in_time else job.nodes
 
-    def _promise(self) -> tuple[float, int]:
-        """When the first job in line can start at the latest, and how many nodes are left over."""
-        free, first = len(self.idle), self.waiting[0]
-        for when, nodes in sorted(self._ends.values()):
-            free += nodes
-            if free >= first.nodes:
-                return when, free - first.nodes
-        return float("inf"), 0  # too few nodes are in service: only a return helps it
+    def _promise(self) -> tuple[float, frozenset[str], int]:
+        """When the first job in line can start at the latest, on which nodes, and how many are left
+        over."""
+        free, first = list(self.idle), self.waiting[0]
+        for when, names in sorted(self._ends.values()):
+            free += names
+            if len(free) >= first.nodes:
+                return when, frozenset(sorted(free)[: first.nodes]), len(free) - first.nodes
+        return float("inf"), frozenset(), 0  # too few nodes are in service: only a return helps it
 
     def _start(self, job: Job, now: float) -> None:
         taken = sorted(self.idle)[: job.nodes]
@@ -82,7 +88,7 @@ class BatchSide:
         self.waits.append((job, now - job.at))
         self._number += 1
         number = self._number
-        self._ends[number] = (now + job.limit, job.nodes)
+        self._ends[number] = (now + job.limit, tuple(taken))
         self.at(now + job.lasts, lambda: self._end(number, taken, now + job.lasts))
 
     def _end(self, number: int, names: list[str], now: float) -> None:

@@ -93,6 +93,7 @@ class DnmPolicy:
         self._calls: dict[str, Conversion] = {}
         self._judged: dict[str, Judged] = {}
         self._seen = -1
+        self._is_watchful = True
         self.acted_at: list[float] = []
         self.errors: dict[str, None] = {}
 
@@ -105,9 +106,8 @@ class DnmPolicy:
         return self._judged[text]
 
     def run(self, world: World) -> float:
-        if world.version == self._seen and world.now < self.rests_until:
-            return world.now  # a job began or ended
-        self._seen = world.version
+        if self._changed(world) == self._seen and world.now < self.rests_until:
+            return world.now  # what began or ended changes nothing
         plan = make_plan(self._config, self._registry, self.snapshot(world), self._judge)
         if plan.actions:
             self.acted_at.append(world.now)
@@ -120,7 +120,24 @@ class DnmPolicy:
         # What only has to come back changes nothing for the next run.
         is_done = all(isinstance(action, ReturnNode) for action in plan.actions)
         self.rests_until = self._rest(world, plan) if is_done else 0.0
+        self._is_watchful = self._watches(world)
+        self._seen = self._changed(world)
         return world.now
+
+    def _changed(self, world: World) -> int:
+        return world.changes if self._is_watchful else world.version
+
+    def _watches(self, world: World) -> bool:
+        """Whether each pod that begins or ends may change the next plan: some wait, a node is idle
+        and kept, or a limit has a mark that use alone may pass."""
+        return (
+            bool(world.pending)
+            or self._config.headroom < 1
+            or any(
+                one.phase is not Phase.SERVING or one.idle_since is not None or one.leaves
+                for one in self._registry.nodes.values()
+            )
+        )
 
     def _note_errors(self, plan: Plan) -> None:
         """What a site would have to mend; conversions that fail are counted in the figures."""

@@ -17,8 +17,10 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
+import msgspec
+
 from dnm.model.config import Config
-from dnm.model.history import PODS_ON_A_NODE, HistoryLine, pods_on
+from dnm.model.history import NODES, PODS_ON_A_NODE, HistoryLine, NodeRoom, pods_on
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value
 from dnm.simulate.accounting import Accounting
@@ -54,6 +56,7 @@ class Recorded(Value):
     fails: float = 0.0
     fullness: Mapping[str, float] = {}
     nodes: Mapping[str, frozenset[str]] = {}
+    rooms: tuple[NodeRoom, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -72,10 +75,14 @@ class Reader:
         self._fullness: dict[str, list[float]] = {}
         self._nodes: dict[str, set[str]] = {}
         self._kinds = KindReplay()
+        self._rooms: tuple[NodeRoom, ...] = ()
 
     def add(self, line: HistoryLine) -> None:
         """Takes one line."""
         if line.kind == "demand":
+            if line.object == NODES:
+                self._rooms = msgspec.convert(line.numbers["nodes"], tuple[NodeRoom, ...])
+                return
             self._kinds.add(line)
             self._demand_from = self._demand_from or line.time
             return
@@ -106,6 +113,7 @@ class Reader:
             fails=self._failures / tried if tried else 0.0,
             fullness={queue: median(shares) for queue, shares in self._fullness.items()},
             nodes={name: frozenset(names) for name, names in self._nodes.items()},
+            rooms=self._rooms,
             notes=tuple(self._notes(spans, young)),
         )
 
@@ -223,7 +231,7 @@ def make_workload(
         asks=(*background, *sorted(asks, key=lambda one: one.at)),
         limits=limits,
         namespaces=namespaces_of(config, limits),
-        free=(_room(own.values()),),
+        free=_rooms(recorded) or (_room(own.values()),),
         classes=classes_of(config, recorded.nodes, jobs),
         seed=seed,
         lasts=lasts,
@@ -277,6 +285,15 @@ def _room(own: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return {**total, "pods": MOST_PODS}
 
 
+def _rooms(recorded: Recorded) -> tuple[dict[str, int], ...]:
+    """The permanent nodes, one by one, as they were last."""
+    if not recorded.spans:
+        return ()
+    rooms = ({"vcore": 0, "pods": PODS_ON_A_NODE, **one.free} for one in recorded.rooms
+             for _ in range(one.count))  # fmt: skip
+    return tuple(rooms)
+
+
 def _of_stays(recorded: Recorded, limits: Mapping[str, object]) -> Iterable[Ask]:
     for stay in recorded.stays:
         at = max((stay.asked - recorded.since).total_seconds(), 0.0)
@@ -289,4 +306,6 @@ def _of_demand(recorded: Recorded, limits: Mapping[str, object]) -> Iterable[Ask
     for span in recorded.spans:
         at = max((span.came - recorded.since).total_seconds(), 0.0)
         if span.queue in limits:
-            yield Ask(at=at, lasts=span.lasts, request=span.request, queue=span.queue)
+            yield Ask(
+                at=at, lasts=span.lasts, request=span.request, queue=span.queue, gang=span.gang
+            )

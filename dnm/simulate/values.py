@@ -102,6 +102,14 @@ class NodeState:
     joined_at: float = 0.0
     pods: set[PodState] = field(default_factory=set)
 
+    @property
+    def free_share(self) -> float:
+        """How much of it is free, as `nodesorting.go` weighs it."""
+        free, size = self.free, self.size
+        cores = free["vcore"] / size["vcore"] if size.get("vcore") else 0.0
+        memory = size.get("memory", 0)
+        return cores + (free["memory"] / memory if memory else 0.0)
+
 
 @dataclass(eq=False)
 class Conversion:

@@ -2,13 +2,15 @@
 take minutes and may fail.
 
 The scheduler takes pods in the order they came, skips those that do not fit, respects every limit
-up the tree and the free space of nodes, and fills the fullest node first (nodesortpolicy
-binpacking, without which nodes are seldom idle: `spreads`). A gang's pods hold what they are given
-and begin to work together; after fifteen minutes it goes on with those it has
+up the tree and the free space of nodes, and fills the fullest node first, by cores and memory alike
+(nodesortpolicy binpacking, without which nodes are seldom idle: `spreads`). A gang's pods hold what
+they are given and begin to work together; after fifteen minutes it goes on with those it has
 (gangSchedulingStyle Soft). Times are seconds since the workload begins.
 
 A policy that rests is not asked again before something happens: dnm's runs without a change do
-nothing, and most of a year is such runs.
+nothing, and most of a year is such runs. Two counts tell it what has happened: `changes` of
+anything, `version` of what matters to one that has no reason to look at more: pods that came and
+found no room, or that had waited; a lent node's first pod and its last one; nodes that come and go.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class World:
         self.running: set[PodState] = set()
         self.ledger = Ledger()
         self.trace: list[tuple[float, float, PodState]] = []
-        self.version = 0  # changes with whatever happens to pods and nodes
+        self.version = self.changes = 0
+        self._new: list[PodState] = []  # that came and have not been looked at
         self._events: list[tuple[float, int, bool, Callable[[], None]]] = []
         self._number = 0
         self._failures: dict[str, int] = {}  # in a row
@@ -117,7 +120,7 @@ class World:
         while self._events and self._events[0][0] <= until:
             self.now, _, is_batch, what = heapq.heappop(self._events)
             what()
-            self.version += not is_batch
+            self.changes += not is_batch
             if not self._events or self._events[0][0] > self.now:
                 self._schedule()
 
@@ -159,11 +162,14 @@ class World:
         request = {**dict(ask.request), "pods": 1}
         pod = PodState(number=self._number, ask=ask, request=request)
         self.pending.append(pod)
+        self._new.append(pod)
         if ask.gang:
             self._gangs.setdefault(ask.gang, []).append(pod)
 
     def _schedule(self) -> None:
         self.pending.take(self._bind)
+        self.version += any(not pod.node for pod in self._new)
+        self._new.clear()
 
     def path(self, queue: str) -> Iterable[str]:
         """The queue and its ancestors that have limits."""
@@ -182,18 +188,16 @@ class World:
                 if ask and used.get(name, 0) + ask > limit:
                     return False
         namespace = self.workload.namespace_of(pod.ask.queue)
-        best: NodeState | None = None
         sign = -1 if self.workload.spreads else 1
-        for node in self.nodes.values():
-            if node.cordoned or (node.node_type and node.namespace != namespace):
-                continue
-            if any(node.free.get(name, 0) < ask for name, ask in pod.request.items()):
-                continue
-            if best is None or sign * node.free["vcore"] < sign * best.free["vcore"]:
-                best = node
-        if best is None:
+        good = [
+            (sign * node.free_share, node.name, node)
+            for node in self.nodes.values()
+            if not (node.cordoned or (node.node_type and node.namespace != namespace))
+            and all(node.free.get(name, 0) >= ask for name, ask in pod.request.items())
+        ]
+        if not good:
             return False
-        self._start(pod, best)
+        self._start(pod, min(good)[2])
         return True
 
     def _start(self, pod: PodState, node: NodeState) -> None:
@@ -203,7 +207,9 @@ class World:
         self.running.add(pod)
         if node.name in self._idle_from:
             self.ledger.idle += self.now - self._idle_from.pop(node.name)
-        self.version += 1
+            self.version += 1
+        self.version += pod.ask.at < self.now
+        self.changes += 1
         gang = self._gangs.get(pod.ask.gang)
         if gang is None or pod.ask.gang in self._working_gangs:
             self._work(pod)
@@ -238,10 +244,12 @@ class World:
         self.trace.append((pod.bound_at, self.now, pod))
         if node.node_type and not node.pods:
             self._idle_from[node.name] = self.now
+            self.version += 1
 
     def move(self, pod: PodState) -> None:
         """Evicts a pod: it begins anew elsewhere, and what it had done counts as waiting."""
         self.ledger.moved += 1
+        self.version += 1
         self._leave(pod)
         pod.epoch += 1
         pod.node, pod.bound_at, pod.works_since = "", -1.0, -1.0
@@ -290,6 +298,7 @@ class World:
         self.ledger.booting += self.now - self._booting.pop(node.name)
         self.nodes[node.name] = node
         self._idle_from[node.name] = self.now
+        self.version += 1
         policy.joined(self, node.name)
 
     def _fail(self, policy: Policy, call: Conversion, node: NodeState) -> None:
@@ -299,6 +308,7 @@ class World:
             row = self._failures[node.name] = self._failures.get(node.name, 0) + 1
             self._rests_until[node.name] = self.now + min(MIN_IDLE * 2**row, DAY)
         self.ledger.failures += 1
+        self.version += 1
         self._boot_back(node.name, node.node_type)
         policy.failed(self, node.name, node.namespace)
 
@@ -307,6 +317,7 @@ class World:
         self.nodes[name].namespace = namespace
         self.ledger.swaps += 1
         self.version += 1
+        self.changes += 1
 
     def revert(self, name: str) -> None:
         """Take a node out of Kubernetes and give it back; Slurm has it again minutes later. One
@@ -330,6 +341,7 @@ class World:
 
     def _returned(self, name: str, node_type: str) -> None:
         del self.away[name]
+        self.version += 1
         self.ledger.lent += self.now - self.lent_since.pop(name)
         self.ledger.booting += self.now - self._booting.pop(name)
         self.batch[node_type].give(name, self.now)

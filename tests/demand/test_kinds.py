@@ -1,28 +1,88 @@
-"""Equal pods are one kind, with how many wait and how many are bound."""
+"""Equal pods are one kind, with how many wait, are bound and have just come; and permanent nodes
+with equal room are one."""
 
 from __future__ import annotations
 
-from dnm.demand.kinds import MOST_KINDS, list_kinds
-from dnm.model.history import PodKind
+from collections import Counter
+from datetime import timedelta
 
+from dnm.demand.demand import DemandFacts, gather_demand
+from dnm.demand.kinds import MOST_KINDS, list_kinds, list_rooms
+from dnm.model.cluster import Node, Pod, PodShape, QueueLimits
+from dnm.model.config import Taint
+from dnm.model.history import NodeRoom, PodKind
+from tests.builders import NOW, QUEUE, a_config
+
+CONFIG = a_config(demand_keep=timedelta(days=1))
+OLD, NEW = "2020-01-01T00:00:00Z", f"{NOW - timedelta(seconds=30):%Y-%m-%dT%H:%M:%SZ}"
 SMALL, LARGE = {"vcore": 1000, "pods": 1}, {"memory": 10**9, "vcore": 4000, "pods": 1}
+
+
+def a_pod(name: str, request: dict[str, int], node: str = "", created: str = OLD,
+          **more: object) -> Pod:  # fmt: skip
+    """Of the monitored queue."""
+    values = {"app_id": name, "queue": QUEUE, "is_yunikorn": True, "running": bool(node), **more}
+    return Pod(namespace="dev", name=name, shape=PodShape(request=request), created=created,
+               node=node, **values)  # type: ignore[arg-type]  # fmt: skip
+
+
+def kinds_of(*pods: Pod) -> tuple[PodKind, ...]:
+    queues = {QUEUE: QueueLimits(path=QUEUE, parent=None, is_leaf=True, max={"vcore": 80_000})}
+    return gather_demand(pods, CONFIG, queues, DemandFacts(now=NOW)).kinds[QUEUE]
 
 
 def test_equal_requests_are_one_kind_whatever_their_order() -> None:
     again = {"pods": 1, "vcore": 4000, "memory": 10**9}
-    found = list_kinds([(LARGE, 2), (SMALL, 1)], [(again, 3)])
+    found = kinds_of(
+        a_pod("p1", LARGE), a_pod("p2", LARGE, created=NEW), a_pod("p3", SMALL),
+        a_pod("p4", again, "k1"), a_pod("p5", again, "k1", NEW), a_pod("p6", LARGE, "k1", NEW),
+    )  # fmt: skip
     assert found == (
-        PodKind(request={"memory": 10**9, "vcore": 4000}, pending=2, bound=3),
-        PodKind(request={"vcore": 1000}, pending=1, bound=0),
+        PodKind(request={"memory": 10**9, "vcore": 4000}, pending=2, bound=3, came=3),
+        PodKind(request={"vcore": 1000}, pending=1, bound=0, came=0),
+    )
+
+
+def test_pods_of_a_gang_are_a_kind_of_their_own_with_its_size() -> None:
+    """Two of three have a node; a pod that asks for the same is alone."""
+    gang = {"app_id": "train", "is_placeholder": True, "task_group": "workers"}
+    found = kinds_of(
+        a_pod("g1", SMALL, "k1", **gang), a_pod("g2", SMALL, "k1", NEW, **gang),
+        a_pod("g3", SMALL, "", NEW, **gang), a_pod("alone", SMALL),
+    )  # fmt: skip
+    assert found == (
+        PodKind(request={"vcore": 1000}, pending=1, bound=0, came=0, gang=0),
+        PodKind(request={"vcore": 1000}, pending=1, bound=2, came=2, gang=3),
     )
 
 
 def test_of_many_kinds_those_with_the_most_pods_are_kept() -> None:
-    pending = [({"vcore": number}, number) for number in range(1, MOST_KINDS + 11)]
-    found = list_kinds(pending, [])
+    some = Counter({((("vcore", number),), 0): number for number in range(1, MOST_KINDS + 11)})
+    found = list_kinds(some, Counter(), Counter())
     assert len(found) == MOST_KINDS
     assert min(one.pending for one in found) == 11
 
 
 def test_nothing_is_no_kind() -> None:
-    assert list_kinds([], []) == ()
+    assert kinds_of() == ()
+
+
+def test_the_room_of_permanent_nodes_is_what_other_pods_leave() -> None:
+    """Not that of nodes that are lent, cordoned, not ready, or kept for others; one that is kept
+    for others and has a pod of a monitored queue is for it too."""
+    size, kept = {"vcore": 8000}, (Taint(key="gpu", effect="NoSchedule"),)
+    nodes = [
+        Node(name="k1", allocatable=size), Node(name="k2", allocatable=size),
+        Node(name="k3", allocatable=size), Node(name="a001", allocatable=size),
+        Node(name="k4", allocatable=size, is_cordoned=True),
+        Node(name="k5", allocatable=size, is_ready=False),
+        Node(name="k6", allocatable=size, taints=kept),
+        Node(name="k7", allocatable=size, taints=kept),
+    ]  # fmt: skip
+    other = Pod(namespace="kube-system", name="dns", shape=PodShape(request={"vcore": 500}),
+                created=OLD, node="k2", running=True)  # fmt: skip
+    pods = [a_pod("p1", LARGE, "k1"), a_pod("p2", LARGE, "k7"), other]
+    assert list_rooms(CONFIG, nodes, ["a001"], pods) == (
+        NodeRoom(free={"vcore": 7500}, count=1),
+        NodeRoom(free={"vcore": 8000}, count=3),
+    )

@@ -87,6 +87,39 @@ def test_a_node_is_lent_only_once_it_has_been_idle_for_ten_minutes() -> None:
     assert side.lendable(1100.0) == ["a1", "a2"]
 
 
+@pytest.mark.parametrize(
+    ("running", "waiting", "lendable"),
+    [
+        ([], [], {"a1", "a2", "a3", "a4"}),
+        ([job(0, 2, 100)], [], {"a3", "a4"}),
+        # With a1 and a2, which are free then, it will have a3.
+        ([job(0, 2, 100)], [job(0, 3, 50)], {"a4"}),
+        ([job(0, 2, 100)], [job(0, 4, 50)], set()),
+        # Slurm plans nothing for a job that is larger than what it has.
+        ([job(0, 2, 100)], [job(0, 9, 50)], {"a3", "a4"}),
+    ],
+)
+def test_what_is_planned_for_the_first_job_in_line_is_not_lent(
+    running: list[Job], waiting: list[Job], lendable: set[str]
+) -> None:
+    side = BatchSide(dict.fromkeys(("a1", "a2", "a3", "a4"), -600.0), Clock().at)
+    for one in (*running, *waiting):
+        side.submit(one, 0.0)
+    assert set(side.lendable(0.0)) == lendable
+
+
+def test_pods_are_packed_by_cores_and_memory_alike() -> None:
+    """Of two nodes the one with the lesser share left, and not with the fewer cores."""
+    permanent = ({"vcore": 64_000, "memory": 256 * 10**9, "pods": 110},
+                 {"vcore": 48_000, "memory": 128 * 10**9, "pods": 110})  # fmt: skip
+    asks = [ask(0.0, HOUR, 60, 10, QUEUE), ask(1.0, HOUR, 2, 2, QUEUE)]
+    world = World(replace(small(asks), free=permanent, lasts=60.0))
+    world.play(NobodyLends())
+    assert [pod.node for _, _, pod in sorted(world.trace, key=lambda one: one[2].number)] == [
+        "k000", "k000"
+    ]  # fmt: skip
+
+
 def test_a_gang_begins_together() -> None:
     members = [replace(ask(0.0, HOUR, 16, 16, QUEUE), gang=1) for _ in range(3)]
     world = played(members)

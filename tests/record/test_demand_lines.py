@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dnm.model.history import HistoryLine, PodKind
+from dnm.model.history import NODES, HistoryLine, NodeRoom, PodKind
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.history_file import History
 from dnm.record.transitions import Cause
@@ -17,6 +17,8 @@ from tests.builders import NOW, QUEUE
 CAUSE = Cause(now=NOW, run="r", instance="prod")
 REQUEST = {"vcore": 4000, "memory": 16 * 10**9}
 TWO = (PodKind(request=REQUEST, pending=2, bound=0),)
+CAME = (PodKind(request=REQUEST, pending=2, bound=0, came=1),)
+ROOMS = (NodeRoom(free={"vcore": 8000}, count=2),)
 ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
 
 
@@ -29,6 +31,8 @@ ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
         pytest.param(TWO, ONE, True, id="one has begun"),
         pytest.param(TWO, (), True, id="all have gone"),
         pytest.param((), (), False, id="none still"),
+        pytest.param(TWO, CAME, True, id="one came where another has ended"),
+        pytest.param(CAME, TWO, False, id="those that came are there still"),
     ],
 )
 def test_a_change_is_a_line(
@@ -50,6 +54,23 @@ def _line(kinds: tuple[PodKind, ...]) -> HistoryLine:
 
 def test_a_queue_that_could_not_be_read_has_not_lost_its_pods() -> None:
     assert list_demand({}, [_line(TWO)], CAUSE) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "queues", "told"),
+    [
+        pytest.param((), TWO, True, id="the first time"),
+        pytest.param(ROOMS, TWO, False, id="as they were"),
+        pytest.param((NodeRoom(free={"vcore": 1}, count=2),), TWO, True, id="another room"),
+        pytest.param((), (), False, id="where nothing else is told"),
+    ],
+)
+def test_permanent_nodes_are_told_with_pods_where_their_room_has_changed(
+    before: tuple[NodeRoom, ...], queues: tuple[PodKind, ...], told: bool
+) -> None:
+    last = [CAUSE.line(DEMAND, "seen", NODES, numbers={"nodes": msgspec.to_builtins(before)})]
+    lines = list_demand({QUEUE: queues}, last if before else [], CAUSE, ROOMS)
+    assert [line.object for line in lines] == [NODES] * told + [QUEUE] * bool(queues)
 
 
 def test_the_last_line_counts(tmp_path: Path) -> None:

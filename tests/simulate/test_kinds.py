@@ -16,8 +16,11 @@ REQUEST = {"vcore": 4000, "memory": 16 * 10**9}
 OPEN = 10_000  # minutes: longer than any of these
 
 
-def told(minute: int, pending: int, bound: int) -> HistoryLine:
-    kinds = [{"request": REQUEST, "pending": pending, "bound": bound}] if pending or bound else []
+def told(
+    minute: int, pending: int, bound: int, came: int | None = None, gang: int = 0
+) -> HistoryLine:
+    kind = {"request": REQUEST, "pending": pending, "bound": bound, "came": came, "gang": gang}
+    kinds = [kind] if pending or bound else []
     return HistoryLine(
         schema=SCHEMA, number=0, time=NOW + timedelta(minutes=minute), run="", instance="prod",
         kind="demand", event="seen", object=QUEUE, queue=QUEUE, numbers={"kinds": kinds},
@@ -56,6 +59,47 @@ TABLE = {
 def test_the_pods_behind_the_numbers(name: str) -> None:
     counts, spans, cancelled = TABLE[name]
     assert replayed(counts) == (spans, cancelled)
+
+
+def lasted(lines: list[tuple[int, ...]]) -> list[float]:
+    """Minutes that each pod ran, of lines that say how many came."""
+    replay = KindReplay()
+    for minute, (pending, bound, came) in enumerate(lines):
+        replay.add(told(minute, pending, bound, came))
+    return sorted(min(one.lasts / 60, OPEN) for one in replay.close())
+
+
+WITH_CAME = {
+    "one begins where another ends": ([(0, 1, 1), (0, 1, 1), (0, 1, 1), (0, 0, 0)], [1, 1, 1]),
+    "one runs on": ([(0, 1, 1), (0, 1, 0), (0, 1, 0), (0, 0, 0)], [3]),
+    "one waits while another takes its place": ([(1, 1, 2), (1, 1, 1), (0, 0, 0)], [1, 1]),
+    "more are there than are told to have come": ([(0, 1, 0), (0, 0, 0)], [1]),
+}
+
+
+@pytest.mark.parametrize("name", WITH_CAME)
+def test_where_the_record_tells_who_came_none_is_taken_for_another(name: str) -> None:
+    lines, expected = WITH_CAME[name]
+    assert lasted(lines) == expected
+
+
+def test_pods_come_within_the_minute_before_they_are_seen() -> None:
+    replay = KindReplay()
+    for minute in range(50):
+        replay.add(told(minute, minute + 1, 0, 1))
+    ages = [(one.came - NOW).total_seconds() % 60 for one in replay.close()[1:]]
+    assert len(set(ages)) > 40 and 25 < sum(ages) / len(ages) < 35
+
+
+def test_a_gang_is_of_its_size_and_runs_from_when_all_have_a_node() -> None:
+    """Two gangs of three: the second one's last pod has a node three minutes after its first."""
+    replay = KindReplay()
+    for minute, pending, bound, came in (
+        (0, 6, 0, 6), (1, 3, 3, 0), (2, 2, 4, 0), (5, 0, 6, 0), (10, 0, 3, 0), (15, 0, 0, 0)
+    ):  # fmt: skip
+        replay.add(told(minute, pending, bound, came, gang=3))
+    spans = replay.close()
+    assert sorted((one.gang, one.lasts / 60) for one in spans) == [(1, 9)] * 3 + [(2, 10)] * 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))

@@ -1,0 +1,225 @@
+"""What `dnm simulate` makes of a record, against what was played: eleven workloads in the sandbox,
+whose scheduler and machines are not the simulator's, by the real `dnm run` every minute.
+
+    python -m tests.economy.played [HOURS [WORKLOAD ...]]
+
+The record that those runs write is replayed as `dnm simulate` does, under the same configuration.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from dnm.lab.sandbox import manifests
+from dnm.lab.sandbox.clock import Timing
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.record.demand_lines import DEMAND
+from dnm.record.history_file import History
+from dnm.simulate.accounting import Accounting
+from dnm.simulate.compare import play_under
+from dnm.simulate.policy import queues_text
+from dnm.simulate.replay import Reader, make_workload
+from dnm.simulate.values import DAY, HOUR, Ask, Workload
+from tests.economy.everyday import builds, small_pods, three_tenants
+from tests.economy.public_shapes import heavy_tails, oscillation, roll_outs, workshop_breaks
+from tests.economy.workloads import gpu_pods, nightly_batch, notebooks, workshops
+from tests.site import Site
+
+ELEVEN = (
+    workshops, notebooks, nightly_batch, gpu_pods, workshop_breaks, heavy_tails, roll_outs,
+    oscillation, builds, small_pods, three_tenants,
+)  # fmt: skip
+JOIN = 480.0  # seconds from the converter's end to a Node
+NODE_HOURS, WAITS = 0.10, 0.25  # how far the forecast may be from what was played
+
+
+class Told(NamedTuple):
+    """Node-hours, and minutes that pods waited."""
+
+    lent: float
+    waited: float
+
+
+class Case(NamedTuple):
+    """One workload: as it was played, and as its record is replayed."""
+
+    name: str
+    played: Told
+    replayed: Told
+
+    @property
+    def is_close(self) -> bool:
+        return self.is_near("lent", NODE_HOURS) and self.is_near("waited", WAITS)
+
+    def is_near(self, field: str, share: float) -> bool:
+        true, told = getattr(self.played, field), getattr(self.replayed, field)
+        # What is less than half an hour of a node or of all pods together is nothing to choose by.
+        least = 0.5 if field == "lent" else 30.0
+        return abs(told - true) <= max(share * true, least)
+
+
+def busiest(whole: Workload, hours: float) -> Workload:
+    """Returns the hours in which most pods come, with what is there when they begin."""
+    starts = [hour * HOUR for hour in range(int((DAY - hours * HOUR) / HOUR) + 1)]
+    begin = max(starts, key=lambda at: sum(at <= one.at < at + hours * HOUR for one in whole.asks))
+    asks = (
+        replace(one, at=max(one.at - begin, 0.0), lasts=one.lasts - max(begin - one.at, 0.0))
+        for one in whole.asks
+        if one.at + one.lasts > begin and one.at < begin + hours * HOUR
+    )
+    chosen = tuple(sorted(asks, key=lambda one: one.at))
+    return replace(whole, asks=chosen, lasts=hours * HOUR, jobs=())
+
+
+def play(workload: Workload, directory: Path) -> Case:
+    """Plays it in the sandbox, and its record in the simulator."""
+    sandbox = Sandbox(directory, timing=Timing(join=JOIN)).start()
+    try:
+        site = _site(workload, sandbox, directory)
+        played = _Played(workload, site).play()
+        return Case(workload.name, played, _replay(site))
+    finally:
+        sandbox.stop()
+
+
+def _site(workload: Workload, sandbox: Sandbox, directory: Path) -> Site:
+    sandbox.clock.set(workload.begins.timestamp())
+    text = queues_text(workload).replace(
+        "    queues:\n", "    nodesortpolicy: {type: binpacking}\n    queues:\n", 1
+    )
+    text = text.replace("- name: root\n", "- name: root\n        submitacl: '*'\n", 1)
+    sandbox.set_queues(text)
+    for number, free in enumerate(workload.free):
+        sandbox.add_node(f"k{number}", **_resources(free))  # type: ignore[arg-type]
+    taints = [{"key": "dedicated", "value": "{namespace}", "effect": "NoSchedule"}]
+    for name, kind in workload.classes.items():
+        sandbox.add_machine_type(name, **_resources(dict(kind.size)), taints=taints)  # type: ignore[arg-type]
+        sandbox.add_machines(kind.count, name)
+    sections = "".join(
+        f"[node_type:{name}]\ncpu = {dict(kind.size)['vcore'] // 1000}\n"
+        f"memory = {dict(kind.size)['memory']}\ntaints = dedicated={{namespace}}:NoSchedule\n"
+        + "".join(f"{key} = {size}\n" for key, size in kind.size if "/" in key)
+        for name, kind in workload.classes.items()
+    ) + "".join(
+        f"[namespace:{name}]\nnode_type = {kind}\n"
+        for name, (_, kind) in workload.namespaces.items()
+    )
+    site = Site(
+        sandbox, directory / "site", sections=sections, pending_grace_seconds=20,
+        global_cooldown_seconds=30, reversion_idle_seconds=600, demand_days=90,
+        monitored_namespaces=", ".join(workload.namespaces), max_converted_nodes=workload.cap,
+    )  # fmt: skip
+    paths = ", ".join(f'"{name}": "{path}"' for name, (path, _) in workload.namespaces.items())
+    site.write(site.directory / "queues.json", f"{{{paths}}}\n")
+    return site
+
+
+def _resources(size: dict[str, int] | object) -> dict[str, object]:
+    sizes = dict(size)  # type: ignore[call-overload]
+    more = {name: str(amount) for name, amount in sizes.items() if "/" in name}
+    return {"cpu": f"{sizes['vcore']}m", "memory": str(sizes["memory"]), "more": more}
+
+
+class _Played:
+    """Pods come and go, and dnm runs every minute."""
+
+    def __init__(self, workload: Workload, site: Site) -> None:
+        self._workload, self._site = workload, site
+        self._sandbox = site.sandbox
+        self._begins = workload.begins.timestamp()
+        self._waits: list[float] = []
+        self._lent = 0.0
+
+    def play(self) -> Told:
+        asks = list(reversed(self._workload.asks))
+        for namespace in self._workload.namespaces:
+            self._sandbox.add_namespace(namespace)
+        number = 0
+        for minute in range(int(self._workload.lasts / 60)):
+            while asks and asks[-1].at < minute * 60:
+                self._until(asks[-1].at)
+                self._create(number := number + 1, asks.pop())
+            self._until(minute * 60.0)
+            self._site.run()
+            self._note(60.0)
+        self._sweep(is_over=True)
+        assert not self._sandbox.violations
+        return Told(self._lent / HOUR, sum(self._waits) / 60)
+
+    def _until(self, at: float) -> None:
+        self._sandbox.tick(max(self._begins + at - self._sandbox.clock.now(), 0.0))
+
+    def _create(self, number: int, ask: Ask) -> None:
+        namespace = self._workload.namespace_of(ask.queue)
+        request = dict(ask.request)
+        requests = {"cpu": f"{request['vcore']}m", "memory": str(request["memory"])}
+        requests |= {name: str(amount) for name, amount in request.items() if "/" in name}
+        toleration = {"key": "dedicated", "operator": "Equal", "value": namespace}
+        self._sandbox.create(manifests.pod_manifest(
+            f"p{number}", namespace, requests, queue=ask.queue, spec={"tolerations": [toleration]},
+            annotations={manifests.RUN_SECONDS: str(ask.lasts)}, labels={},
+        ))  # fmt: skip
+
+    def _note(self, seconds: float) -> None:
+        machines = self._sandbox.batch.machines.values()
+        self._lent += seconds * sum(one.place != "batch" for one in machines)
+        self._sweep()
+
+    def _sweep(self, is_over: bool = False) -> None:
+        """Pods that have ended are looked at once more and taken away."""
+        for pod in self._sandbox.objects("pods"):
+            meta, has_ended = pod["metadata"], pod["status"].get("phase") == "Succeeded"
+            if has_ended or is_over:
+                bound = pod["status"].get("startTime") or self._sandbox.clock.stamp()
+                self._waits.append(_seconds(meta["creationTimestamp"], bound))
+                self._sandbox.delete("pods", meta["name"], meta["namespace"])
+
+
+def _seconds(since: str, until: str) -> float:
+    return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
+
+
+def _replay(site: Site) -> Told:
+    config, reader = site.config, Reader()
+    since, path = site.now() - timedelta(days=30), config.converted_nodes_path
+    for line in History(path, config.history_keep).read():
+        if line.kind in ("node", "request"):
+            reader.add(line)
+    for line in History(path, config.demand_keep, name=DEMAND).read():
+        reader.add(line)
+    recorded = reader.close(site.registry, since, site.now())
+    workload = make_workload(recorded, config, site.registry, Accounting(), seed=1)
+    figures, errors = play_under(workload, config)
+    assert not errors, errors
+    return Told(figures.lent, figures.pods.total)
+
+
+def main(hours: float, names: Iterable[str]) -> None:
+    """A line a workload, and how many of them are close."""
+    print(
+        "| workload | node-hours played | simulated | minutes waited played | simulated | close |"
+    )
+    print("|---|---|---|---|---|---|")
+    close = 0
+    makes = [make for make in ELEVEN if not names or make.__name__ in names]
+    for make in makes:
+        with tempfile.TemporaryDirectory() as scratch:
+            case = play(busiest(make(1, DAY), hours), Path(scratch))
+        close += case.is_close
+        print(
+            f"| {case.name} | {case.played.lent:.1f} | {case.replayed.lent:.1f} | "
+            f"{case.played.waited:,.0f} | {case.replayed.waited:,.0f} | "
+            f"{'yes' if case.is_close else 'no'} |",
+            flush=True,
+        )
+    print(f"{close} of {len(makes)}")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 6.0, sys.argv[2:])
