@@ -19,6 +19,7 @@ from dnm.model.registry import Registry
 from dnm.run.planning import plan_pass
 from dnm.run.registry import load_registry
 from dnm.run.runner import run_pass
+from tests.processes import PATIENCE, the_warm
 
 QUEUE = "root.anvil.services.dev"
 
@@ -107,10 +108,17 @@ class Site:
             self.sandbox.tick(every.total_seconds())
         raise AssertionError(f"no rest after {most} runs: {result.outcome}")
 
-    def command(
-        self, *arguments: str, seconds: float = 120, **environment: str
+    def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """The command as a process, in real time, that finds everything imported (warm.py)."""
+        environ = {**os.environ, "DNM_CONFIG": str(self.path), **environment}
+        job = {"arguments": arguments, "environment": environ, "directory": os.getcwd()}
+        (child,) = the_warm().start(job)
+        return subprocess.CompletedProcess(arguments, *child.wait())
+
+    def process(
+        self, *arguments: str, seconds: float = PATIENCE, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """The real command as a process, in real time, for so long at most."""
+        """The same as whoever types it starts it."""
         return subprocess.run(
             [sys.executable, "-m", "dnm.cli", *arguments],
             env={**os.environ, "DNM_CONFIG": str(self.path), **environment},

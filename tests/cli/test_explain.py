@@ -113,7 +113,7 @@ def test_a_pod_that_runs(scene: Scene) -> None:
     "name", ["a999", "dev/nobody", "pod/nobody", "event/none", "node/dev", "queue/a001", "o/p/q"]
 )
 def test_what_is_not_there_was_not_found_and_what_is_is_named(scene: Scene, name: str) -> None:
-    done = scene.site.command("explain", name)
+    done = scene.site.process("explain", name)
     assert done.returncode == 2 and f"{name!r} was not found" in done.stderr
     assert "NAMESPACE/POD" in done.stderr and "`dnm history" in done.stderr
 

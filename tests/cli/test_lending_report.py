@@ -128,7 +128,7 @@ def test_what_was_not_seen_is_not_known_and_never_nothing(
 
 
 def test_the_terminal_gets_tables_and_bars_of_eighty_columns(site: Site) -> None:
-    shown = site.command("report", COLUMNS="80").stdout
+    shown = site.process("report", COLUMNS="80").stdout
     assert max(map(len, shown.splitlines())) <= 80
     for word in (
         "Node-hours lent, by week",

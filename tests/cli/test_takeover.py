@@ -113,7 +113,7 @@ def test_a_takeover_is_told_and_in_force_at_once(
 def test_the_command_asks_and_takes_its_answer(east: Site, west: Site) -> None:
     refused = west.command("run")
     assert refused.returncode == ExitCode.NEEDS_PERSON and "Traceback" not in refused.stderr
-    assert west.command("takeover", "--yes", "--reason", "moved").returncode == 0
+    assert west.process("takeover", "--yes", "--reason", "moved").returncode == 0
     assert west.command("plan").returncode == 0
     told = json.loads(west.command("history", "-o", "json").stdout.splitlines()[-1])
     assert told["event"] == "takeover"

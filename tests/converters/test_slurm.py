@@ -23,6 +23,7 @@ from dnm.converters.to_k8s import STAGES
 from dnm.lab.demo.slurm_workshop import demo_slurm
 from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import ConverterError
+from tests.night import night
 from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 
 pytestmark = needs_slurm
@@ -293,6 +294,7 @@ def lend_as_the_script_before(site: SlurmSite, nodes: Sequence[str]) -> None:
     )  # fmt: skip
 
 
+@night
 def test_all_nodes_of_the_shared_reservation_return_at_once(site: SlurmSite) -> None:
     """Each takes itself out while the others do, and the last one ends the reservation."""
     nodes = NODES[:6]
@@ -319,6 +321,7 @@ def test_two_hosts_take_the_shared_reservation_apart(site: SlurmSite, tmp_path: 
     assert not site.lab.client.read_reservations()
 
 
+@night
 def test_a_turn_that_nobody_ends_is_over_after_its_minute(site: SlurmSite, tmp_path: Path) -> None:
     """Whoever took the shared reservation apart was killed."""
     lab = site.lab

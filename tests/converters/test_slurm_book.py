@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dnm.model.booking import booking_name
+from tests.night import night
 from tests.slurm_lab import SlurmSite, make_site, needs_other_slurm
 
 pytestmark = needs_other_slurm
@@ -89,6 +90,7 @@ def test_a_booking_that_begins_too_late_is_moved_where_no_job_is_in_the_way(
     assert lab.client.read_job(job).state == "RUNNING"
 
 
+@night
 def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: SlurmSite) -> None:
     lab = site.lab
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=40)

@@ -88,7 +88,7 @@ def a_site(sandbox: Sandbox, directory: Path) -> Site:
 
 def printed(site: Site, *arguments: str) -> str:
     environment = {name: value for name, value in SECRETS.items() if name.isupper()}
-    answer = site.command(*arguments, **environment)
+    answer = site.process(*arguments, **environment)
     assert "Traceback" not in answer.stderr, answer.stderr
     return answer.stdout + answer.stderr
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.harness import Warm, World
+from tests.processes import Warm
+from tests.proof.harness import World
 
 
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    process = Warm(tmp_path_factory.mktemp("warm"))
+    process = Warm(tmp_path_factory.mktemp("warm"), "adopts")
     yield process
     process.close()
 

@@ -1,6 +1,6 @@
 """Worlds to prove things in: a sandbox, sites on it, and `dnm` as real processes.
 
-A `Warm` forks `dnm` processes (see warm.py). A `World` is a sandbox whose clock stands still, with
+A `Warm` forks `dnm` processes. A `World` is a sandbox whose clock stands still, with
 one site or more; its processes run on its clock. It can be put back to a `Checkpoint`, so that a
 hundred different ends can be tried from one beginning.
 """
@@ -15,11 +15,8 @@ import os
 import re
 import select
 import shutil
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,9 +28,9 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Answer, Request
 from dnm.lab.sandbox.joining import Arrival
 from dnm.lab.sandbox.store import Event
+from tests.processes import PATIENCE, Child, Ended, Warm
 from tests.site import Site
 
-_PATIENCE = 60.0  # seconds of real time after which a process is taken for hung
 _START = 1_800_000_000.0  # the instant at which a world begins if nothing else is said
 _PROCESS = re.compile(rb'"(pid|start_ticks)": ?\d+')
 _TOKEN = re.compile(rb'"token\\*": ?\\*"([0-9a-f]{16})')  # in a file, or in an annotation
@@ -41,95 +38,7 @@ _LEASE_TIME = re.compile(rb'"at\\*": ?\\*"[^"\\]*')
 _WRITES = ("PUT", "PATCH", "POST", "DELETE")
 
 
-class Ended(NamedTuple):
-    """A process that has ended: `code` is minus the signal where one ended it."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def was_killed(self) -> bool:
-        return self.code == -signal.SIGKILL
-
-
-class Child:
-    """A running `dnm`."""
-
-    def __init__(self, warm: Warm, pid: int, files: tuple[Path, Path]) -> None:
-        self.warm, self.pid, self.files = warm, pid, files
-        self.descriptor = os.pidfd_open(pid)
-
-    def is_running(self) -> bool:
-        return not self._has_ended(0)
-
-    def _has_ended(self, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self.descriptor, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
-
-    def send(self, number: signal.Signals) -> None:
-        signal.pidfd_send_signal(self.descriptor, number)
-
-    def wait(self, seconds: float = _PATIENCE) -> Ended:
-        """How it ended; one that does not is killed, and that is an error."""
-        is_late = not self._has_ended(seconds)
-        if is_late:
-            self.send(signal.SIGKILL)
-        code = self.warm.ask("reap", pid=self.pid)
-        os.close(self.descriptor)
-        texts = [path.read_text(errors="replace") for path in self.files]
-        for path in self.files:
-            path.unlink()
-        assert not is_late, f"dnm did not end within {seconds} s: {texts}"
-        return Ended(code, *texts)
-
-
-class Warm:
-    """The process that forks; one for each world that runs at the same time."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._lock = threading.Lock()
-        self._number = 0
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.proof.warm"], cwd=Path(__file__).parents[2],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def ask(self, do: str, **arguments: Any) -> Any:
-        with self._lock:
-            assert self._process.stdin and self._process.stdout
-            self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-            self._process.stdin.flush()
-            answer = self._process.stdout.readline()
-        assert answer, f"the forking process ended: {self._process.poll()}"
-        return json.loads(answer)
-
-    def start(self, *jobs: Mapping[str, Any]) -> list[Child]:
-        """All at the same instant."""
-        full, files = [], []
-        for job in jobs:
-            self._number += 1
-            out, err = (self.directory / f"{self._number}.{end}" for end in ("out", "err"))
-            files.append((out, err))
-            full.append({
-                "fault": "", "log": "", "now": "", "strays": "", "largest_file": 0,
-                "constants": {}, "environment": {}, "out": str(out), "err": str(err), **job,
-            })  # fmt: skip
-        pids = self.ask("start", jobs=full)
-        return [Child(self, pid, pair) for pid, pair in zip(pids, files, strict=True)]
-
-    def close(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        if self._process.poll() is None:
-            self.ask("kill_all")
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
-
-
-def wait_for_any(children: Sequence[Child], seconds: float = _PATIENCE) -> Child:
+def wait_for_any(children: Sequence[Child], seconds: float = PATIENCE) -> Child:
     """The first of them that ends."""
     poll = select.poll()
     by_descriptor = {child.descriptor: child for child in children}
@@ -150,12 +59,12 @@ class Gate:
 
     def await_arrivals(self, count: int = 1) -> None:
         for number in range(count):
-            assert self.arrivals.acquire(timeout=_PATIENCE), f"{number} of {count} came"
+            assert self.arrivals.acquire(timeout=PATIENCE), f"{number} of {count} came"
 
     def pass_through(self, request: Request) -> None:
         if self.path.search(request.path):
             self.arrivals.release()
-            self.opened.wait(_PATIENCE)
+            self.opened.wait(PATIENCE)
 
 
 class Checkpoint(NamedTuple):
@@ -221,7 +130,7 @@ class World:
         return {
             "arguments": arguments or ("run",),
             "now": site.now().isoformat(),
-            "environment": {"DNM_CONFIG": str(site.path)},
+            "environment": {**os.environ, "DNM_CONFIG": str(site.path)},
             **details,
         }
 

@@ -14,7 +14,8 @@ from typing import Any
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.registry import Phase
 from dnm.queues.tree import parse_tree
-from tests.proof.harness import Ended, World
+from tests.processes import Ended
+from tests.proof.harness import World
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 CAP = 2

@@ -17,8 +17,9 @@ import pytest
 
 from dnm.model.registry import Phase
 from tests.night import one_in
+from tests.processes import Ended, Warm
 from tests.proof import story
-from tests.proof.harness import Checkpoint, Ended, Warm, World, note_figures
+from tests.proof.harness import Checkpoint, World, note_figures
 from tests.site import QUEUE, Site
 
 pytestmark = pytest.mark.xdist_group("bad days")  # which worlds are good is found out once

@@ -4,9 +4,9 @@ The story is played once and each fault point is written down. Then, for every f
 every run: the world is put back to the beginning of that run, the run is killed (SIGKILL) there, or
 the call there is made to fail before or after it took effect; and the runs that follow must bring
 the story to its right end (`story.check_end`, all eight invariants). By day that is each point
-where it is met first, and a kill behind each change of every other run. Where a strike leaves a
-world that is byte for byte one from which the end was reached before, it is not played again. Also:
-a run that hangs, the runs after a kill, and runs that are killed again and again.
+where it is met first. Where a strike leaves a world that is byte for byte one from which the end
+was reached before, it is not played again. Also: a run that hangs, the runs after a kill, and runs
+that are killed again and again.
 """
 
 from __future__ import annotations
@@ -14,23 +14,17 @@ from __future__ import annotations
 import os
 import select
 import signal
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from itertools import chain
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
 from dnm.model.errors import DnmError
-from tests.night import night
+from tests.night import by_night, night
 from tests.proof import story
-from tests.proof.harness import Checkpoint, Warm, World, note_figures
+from tests.proof.harness import Checkpoint, World, note_figures
 
-WORKERS = 2
 _TRIES = 3
 # Reads that a run's decisions rest on; the later ones of a run only look again at one node.
 _OF_CHANGES = ("store.", "kube.barrier", "kube.watch", "kube.follow", "kube.read_cluster")
@@ -77,35 +71,11 @@ class NotStruck(AssertionError):
 
 
 class Book:
-    """What all workers have seen so far."""
+    """What has been seen so far."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.good: set[bytes] = set()
         self.counts: Counter[str] = Counter()
-        self.failures: list[str] = []
-
-    def count(self, **more: int) -> None:
-        with self.lock:
-            self.counts.update(more)
-
-
-@contextmanager
-def workers(directory: Path, count: int = WORKERS, **settings: int | str) -> Iterator[list[World]]:
-    """Worlds with the story's site, each with a forking process of its own."""
-    made = []
-    try:
-        for number in range(count):
-            own = directory / f"worker-{number}"
-            own.mkdir()
-            world = World(own, Warm(own))
-            made.append(world)
-            story.build(world, **settings)
-        yield made
-    finally:
-        for world in made:
-            world.close()
-            world.warm.close()
 
 
 def record(world: World) -> list[Run]:
@@ -138,32 +108,24 @@ def _record_run(world: World) -> Run:
 
 
 def walk(
-    worlds: list[World], choose: Callable[[list[Run]], list[Strike]], book: Book
+    world: World, choose: Callable[[list[Run]], list[Strike]], name: str, **settings: int | str
 ) -> list[Strike]:
-    """Each world plays the story once and then its share of the strikes: another's story is not
-    its own, for a registry and a store name their place. Returns all; what went wrong is in the
-    book."""
-
-    # One after the other: two threads may not be the first to decode a type (msgspec 0.22).
-    stories = [record(world) for world in worlds]
-
-    def one(number: int) -> list[Strike]:
-        world, runs = worlds[number], stories[number]
-        shares = [s for s in choose(runs) if (s.minute + s.number) % len(worlds) == number]
-        before = world.runs
-        for strike in shares:
-            try:
-                _strike(world, strike, runs[strike.minute], book)
-            except (AssertionError, DnmError) as error:
-                world.warm.ask("kill_all")
-                with book.lock:
-                    book.failures.append(f"{strike}: {_end_of(error)}")
-        book.count(runs=world.runs - before)
-        return shares
-
-    with ThreadPoolExecutor(len(worlds)) as pool:
-        strikes = list(chain.from_iterable(pool.map(one, range(len(worlds)))))
-    assert not book.failures, "\n".join(["", *book.failures])
+    """Plays the story once, and then each of the strikes on it; returns those."""
+    story.build(world, **settings)
+    book, failures, runs = Book(), [], record(world)
+    strikes, before = choose(runs), world.runs
+    for strike in strikes:
+        try:
+            _strike(world, strike, runs[strike.minute], book)
+        except (AssertionError, DnmError) as error:
+            world.warm.ask("kill_all")
+            failures.append(f"{strike}: {' '.join(str(error).split())[-200:]}")
+    assert not failures, "\n".join(["", *failures])
+    assert book.counts["strikes"] == len(strikes)
+    note_figures(
+        name, points=len({strike.point for strike in strikes}), runs=world.runs - before,
+        fault_points=len({strike[:2] for strike in strikes}), **book.counts,
+    )  # fmt: skip
     return strikes
 
 
@@ -190,7 +152,7 @@ def play(world: World, strike: Strike, is_fact: bool, book: Book) -> None:
     passed = world.log.read_text().split()
     if strike.point not in passed[strike.number - 1 : strike.number]:
         raise NotStruck(f"it passed {passed[: strike.number]}: {ended}")
-    book.count(strikes=1, **{strike.what: 1})
+    book.counts.update(("strikes", strike.what))
     if strike.what == "kill":
         assert ended.was_killed, ended
     else:
@@ -211,11 +173,7 @@ def go_on(world: World, book: Book) -> None:
         world.tick(story.MINUTE)
         story.play_on(world, book.good)
         book.good.add(mark)
-        book.count(worlds=1)
-
-
-def _end_of(error: Exception) -> str:
-    return " ".join(str(error).split())[-200:]
+        book.counts["worlds"] += 1
 
 
 def hang(world: World, strike: Strike, book: Book) -> None:
@@ -236,7 +194,7 @@ def hang(world: World, strike: Strike, book: Book) -> None:
     hung.send(signal.SIGKILL)
     assert hung.wait().was_killed
     world.settle()
-    book.count(strikes=1, hang=1)
+    book.counts.update(("strikes", "hang"))
     story.check_always(world)
     go_on(world, book)
 
@@ -279,35 +237,21 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
 
 
 def first_strikes_of(runs: list[Run]) -> list[Strike]:
-    """Each point where it is met first, and a kill behind each change of every other run."""
+    """Each point where it is met first."""
     first = _met_first(runs)
-    return [
-        strike
-        for strike in strikes_of(runs)
-        if strike.minute == first[strike.point]
-        or (
-            strike[3:] == ("after", "kill")
-            and not (strike.point.startswith(READS) or strike.minute % 2)
-        )
-    ]
+    return [strike for strike in strikes_of(runs) if strike.minute == first[strike.point]]
 
 
 @pytest.mark.parametrize("choose", [first_strikes_of, pytest.param(strikes_of, marks=night)])
 def test_the_story_ends_right_whichever_call_is_struck(
-    tmp_path: Path, choose: Callable[[list[Run]], list[Strike]]
+    world: World, choose: Callable[[list[Run]], list[Strike]]
 ) -> None:
-    book = Book()
-    with workers(tmp_path) as worlds:
-        strikes = walk(worlds, choose, book)
-    assert book.counts["strikes"] == len(strikes)
-    note_figures(
-        "fault walk", points=len({strike.point for strike in strikes}),
-        fault_points=len({strike[:2] for strike in strikes}), **book.counts,
-    )  # fmt: skip
+    walk(world, choose, "fault walk")
 
 
-def test_the_story_ends_right_where_only_changes_are_read(tmp_path: Path) -> None:
-    """With the store on: each of its points where it is met first, and in every eighth run."""
+@pytest.mark.parametrize("every", by_night(100, 8))
+def test_the_story_ends_right_where_only_changes_are_read(world: World, every: int) -> None:
+    """With the store on: each of its points where it is met first, and in runs now and then."""
 
     def choose(runs: list[Run]) -> list[Strike]:
         first = _met_first(runs)
@@ -315,20 +259,16 @@ def test_the_story_ends_right_where_only_changes_are_read(tmp_path: Path) -> Non
             strike
             for strike in strikes_of(runs)
             if strike.point.startswith(_OF_CHANGES)
-            and (strike.minute % 8 == 0 or strike.minute == first[strike.point])
+            and (strike.minute % every == 0 or strike.minute == first[strike.point])
         ]
 
-    book = Book()
-    with workers(tmp_path, watch_from_pods=0, relist_minutes=60) as worlds:
-        strikes = walk(worlds, choose, book)
+    name = "fault walk of changes"
+    strikes = walk(world, choose, name, watch_from_pods=0, relist_minutes=60)
     assert {strike.point for strike in strikes} >= {"store.rename", "kube.watch", "kube.barrier"}
-    note_figures("fault walk of changes", **book.counts)
 
 
-@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=night)])
-def test_the_story_ends_right_with_its_registry_in_kubernetes(
-    tmp_path: Path, is_whole: bool
-) -> None:
+@pytest.mark.parametrize("is_whole", by_night(False, True))
+def test_the_story_ends_right_with_its_registry_in_kubernetes(world: World, is_whole: bool) -> None:
     """Each point that only such a run passes where it is met first; by night first in every eighth
     run too, and the others are killed at where they are met first."""
 
@@ -352,11 +292,9 @@ def test_the_story_ends_right_with_its_registry_in_kubernetes(
             )
         ]
 
-    book = Book()
-    with workers(tmp_path, state="kubernetes") as worlds:
-        strikes = walk(worlds, choose, book)
+    name = "fault walk with the registry in Kubernetes"
+    strikes = walk(world, choose, name, state="kubernetes")
     assert {strike.point for strike in strikes} >= set(_OF_STATE)
-    note_figures("fault walk with the registry in Kubernetes", **book.counts)
 
 
 def _met_first(runs: list[Run]) -> dict[str, int]:
@@ -364,13 +302,14 @@ def _met_first(runs: list[Run]) -> dict[str, int]:
     return {point: n for n, run in reversed(list(enumerate(runs))) for point in run.points}
 
 
-def test_runs_that_are_killed_again_and_again_end_right(world: World) -> None:
+@pytest.mark.parametrize("most", by_night(90, 150))
+def test_runs_that_are_killed_again_and_again_end_right(world: World, most: int) -> None:
     """Each run is killed one fault point later than the one before, until one survives; then from
-    the first one again. Half a minute between them; after 150 of them nobody kills any more. The
-    longest back-off, after so many conversions that never began, is an hour."""
+    the first one again. Half a minute between them; after so many of them nobody kills any more.
+    The longest back-off, after so many conversions that never began, is an hour."""
     story.build(world)
     number = kills = 0
-    for _ in range(150):
+    for _ in range(most):
         if story.is_over(world):
             break
         number += 1

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from dnm.model.registry import Phase
+from tests.processes import Child, Ended
 from tests.proof import story
-from tests.proof.harness import Child, Ended, World, note_figures
+from tests.proof.harness import World, note_figures
 
 ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "25"))
 FINISH = "/sandbox/node-convert/finish"

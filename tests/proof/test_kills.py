@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from dnm.model.registry import Phase
+from tests.processes import Warm
 from tests.proof import story
-from tests.proof.harness import Warm, World
+from tests.proof.harness import World
 
 FINISH = "/sandbox/node-convert/finish"
 CALLS = {"k8s": 1, "batch": 2}  # two nodes are asked for at once, and returned one by one

@@ -14,9 +14,10 @@ import pytest
 
 from dnm.model.registry import Phase
 from dnm.queues.tree import parse_tree
-from tests.night import by_night, one_in
+from tests.night import by_night, night, one_in
+from tests.processes import Ended
 from tests.proof import story
-from tests.proof.harness import Ended, World, note_figures, wait_for_any
+from tests.proof.harness import World, note_figures, wait_for_any
 from tests.site import QUEUE, Site
 
 LIST_NODES = "^/api/v1/nodes$"
@@ -58,7 +59,7 @@ def run_pair(world: World) -> Ended:
     return worked
 
 
-@pytest.mark.parametrize("pairs", by_night(40, 200))
+@pytest.mark.parametrize("pairs", by_night(12, 200))
 def test_of_two_runs_that_start_together_one_acts(world: World, pairs: int) -> None:
     """They play the story, over and over."""
     story.build(world)
@@ -202,7 +203,8 @@ def make_hosts(world: World, **west: str) -> None:
     world.make_site("west", **{**story.SETTINGS, "max_converted_nodes": 3, **west})
 
 
-@pytest.mark.parametrize("seed", one_in(3, range(3)))
+@night
+@pytest.mark.parametrize("seed", range(3))
 def test_two_hosts_lend_to_one_queue(world: World, seed: int) -> None:
     """Both see the same pods, both convert for them, each returns its own."""
     seed = int(os.environ.get("DNM_PROOF_SEED", seed))

@@ -13,6 +13,7 @@ import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import Reason, Verdict
+from tests.night import night
 from tests.proof.harness import note_figures
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -190,9 +191,9 @@ ADVERSARIES = [
     pytest.param(binds_nothing, 25, WAITS, id="binds-nothing"),
     pytest.param(makes_pods_anew, 25, "has room and quota", id="makes-pods-anew"),
     pytest.param(makes_more_pods, 60, UNUSED, id="makes-more-pods"),
-    pytest.param(makes_other_pods, 75, UNUSED, id="makes-other-pods"),
+    pytest.param(makes_other_pods, 75, UNUSED, id="makes-other-pods", marks=night),
     pytest.param(taints, 25, "does not tolerate", id="taints-nodes"),
-    pytest.param(taints_and_evicts, 25, "does not tolerate", id="taints-and-evicts"),
+    pytest.param(taints_and_evicts, 25, "does not tolerate", id="taints-and-evicts", marks=night),
     pytest.param(cordons, 30, UNUSED, id="cordons-nodes"),
     pytest.param(keeps_nodes_unready, 25, "has room and quota", id="keeps-nodes-unready"),
     pytest.param(deletes_nodes, 45, BACKS_OFF, id="deletes-nodes"),

@@ -3,8 +3,8 @@
 What it forks is a process like any other: its own id, files and locks, ended by real signals. Three
 things differ from `python -m dnm.cli`: the imports are done, the fault point is armed without an
 environment, and the time may be that of the sandbox. Commands come as JSON lines on stdin, answers
-go to stdout. It is the parent of all whose own parent was killed, so that it can wait for a
-converter that outlived its run.
+go to stdout. With the word `adopts` it is the parent of all whose own parent was killed, so that it
+can wait for a converter that outlived its run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import resource
 import signal
 import sys
@@ -25,16 +26,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-import typer.main
-
+import dnm.cli
 from dnm.cli import app as cli
 from dnm.model import fault_points
 from dnm.run import planning, runner
 
 _LOADED_LATE = (
-    "dnm.run.actuator", "dnm.cli.check", "dnm.cli.report", "dnm.cli.status", "dnm.cli.logs",
-    "dnm.queues.writer", "dnm.queues.yunikorn_rest",
-    "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers",
+    "dnm.queues.writer", "dnm.queues.yunikorn_rest", "dnm.run.actuator",
+    "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers", "rich.table",
 )  # fmt: skip
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTLE_SECONDS = 30.0
@@ -51,7 +50,8 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def main() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if "adopts" in sys.argv:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _load_the_rest()
     gc.freeze()
     for line in sys.stdin:
@@ -61,11 +61,10 @@ def main() -> None:
 
 
 def _load_the_rest() -> None:
-    """What a run imports late; a configuration that is missing ends this one early."""
-    for name in _LOADED_LATE:
+    """What a verb imports late; a configuration that is missing ends this one early."""
+    verbs = [f"dnm.cli.{one.name}" for one in pkgutil.iter_modules(dnm.cli.__path__)]
+    for name in (*_LOADED_LATE, *verbs):
         importlib.import_module(name)
-    command = typer.main.get_command(cli.app)
-    cli.named_app = lambda word: command  # type: ignore[assignment,return-value]
     sys.argv = ["dnm", "status", "--config", "/nonexistent/dnm.ini"]
     with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere), suppress(SystemExit):
         cli.main()
@@ -172,7 +171,11 @@ def _set_up(job: dict[str, Any]) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(descriptor, number)
         os.close(descriptor)
+    if job["directory"]:
+        os.chdir(job["directory"])
+    os.environ.clear()
     os.environ.update(job["environment"])
+    time.tzset()
     if job["now"]:
         now = datetime.fromisoformat(job["now"])
         for place, name in ((runner, "run_pass"), (planning, "plan_pass")):
@@ -185,7 +188,8 @@ def _set_up(job: dict[str, Any]) -> None:
     if job["largest_file"]:
         limits = (job["largest_file"], resource.RLIM_INFINITY)
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    fault_points.arm(job["fault"], job["log"])
+    fault, log = os.environ.get("DNM_FAULT", ""), os.environ.get("DNM_FAULT_LOG", "")
+    fault_points.arm(job["fault"] or fault, job["log"] or log)
     if job["strays"]:
         _audit(job["strays"])
 

@@ -1,0 +1,114 @@
+"""`dnm` as processes that are forked by an interpreter with everything imported (warm.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PATIENCE = 300.0  # seconds of real time after which a process is taken for hung
+
+
+class Ended(NamedTuple):
+    """A process that has ended: `code` is minus the signal where one ended it."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def was_killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+
+class Child:
+    """A running `dnm`."""
+
+    def __init__(self, warm: Warm, pid: int, files: tuple[Path, Path]) -> None:
+        self.warm, self.pid, self.files = warm, pid, files
+        self.descriptor = os.pidfd_open(pid)
+
+    def is_running(self) -> bool:
+        return not self._has_ended(0)
+
+    def _has_ended(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def send(self, number: signal.Signals) -> None:
+        signal.pidfd_send_signal(self.descriptor, number)
+
+    def wait(self, seconds: float = PATIENCE) -> Ended:
+        """How it ended; one that does not is killed, and that is an error."""
+        is_late = not self._has_ended(seconds)
+        if is_late:
+            self.send(signal.SIGKILL)
+        code = self.warm.ask("reap", pid=self.pid)
+        os.close(self.descriptor)
+        texts = [path.read_text(errors="replace") for path in self.files]
+        for path in self.files:
+            path.unlink()
+        assert not is_late, f"dnm did not end within {seconds} s: {texts}"
+        return Ended(code, *texts)
+
+
+class Warm:
+    """The process that forks: one for each world that runs at the same time, which `adopts`, and
+    one for the commands of each worker."""
+
+    def __init__(self, directory: Path, *words: str) -> None:
+        self.directory = directory
+        self._lock = threading.Lock()
+        self._number = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.warm", *words], cwd=Path(__file__).parents[1],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, do: str, **arguments: Any) -> Any:
+        with self._lock:
+            assert self._process.stdin and self._process.stdout
+            self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        assert answer, f"the forking process ended: {self._process.poll()}"
+        return json.loads(answer)
+
+    def start(self, *jobs: Mapping[str, Any]) -> list[Child]:
+        """All at the same instant."""
+        full, files = [], []
+        for job in jobs:
+            self._number += 1
+            out, err = (self.directory / f"{self._number}.{end}" for end in ("out", "err"))
+            files.append((out, err))
+            full.append({
+                "fault": "", "log": "", "now": "", "strays": "", "largest_file": 0,
+                "constants": {}, "environment": dict(os.environ), "directory": "",
+                "out": str(out), "err": str(err), **job,
+            })  # fmt: skip
+        pids = self.ask("start", jobs=full)
+        return [Child(self, pid, pair) for pid, pair in zip(pids, files, strict=True)]
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        if self._process.poll() is None:
+            self.ask("kill_all")
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+@lru_cache
+def the_warm() -> Warm:
+    """The one of this process, which ends with it."""
+    return Warm(Path(tempfile.mkdtemp(prefix="dnm-warm-")))
