@@ -126,7 +126,6 @@ class SlurmSite:
             "poll_seconds": 0.2,
             "boot_timeout_seconds": 120,
             "stage_timeout_seconds": 120,
-            "slurm_patience_seconds": 120,
             **settings,
         }
         instance = values.pop("instance", "test")

@@ -132,7 +132,7 @@ def make_manifest(config: Config, load: Load) -> dict[str, Any]:
     of_instance = {OF_LABEL: config.instance_id}
     # A queue's name may hold what no label value may; then the annotation alone carries it.
     labels = {**identity, **dict.fromkeys(QUEUE_LABELS if _is_label(queue) else (), queue)}
-    annotations = dict.fromkeys((config.yunikorn_queue_annotation, QUEUE_LABELS[0]), queue)
+    annotations = {QUEUE_LABELS[0]: queue}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

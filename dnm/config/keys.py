@@ -41,12 +41,9 @@ SETTINGS: Keys = {
     "max_converted_nodes": ("max_converted_nodes", values.whole_number(0, 100_000)),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
     "yunikorn_cm_name": ("yunikorn_cm_name", values.object_name),
-    "yunikorn_queue_annotation": ("yunikorn_queue_annotation", values.label_key),
     "node_cpu_capacity": ("", values.quantity("vcore")),
     "node_memory_capacity": ("", values.quantity("memory")),
     "global_cooldown_seconds": ("global_cooldown", values.seconds(0, _YEAR)),
-    "default_cpu_request_m": ("", values.whole_number(0, 10**9)),
-    "default_mem_request": ("", values.quantity("memory")),
     "namespace_queue_paths": ("", path_text),
     "state": ("state", values.state_place),
     "state_namespace": ("state_namespace", values.namespace),
@@ -82,8 +79,7 @@ SETTINGS: Keys = {
     "events_zone": ("events_zone", values.time_zone),
     "events_dir": ("events_dir", path_text),
     "calendar": ("calendar", path_text),
-    "event_reservations": ("event_reservations", values.boolean),
-    "book_days": ("book_ahead", values.days(1, 365)),
+    "event_reservations": ("book_ahead", values.booked_ahead),
     "lead_minutes": ("lead", values.minutes(0, 1_440)),
     "breaker_strikes": ("breaker_strikes", values.whole_number(1, 1_000)),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
@@ -165,31 +161,24 @@ KUBELET_KEYS: Keys = {
 
 # [node_convert] -> the settings of the shipped node-convert
 NODE_CONVERT_KEYS: Keys = {
-    "slurm_access": ("slurm_access", values.slurm_access),
     "slurmrestd_url": ("slurmrestd_url", values.slurmrestd_url),
     "slurmrestd_token_file": ("slurmrestd_token_file", path_text),
-    "res_name": ("res_name", values.slurm_name),
     "min_idle_seconds": ("min_idle_seconds", values.seconds(0, _YEAR)),
     "res_lookahead_seconds": ("res_lookahead_seconds", values.seconds(0, _YEAR)),
     "protect_largest_pending": ("protect_largest_pending", values.boolean),
     "mark_reason": ("mark_reason", values.slurm_reason),
     "order_file": ("order_file", path_text),
     "node_search_domain": ("node_search_domain", values.search_domain),
-    "preempt_enabled": ("preempt_enabled", values.boolean),
     "preempt_user": ("preempt_user", values.account_name),
     "preempt_account": ("preempt_account", values.account_name),
     "preempt_mode": ("preempt_mode", values.preempt_mode),
     "preempt_grace_seconds": ("preempt_grace_seconds", values.seconds(0, 86_400)),
     "preempt_max_runtime_seconds": ("preempt_max_runtime_seconds", values.seconds(0, _YEAR)),
-    "preempt_drain_timeout": ("preempt_drain_timeout", values.seconds(1, 86_400)),
     "state_dir": ("state_dir", path_text),
     "hooks_dir": ("hooks_dir", path_text),
     "nodeset_label": ("nodeset_label", values.one_label),
-    "pass_environment": ("pass_environment", values.variable_names),
     "parallel": ("parallel", values.whole_number(1, 256)),
-    "roll_back": ("roll_back", values.boolean),
     "poll_seconds": ("poll_seconds", values.seconds(0.1, 60)),
-    "slurm_patience_seconds": ("slurm_patience_seconds", values.seconds(1, 3_600)),
     "verify_seconds": ("verify_seconds", values.seconds(0, 600)),
     "stage_timeout_seconds": ("stage_timeout_seconds", values.seconds(1, 86_400)),
     "drain_timeout_seconds": ("drain_timeout_seconds", values.seconds(1, 86_400)),
@@ -209,15 +198,32 @@ RETIRED: Mapping[str, Mapping[str, str]] = {
         "status_page": "`dnm report --html` writes a page, `dnm status -o json` has all of now",
         "log_console": "start dnm with --log-console, or with DNM_LOG_CONSOLE=1 in its environment",
         "size_tolerance": "a node may offer a tenth more than its type declares",
+        "yunikorn_queue_annotation": "YuniKorn's own, yunikorn.apache.org/queue, is read",
+        "default_cpu_request_m": "a pod that names no CPU counts as a core; a LimitRange names it",
+        "default_mem_request": "a pod that names no memory counts as 2Gi; a LimitRange names it",
     },
     "namespace": _NO_FORECAST,
     "node_convert": {
         "command_timeout_seconds": "a command of Slurm may take 30 seconds",
         "reach_timeout_seconds": "a machine may take 30 seconds to answer",
+        "slurm_access": "with slurmrestd_url it is slurmrestd that is asked, else Slurm's commands",
+        "roll_back": "a conversion that fails is undone as far as is safe",
+        "slurm_patience_seconds": "a controller of Slurm that is away is waited for two minutes",
+        "preempt_drain_timeout": "a preempted node has five minutes to become free",
         **{
             f"{stage}_timeout_seconds": "stage_timeout_seconds is of all stages but drain and boot"
             for stage in ("prepare", "join", "ready", "reset", "health", "return")
         },
+    },
+}
+
+# Keys whose text is read as another's of [settings].
+MOVED: Mapping[str, Mapping[str, str]] = {
+    "settings": {"book_days": "event_reservations"},
+    "node_convert": {
+        "res_name": "slurm_reservation_name",
+        "preempt_enabled": "allow_preempt",
+        "pass_environment": "pass_environment",
     },
 }
 
@@ -253,21 +259,17 @@ MAY_BE_EMPTY: Mapping[str, Any] = {
         )
     ),
 }
-NODE_CONVERT_MAY_BE_EMPTY: Mapping[str, Any] = {
-    "pass_environment": (),
-    **dict.fromkeys(
-        (
-            "slurmrestd_url",
-            "slurmrestd_token_file",
-            "res_name",
-            "mark_reason",
-            "order_file",
-            "node_search_domain",
-            "preempt_user",
-            "preempt_account",
-            "nodeset_label",
-            "state_dir",
-            "hooks_dir",
-        )
-    ),
-}
+NODE_CONVERT_MAY_BE_EMPTY: Mapping[str, Any] = dict.fromkeys(
+    (
+        "slurmrestd_url",
+        "slurmrestd_token_file",
+        "mark_reason",
+        "order_file",
+        "node_search_domain",
+        "preempt_user",
+        "preempt_account",
+        "nodeset_label",
+        "state_dir",
+        "hooks_dir",
+    )
+)

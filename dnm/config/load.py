@@ -34,7 +34,6 @@ from dnm.config.keys import (
     DEFAULT_QUEUE_MAP,
     KUBELET_KEYS,
     NAMESPACE_KEYS,
-    NODE_CONVERT_KEYS,
     NODE_TYPE_KEYS,
     PARTITION_KEYS,
     RESOURCE,
@@ -51,6 +50,7 @@ from dnm.config.sections import (
     resolve_paths,
     retired_keys,
     state_folder,
+    take_over,
 )
 from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, Floors, NamespacePolicy, NodeType
@@ -84,19 +84,19 @@ def load_config(
     problems: list[str] = []
     sections, events = read_ini_with_events(file, problems)
     check_section_names(sections, problems)
+    retired = retired_keys(sections)
+    sections = take_over(sections)
     entries = {**sections.get("settings", {}), **(changes or {})}
     settings = parse_section("settings", entries, SETTINGS, problems)
     _resolve_paths(settings, file, environ, problems)
     namespaces = _namespaces(sections, settings, problems)
     node_types = _node_types(sections, settings, namespaces, problems)
     fields = fields_of(settings, SETTINGS)
-    fields["default_request"] = _default_request(settings)
-    fields["pass_environment"] = _variables(sections, settings)
     fields["floors"] = Floors(
         kept=settings.get("batch_floor"), idle=settings.get("batch_idle_floor")
     )
     fields["partition_floors"] = _partition_floors(sections, problems)
-    fields["retired"] = retired_keys(sections)
+    fields["retired"] = retired
     _check_group(settings.get("state_group") or "", problems)
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
@@ -155,16 +155,6 @@ def _partition_floors(sections: Sections, problems: list[str]) -> dict[str, Floo
     return floors
 
 
-def _variables(sections: Sections, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those that the shipped converter is to pass on to its hooks reach it by dnm. Where they are
-    wrong there, that is the converter's to say."""
-    own = _given(settings, "pass_environment", _DEFAULTS.pass_environment)
-    entries = sections.get("node_convert", {})
-    asked = known_entries(entries, {"pass_environment": NODE_CONVERT_KEYS["pass_environment"]})
-    found = parse_section("node_convert", asked, NODE_CONVERT_KEYS, [])
-    return tuple(dict.fromkeys((*own, *(found.get("pass_environment") or ()))))
-
-
 def _check_group(name: str, problems: list[str]) -> None:
     import grp
 
@@ -174,13 +164,6 @@ def _check_group(name: str, problems: list[str]) -> None:
     except KeyError:
         why = "is no group of this host; name one, or leave the key out"
         problems.append(problem("settings", "state_group", name, why))
-
-
-def _default_request(settings: Mapping[str, Any]) -> dict[str, int]:
-    request = dict(_DEFAULTS.default_request)
-    request["vcore"] = _given(settings, "default_cpu_request_m", request["vcore"])
-    request["memory"] = _given(settings, "default_mem_request", request["memory"])
-    return request
 
 
 def _queue_map_path(settings: Mapping[str, Any]) -> Path:

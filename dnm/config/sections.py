@@ -17,6 +17,7 @@ from dnm.config.files import Sections, expand_path, shown
 from dnm.config.keys import (
     ELSEWHERE,
     MAY_BE_EMPTY,
+    MOVED,
     NAMED_SECTIONS,
     PLAIN_SECTIONS,
     RETIRED,
@@ -62,8 +63,30 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
         problems.append(f"[{shown(name)}]: unknown section{hint}")
 
 
+def take_over(sections: Sections) -> Sections:
+    """Returns the sections with the text of each key that has moved in its new place too."""
+    settings = dict(sections.get("settings", {}))
+    for section, moved in MOVED.items():
+        for written, text in sections.get(section, {}).items():
+            if text and (key := moved.get(written.lower())):
+                there = next((one for one in settings if one.lower() == key), key)
+                settings[there] = _both(key, settings.get(there, ""), text)
+    return {**sections, "settings": settings} if settings else sections
+
+
+def _both(key: str, there: str, moved: str) -> str:
+    """What stands in the new place: what stood there, else what stood in the one before. Bookings
+    were a switch and days beside it; names of variables add up."""
+    if key == "event_reservations":
+        return moved if there.lower() in values.TRUE else there or "false"
+    if key == "pass_environment":
+        return ", ".join(dict.fromkeys(re.findall(r"[^\s,]+", f"{there} {moved}")))
+    return there or moved
+
+
 def retired_keys(sections: Sections) -> tuple[str, ...]:
-    """Returns a sentence for each key that stands there and has no effect any more."""
+    """Returns a sentence for each key that stands there and has no effect any more, or has it by
+    another name."""
     return tuple(
         f"[{shown(section)}] {key}: this key is gone: {gone[key]}"
         for section, entries in sections.items()
@@ -74,7 +97,9 @@ def retired_keys(sections: Sections) -> tuple[str, ...]:
 
 
 def _retired_in(section: str) -> Mapping[str, str]:
-    return RETIRED.get(section.partition(":")[0], {})
+    kind = section.partition(":")[0]
+    moved = {key: f"it is read as {new} of [settings]" for key, new in MOVED.get(kind, {}).items()}
+    return {**RETIRED.get(kind, {}), **moved}
 
 
 def named_sections(sections: Sections, kind: str) -> dict[str, str]:

@@ -31,7 +31,7 @@ _URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Z
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+ -]{0,254}[$]?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_TRUE = ("1", "true", "yes", "on")
+TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
@@ -193,11 +193,21 @@ def time_zone(text: str) -> str:
 
 
 def boolean(text: str) -> bool:
-    if text.lower() in _TRUE:
+    if text.lower() in TRUE:
         return True
     if text.lower() in _FALSE:
         return False
     raise ValueError("is neither true nor false; write true or false")
+
+
+def booked_ahead(text: str) -> timedelta:
+    """So many days ahead; `true`: seven, `false` or 0: not at all."""
+    if text.lower() in _FALSE or text == "0":
+        return timedelta()
+    try:
+        return timedelta(days=7) if text.lower() in TRUE else days(2, 365)(text)
+    except ValueError as error:
+        raise ValueError("is no number of days; write true for seven, or 2 to 365") from error
 
 
 def quantity(resource: str) -> Callable[[str], int]:
@@ -333,15 +343,6 @@ def account_name(text: str) -> str:
 def preempt_mode(text: str) -> str:
     if text not in ("requeue", "cancel"):
         raise ValueError("is neither requeue nor cancel; write requeue to let the jobs run again")
-    return text
-
-
-def slurm_access(text: str) -> str:
-    if text not in ("commands", "rest"):
-        raise ValueError(
-            "is neither commands nor rest; write commands to run scontrol and squeue, rest to ask "
-            "slurmrestd"
-        )
     return text
 
 

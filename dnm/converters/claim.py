@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
-from dnm.converters.conversion import NodeConversion, NotClaimed
+from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed
 from dnm.converters.machines import plain_state, why_not_ours
 from dnm.converters.marks import (
     drain_reason,
@@ -49,7 +49,7 @@ def has_turn(conversion: NodeConversion) -> bool:
 def our_turn(conversion: NodeConversion) -> Iterator[None]:
     """Waits for the turn, and ends it. Raises SlurmError where others keep it for too long."""
     name = _turn(conversion)
-    deadline = time.monotonic() + conversion.settings.slurm_patience_seconds.total_seconds()
+    deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
     while not _takes_turn(conversion, name):
         if time.monotonic() > deadline:
             raise SlurmError(
@@ -153,7 +153,7 @@ def _is_booked(conversion: NodeConversion, there: tuple[Reservation, ...]) -> bo
 def _reserve_again(conversion: NodeConversion, end: datetime | None, ignore_jobs: bool) -> None:
     """After a lost answer the command may still be carried out. A reservation that is there now is
     taken for ours; should it be another's, the operation in the drain's reason tells."""
-    deadline = time.monotonic() + conversion.settings.slurm_patience_seconds.total_seconds()
+    deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
     while True:
         conversion.wait(conversion.settings.poll_seconds)
         there = _reservations_of(conversion)

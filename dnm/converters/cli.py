@@ -248,7 +248,7 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
     waiting = [one for one in jobs if one.node_type in types]
     if options.output == "json":
         reserved = reservations_of(facts, settings.res_name)
-        books = settings.machines is Machines.OWN and settings.slurm_access == "commands"
+        books = settings.machines is Machines.OWN and not settings.slurmrestd_url
         print(list_as_json(judged, claims, waiting, reserved, books))
     else:
         shown = {one.node.name for one in judged}

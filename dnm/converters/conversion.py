@@ -30,6 +30,7 @@ from dnm.model.errors import ConverterError, DnmError, SlurmError
 from dnm.model.fault_points import fault_point
 
 Found = TypeVar("Found")
+SLURM_PATIENCE = timedelta(minutes=2)  # a restart of slurmctld
 
 
 class Interrupted(ConverterError):
@@ -126,7 +127,7 @@ class NodeConversion:
     def patiently(self, ask: Callable[[], Found]) -> Found:
         """Asks Slurm until it answers, for as long as a restart of slurmctld may take. What Slurm
         refuses is an answer. Raises SlurmError."""
-        deadline = time.monotonic() + self.settings.slurm_patience_seconds.total_seconds()
+        deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
         last = ""
         while True:
             try:
@@ -157,7 +158,7 @@ class NodeConversion:
         """Makes a change unless it is so already, and reads the outcome back: a refusal and a lost
         answer count for nothing where the wanted state is there. Raises SlurmError when it does
         not come about within the patience."""
-        deadline = time.monotonic() + self.settings.slurm_patience_seconds.total_seconds()
+        deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
         while not self.patiently(is_so):
             refused: SlurmError | None = None
             try:

@@ -150,7 +150,7 @@ def _summary(
         f"enabled, mode={settings.preempt_mode}, "
         f"grace={settings.preempt_grace_seconds.total_seconds():g}s"
         if settings.allow_preempt
-        else f"disabled (--allow-preempt or PREEMPT_ENABLED=1), mode={settings.preempt_mode}"
+        else f"disabled (--allow-preempt), mode={settings.preempt_mode}"
     )
     guard = "on" if settings.protect_largest_pending else "off"
     return [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dnm.converters import to_k8s
 from dnm.converters.claim import check_claim, own_reservations
-from dnm.converters.conversion import NodeConversion, NotClaimed, Stage
+from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed, Stage
 from dnm.converters.nodeset import FENCE, OnNode, why_not_moved
 from dnm.converters.nodeset_label import is_label_on, label_of
 from dnm.converters.nodeset_replicas import SCALED, shrink, stateful_set
@@ -77,7 +77,7 @@ def _wait_until_reserved(conversion: NodeConversion) -> None:
         flags = conversion.slurm.read_node(conversion.node).state.flags
         return "" if "RESERVED" in flags else "Slurm does not show yet that it is reserved"
 
-    conversion.wait_until(look, conversion.settings.slurm_patience_seconds, SlurmError)
+    conversion.wait_until(look, SLURM_PATIENCE, SlurmError)
 
 
 def is_lent_by_us(conversion: NodeConversion) -> None:

@@ -259,9 +259,6 @@ class ConversionPool:
         if not (journal.has_begun("claim") or journal.facts.get(RESERVING)):
             conversion.book.close(str(error))  # whoever has the node keeps it
             return "skipped" if isinstance(error, NotClaimed) else "failed", str(error)
-        if self.program.has_touched(conversion) and not self.settings.roll_back:
-            conversion.book.change(error=str(error))
-            return "failed", f"{error}; {_what_to_do(conversion)}"
         conversion.book.change(direction=Direction.BATCH, rolled_back_from=str(error))
         result, why = self._to_batch(conversion)
         is_back = result in ("ok", "skipped")

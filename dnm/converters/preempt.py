@@ -23,6 +23,7 @@ _TOUCHED = "touched."  # prefix of a key: something was done to this job
 _BEGUN = "begun"  # its value until the job is requeued or cancelled
 _AT_WORK = ("RUNNING", "SUSPENDED")
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+_UNTIL_IDLE = timedelta(minutes=5)  # what jobs leave behind; then the node is given back
 _ITS_OWN_END = ("COMPLETED", "CANCELLED")  # of itself, or by its user; our TERM makes it FAILED
 
 
@@ -150,7 +151,7 @@ def _wait_for_idle(conversion: NodeConversion) -> None:
         return ""
 
     try:
-        conversion.wait_until(look, conversion.settings.preempt_drain_timeout, SlurmError)
+        conversion.wait_until(look, _UNTIL_IDLE, SlurmError)
     except Interrupted:
         raise
     except ConverterError as error:

@@ -12,8 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from dnm.config import values
 from dnm.config.files import Sections, read_ini, shown
 from dnm.config.keys import (
@@ -32,6 +30,7 @@ from dnm.config.sections import (
     parse_section,
     resolve_paths,
     state_folder,
+    take_over,
 )
 from dnm.converters.machines import Machines
 from dnm.converters.select import Rules
@@ -49,8 +48,7 @@ class Settings(Value, frozen=True):
     instance: str = "prod"
     kubeconfig_path: Path | None = None
     node_types: Mapping[str, NodeType] = {}
-    slurm_access: str = "commands"  # commands | rest
-    slurmrestd_url: str = ""
+    slurmrestd_url: str = ""  # empty: Slurm's commands on this host
     slurmrestd_token_file: Path | None = None
     res_name: str = "k8s"
     min_idle_seconds: timedelta = timedelta(seconds=600)
@@ -59,21 +57,17 @@ class Settings(Value, frozen=True):
     mark_reason: str = "batch node selected for k8s conversion"
     order_file: Path | None = None
     node_search_domain: str = ""
-    preempt_enabled: bool = False
     preempt_user: str = ""
     preempt_account: str = ""
     preempt_mode: str = "requeue"  # requeue | cancel
     preempt_grace_seconds: timedelta = timedelta(seconds=60)
     preempt_max_runtime_seconds: timedelta = timedelta(0)
-    preempt_drain_timeout: timedelta = timedelta(seconds=300)
     state_dir: Path = Path("/etc/dynamic-node/node-convert")
     hooks_dir: Path = Path("/etc/dynamic-node/hooks")
     nodeset_label: tuple[str, str] | None = None  # what makes a NodeSet run slurmd on a Node
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT
     parallel: int = 8
-    roll_back: bool = True
     poll_seconds: timedelta = timedelta(seconds=2)
-    slurm_patience_seconds: timedelta = timedelta(seconds=120)
     verify_seconds: timedelta = timedelta(seconds=6)
     stage_timeout_seconds: timedelta = timedelta(seconds=900)  # of each but these two
     drain_timeout_seconds: timedelta = timedelta(seconds=600)
@@ -122,7 +116,7 @@ class Settings(Value, frozen=True):
             order=_read_order(self.order_file) if self.order_file else {},
             machines=self.machines,
             # slurmrestd can't take a node from under its booking: there it is one that is reserved.
-            instance=self.instance if self.slurm_access == "commands" else "",
+            instance="" if self.slurmrestd_url else self.instance,
         )
 
 
@@ -136,12 +130,13 @@ _SHARED = {
         ("slurm_reservation_name", "res_name"),
         ("state_dir", "state_dir"),
         ("kubeconfig_path", "kubeconfig_path"),
+        ("pass_environment", "pass_environment"),
     )
 }
 _TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints")}
 # Too common a name to be taken from the environment for it.
 _NOT_IN_ENVIRONMENT = frozenset((
-    "state_dir", "hooks_dir", "parallel", "roll_back", "order_file", "slurmrestd_token_file",
+    "state_dir", "hooks_dir", "parallel", "order_file", "slurmrestd_token_file",
 ))  # fmt: skip
 
 
@@ -158,7 +153,7 @@ def load_settings(
     problems: list[str] = []
     file = find_config_path(config, environ)
     is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
-    sections = read_ini(file, problems) if is_named or file.exists() else {}
+    sections = take_over(read_ini(file, problems)) if is_named or file.exists() else {}
     at = file.parent, environ
     found = {"machines": machines, **_shared(sections, at, problems, machines.value)}
     own = parse_section(
@@ -175,23 +170,13 @@ def load_settings(
     problems += _ways_to_slurm(found)
     if problems:
         raise ConfigError(list_problems(f"{machines.value}'s settings ({file})", problems))
-    settings = Settings(**found, config_path=file if sections else None)
-    if settings.preempt_enabled and not settings.allow_preempt:
-        settings = msgspec.structs.replace(settings, allow_preempt=True)
-    return settings
+    return Settings(**found, config_path=file if sections else None)
 
 
 def _ways_to_slurm(found: Mapping[str, Any]) -> Iterator[str]:
     """What is missing to ask slurmrestd."""
-    if found.get("slurm_access") != "rest":
-        return
     url = found.get("slurmrestd_url") or ""
-    if not url:
-        yield (
-            "[node_convert] slurm_access = rest: slurmrestd_url is missing; write where slurmrestd "
-            "listens, e.g. http://127.0.0.1:6820 or unix:/run/slurmrestd/slurmrestd.sock"
-        )
-    elif url.startswith("http") and not found.get("slurmrestd_token_file"):
+    if url.startswith("http") and not found.get("slurmrestd_token_file"):
         yield (
             f"[node_convert] slurmrestd_url = {url}: slurmrestd_token_file is missing; write a "
             "file with what 'scontrol token' prints (a unix socket needs none)"
@@ -203,7 +188,10 @@ def _shared(
 ) -> dict[str, Any]:
     """What dnm's own sections say about both programs; dnm judges the rest of them. The size of a
     node type is dnm's business."""
-    entries = known_entries(sections.get("settings", {}), _SHARED)
+    settings = sections.get("settings", {})
+    entries = known_entries(settings, _SHARED)
+    if settings.get("pass_environment") == "":  # none: another thing than the default
+        entries["pass_environment"] = ""
     parsed = parse_section("settings", entries, _SHARED, problems)
     resolve_paths("settings", parsed, _SHARED, at, problems)
     found = fields_of(parsed, _SHARED)
@@ -224,6 +212,8 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     found: dict[str, Any] = {}
     names = {key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}
     names["DNM_INSTANCE"] = _SHARED["instance_id"]
+    names["RES_NAME"] = _SHARED["slurm_reservation_name"]
+    names["PREEMPT_ENABLED"] = SETTINGS["allow_preempt"]
     names["DNM_REQUEST"] = "request", values.request_id
     for name, (field, parse) in names.items():
         text = environ.get(name, "")

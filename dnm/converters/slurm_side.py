@@ -14,7 +14,7 @@ _COMMAND_TIMEOUT = timedelta(seconds=30)
 
 def connect_slurm(settings: Settings) -> Slurm:
     """Returns Slurm; nothing is asked of it yet."""
-    if settings.slurm_access == "commands":
+    if not settings.slurmrestd_url:
         return SlurmClient(os.environ, _COMMAND_TIMEOUT)
     from dnm.converters.slurm.rest import SlurmRestClient  # 20 ms that only those who use it pay
 

@@ -173,19 +173,9 @@ def application_id(
     return asked or f"yunikorn-{namespace}-autogen"[:_LONGEST_APP_ID]
 
 
-def requested_queue(
-    labels: Mapping[str, str], annotations: Mapping[str, str], site_key: str = QUEUE_KEY
-) -> str:
-    """Returns the queue a pod asks for, as written; empty: none. `site_key` is the configured name
-    of label and annotation, for sites whose admission rewrites it."""
-    asked = (
-        labels.get(QUEUE_KEY)
-        or labels.get(site_key)
-        or annotations.get(site_key)
-        or annotations.get(QUEUE_KEY)
-        or labels.get("queue")
-        or ""
-    )
+def requested_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Returns the queue a pod asks for, as written; empty: none."""
+    asked = labels.get(QUEUE_KEY) or annotations.get(QUEUE_KEY) or labels.get("queue") or ""
     return asked[:LONGEST_PATH]
 
 

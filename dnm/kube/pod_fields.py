@@ -111,12 +111,10 @@ def decode_all_labels(page: memoryview | bytes) -> list[dict[str, str]]:
     return [item.metadata.labels or {} for item in _decode_labels(page).items]
 
 
-def make_page_decoder(
-    queue_key: str, with_qos: bool = False
-) -> Callable[[memoryview | bytes], Any]:
-    """The decoder of a PodList that also knows the site's own name of what names the queue."""
-    annotations = _define_texts("_Annotations", ANNOTATIONS, queue_key)
-    labels = _define_texts("_Labels", LABELS, queue_key)
+def make_page_decoder(with_qos: bool = False) -> Callable[[memoryview | bytes], Any]:
+    """The decoder of a PodList; `with_qos`: what of a pod is aligned to a NUMA node is wanted."""
+    annotations = _define_texts("_Annotations", ANNOTATIONS)
+    labels = _define_texts("_Labels", LABELS)
     metadata = _define(
         "_Metadata",
         [
@@ -138,11 +136,8 @@ def make_page_decoder(
     return msgspec.json.Decoder(page).decode
 
 
-def _define_texts(name: str, known: dict[str, str], queue_key: str) -> Any:
-    keys = dict(known)
-    if queue_key not in keys.values():
-        keys["site_queue"] = queue_key
-    return _define(name, [(field, str | None, None) for field in keys], keys)
+def _define_texts(name: str, known: dict[str, str]) -> Any:
+    return _define(name, [(field, str | None, None) for field in known], known)
 
 
 def _define(name: str, fields: list[Any], rename: Any = "camel") -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dnm.demand import pod_request
-from dnm.demand.pod_request import QUEUE_KEY, application_id, requested_queue, task_groups
+from dnm.demand.pod_request import application_id, requested_queue, task_groups
 from dnm.kube.errors import clean
 from dnm.kube.pod_fields import (
     ANNOTATIONS,
@@ -28,7 +28,6 @@ from dnm.model.value import Value
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that are read at all
 _YUNIKORN = "yunikorn"
 _LONGEST_KEY = 1024  # bytes of what is kept to know it again; Kubernetes takes 256 KiB of each pod
-_SITE_KEY = "/"  # stands for the configured name; none can be called that
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
 _NO_LABELS: dict[str, str] = {}
 
@@ -108,12 +107,12 @@ class PodReducer:
     pod itself stays in `pods`, for it may be at work on its node.
     """
 
-    def __init__(self, queue_annotation: str = QUEUE_KEY, with_qos: bool = False) -> None:
+    def __init__(self, with_qos: bool = False) -> None:
         """`with_qos`: what of a pod is aligned to a NUMA node is wanted too."""
         self.pods: list[Pod] = []
         self.versions: list[str] = []  # of the pods, in their order; empty: unknown
         self.unreadable: dict[str, str] = {}
-        self._decode = make_page_decoder(queue_annotation, with_qos)
+        self._decode = make_page_decoder(with_qos)
         self._with_qos = with_qos
         self._book = ShapeBook()
         self._strings: dict[str, str] = {}
@@ -229,7 +228,7 @@ class PodReducer:
 
 def make_reducer(config: Config) -> PodReducer:
     """Returns what makes pods of pages, as the configuration wants it."""
-    return PodReducer(config.yunikorn_queue_annotation, config.has_aligned_pods)
+    return PodReducer(config.has_aligned_pods)
 
 
 def _read_identity(metadata: Any, is_yunikorn: bool) -> _Identity:
@@ -252,15 +251,14 @@ def _read_identity(metadata: Any, is_yunikorn: bool) -> _Identity:
         app_id = application_id(labels, notes, metadata.namespace, metadata.uid)
     return _Identity(
         app_id=app_id,
-        queue=requested_queue(labels, notes, _SITE_KEY),
+        queue=requested_queue(labels, notes),
         rare={field: value for field, value in rare.items() if value},
     )
 
 
 def _by_key(known: Any, keys: dict[str, str]) -> dict[str, str]:
     """The labels or annotations that are there, under their real keys."""
-    fields = {**keys, "site_queue": _SITE_KEY}
-    found = {key: getattr(known, field, None) for field, key in fields.items()}
+    found = {key: getattr(known, field, None) for field, key in keys.items()}
     return {key: value for key, value in found.items() if value is not None}
 
 

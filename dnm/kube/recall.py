@@ -103,7 +103,7 @@ class Recall:
 
         config = self._config
         return (
-            version("dnm"), access.server, UNFINISHED, config.yunikorn_queue_annotation,
+            version("dnm"), access.server, UNFINISHED,
             f"{config.has_aligned_pods} {config.has_kubelets}",
         )  # fmt: skip
 

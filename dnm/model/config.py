@@ -118,8 +118,7 @@ class Config(Value):
     unread_events: Mapping[str, tuple[str, ...]] = {}  # those that can't be read: name -> why
     events_dir: Path | None = None  # files *.ini with such sections
     calendar: Path | None = None  # an iCalendar file
-    event_reservations: bool = False  # nodes are reserved in Slurm ahead of events
-    book_ahead: timedelta = timedelta(days=7)
+    book_ahead: timedelta = timedelta()  # nodes of events are reserved in Slurm; zero: not
     events_zone: str = "UTC"  # of events that name none
     lead: timedelta = timedelta(minutes=30)  # before an event, until it is known how long it takes
     check_interval: timedelta = timedelta(seconds=60)
@@ -148,7 +147,6 @@ class Config(Value):
     allow_preempt: bool = False
     yunikorn_cm_namespace: str = "yunikorn"
     yunikorn_cm_name: str = "yunikorn-configs"
-    yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
     yunikorn_url: str = ""
     read_node_topology: bool = False
     default_request: Resources = msgspec.field(

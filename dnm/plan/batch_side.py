@@ -32,7 +32,7 @@ def needs_batch_side(
     )
     if is_under_way or any(count_missing(order, registry) for order in registry.orders):
         return True
-    if config.event_reservations or (config.node_conditions and registry.nodes):
+    if config.book_ahead or (config.node_conditions and registry.nodes):
         return True
     if any(policy.min_nodes for policy in config.namespaces.values()):
         return True

@@ -176,10 +176,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("batch_waits", _heeds_jobs),
     ("moves", _moves),
     ("node_conditions", _shows_conditions),
-    (
-        "bookings",
-        lambda config, registry, facts: config.event_reservations or bool(registry.booking_tries),
-    ),
+    ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),
 )
 
 

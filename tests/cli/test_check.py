@@ -66,7 +66,7 @@ def test_each_problem_is_one_that_is_wrong(
     assert run_checks(site.ini, os.environ) == 2
     *_, last_but_one, last = capsys.readouterr().out.splitlines()
     assert last == "2 wrong, 1 not looked at" and str(site.ini) in last_but_one
-    site.write("dnm.ini", INI + "[node_convert]\nroll_bck = no\n")
+    site.write("dnm.ini", INI + "[node_convert]\nparalel = 4\n")
     assert run_checks(site.ini, os.environ) == 1
     assert ", 1 wrong" in capsys.readouterr().out.splitlines()[-1]
 
@@ -158,9 +158,9 @@ BROKEN: list[object] = [
                  "failed", "chmod +x", 1, id="converter-not-executable"),
     pytest.param(lambda s: (s.directory / "sandbox/node-convert").chmod(0o777), "converter",
                  "failed", "chmod go-w", 1, id="converter-of-everybody"),
-    pytest.param(lambda s: add_settings(s, "[node_convert]\nroll_bck = no\n"), "converter",
-                 "failed", "did you mean 'roll_back'?", 1, id="converter-section"),
-    pytest.param(lambda s: add_settings(s, "[node_convert]\nroll_back = no\n"), "converter",
+    pytest.param(lambda s: add_settings(s, "[node_convert]\nparalel = 4\n"), "converter",
+                 "failed", "did you mean 'parallel'?", 1, id="converter-section"),
+    pytest.param(lambda s: add_settings(s, "[node_convert]\nparallel = 4\n"), "converter",
                  "ok", "[node_convert]", 0, id="converter-section-right"),
     pytest.param(lambda s: _replace_converter(s, "#!/bin/sh\necho no >&2; exit 3\n"),
                  "batch nodes", "failed", "exit 3 no", 1, id="list-fails"),

@@ -180,7 +180,6 @@ def test_the_manifest(config: Config) -> None:
 
 
 def test_a_queue_that_is_no_label_value_stands_in_the_annotation_alone(config: Config) -> None:
-    config = msgspec.structs.replace(config, yunikorn_queue_annotation="example.org/queue")
     queue = "root.a@b." + "x" * 64
     metadata = make_manifest(config, Load(namespace="other", queue=queue))["spec"]["template"][
         "metadata"
@@ -188,7 +187,6 @@ def test_a_queue_that_is_no_label_value_stands_in_the_annotation_alone(config: C
     assert "queue" not in metadata["labels"]
     assert metadata["annotations"] == {
         "yunikorn.apache.org/queue": queue,
-        "example.org/queue": queue,
     }
 
 

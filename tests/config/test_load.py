@@ -122,9 +122,14 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
     assert config == Config(
         path=path,
         instance_id="validation",
-        retired=(
-            "[settings] log_console: this key is gone: start dnm with --log-console, or with "
-            "DNM_LOG_CONSOLE=1 in its environment",
+        retired=tuple(
+            f"[settings] {key}: this key is gone: {RETIRED['settings'][key]}"
+            for key in (
+                "log_console",
+                "yunikorn_queue_annotation",
+                "default_cpu_request_m",
+                "default_mem_request",
+            )
         ),
         state_dir=tmp_path / "state",
         converted_nodes_path=tmp_path / "state" / "converted_nodes.json",
@@ -176,6 +181,36 @@ GOOD = [
     pytest.param("headroom = 1", "headroom", 1.0, id="headroom-one"),
     pytest.param("headroom = .8", "headroom", 0.8, id="headroom-short"),
     pytest.param("join_timeout_seconds = 1.5", "join_timeout", timedelta(seconds=1.5), id="half"),
+    pytest.param("event_reservations = yes", "book_ahead", timedelta(days=7), id="booked-a-week"),
+    pytest.param("event_reservations = 14", "book_ahead", timedelta(days=14), id="booked-two"),
+    pytest.param(
+        "event_reservations = true\nBook_Days = 30",
+        "book_ahead",
+        timedelta(days=30),
+        id="booked-as-before",
+    ),
+    pytest.param("book_days = 30", "book_ahead", timedelta(), id="never-booked-before"),
+    pytest.param(
+        "[node_convert]\nres_name = lent",
+        "slurm_reservation_name",
+        "lent",
+        id="reservation-as-before",
+    ),
+    pytest.param(
+        "slurm_reservation_name = new\n[node_convert]\nres_name = lent",
+        "slurm_reservation_name",
+        "new",
+        id="the-new-place-first",
+    ),
+    pytest.param(
+        "[node_convert]\npreempt_enabled = yes", "allow_preempt", True, id="preemption-as-before"
+    ),
+    pytest.param(
+        "pass_environment = A\n[node_convert]\npass_environment = A, B",
+        "pass_environment",
+        ("A", "B"),
+        id="variables-add-up",
+    ),
     pytest.param("pending_grace_seconds = 0", "pending_grace", timedelta(0), id="no-grace"),
     pytest.param("adjust_guaranteed = No", "adjust_guaranteed", False, id="bool-no"),
     pytest.param("allow_preempt = 1", "allow_preempt", True, id="bool-1"),
@@ -197,12 +232,6 @@ GOOD = [
         id="list-over-lines",
     ),
     pytest.param("allowed_queue_prefixes = root", "allowed_queue_prefixes", ("root",), id="root"),
-    pytest.param(
-        "default_cpu_request_m = 250",
-        "default_request",
-        {"vcore": 250, "memory": 2 * 1024**3},
-        id="default-cpu",
-    ),
     pytest.param(
         "state_dir = /srv/dnm",
         "converted_nodes_path",
@@ -338,14 +367,12 @@ BAD = [
     pytest.param("allow_preempt = maybe", "write true or false", id="bool"),
     pytest.param("node_memory_capacity = 256GB", "write e.g. 256G", id="memory-unit"),
     pytest.param("node_cpu_capacity = 0", "is not more than nothing", id="cpu-zero"),
-    pytest.param("default_cpu_request_m = 100m", "is not a whole number", id="milli-suffix"),
     pytest.param("instance_id = a b", "letters, digits", id="instance-space"),
     pytest.param("instance_id = -rf", "letters, digits", id="instance-dash"),
     pytest.param("slurm_reservation_name = a,b", "is not a name that Slurm takes", id="comma"),
     pytest.param("slurm_reservation_name = $(id)", "is not a name that Slurm", id="shell"),
     pytest.param("yunikorn_cm_name = A", "RFC 1123", id="object-name"),
     pytest.param("yunikorn_cm_namespace = a.b", "RFC 1123", id="cm-namespace"),
-    pytest.param("yunikorn_queue_annotation = a/b/c", "is not a label key", id="annotation"),
     pytest.param("yunikorn_url = yk:9080", "http://yunikorn-service", id="url-scheme"),
     pytest.param("yunikorn_url = http://yk:99999", "http://yunikorn-service", id="url-port"),
     pytest.param("yunikorn_url = http://[::1/", "http://yunikorn-service", id="url-bracket"),
@@ -589,6 +616,18 @@ def test_a_key_that_is_gone_says_what_took_its_place_and_stops_nothing(
         "node_convert": NODE_CONVERT_KEYS,
     }
     assert key not in declared[kind]
+
+
+def test_a_key_that_has_moved_is_read_and_said(tmp_path: Path) -> None:
+    lines = "event_reservations = true\nbook_days = 9\n[node_convert]\nRES_name = lent\n"
+    config = load_config(site(tmp_path, lines), {})
+    assert config.retired == (
+        "[settings] book_days: this key is gone: it is read as event_reservations of [settings]",
+        "[node_convert] res_name: this key is gone: it is read as slurm_reservation_name of "
+        "[settings]",
+    )
+    settings = load_settings({}, {"DNM_CONFIG": str(config.path)})
+    assert settings.res_name == config.slurm_reservation_name == "lent"
 
 
 def test_converter_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,6 @@ verify_seconds = 0.3
 poll_seconds = 0.2
 boot_timeout_seconds = 60
 stage_timeout_seconds = 30
-slurm_patience_seconds = 30
 """
 # Stops where it is told to, and says in a file how far it has come.
 CONVERTER = """#!/bin/sh

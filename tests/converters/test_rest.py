@@ -171,7 +171,7 @@ def test_the_newest_version_that_both_know_is_spoken(offered: tuple[int, ...], c
     ("offered", "said"), [((35, 37), "v0.0.35, v0.0.37"), ((46,), "v0.0.46"), ((), "no version")]
 )
 def test_another_version_is_refused_with_the_way(offered: tuple[int, ...], said: str) -> None:
-    sentence = f"offers {said} of.*set slurm_access = commands"
+    sentence = f"offers {said} of.*leave slurmrestd_url out"
     server = ScriptedServer([specification(ALL, *offered)])
     with server, pytest.raises(SlurmError, match=sentence):
         SlurmRestClient(server.url).read_nodes()
@@ -181,7 +181,9 @@ def test_another_version_is_refused_with_the_way(offered: tuple[int, ...], said:
 def test_a_version_that_hides_external_nodes_is_refused(release: str) -> None:
     """As v0.0.43 of 26.05 hid external1 of the lab."""
     (body,) = specification(ALL, 42, 43, release=release).split(b"\r\n\r\n")[1:]
-    with pytest.raises(SlurmError, match=r"v0\.0\.43 of .*hide EXTERNAL nodes.* = commands"):
+    with pytest.raises(
+        SlurmError, match=r"v0\.0\.43 of .*hide EXTERNAL nodes.* leave slurmrestd_url out"
+    ):
         choose_version(body)
     (body,) = specification(ALL, 43, 44, release=release).split(b"\r\n\r\n")[1:]
     assert choose_version(body).version == "v0.0.44"
@@ -199,7 +201,9 @@ def test_what_a_version_can_not_change_is_refused_with_the_way() -> None:
             (lambda: client.take_turn("k8s_turn", "a1"), "share reservations out"),
             (lambda: client.requeue_job("1"), "requeue job 1"),
         ):
-            with pytest.raises(SlurmError, match=rf"\(API v0\.0\.38\) can't {what}.* = commands"):
+            with pytest.raises(
+                SlurmError, match=rf"\(API v0\.0\.38\) can't {what}.* leave slurmrestd_url out"
+            ):
                 call()
     assert len(server.asked) == 1
 

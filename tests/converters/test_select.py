@@ -248,12 +248,10 @@ def test_a_site_has_its_own_order(tmp_path: Path) -> None:
     assert list(judge(*nodes, rules=rules)) == ["a004", "a003", "a001", "a005", "a002"]
 
 
-@pytest.mark.parametrize(("access", "verdict"), [("commands", OK), ("rest", SKIP)])
-def test_only_commands_take_a_node_from_under_its_booking(
-    access: str, verdict: ListVerdict
-) -> None:
+@pytest.mark.parametrize(("url", "verdict"), [("", OK), ("unix:/run/s", SKIP)])
+def test_only_commands_take_a_node_from_under_its_booking(url: str, verdict: ListVerdict) -> None:
     """Another host of the instance has booked it, by commands."""
-    rules = Settings(instance="test", slurm_access=access).rules()
+    rules = Settings(instance="test", slurmrestd_url=url).rules()
     found = judge(node(), reservations=[reservation(BOOKED, timedelta(minutes=-1))], rules=rules)
     assert found["a001"].verdict is verdict
 

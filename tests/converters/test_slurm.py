@@ -326,7 +326,7 @@ def test_a_turn_that_nobody_ends_is_over_after_its_minute(site: SlurmSite, tmp_p
     """Whoever took the shared reservation apart was killed."""
     lab = site.lab
     lend_as_the_script_before(site, ("a001", "a002"))
-    other = SlurmSite(lab, site.sandbox, tmp_path / "other", slurm_patience_seconds=240)
+    other = SlurmSite(lab, site.sandbox, tmp_path / "other")
     arguments = ("--set", "batch", "--node-name")
     killed = site.run(*arguments, "a001", DNM_FAULT="slurm.update_reservation:before:kill")
     assert killed.returncode == -signal.SIGKILL, killed.stderr

@@ -314,13 +314,11 @@ def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
         name: SlurmSite(lab, site.sandbox, tmp_path / name, **settings)
         for name, settings in {
             "rolled": {},
-            "kept": {"roll_back": "false"},
             "unreached": {},
             "unbooted": {"boot_timeout_seconds": 2},
         }.items()
     }
-    for name in ("rolled", "kept"):
-        (sites[name].hooks / "join").write_text("#!/bin/sh\necho 'no image'\nexit 1\n")
+    (sites["rolled"].hooks / "join").write_text("#!/bin/sh\necho 'no image'\nexit 1\n")
     (sites["unreached"].hooks / "reach").write_text("#!/bin/sh\nexit 1\n")
     (sites["unbooted"].hooks / "join").write_text("#!/bin/sh\nexit 1\n")
     (sites["unbooted"].hooks / "reset").write_text("#!/bin/sh\nexit 0\n")
@@ -342,23 +340,21 @@ def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
         return str(json.loads(path.read_text())["facts"]["failures"])
 
     assert {failures(name) for name in sites} == {"1"}
-    for name in ("kept", "unbooted"):
-        node = lab.client.read_node(node_of[name])
-        assert "DRAIN" in node.state.flags and node.reason.startswith("dnm:test ")
-        assert f"--set batch --node-name {node.name}" in answers[name].stderr
+    node = lab.client.read_node(node_of["unbooted"])
+    assert "DRAIN" in node.state.flags and node.reason.startswith("dnm:test ")
+    assert f"--set batch --node-name {node.name}" in answers["unbooted"].stderr
     assert "slurmd has not registered anew" in answers["unbooted"].stderr
-
-    write_lab_hooks(sites["kept"].hooks, lab.directory, site.sandbox.url, {"cpu": "8"})
-    assert f"--set k8s --node-name {node_of['kept']} --namespace dev" in answers["kept"].stderr
-    again = sites["kept"].run("--set", "k8s", "--node-name", node_of["kept"], "--namespace", "dev")
+    write_lab_hooks(sites["rolled"].hooks, lab.directory, site.sandbox.url, {"cpu": "8"})
+    name = node_of["rolled"]
+    again = sites["rolled"].run("--set", "k8s", "--node-name", name, "--namespace", "dev")
     assert again.returncode == 0, again.stderr
-    assert failures("kept") == "0"
-    site.assert_lent(node_of["kept"])
-    lab.run("scontrol", "update", f"nodename={node_of['kept']}", "state=drain", "reason=admin: fan")
-    returned = sites["kept"].run("--set", "batch", "--node-name", node_of["kept"])
+    assert failures("rolled") == "0"
+    site.assert_lent(name)
+    lab.run("scontrol", "update", f"nodename={name}", "state=drain", "reason=admin: fan")
+    returned = sites["rolled"].run("--set", "batch", "--node-name", name)
     assert returned.returncode == 0 and "left drained" in returned.stderr, returned.stderr
     # Newer ones append " : Not responding", as its slurmd is away.
-    assert lab.client.read_node(node_of["kept"]).reason.startswith("admin: fan")
+    assert lab.client.read_node(name).reason.startswith("admin: fan")
 
     lab.start_slurmd(node_of["unbooted"])
     again = sites["unbooted"].run("--resume")

@@ -219,24 +219,6 @@ def test_requested_queue(
     assert requested_queue(labels, annotations) == expected
 
 
-SITE = "site.example/queue"
-
-
-@pytest.mark.parametrize(
-    ("labels", "annotations", "expected"),
-    [
-        pytest.param({LABEL: "root.a", SITE: "root.mine"}, {}, "root.a", id="YuniKorn's own first"),
-        pytest.param({SITE: "root.mine"}, {SITE: "root.b"}, "root.mine", id="then the label"),
-        pytest.param({"queue": "root.c"}, {SITE: "root.mine", ANNOTATION: "root.b"}, "root.mine",
-                     id="then the annotation"),
-    ],
-)  # fmt: skip
-def test_a_site_may_name_its_own_queue_label_and_annotation(
-    labels: Mapping[str, str], annotations: Mapping[str, str], expected: str
-) -> None:
-    assert requested_queue(labels, annotations, SITE) == expected
-
-
 @pytest.mark.parametrize(
     ("labels", "annotations", "expected"),
     [

@@ -45,14 +45,14 @@ def a_pod(
     }
 
 
-def reduce_all(*pods: dict[str, Any], annotation: str = "") -> PodReducer:
-    reducer = PodReducer(annotation) if annotation else PodReducer()
+def reduce_all(*pods: dict[str, Any]) -> PodReducer:
+    reducer = PodReducer()
     reducer.add(json.dumps({"kind": "PodList", "items": list(pods)}).encode())
     return reducer
 
 
-def reduce_one(*parts: dict[str, Any], **options: str) -> Pod:
-    reducer = reduce_all(a_pod(*parts), **options)
+def reduce_one(*parts: dict[str, Any]) -> Pod:
+    reducer = reduce_all(a_pod(*parts))
     assert reducer.unreadable == {}
     return reducer.pods[0]
 
@@ -126,9 +126,6 @@ def test_a_field_is_read(parts: tuple[dict[str, Any], ...], expected: dict[str, 
                      id="annotation"),
         pytest.param({"queue": "root.b"}, {}, "root.b", id="old label"),
         pytest.param({}, {}, "", id="none"),
-        pytest.param({"queue": "root.b"}, {"site/queue": "root.d"}, "root.d", id="the site's own"),
-        pytest.param({"site/queue": "root.e", "queue": "root.b"}, {"site/queue": "root.d"},
-                     "root.e", id="the site's own as a label"),
     ],
 )  # fmt: skip
 def test_the_queue_that_is_asked_for(
@@ -136,11 +133,11 @@ def test_the_queue_that_is_asked_for(
 ) -> None:
     metadata = {"labels": labels, "annotations": annotations}
     spec = {"schedulerName": "yunikorn"}
-    assert reduce_one(metadata, spec, annotation="site/queue").queue == queue
+    assert reduce_one(metadata, spec).queue == queue
 
 
-def test_a_name_that_is_not_the_sites_own_is_ignored() -> None:
-    for key in ("/", "site_queue", "site/queue"):
+def test_another_name_of_the_queue_is_ignored() -> None:
+    for key in ("/", "queue_path", "site/queue"):
         for field in ("annotations", "labels"):
             assert reduce_one({field: {key: "root.x"}}).queue == ""
 

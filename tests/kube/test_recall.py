@@ -19,6 +19,7 @@ from dnm.kube.unreliable_watch import distrust_path
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import Node, Pod, PodList
 from dnm.model.config import Config
+from dnm.model.kubelet import KubeletSettings
 from dnm.model.reading import Reading
 from tests.builders import a_config
 
@@ -196,7 +197,10 @@ def left_out(runs: Runs) -> None:
 
 
 def another_release(runs: Runs) -> None:
-    runs.change(yunikorn_queue_annotation="example.org/queue")
+    kubelet = KubeletSettings(max_pods=9)
+    types = {name: msgspec.structs.replace(one, kubelet=kubelet)
+             for name, one in runs.config.node_types.items()}  # fmt: skip
+    runs.change(node_types=types)
 
 
 def no_store(runs: Runs) -> None:

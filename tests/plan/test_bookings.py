@@ -32,7 +32,7 @@ class Booked(World):
 
     def __init__(self, *events: CalendarEvent, taken: tuple[str, ...] = (), **changes: Any) -> None:
         super().__init__()
-        self.configured(calendar_events=events, event_reservations=True, **changes)
+        self.configured(calendar_events=events, **{"book_ahead": timedelta(days=7), **changes})
         self.recorded(lend_times=LENDS)
         self.batch = {name: _with(row, ()) for name, row in self.batch.items()}
         self.batch["a059"] = a_batch_node("a059", reservations=OTHERS)
@@ -200,7 +200,7 @@ def test_what_is_kept_out_and_what_is_lent_is_not_booked() -> None:
 QUIET: dict[str, dict[str, Any]] = {
     "paused": {"recorded": {"pause": Pause(since=NOW)}},
     "Slurm can't be asked": {"set": {"batch": Unreadable(what="x", error="why")}},
-    "off": {"configured": {"event_reservations": False}},
+    "off": {"configured": {"book_ahead": timedelta()}},
 }
 
 

@@ -528,7 +528,7 @@ class ModelConverter:
             nodes=nodes,
             waiting=self._waiting() if self.world.tells_claims else None,
             leaves_out=True,
-            books=self.host.config.event_reservations,
+            books=bool(self.host.config.book_ahead),
         )
 
     def _row(self, machine: Machine, is_known: bool) -> BatchNode:
@@ -540,7 +540,7 @@ class ModelConverter:
         )
         if self.world.tells_claims:
             row = msgspec.structs.replace(row, claim=claim_of(machine), tells_claim=True)
-        if self.host.config.event_reservations or self.world.reserved:  # what books tells them all
+        if self.host.config.book_ahead or self.world.reserved:  # what books tells them all
             begins = {one.name: one.begins for one in reserved_on(self.world, machine.name)}
             held = "+RESERVED" if is_reserved_now(self.world, machine) else ""
             row = msgspec.structs.replace(

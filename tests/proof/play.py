@@ -131,9 +131,7 @@ def for_slurm(config: Config, rule: str) -> Config:
 
 def booking(config: Config) -> Config:
     """The configuration with nodes that are booked for events."""
-    return msgspec.structs.replace(
-        config, event_reservations=True, book_ahead=timedelta(days=2), lead=timedelta(minutes=5)
-    )
+    return msgspec.structs.replace(config, book_ahead=timedelta(days=2), lead=timedelta(minutes=5))
 
 
 class Host:

@@ -81,10 +81,10 @@ def test_slurmrestd_says_of_every_state_what_the_commands_say(
 
 def rows(rest: RestLab, way: str, environment: dict[str, str]) -> list[dict[str, object]]:
     """Of `node-convert --list`, without the time that passes."""
-    config = rest.lab.directory / f"{way.partition(' ')[0]}.ini"
+    config = rest.lab.directory / f"{'rest' if way else 'commands'}.ini"
     config.write_text(
         f"[settings]\nstate_dir = {rest.lab.directory}/dnm\n[node_convert]\n"
-        f"min_idle_seconds = 0\nslurm_access = {way}\n"
+        f"min_idle_seconds = 0\n{way}\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "dnm.converters.cli", "--list", "--output", "json"],
@@ -103,9 +103,9 @@ def test_a_host_without_slurms_commands_lists_the_same(rest_lab: RestLab) -> Non
     job = lab.submit("-w", "a002", "-n1", "--mem=100")
     lab.wait_for(lambda: bool(lab.client.read_jobs_on("a002")), 20)
     lab.run("scontrol", "update", "nodename=a003", "state=drain", "reason=fan 2")
-    rest = f"rest\nslurmrestd_url = {rest_lab.url}\nslurmrestd_token_file = {rest_lab.token}"
+    rest = f"slurmrestd_url = {rest_lab.url}\nslurmrestd_token_file = {rest_lab.token}"
     told = rows(rest_lab, rest, {"PATH": "/nonexistent"})
-    assert told == rows(rest_lab, "commands", lab.environ)
+    assert told == rows(rest_lab, "", lab.environ)
     reasons = {str(row["node"]): str(row["reason"]) for row in told}
     assert reasons["a002"].startswith("not idle (MIXED): job ")
     assert reasons["a003"] == "state flag DRAIN: fan 2"
@@ -147,7 +147,7 @@ def test_what_is_wrong_has_its_sentence(rest_lab: RestLab, tmp_path: Path) -> No
 def test_a_node_is_changed_or_refused_with_the_way(rest_lab: RestLab) -> None:
     lab, client = rest_lab.lab, rest_lab.client
     if lab.version < (23, 2):
-        with pytest.raises(SlurmError, match=r"can't change nodes.*slurm_access = commands"):
+        with pytest.raises(SlurmError, match=r"can't change nodes.*leave slurmrestd_url out"):
             client.drain("a004", "x", {})
         return
     client.drain("a004", 'dnm:test "op=1" [x@y]', {"comment": "dnm:test 1", "extra": "e"})
@@ -227,7 +227,7 @@ def test_a_node_with_a_job_is_not_claimed(rest_lab: RestLab) -> None:
 
 def rest_site(rest: RestLab, sandbox: Sandbox, directory: Path) -> SlurmSite:
     return SlurmSite(
-        rest.lab, sandbox, directory / "site", slurm_access="rest", slurmrestd_url=rest.url,
+        rest.lab, sandbox, directory / "site", slurmrestd_url=rest.url,
         slurmrestd_token_file=rest.token,
     )  # fmt: skip
 
@@ -246,7 +246,7 @@ def test_a_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_p
         lend = ("--set", "k8s", "--node-name", "a003", "--namespace", "dev")
         done = site.run(*lend, PATH=path)
         if lab.version < (25, 5):
-            assert done.returncode != 0 and "set slurm_access = commands" in done.stderr
+            assert done.returncode != 0 and "leave slurmrestd_url out" in done.stderr
             assert not site.hook_calls and not lab.client.read_reservations()
             return
         assert done.returncode == 0, done.stderr

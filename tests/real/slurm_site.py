@@ -37,7 +37,6 @@ verify_seconds = 0.5
 poll_seconds = 0.2
 boot_timeout_seconds = 120
 stage_timeout_seconds = 120
-slurm_patience_seconds = 120
 {more}
 """
 
@@ -113,7 +112,6 @@ poll_seconds = 0.5
 drain_timeout_seconds = 180
 boot_timeout_seconds = 180
 stage_timeout_seconds = 60
-slurm_patience_seconds = 60
 {more}
 """
 

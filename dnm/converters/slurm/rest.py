@@ -201,7 +201,7 @@ class SlurmRestClient:
     def _cannot(self, what: str) -> SlurmError:
         return SlurmError(
             f"slurmrestd at {self.url} (API {self.offer.version}) can't {what}; nothing is done: "
-            "set slurm_access = commands on a host with Slurm's commands"
+            "leave slurmrestd_url out on a host with Slurm's commands"
         )
 
     @property

@@ -57,6 +57,6 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SlurmError(
-            f"slurmrestd's answer about {what} can't be read ({error}); nothing is done: set "
-            "slurm_access = commands, and report it"
+            f"slurmrestd's answer about {what} can't be read ({error}); nothing is done: "
+            "leave slurmrestd_url out, and report it"
         ) from error

@@ -56,7 +56,7 @@ def choose_version(body: bytes, newest: int = NEWEST) -> Offer:
     raise SlurmError(
         f"slurmrestd offers {offered} of Slurm's API, and dnm reads v0.0.{OLDEST} to "
         f"v0.0.{NEWEST}, of Slurm 25.05 and later v0.0.44 and v0.0.45, since the ones before hide "
-        "EXTERNAL nodes: start slurmrestd with one of these, or set slurm_access = commands"
+        "EXTERNAL nodes: start slurmrestd with one of these, or leave slurmrestd_url out"
     )
 
 

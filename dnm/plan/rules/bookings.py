@@ -1,7 +1,7 @@
 """Nodes that are reserved in Slurm ahead of an event. Pure.
 
-The invariant: **after a run that Slurm refuses nothing, each occurrence that begins within
-`book_days` has bookings on exactly as many nodes as it takes empty ones, from the moment its
+The invariant: **after a run that Slurm refuses nothing, each occurrence that begins within its
+days has bookings on exactly as many nodes as it takes empty ones, from the moment its
 lending begins at the latest, or minutes later, until it ends; whatever else carries this instance's
 name in Slurm is given up, and nothing that does not.** With nothing changed, the next run books and
 gives up nothing.
@@ -52,7 +52,7 @@ def plan_bookings(known: Known, registry: Registry) -> Bookings:
     """Returns the steps towards the invariant. Where the batch side could not be asked, none."""
     config, now = known.config, known.now
     batch = known.snapshot.batch
-    if not config.event_reservations or known.snapshot.foreseen_at is not None:
+    if not config.book_ahead or known.snapshot.foreseen_at is not None:
         return Bookings()
     if batch is None or isinstance(batch, Unreadable) or is_paused(known.registry, now):
         return Bookings(tries=known.registry.booking_tries)
