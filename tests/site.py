@@ -4,8 +4,10 @@ the sandbox's clock or as the real command."""
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
+import termios
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -128,6 +130,24 @@ class Site:
             check=False,
         )
 
+    def at_a_terminal(self, *words: str, width: int = 80, **environment: str) -> str:
+        """What the command says where stdout and stderr are a terminal of this width."""
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (50, width))
+        given = {**os.environ, "DNM_CONFIG": str(self.path), "TERM": "xterm", **environment}
+        given.pop("COLUMNS", None)
+        with subprocess.Popen(
+            [sys.executable, "-m", "dnm.cli", *words],
+            env=given, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+        ) as child:  # fmt: skip
+            os.close(theirs)
+            said = b""
+            while part := read_terminal(ours):
+                said += part
+            child.wait(300)
+        os.close(ours)
+        return said.decode().replace("\r\n", "\n")
+
     def lent(self) -> list[str]:
         return sorted(self.registry.nodes)
 
@@ -137,6 +157,13 @@ class Site:
             pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
             for pod in self.sandbox.objects("pods", namespace)
         }
+
+
+def read_terminal(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the terminal's other end is closed
+        return b""
 
 
 def a_workshop_site(sandbox: Sandbox, directory: Path) -> Site:

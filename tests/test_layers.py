@@ -54,7 +54,6 @@ HOUSE: dict[str, Rule] = {
         bounded=FILES | PROCESSES | {"selectors", "time"},
         fault_points=FILES | MOMENT | PROCESSES,
         config=frozenset({"pathlib"}),
-        printable=frozenset({"os", "shutil", "sys"}),  # the width of the terminal
     ),
     "calendar": _rule("model", EVERYTHING),
     "config": _rule(

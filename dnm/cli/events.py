@@ -10,13 +10,20 @@ from typing import Any
 from dnm.calendar.in_force import list_events
 from dnm.calendar.needs import why_of_no_use
 from dnm.calendar.windows import zone_named
-from dnm.cli.output import amounts, print_document, print_line, print_table, reader_may_leave
+from dnm.cli.output import (
+    amounts,
+    print_document,
+    print_line,
+    print_table,
+    print_title,
+    reader_may_leave,
+)
 from dnm.cli.person import RefusedError, a_deed, carry_out, granted, rehearse
 from dnm.config.events import read_event
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
 from dnm.model.history import Deed
-from dnm.model.printable import bold, count_of
+from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.plan.rules.foreseen import lead_of, stay_of, why_incomplete, why_short
 from dnm.run.calendars import read_calendars
@@ -180,7 +187,7 @@ def print_events(config: Config, output: str) -> None:
             print_document(document, output, (row["name"] for row in rows))
             return
         for text in troubles:
-            print_line(f"! {text}")
+            print_line(("! ", "warning"), text)
         header = ("EVENT", "NAMESPACE", "NEEDS", "NEXT", "IN UTC", "STATE", "FROM")
         print_table("Events", header, [_cells(row) for row in rows], "there are none")
 
@@ -218,11 +225,11 @@ def show_event(config: Config, name: str, output: str) -> None:
 
 
 def _print_event(row: Mapping[str, Any]) -> None:
-    print(bold(f"{row['name']} for {row['namespace']}"))
-    print_line(f"{row['when']}: {_cells(row)[2]}; {row['state']}", "  ")
-    print_line(f"from {row['source']}", "  ")
+    print_title(f"{row['name']} for {row['namespace']}")
+    print_line(f"{row['when']}: {_cells(row)[2]}; {row['state']}", indent=2)
+    print_line(f"from {row['source']}", indent=2)
     if row["problem"]:
-        print_line(row["problem"], "  ")
+        print_line(row["problem"], indent=2)
     header = ("BEGINS", "IN UTC", "ENDS IN UTC", "LENDS FROM", "KEEPS FROM")
     cells = [
         (

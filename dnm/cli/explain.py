@@ -17,6 +17,7 @@ from dnm.cli.output import (
     decision_numbers,
     print_document,
     print_line,
+    print_title,
     shown,
     waiting_lines,
     waiting_rows,
@@ -26,7 +27,7 @@ from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine
 from dnm.model.plan import QUEUE_WORDS, VERDICT_WORDS, Plan, Reason, Verdict
-from dnm.model.printable import bold, count_of, printable, terminal_width
+from dnm.model.printable import count_of, printable
 from dnm.model.registry import NodePods
 from dnm.model.value import Unreadable
 from dnm.plan.acting import judge_actor
@@ -93,22 +94,22 @@ def explain_name(
         print_document(whole, output)
     else:
         for text in _sentences(document, is_wide, config.events_zone):
-            print_line(text.lstrip(), "  " if text.startswith(" ") else "")
+            print_line(text.lstrip(), indent=2 if text.startswith(" ") else 0)
         _print_past(lines, config.events_zone) if is_wide else None
     standing = plan.registry.failed_nodes.values()
     errors = [one for one in (*_refusal(decided), *plan.errors) if one not in standing]
     for error in errors:
-        print_line(f"error: {error}") if output == "text" else None
+        print_line(("error: ", "error"), error) if output == "text" else None
     return ExitCode.FAILED if errors else ExitCode.OK
 
 
 def _print_past(lines: Sequence[HistoryLine], zone: str) -> None:
-    print(bold("Last transitions"))
-    for line in lines:
-        for text in describe_line(line, terminal_width() - 2, zone):
-            print(f"  {text}")
+    from dnm.cli.screen import draw
+
+    print_title("Last transitions")
+    draw(part for line in lines for part in describe_line(line, zone, indent=2))
     if not lines:
-        print("  none is recorded")
+        print_line("none is recorded", indent=2)
 
 
 def _refusal(decided: Converted) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
-from dnm.cli.output import print_document
+from dnm.cli.output import print_document, print_line
 from dnm.model.errors import DnmError
-from dnm.model.printable import printable
+from dnm.model.printable import Meaning
 from dnm.model.value import Value
 
 
@@ -30,6 +30,14 @@ _WORDS = {
     CheckResult.WARNING: "warn",
     CheckResult.FAILED: "FAIL",
     CheckResult.SKIPPED: "skip",
+}
+
+
+_MEANINGS: Mapping[CheckResult, Meaning] = {
+    CheckResult.OK: "ok",
+    CheckResult.WARNING: "warning",
+    CheckResult.FAILED: "error",
+    CheckResult.SKIPPED: "muted",
 }
 
 
@@ -93,9 +101,11 @@ def print_findings(findings: Sequence[Finding]) -> None:
     signs = _SIGNS if can_tick else _WORDS
     arrow = "→" if can_tick else "->"
     for finding in findings:
+        meaning = _MEANINGS[finding.result]
         remedy = f" {arrow} {finding.remedy}" if finding.remedy else ""
-        line = f"{signs[finding.result]} {finding.check}: {finding.text}{remedy}"
-        print(printable(line) if can_tick else printable(line).encode("ascii", "replace").decode())
+        text = f"{finding.check}: {finding.text}{remedy}"
+        shown = text if can_tick else text.encode("ascii", "replace").decode()
+        print_line((f"{signs[finding.result]} ", meaning), shown)
     words = {
         CheckResult.OK: "fine",
         CheckResult.WARNING: "to look at",
@@ -103,4 +113,4 @@ def print_findings(findings: Sequence[Finding]) -> None:
         CheckResult.SKIPPED: "not looked at",
     }
     numbers = ((sum(f.result is result for f in findings), word) for result, word in words.items())
-    print(", ".join(f"{number} {word}" for number, word in numbers if number))
+    print_line(", ".join(f"{number} {word}" for number, word in numbers if number))

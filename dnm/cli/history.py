@@ -8,19 +8,28 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dnm.calendar.windows import begin_in_utc
-from dnm.cli.output import amounts, clock, decision_numbers, print_document
+from dnm.cli.output import (
+    amounts,
+    clock,
+    decision_numbers,
+    print_document,
+    print_line,
+)
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import JOBS, HistoryLine
-from dnm.model.printable import count_of, duration, printable, terminal_width, wrapped
+from dnm.model.printable import Meaning, Part, count_of, duration, printable
 from dnm.model.spans import parse_span
 from dnm.record.history_file import History
+
+if TYPE_CHECKING:
+    from dnm.cli.screen import Line
 
 KINDS = (
     "node",
@@ -38,6 +47,11 @@ KINDS = (
     "verb",
 )
 _LONGEST = timedelta(days=36_500)  # back
+_MEANINGS: Mapping[str, Meaning] = {
+    **dict.fromkeys(("joined", "returned", "readable"), "ok"),
+    **dict.fromkeys(("found-changed", "forgotten", "unknown", "unseen", "wait"), "warning"),
+    **dict.fromkeys(("failed", "return-failed", "given-up", "opened", "unreadable"), "error"),
+}
 _COLUMNS = tuple(HistoryLine.__struct_fields__)
 
 
@@ -151,20 +165,24 @@ def _cell(value: object) -> str:
 
 
 def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since: str) -> None:
-    is_empty, width = True, terminal_width()
-    for line in lines:
-        is_empty = False
-        sys.stdout.write("\n".join([*describe_line(line, width, config.events_zone), ""]))
-    if is_empty and not config.history_keep:
-        print("history_days = 0: no history is kept")
-    elif is_empty:
-        of = f" of {printable(about)}" if about else ""
-        print(f"nothing is recorded{of} since {since}; --since 400d")
+    from dnm.cli.screen import draw
+
+    first = next(lines, None)
+    if first is not None:
+        every = chain((first,), lines)
+        draw(part for line in every for part in describe_line(line, config.events_zone))
+    elif not config.history_keep:
+        print_line("history_days = 0: no history is kept")
+    else:
+        of = f" of {about}" if about else ""
+        print_line(f"nothing is recorded{of} since {since}; --since 400d")
 
 
-def describe_line(line: HistoryLine, width: int, zone: str = "UTC") -> list[str]:
-    """Returns a line for people: when by the clock of the zone, what, which, from and to; below it
+def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iterator[Line]:
+    """Yields a line for people: when by the clock of the zone, what, which, from and to; below it
     the reason and the numbers."""
+    from dnm.cli.screen import Line
+
     arrow = f"{line.before or '-'} -> {line.after}" if line.after else ""
     if line.kind == JOBS:
         arrow = f"{line.before or 'not known'} -> {line.after or 'not known'}"
@@ -174,11 +192,12 @@ def describe_line(line: HistoryLine, width: int, zone: str = "UTC") -> list[str]
         arrow = f"was {line.before}" if line.before else ""
     who = f"by {line.who} on {line.host}" if line.who else ""
     what = line.kind if line.kind not in ("node", "queue") else ""
-    head = " ".join(filter(None, [clock(line.time, zone), what, line.object, line.event, who]))
-    if arrow:
-        head += f"  ({arrow})"
-    detail = "; ".join(filter(None, [line.reason, *_numbers(line)]))
-    return [*wrapped(head, width), *(wrapped(detail, width, "    ") if detail else [])]
+    which = f" {what} {line.object} " if what else f" {line.object} "
+    event: Part = (line.event, _MEANINGS.get(line.event, ""))
+    rest = f"{f' {who}' if who else ''}{f' ({arrow})' if arrow else ''}"
+    yield Line(((clock(line.time, zone), "muted"), which, event, rest), indent)
+    if detail := "; ".join(filter(None, [line.reason, *_numbers(line)])):
+        yield Line((detail,), indent + 4)
 
 
 def _jobs(numbers: Mapping[str, Any]) -> Iterator[str]:

@@ -130,7 +130,7 @@ def print_report(config: Config, report: Mapping[str, Any]) -> None:
     for title, header, rows, empty in report_tables(report):
         if title == WEEKS:
             header, rows = [*header, ""], _with_bars(rows)
-        print()
+        print_line()
         print_table(title, header, rows, empty)
 
 

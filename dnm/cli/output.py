@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
 from dnm.model.cluster import WaitingJobs
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.printable import (
-    bold,
-    columns,
-    count_of,
-    duration,
-    printable,
-    terminal_width,
-    wrapped,
-)
+from dnm.model.printable import Meaning, Meanings, Part, count_of, duration, printable
 
+VERDICT_MEANINGS: Mapping[str, Meaning] = {
+    "lend": "ok", "return": "ok", "move": "ok", "wait": "warning", "failed": "error",
+}  # fmt: skip
+"""By the word that people read."""
 _LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 1024G
 
 
@@ -70,19 +66,46 @@ def told_together(answers: Iterable[tuple[str, str]], each: str = "each of ") ->
     ]
 
 
-def print_line(text: str = "", indent: str = "") -> None:
-    """Prints a line for people, wrapped where a terminal is narrower."""
-    for line in wrapped(text, terminal_width(), indent):
-        print(line)
+def print_line(*parts: Part, indent: int = 0, to: TextIO | None = None) -> None:
+    """Prints a line for people, by default on stdout, folded where a terminal is narrower."""
+    from dnm.cli.screen import Line, draw
+
+    draw([Line(parts, indent)], to)
+
+
+def print_title(text: str) -> None:
+    """Prints what stands above a part of an answer."""
+    print_line((text, "heading"))
 
 
 def print_table(
-    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], empty: str
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    empty: str,
+    meanings: Meanings | None = None,
+    optional: Collection[str] = (),
+    indent: int = 2,
 ) -> None:
-    """Prints a title and a table below it; without rows the sentence `empty`."""
-    print(bold(title))
-    for line in columns(header, rows, terminal_width() - 2) if rows else (empty,):
-        print(f"  {line}")
+    """Prints a title, if there is one, and a table below it; without rows the sentence `empty`.
+    `optional`: its last columns, for terminals that have room for them."""
+    from dnm.cli.screen import draw_table
+
+    if title:
+        print_title(title)
+    if rows:
+        draw_table(header, rows, meanings or {}, optional, indent)
+    else:
+        print_line(empty, indent=indent)
+
+
+def print_diff(text: str) -> None:
+    """Prints a unified diff."""
+    from dnm.cli.screen import Line, draw
+
+    meanings: dict[str, Meaning] = {"+": "ok", "-": "error", "@": "muted"}
+    lines = text.expandtabs().removesuffix("\n").split("\n")
+    draw(Line(((line.rstrip("\r"), meanings.get(line[:1], "")),)) for line in lines)
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from dnm.cli.output import amounts, print_document, shown_amount
+from dnm.cli.output import amounts, print_document, print_line, print_table, shown_amount
 from dnm.model.errors import ExitCode, QueueError, YunikornError
-from dnm.model.printable import columns, count_of, printable, terminal_width
+from dnm.model.printable import Part, count_of, printable
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
@@ -103,11 +103,13 @@ def _judgement_document(judged: Judgement) -> dict[str, Any]:
 def _print_judgement(judged: Judgement) -> None:
     """A line each, as compilers print them, so that editors and pipelines find the place."""
     for found in judged.violations:
-        print(printable(f"{judged.file}:{found.line}: {found.message} [{found.rule}]"))
+        print_line((f"{judged.file}:{found.line}: ", "error"), f"{found.message} [{found.rule}]")
     for found in judged.advice:
-        print(printable(f"{judged.file}:{found.line}: advice: {found.message} [{found.rule}]"))
+        lead: Part = (f"{judged.file}:{found.line}: advice: ", "warning")
+        print_line(lead, f"{found.message} [{found.rule}]")
     if judged.is_ok:
-        print(printable(f"{judged.file}: YuniKorn takes it, {count_of(judged.queues, 'queue')}"))
+        good = f"YuniKorn takes it, {count_of(judged.queues, 'queue')}"
+        print_line((f"{judged.file}: ", "ok"), good)
 
 
 # --- show ------------------------------------------------------------------------------------
@@ -129,23 +131,18 @@ def show_queues(
         shown = {"schema": SHOW_SCHEMA, "document": _name_of(source), "queues": rows}
         print_document(shown, output, (row["queue"] for row in rows))
         return ExitCode.OK
-    print(printable(_name_of(source)))
     header = ["queue", "resource", "limit", "baseline", "lent", "used", "headroom"]
     cells = [line for row in rows for line in _limit_lines(document, row)]
-    for line in columns(header, cells, terminal_width()):
-        print(line)
+    print_table(_name_of(source), header, cells, "", indent=0)
     lent = [
         [row["queue"], instance, node, amounts(size)]
         for row in rows
         for instance, nodes in row["nodes"].items()
         for node, size in nodes.items()
     ]
-    print()
-    if lent:
-        for line in columns(["queue", "instance", "node", "adds"], lent, terminal_width()):
-            print(line)
-    else:
-        print("no node serves a queue yet")
+    print_line()
+    header = ["queue", "instance", "node", "adds"]
+    print_table("", header, lent, "no node serves a queue yet", indent=0)
     return ExitCode.OK
 
 

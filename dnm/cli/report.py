@@ -14,9 +14,12 @@ from typing import Any
 import msgspec
 
 from dnm.cli.output import (
+    VERDICT_MEANINGS,
+    print_diff,
     print_document,
     print_line,
     print_table,
+    print_title,
     told_together,
     waiting_lines,
     waiting_rows,
@@ -45,7 +48,7 @@ from dnm.model.plan import (
     UnbookNodes,
     Unfence,
 )
-from dnm.model.printable import count_of, printable
+from dnm.model.printable import Meanings, count_of
 from dnm.model.registry import LendOrder, Registry
 from dnm.plan.counting import count_missing
 
@@ -147,13 +150,16 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
         print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause), zone)}")
     for queue in plan.queues:
         word = QUEUE_WORDS.get(queue.verdict.value, queue.verdict.value)
-        print_line(f"queue {queue.queue}: {word}: {queue.sentence}")
+        print_line(
+            f"queue {queue.queue}: ", (word, VERDICT_MEANINGS.get(word, "")), f": {queue.sentence}"
+        )
     words = {
         one.node: VERDICT_WORDS.get(one.verdict.value, one.verdict.value) for one in plan.nodes
     }
     said = [(one.node, f"NODE: {words[one.node]}: {one.sentence}") for one in plan.nodes]
     for line in told_together(said, ""):
-        print_line(f"node {line}")
+        names, word, sentence = line.split(": ", 2)
+        print_line(f"node {names}: ", (word, VERDICT_MEANINGS.get(word, "")), f": {sentence}")
     for line in order_lines(plan.registry.orders, plan.registry):
         print_line(line)
     for line in waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC)):
@@ -161,18 +167,20 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
     for note in plan.notes:
         print_line(f"note: {note}")
     for error in plan.errors:
-        print_line(f"error: {error}")
+        print_line(("error: ", "error"), error)
+    print_line()
     if plan.actions:
-        print("\nA run would now do, in this order:")
+        print_title("A run would now do, in this order:")
         lines = [line for action in plan.actions for line in action_lines(action)]
         for number, line in enumerate(lines, start=1):
-            print_line(f"{number}. {line}", "  ")
+            print_line(f"{number}. {line}", indent=2)
     else:
-        print("\nA run would now do nothing.")
+        print_title("A run would now do nothing.")
     if plan.diff:
-        print()
-        sys.stdout.writelines(plan.diff)
-    print(f"\n{to_lend(plan)} to lend, {to_return(plan)} to return")
+        print_line()
+        print_diff(plan.diff)
+    print_line()
+    print_line(f"{to_lend(plan)} to lend, {to_return(plan)} to return")
 
 
 def run_document(result: Pass) -> dict[str, Any]:
@@ -202,18 +210,18 @@ def print_run(result: Pass) -> None:
     if not (actions or shown or over or sys.stdout.isatty()):
         return
     for line in actions:
-        print(printable(line))
+        print_line(line)
     for note in (*notes, *over):
-        print(f"note: {printable(note)}")
+        print_line(f"note: {note}")
     for error in shown:
-        print(f"error: {printable(error)}", file=sys.stderr)
+        print_line(("error: ", "error"), error, to=sys.stderr)
     if actions or sys.stdout.isatty():
         registry = outcome.registry if outcome else result.plan.registry
         counts = [(len(actions), "action"), (len(errors), "error"),
                   (len(registry.nodes), "lent node")]  # fmt: skip
         coming = sum(request.count for request in registry.requests if not request.is_given_up)
         parts = [*(count_of(*one) for one in counts), *([f"{coming} coming"] if coming else [])]
-        print(", ".join(parts))
+        print_line(", ".join(parts))
 
 
 def print_batch_nodes(
@@ -234,7 +242,8 @@ def print_batch_nodes(
         return
     header = ["node", "type", "state", "verdict", "reason"]
     rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]
-    print_table("Batch nodes", header, rows, "none")
+    meanings: Meanings = {"verdict": {"OK": "ok", "SKIP": "warning"}}
+    print_table("Batch nodes", header, rows, "none", meanings)
 
 
 def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:

@@ -309,7 +309,7 @@ def print_simulation(document: Mapping[str, Any]) -> None:
         f"{document['days']:g} days from {document['begins']:%Y-%m-%d %H:%M} UTC, "
         f"{document['pods']:,} pods, {document['jobs']:,} jobs, seed {document['seed']}"
     )
-    print()
+    print_line()
     rows = [[title, *(_shown(one[key]) for one in shown)] for title, key in _ROWS]
     if document["jobs"]:
         rows += [[title, *(_shown(one[key]) for one in shown)] for title, key in _JOB_ROWS]
@@ -317,7 +317,7 @@ def print_simulation(document: Mapping[str, Any]) -> None:
         rows += [[title, *(_shown(one.get(key)) for one in paid)] for title, key in _PRICE_ROWS]
     print_table(document["workload"], ["", *(one["name"] for one in shown)], rows, "nothing")
     if document["jobs"] and len(shown) > 2:
-        print()
+        print_line()
         print_line(_between(*(one for one in shown if one["name"] != NOBODY)))
     for note in document["notes"]:
         print_line(f"note: {note}")

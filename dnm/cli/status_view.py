@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 
 from dnm.cli.output import (
+    VERDICT_MEANINGS,
     order_resources,
     print_line,
+    print_table,
+    print_title,
     shown,
     shown_amount,
     told_together,
@@ -19,7 +22,7 @@ from dnm.cli.output import (
 )
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.plan import OTHERS_DRAIN, QUEUE_WORDS, Reason
-from dnm.model.printable import bold, columns, count_of, duration, terminal_width
+from dnm.model.printable import Meanings, count_of, duration
 from dnm.model.registry import Leaving, NodePods
 
 Row = dict[str, str]
@@ -46,7 +49,11 @@ _SORT_KEYS: Mapping[SortBy, Callable[[Mapping[str, Any]], Any]] = {
     SortBy.since: lambda node: node["since"],
     SortBy.idle: lambda node: -(node["idle_seconds"] or 0),
 }
-_NARROW = ("node", "phase", "for", "idle for", "back in", "type", "namespace")
+_NARROW = ("node", "phase", "for", "idle for", "back in", "type", "namespace", "queue", "reason")
+_ROOM_NEEDED = ("queue", "reason")
+_MEANINGS: Meanings = {
+    "phase": {"serving": "ok", "failed": "error", "given up": "error", "claimed": "warning"}
+}
 NODE_COLUMNS = (
     "node", "type", "namespace", "queue", "phase", "for", "idle for", "back in", "reason",
 )  # fmt: skip
@@ -59,37 +66,40 @@ def print_status(
     sort_by: SortBy = SortBy.node,
     zone: str = "UTC",
 ) -> None:
-    """Prints the document of `status_document`; `is_wide`: all columns, however long the lines.
+    """Prints the document of `status_document`; `is_wide`: all columns, and the pods of each node.
     `zone`: by whose clock."""
     _print_nodes(document, now, is_wide, sort_by)
     for node in document["nodes"] if is_wide else ():
         if node["pods"] is not None:
-            print_line(f"{node['node']}: {msgspec.convert(node['pods'], NodePods).text}", "  ")
+            print_line(f"{node['node']}: {msgspec.convert(node['pods'], NodePods).text}", indent=2)
+    failed = {name for name, _ in _troubles(document)}
     for name, trouble in (*_troubles(document), *_others(document), *_elsewhere(document)):
-        print_line(f"{name}: {trouble}", "  ")
+        print_line((f"{name}: ", "error" if name in failed else "warning"), trouble, indent=2)
     if said := list(by_hand_lines(document, now, zone)):
-        print(bold("By hand"))
+        print_title("By hand")
         for line in said:
-            print_line(line, "  ")
-    print(bold("Queues"))
+            print_line(line, indent=2)
+    print_title("Queues")
     for queue in document["queues"]:
         _print_queue(queue)
     if not document["queues"]:
-        print("  no run has looked at the queues yet")
+        print_line("no run has looked at the queues yet", indent=2)
     if document["waiting_jobs"]:
-        print(bold("Jobs that wait"))
+        print_title("Jobs that wait")
         for line in waiting_lines(document["waiting_jobs"], now):
-            print_line(line, "  ")
-    print(bold("Brakes"))
+            print_line(line, indent=2)
+    print_title("Brakes")
     for line in brake_lines(document["brakes"], now, zone):
-        print_line(line, "  ")
-    print(bold("Last run"))
+        print_line(line, indent=2)
+    print_title("Last run")
     for line in run_lines(document["last_run"], now):
-        print_line(line.lstrip(), "    " if line.startswith(" ") else "  ")
+        lead, colon, error = line.partition("error: ")
+        parts = ((colon, "error"), error) if not lead else (line.lstrip(),)
+        print_line(*parts, indent=4 if line.startswith(" ") else 2)
     for warning in document["warnings"]:
-        print_line(f"warning: {warning}")
+        print_line(("warning: ", "warning"), warning)
     for error in document["errors"]:
-        print_line(f"error: {error}")
+        print_line(("error: ", "error"), error)
 
 
 # --- nodes -----------------------------------------------------------------------------------
@@ -98,15 +108,10 @@ def print_status(
 def _print_nodes(
     document: Mapping[str, Any], now: datetime, is_wide: bool, sort_by: SortBy
 ) -> None:
-    print(bold("Lent nodes"))
-    rows = list(node_rows(document, now, sort_by))
-    if not rows:
-        print("  no node is lent")
-        return
     shown = NODE_COLUMNS if is_wide else _NARROW
-    width = 10_000 if is_wide else terminal_width() - 2
-    for line in columns(shown, [[row.get(name, "") for name in shown] for row in rows], width):
-        print(f"  {line}")
+    rows = [[row.get(name, "") for name in shown] for row in node_rows(document, now, sort_by)]
+    optional = () if is_wide else _ROOM_NEEDED
+    print_table("Lent nodes", shown, rows, "no node is lent", _MEANINGS, optional)
 
 
 def node_rows(
@@ -221,24 +226,18 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
     """What is decided, and a line for each resource: what is not known is `?`, and none is 0."""
     pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_known"] else "? pods"
     word = QUEUE_WORDS.get(queue["verdict"], queue["verdict"])
-    verdict = f"{word or '?'}: {queue['reason'] or 'no run has judged it yet'}"
-    print_line(f"{queue['queue']}: {verdict}", "  ")
+    print_line(
+        f"{queue['queue']}: ", (word or "?", VERDICT_MEANINGS.get(word, "")),
+        f": {queue['reason'] or 'no run has judged it yet'}", indent=2,
+    )  # fmt: skip
     header = ["resource", "limit", "baseline", "lent", "used", f"pending ({pods})"]
     rows = queue_rows(queue)
     if not rows:
         is_unlimited = queue["is_judged"] and queue["is_demand_known"]
-        print_line(f"{'no limit and no pods' if is_unlimited else 'its limits are not known'}; "
-                   f"{pods} pending", "    ")  # fmt: skip
+        known = "no limit and no pods" if is_unlimited else "its limits are not known"
+        print_line(f"{known}; {pods} pending", indent=4)
         return
-    widths = [max(map(len, cells)) for cells in zip(header, *rows, strict=True)]
-    width = terminal_width() - 4
-    if sum(widths) + 2 * len(widths) <= width + 2:  # numbers stand right
-        header, *rows = [
-            [f"{row[0]:<{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]
-            for row in (header, *rows)
-        ]
-    for line in columns(header, rows, width):
-        print(f"    {line}")
+    print_table("", header, rows, "", indent=4)
 
 
 def queue_rows(queue: Mapping[str, Any]) -> list[list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stderr
 from typing import Any
 
-from dnm.cli.output import print_document
+from dnm.cli.output import print_document, print_table
 from dnm.config import values
 from dnm.kube import deployments
 from dnm.kube.credentials import load_access
@@ -110,17 +110,11 @@ def list_loads(config: Config, namespace: str = "", output: str = "text") -> int
     if output != "text":
         _print_loads(loads, output)
         return exit_code
-    if not loads:
-        if not failed:
-            print("there is no test load")
-        return exit_code
-    rows = [("NAMESPACE", "NAME", "QUEUE", "PODS", "READY", "CREATED")]
-    rows += [(d.namespace, d.name, _queue_of(d), str(d.replicas), str(d.ready), d.created)
-             for d in loads]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    header = ("NAMESPACE", "NAME", "QUEUE", "PODS", "READY", "CREATED")
+    rows = [(d.namespace, d.name, _queue_of(d), str(d.replicas), str(d.ready), d.created)
+            for d in loads]  # fmt: skip
+    if rows or not failed:
+        print_table("", header, rows, "there is no test load", indent=0)
     return exit_code
 
 

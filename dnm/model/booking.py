@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 
 from dnm.model.value import Value
 
@@ -53,4 +52,6 @@ def is_late(begins: datetime | None, wanted: datetime) -> bool:
 
 
 def _mark(instance: str) -> str:
+    from hashlib import sha256  # as in dnm.model.state
+
     return sha256(instance.encode()).hexdigest()[:6]

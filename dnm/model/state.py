@@ -3,7 +3,6 @@ and the Lease of the run that is at work."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from dnm.model.value import Value
@@ -34,6 +33,8 @@ class RunLease(Value):
     def stamp(self) -> str:
         """What is another one after each renewal, and after nothing else: a label that others put
         on changes the version too. However long they are, it is short."""
+        import hashlib  # two milliseconds that `dnm status` would wait for
+
         text = f"{self.number} {self.run} {self.renewed}"
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 

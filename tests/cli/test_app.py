@@ -331,11 +331,11 @@ def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
     for verb in ("status", "plan", "check"):
         (line,) = [
             line
-            for line in site.command(verb, COLUMNS="500").stdout.splitlines()
+            for line in site.command(verb).stdout.splitlines()
             if why in line and "dnm reset a" in line
         ]
         assert "type a" in line
-    assert "after 1 failed attempt to lend:" in site.command("status", COLUMNS="500").stdout
+    assert "after 1 failed attempt to lend:" in site.command("status").stdout
     backoff = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["backoffs"]["a"]
     assert backoff["last_error"] == why
 
@@ -343,11 +343,11 @@ def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
 def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) -> None:
     assert "paused" in site.process("pause", "--reason", "maintenance").stdout
     assert "maintenance" in site.process("plan").stdout
-    said = site.process("status", COLUMNS="200", SUDO_USER="erin").stdout
+    said = site.process("status", SUDO_USER="erin").stdout
     assert re.search(r"paused by \S+ on \S+ since 20.* UTC until `dnm resume`: maintenance", said)
     assert site.process("run").returncode == 0 and not site.registry.requests
     site.command("pause", "--for", "30", "--reason", "rack 7", "--force")
-    status = site.command("status", COLUMNS="200").stdout
+    status = site.command("status").stdout
     assert re.search(r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: rack 7\n", status), status
     pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]
     assert pause["reason"] == "rack 7" and pause["until"].endswith("Z")

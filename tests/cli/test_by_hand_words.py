@@ -109,7 +109,6 @@ def test_a_mistake_is_a_sentence(
     before = config.converted_nodes_path.read_bytes()
     monkeypatch.setattr("dnm.config.load.load_config", lambda path, environ: config)
     monkeypatch.setattr("sys.argv", ["dnm", *words.split()])
-    monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with pytest.raises(SystemExit) as ended:
         main()

@@ -44,7 +44,7 @@ class Scene:
         sandbox.tick(60)
 
     def explain(self, name: str, *options: str) -> str:
-        done = self.site.command("explain", name, *options, COLUMNS="300")
+        done = self.site.command("explain", name, *options)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -134,7 +134,7 @@ def test_whose_pods_hold_a_node(scene: Scene) -> None:
         if p["spec"].get("nodeName") == node and not p["metadata"].get("ownerReferences")
     ]
     oldest = min(one["creationTimestamp"] for one in on_it)
-    wide = scene.site.command("status", "--wide", COLUMNS="300").stdout
+    wide = scene.site.command("status", "--wide").stdout
     for answer in (scene.explain(node), wide):
         assert f"{len(on_it)} pods on it: {len(on_it)} of dev; dev/session-" in answer
         assert f"and {len(on_it) - 3} more; the oldest since {oldest}" in answer

@@ -125,7 +125,7 @@ def test_an_order_is_extended_with_what_came_of_it(config: Config) -> None:
 
 def test_an_order_that_gets_nothing_now_says_why_not(site: Site) -> None:
     site.sandbox.batch.start_job(["a001"])
-    done = site.command("lend", "-n", "dev", "--node", "a001", "--now", COLUMNS="200")
+    done = site.command("lend", "-n", "dev", "--node", "a001", "--now")
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1].endswith("1 of 1 missing; waits: a001: job 1001 is running")
 
@@ -175,7 +175,7 @@ def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
     sandbox.tick(1)
     site.command("run")
     site.command("run")
-    status = site.command("status", COLUMNS="80").stdout
+    status = site.command("status").stdout
     assert "2 nodes there, 0 missing" in " ".join(status.split()), status
     document = json.loads(site.command("status", "-o", "json").stdout)
     assert [one["missing"] for one in document["orders"]] == [0]

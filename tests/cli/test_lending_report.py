@@ -81,7 +81,7 @@ def test_what_jobs_paid_as_runs_saw_their_queue(site: Site) -> None:
         "pods_saved_minutes": DAYS * 2 * 16 * 3 * sum(580 - 117 * wave for wave in range(4)),
         "saved_per_paid": 79.66,
     }
-    shown = site.command("report", "--since", "52w", COLUMNS="80").stdout
+    shown = site.command("report", "--since", "52w").stdout
     (row,) = (line.split() for line in shown.split("What jobs paid")[1].splitlines()[2:3])
     assert row == ["a", "204,720", "100%", "39,000", "3,106,560", "79.7"]
     last = json.loads(site.command("report", "--since", "1m", "-o", "json").stdout)
@@ -128,7 +128,7 @@ def test_what_was_not_seen_is_not_known_and_never_nothing(
 
 
 def test_the_terminal_gets_tables_and_bars_of_eighty_columns(site: Site) -> None:
-    shown = site.process("report", COLUMNS="80").stdout
+    shown = site.at_a_terminal("report", NO_COLOR="1")
     assert max(map(len, shown.splitlines())) <= 80
     for word in (
         "Node-hours lent, by week",

@@ -36,16 +36,14 @@ CONFIGZ = {
 }
 
 
-def said(
-    directory: Path, ini: str, *arguments: str, given: str = "", columns: int = 80
-) -> tuple[int, str, str]:
+def said(directory: Path, ini: str, *arguments: str, given: str = "") -> tuple[int, str, str]:
     path = directory / "dnm.ini"
     path.write_text(ini)
     path.chmod(0o644)
     done = subprocess.run(
         [sys.executable, "-m", "dnm.cli", "node-types", *arguments, "-c", str(path)],
         capture_output=True, text=True, check=False, input=given,
-        env={"PYTHONIOENCODING": "utf-8", "COLUMNS": str(columns)},
+        env={"PYTHONIOENCODING": "utf-8"},
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
@@ -70,14 +68,6 @@ def test_every_problem_comes_at_once_with_exit_code_1(tmp_path: Path) -> None:
     assert code == 1 and "2 wrong" in out
     document = json.loads(said(tmp_path, GOOD, "check", "-o", "json")[1])
     assert document["ok"] is True
-
-
-@pytest.mark.parametrize("columns", [40, 80, 200])
-def test_the_list_fits_the_terminal(tmp_path: Path, columns: int) -> None:
-    code, out, _ = said(tmp_path, GOOD, "list", columns=columns)
-    assert code == 0
-    assert all(len(line) <= columns for line in out.splitlines())
-    assert "253544Mi" in out
 
 
 def test_a_type_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:

@@ -75,9 +75,7 @@ def test_show(
     sandbox: Sandbox,
     kube: KubeClient,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     write(sandbox.kubeconfig, None, "prod", nodes_of(A, "n1", "n2"))
     write(sandbox.kubeconfig, None, "test", nodes_of(B, "m1"))
     used: dict[str, Resources] = {
@@ -94,27 +92,6 @@ def test_show(
     assert "root.science.b test m1 128 vcore" in printed
     assert show_queues(kube, PLACE, None, output="text") == 0
     assert "336 80 256 ? ?" in " ".join(capsys.readouterr().out.split())
-
-
-def test_show_on_a_narrow_terminal(
-    kube: KubeClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    assert show_queues(kube, PLACE, None, output="text") == 0
-    lines = capsys.readouterr().out.splitlines()
-    begin = lines.index("    a")
-    assert lines[begin : begin + 9] == [
-        "    a",
-        "      resource: vcore",
-        "      limit: 80",
-        "      baseline: 80",
-        "      lent: 0",
-        "      used: ?",
-        "      headroom: ?",
-        "      resource: memory",
-        "      limit: 320G",
-    ]
-    assert lines.count("") == 1  # between the two tables
 
 
 def test_show_for_machines(

@@ -116,9 +116,8 @@ def test_limits_are_told_in_one_word_by_plan_and_run(capsys: pytest.CaptureFixtu
 
 
 def test_a_pause_is_shown_in_a_plan_that_wants_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     pause = Pause(since=NOW, reason="firmware", who="erin on h1")
     print_plan(Plan(registry=Registry(), pause=pause))
     first = capsys.readouterr().out.splitlines()[0]

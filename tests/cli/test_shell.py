@@ -18,7 +18,7 @@ import yaml
 
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.cli.test_verbs import ALL, VERBS
-from tests.site import QUEUE, Site, a_workshop_site
+from tests.site import QUEUE, Site, a_workshop_site, read_terminal
 
 
 @pytest.fixture(scope="module")
@@ -135,15 +135,6 @@ def test_a_verb_that_writes_tells_what_it_did_as_a_document(site: Site) -> None:
     assert ended["deeds"][0]["object"] == order and ended["run"]["schema"] == "dnm.run/2"
 
 
-def test_a_pipe_is_not_folded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    said = "x" * 30
-    site.command("pause", "--reason", " ".join([said] * 9))
-    lines = [line for line in site.command("status").stdout.splitlines() if said in line]
-    site.command("resume")
-    assert len(lines) == 1 and len(lines[0]) > 270
-
-
 def test_a_plan_ends_with_its_sums_and_its_exit_code_tells_of_them(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -172,9 +163,9 @@ def test_status_is_watched_at_a_terminal_until_ctrl_c(site: Site) -> None:
         os.close(theirs)
         said = b""
         while said.count(b"Last run") < 2:
-            said += _read(ours)
+            said += read_terminal(ours)
         child.send_signal(signal.SIGINT)
-        while part := _read(ours):
+        while part := read_terminal(ours):
             said += part
         assert child.wait(60) == 0 and b"Traceback" not in said
     os.close(ours)
@@ -237,41 +228,11 @@ def test_a_monitor_gets_one_word(site: Site) -> None:
     assert done.returncode == 2 and done.stdout.startswith("person: ")
 
 
-def at_a_terminal(site: Site, *words: str, **environment: str) -> str:
-    """What the command says where stdout and stderr are a terminal."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "dnm.cli", *words],
-        env={**os.environ, "DNM_CONFIG": str(site.path), "TERM": "xterm", **environment},
-        stdout=theirs, stderr=theirs,
-    ) as child:  # fmt: skip
-        os.close(theirs)
-        said = b""
-        while part := _read(ours):
-            said += part
-        child.wait(300)
-    os.close(ours)
-    return said.decode()
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # the terminal's other end is closed
-        return b""
-
-
-def test_no_colour_where_none_is_wanted_or_possible(site: Site) -> None:
-    assert "\033[1mQueues\033[0m" in at_a_terminal(site, "status")
-    assert "\033" not in at_a_terminal(site, "status", NO_COLOR="1")
-    assert "\033" not in at_a_terminal(site, "status", TERM="dumb")
-
-
 def test_a_locked_run_says_so_at_a_terminal(site: Site) -> None:
     from filelock import FileLock
 
     with FileLock(site.config.lock_path, mode=0o600):
-        assert "another run holds the lock" in at_a_terminal(site, "run")
+        assert "another run holds the lock" in site.at_a_terminal("run")
         silent = site.command("run")
         assert (silent.returncode, silent.stdout + silent.stderr) == (75, "")
 

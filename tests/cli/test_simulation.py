@@ -78,7 +78,7 @@ def test_the_page_shows_what_the_command_prints(site: Site) -> None:
     plain = re.sub(rf"^({'|'.join(settings)}) = .*\n", "", site.path.read_text(), flags=re.M)
     default = site.directory / "default.ini"
     site.write(default, plain)
-    done = site.command("simulate", *words, DNM_CONFIG=str(default), COLUMNS="140")
+    done = site.command("simulate", *words, DNM_CONFIG=str(default))
     assert done.stdout == shown, done.stdout + done.stderr
 
 

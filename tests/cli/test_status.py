@@ -27,11 +27,10 @@ def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site)
     sandbox.tick(1)
     site.command("run")
     sandbox.stop()
-    wide, narrow = site.command("status", COLUMNS="200"), site.command("status", COLUMNS="50")
-    for text in (wide.stdout, narrow.stdout):
+    wide, narrow = site.command("status").stdout, site.at_a_terminal("status", width=50)
+    for text in (wide, narrow):
         for word in ("a001", "serving", QUEUE, "all: 2 of 30 nodes lent", "exit code 0"):
             assert word in text
-    assert max(map(len, narrow.stdout.splitlines())) <= 50
     document = json.loads(site.command("status", "--output", "json").stdout)
     assert document["schema"] == "dnm.status/1"
     assert {node["phase"] for node in document["nodes"]} == {"serving"}
@@ -76,7 +75,7 @@ def test_live_status_tells_what_is_and_not_what_a_run_would_do(
     sandbox.add_pods(20, "dev", queue=QUEUE, cpu="8", memory="16G")
     plan = json.loads(site.command("plan", "-o", "json").stdout)
     assert [action["action"] for action in plan["actions"]] == ["StartConversion"]
-    shown = site.command("status", "--live", COLUMNS="200").stdout
+    shown = site.command("status", "--live").stdout
     assert "coming" not in shown and "all: 0 of" in shown
     live = json.loads(site.command("status", "--live", "-o", "json").stdout)
     assert live["requests"] == live["nodes"] == []
@@ -88,13 +87,13 @@ def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> Non
     site.command("run")
     sandbox.fault("status", path="/pods", code=403)
     refused = "the pods of namespace dev could not be read"
-    shown = site.command("status", "--live", COLUMNS="200")
+    shown = site.command("status", "--live")
     assert shown.returncode == 1 and f"\nerror: {refused}" in shown.stdout
     document = json.loads(site.command("status", "--live", "-o", "json").stdout)
     (error,) = document["errors"]
     assert refused in error and document["last_run"]["exit_code"] == 0
     sandbox.stop()
-    shown = site.command("status", "--live", COLUMNS="200")
+    shown = site.command("status", "--live")
     assert shown.returncode == 1 and "\nerror: " in shown.stdout and "refused" in shown.stdout
     assert json.loads(site.command("status", "-o", "json").stdout)["errors"] == []
 

@@ -40,32 +40,14 @@ STATUS: dict[str, Any] = {
 }
 
 
-def shown(
-    capsys: pytest.CaptureFixture[str], registry: Registry, *, width: str = "80", **view: Any
-) -> str:
+def shown(capsys: pytest.CaptureFixture[str], registry: Registry, **view: Any) -> str:
     config = a_config(max_converted_nodes=1)
-    os.environ["COLUMNS"] = width
-    try:
-        print_status(status_document(config, registry, NOW), NOW, **view)
-    finally:
-        del os.environ["COLUMNS"]
+    print_status(status_document(config, registry, NOW), NOW, **view)
     return capsys.readouterr().out
 
 
 def with_queue(**changes: Any) -> Registry:
     return Registry(last_run=RunRecord(queues={QUEUE: QueueStatus(**{**STATUS, **changes})}))
-
-
-def test_twelve_nodes_are_twelve_lines_of_eighty_columns(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    nodes = {f"a{number:03}": a_lent_node(**IDLE) for number in range(12)}
-    lines = shown(capsys, Registry(nodes=nodes)).splitlines()
-    assert lines[1].split() == [
-        "node", "phase", "for", "idle", "for", "back", "in", "type", "namespace",
-    ]  # fmt: skip
-    assert [line.split()[0] for line in lines[2:14]] == sorted(nodes)
-    assert lines[14] == "Queues" and max(map(len, lines)) <= 80
 
 
 def test_wide_has_queue_and_reason_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,15 +1,11 @@
-"""Spans as people write them, and lines that are wrapped."""
+"""Spans as people write them."""
 
 from __future__ import annotations
 
-import textwrap
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dnm.model.printable import wrapped
 from dnm.model.spans import parse_span
 
 SPANS = {
@@ -27,15 +23,3 @@ def test_a_span(text: str) -> None:
 def test_a_number_alone_has_the_unit_of_its_option() -> None:
     assert parse_span("45", "m") == timedelta(minutes=45)
     assert parse_span("45s", "m") == timedelta(seconds=45)
-
-
-@given(
-    st.text(alphabet="ab-cdefgh ", max_size=200), st.integers(20, 60), st.sampled_from(["", "    "])
-)
-def test_lines_are_wrapped_as_the_library_does(text: str, width: int, indent: str) -> None:
-    """It stands for textwrap, which is slower; of spaces there is one."""
-    expected = textwrap.wrap(
-        " ".join(text.split()), width, initial_indent=indent, subsequent_indent=indent + "  ",
-        break_on_hyphens=False,
-    )  # fmt: skip
-    assert wrapped(text, width, indent) == (expected or [indent])

@@ -59,7 +59,7 @@ class Day:
             self.site.run()
 
     def ask(self, *words: str) -> str:
-        done = self.site.command("history", *words, "--since", "400d", COLUMNS="200")
+        done = self.site.command("history", *words, "--since", "400d")
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -137,7 +137,7 @@ def test_why_did_no_third_node_come(day: Day) -> None:
 
 
 def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:
-    done = day.site.command("explain", QUEUE, "--wide", COLUMNS="200")
+    done = day.site.command("explain", QUEUE, "--wide")
     assert done.returncode == 0, done.stderr
     assert f"queue {QUEUE}: nothing: has room and quota for all its pods" in done.stdout
     assert "limit: 80 vcore" in done.stdout
@@ -147,7 +147,7 @@ def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:
 
 def test_why_does_this_pod_wait_and_what_would_help(day: Day) -> None:
     (name,) = day.sandbox.add_pods(1, "dev", queue=QUEUE, cpu="200", memory="16G", name="huge")
-    answer = day.site.command("explain", f"dev/{name}", COLUMNS="200").stdout
+    answer = day.site.command("explain", f"dev/{name}").stdout
     day.sandbox.delete("pods", name, "dev")
     assert f"pod dev/{name} is pending" in answer and "quota: " in answer
     assert "no new node would help it" in answer

@@ -1,0 +1,193 @@
+"""What people look at, drawn by rich: lines and tables that fit the terminal, nothing folded in a
+pipe, and how each meaning looks. What is shown is text, never markup, and printable.
+
+`dnm.cli.output` loads it with the first thing that is drawn: what machines read, and a run that has
+nothing to say, do without.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from dnm.model.printable import Meaning, Meanings, Part, printable
+
+# Each is told from black and from white with a contrast of about 4.
+_STYLES: Mapping[Meaning, Style | None] = {
+    "": None,
+    "ok": Style(color="color(28)"),
+    "warning": Style(color="color(166)"),
+    "error": Style(color="color(160)", bold=True),
+    "muted": Style(dim=True),
+    "heading": Style(bold=True),
+}
+_UNFOLDED = 1_000_000  # columns of what is no terminal
+_GAP = 2
+_LEAST_LAST = 20  # columns of a last cell that is worth folding
+_LEAST_OPTIONAL = 40  # of one that need not be shown
+_AT_ONCE = 500  # lines drawn together; a year of history has a hundred thousand
+_AMOUNT = re.compile(r"(~?-?[\d.,]+(%|[A-Za-z]{1,2})?|no limit|[-?]?)")
+
+
+def _width_of(file: TextIO) -> int:
+    """As COLUMNS or the terminal says. A pipe is never folded: its lines are for grep."""
+    return shutil.get_terminal_size().columns if file.isatty() else _UNFOLDED
+
+
+class _Screen(Console):
+    def __init__(self, file: TextIO) -> None:
+        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "")
+        super().__init__(
+            file=file, width=_width_of(file), height=25, markup=False, emoji=False,
+            highlight=False, color_system=None if is_plain else "auto",
+        )  # fmt: skip
+
+    def on_broken_pipe(self) -> None:
+        """Lets `reader_may_leave` have it: rich would end with exit code 1."""
+        raise
+
+
+def _plain(text: str) -> tuple[str, Meaning]:
+    return text, ""
+
+
+class Line:
+    """Parts of a line, each in its meaning; where it is longer than there is room, it goes on below
+    and deeper, broken between words."""
+
+    def __init__(self, parts: Iterable[Part], indent: int = 0, hang: int = 2) -> None:
+        given = (one if isinstance(one, tuple) else _plain(one) for one in parts)
+        self.parts = [(printable(text), _STYLES[meaning]) for text, meaning in given]
+        self.length = sum(cell_len(text) for text, _ in self.parts)
+        self.indent, self.hang = indent, hang
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width - self.indent
+        if self.length <= room:
+            yield Segment(" " * self.indent)
+            for text, style in self.parts:
+                yield Segment(text, style)
+            yield Segment.line()
+            return
+        whole = Text.assemble(*((text, style or "") for text, style in self.parts))
+        for number, line in enumerate(whole.wrap(console, max(room - self.hang, _LEAST_LAST // 2))):
+            line.rstrip()
+            yield Segment(" " * (self.indent + (self.hang if number else 0)))
+            yield from line.render(console)
+            yield Segment.line()
+
+
+class _Lines:
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._lines:
+            yield from line.__rich_console__(console, options)
+
+
+class _Trimmed:
+    """A table without the blanks that end its lines, which would be copied."""
+
+    def __init__(self, table: Table, indent: int) -> None:
+        self._table, self._indent = table, indent
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        inside = options.update_width(options.max_width - self._indent)
+        for line in console.render_lines(self._table, inside, pad=False):
+            while line and not line[-1].text.strip():
+                line.pop()
+            yield Segment(" " * self._indent)
+            yield from line
+            yield Segment.line()
+
+
+def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
+    """Draws them as they come."""
+    console, left = _Screen(file or sys.stdout), iter(lines)
+    while some := list(islice(left, _AT_ONCE)):
+        console.print(_Lines(some), end="")
+
+
+class _Column:
+    """A heading and what stands below it, each in its meaning."""
+
+    def __init__(self, name: str, cells: Iterable[str], meanings: Meanings) -> None:
+        of = meanings.get(name, {})
+        self.name = name
+        self.cells = [printable(cell).rstrip() for cell in cells]
+        self.meanings = [of.get(cell, "") for cell in self.cells]
+        self.width = max(map(cell_len, (name, *self.cells)))
+        self.are_amounts = all(map(_AMOUNT.fullmatch, self.cells))
+
+    def lines(self) -> Iterator[Line]:
+        """Yields heading and cells; amounts stand right."""
+        meanings: Iterable[Meaning] = ("muted", *self.meanings)
+        for text, meaning in zip((self.name, *self.cells), meanings, strict=True):
+            right = self.width - cell_len(text) if self.are_amounts else 0
+            yield Line(((text, meaning),), right, hang=0)
+
+
+def draw_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    meanings: Meanings,
+    optional: Collection[str] = (),
+    indent: int = 0,
+) -> None:
+    """Draws a table whose last column is folded; where the others leave no room for that, a block a
+    row. `optional`: the last columns, for a terminal that has room for them."""
+    console = _Screen(sys.stdout)
+    columns = [_Column(name, of, meanings) for name, *of in zip(header, *rows, strict=True)]
+    is_pipe, room = console.width == _UNFOLDED, console.width - indent
+    while columns[-1].name in optional and (is_pipe or not _fits(columns, room, _LEAST_OPTIONAL)):
+        columns.pop()
+    if not _fits(columns, room, _LEAST_LAST):
+        console.print(_Lines(_blocks(columns, indent)), end="")
+        return
+    table = Table(box=None, padding=0, pad_edge=False, show_header=False)
+    for column in columns[:-1]:
+        table.add_column(width=column.width + _GAP)
+    table.add_column(width=min(columns[-1].width, _left(columns, room)))
+    for row in zip(*(column.lines() for column in columns), strict=True):
+        table.add_row(*row)
+    console.print(_Trimmed(table, indent), end="")
+
+
+def _left(columns: Sequence[_Column], room: int) -> int:
+    """Returns the room for the last column."""
+    return room - sum(column.width + _GAP for column in columns[:-1])
+
+
+def _fits(columns: Sequence[_Column], room: int, least: int) -> bool:
+    """Says whether the last column can be folded with no word broken."""
+    left, last = _left(columns, room), columns[-1]
+    if left >= last.width:
+        return True
+    words = (cell_len(word) for cell in (last.name, *last.cells) for word in cell.split())
+    return left >= max(least, *words)
+
+
+def _blocks(columns: Sequence[_Column], indent: int) -> Iterator[Line]:
+    first, *others = columns
+    deeper = indent
+    for number, head in enumerate(first.cells):
+        if head:  # else it goes on with the thing above
+            yield Line(((head, "heading"),), indent)
+            deeper = indent + len(head) - len(head.lstrip()) + 2
+        for column in others:
+            if cell := column.cells[number]:
+                lead = f"{column.name}: " if column.name else ""
+                yield Line(((lead, "muted"), (cell, column.meanings[number])), deeper)
