@@ -21,8 +21,8 @@ from dnm.converters.slurm import rest_answers as rest
 from dnm.converters.slurm import text
 from dnm.converters.slurm.rest import SlurmRestClient
 from dnm.converters.slurm.rest_offer import NEWEST, OLDEST, choose_version
-from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import SlurmError
+from tests.real_slurm import SlurmLab
 from tests.slurm_states import play, states_lab
 from tests.slurmrestd import slurmrestd
 

@@ -22,9 +22,9 @@ import msgspec
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.slurm.hooks import write_lab_hooks
-from dnm.lab.slurm.lab import SlurmLab, missing_programs
 from dnm.model.errors import SlurmError
+from tests.real_slurm import SlurmLab, missing_programs
+from tests.real_slurm_hooks import write_lab_hooks
 
 NODES = (*(f"a{number:03}" for number in range(1, 11)), "b001", "b002")
 REPOSITORY = Path(__file__).parent.parent

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from dnm.converters.slurm.text import JOB_FORMAT
-from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import SlurmError
+from tests.real_slurm import SlurmLab
 from tests.slurm_lab import end_with_us
 
 SAMPLES = Path(__file__).parent / "data" / "slurm_states"

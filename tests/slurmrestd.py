@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import SlurmError
+from tests.real_slurm import SlurmLab
 
 NOBODY = 65534
 WAIT = 30.0  # seconds until it listens

@@ -116,10 +116,9 @@ HOUSE: dict[str, Rule] = {
         "model config kube kubelet converters.slurm converter demand.constraints", TEXT
     ),
     "lab": _rule("lab.sandbox lab.demo", frozenset({"kubernetes"})),
-    "lab.slurm": _rule("model converters.slurm", frozenset({"kubernetes"})),
     "lab.sandbox": _rule("model converter.processes", frozenset({"kubernetes"})),
     "lab.demo": _rule(
-        "model config converters.slurm.text lab.sandbox lab.slurm",
+        "model config lab.sandbox",
         frozenset({"kubernetes"}),
     ),
 }
@@ -215,7 +214,6 @@ PLANTED = [
     pytest.param("cli", "from dnm.lab.sandbox.store import Store", id="cli-sandbox"),
     pytest.param("converters", "from dnm.run import snapshot", id="converters-run"),
     pytest.param("lab", "from dnm.run import snapshot", id="lab-run"),
-    pytest.param("lab.slurm", "from dnm.converters import claim", id="slurm-lab-converters"),
     pytest.param("lab.sandbox", "from dnm.queues import document", id="sandbox-queues"),
     pytest.param("lab.demo", "from dnm.plan.planner import make_plan", id="demo-plan"),
 ]

@@ -46,15 +46,8 @@ def down(
 
 def demo(
     speed: Annotated[float, typer.Option(help="How much faster its time passes.")] = 1.0,
-    slurm: Annotated[
-        bool, typer.Option("--slurm", help="With a real Slurm, which must be installed.")
-    ] = False,
 ) -> None:
     """Play a workshop on an embedded cluster."""
-    if slurm:
-        from dnm.lab.demo.slurm_workshop import demo_slurm
-
-        raise typer.Exit(demo_slurm())
     from dnm.lab.demo.workshop import demo as play
 
     raise typer.Exit(play(speed=speed))

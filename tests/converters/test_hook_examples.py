@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.lab.slurm.hooks import write_lab_hooks
+from tests.real_slurm_hooks import write_lab_hooks
 
 HOOKS = Path(__file__).parents[2] / "etc" / "hooks"
 EXAMPLES = sorted(path for path in HOOKS.glob("*/*"))

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 from dnm.converters.conversion import NodeConversion, Sides, StopRequest, run_stages
 from dnm.converters.journal import Book, Direction, Journal, JournalStore, new_operation
 from dnm.converters.listing import read_facts
@@ -20,10 +18,9 @@ from dnm.converters.settings import load_settings
 from dnm.converters.slurm.text import Reservation
 from dnm.converters.to_batch import undo_claim
 from dnm.converters.to_k8s import STAGES
-from dnm.lab.demo.slurm_workshop import demo_slurm
-from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import ConverterError
 from tests.night import night
+from tests.real_slurm import SlurmLab
 from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 
 pytestmark = needs_slurm
@@ -422,11 +419,3 @@ def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> 
     answer = finished(returning)
     assert answer.returncode == 0, heard + answer.stderr
     site.assert_in_service("a001")
-
-
-def test_the_workshop_with_dnm_and_a_real_slurm(capsys: pytest.CaptureFixture[str]) -> None:
-    """dnm, node-convert, Slurm and the sandbox's Kubernetes together: 75 sessions on a full cluster
-    get the five nodes that hold them, and all goes back to what it was."""
-    assert demo_slurm(session_seconds=3) == 0, capsys.readouterr().err
-    told = capsys.readouterr().out
-    assert "75 of 75 sessions ran to their end" in told and "The books balance" in told

@@ -9,7 +9,7 @@ import time
 from functools import reduce
 from pathlib import Path
 
-from dnm.lab.slurm.hooks import write_lab_hooks
+from tests.real_slurm_hooks import write_lab_hooks
 from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 
 pytestmark = needs_slurm

@@ -21,7 +21,7 @@ from dnm.converters.slurm.text import (
     parse_nodes,
     parse_reservations,
 )
-from dnm.lab.slurm.lab import SlurmLab
+from tests.real_slurm import SlurmLab
 from tests.slurm_lab import needs_other_slurm
 from tests.slurm_states import SAMPLES, Moment, load, named, play, states_lab
 

@@ -82,29 +82,11 @@ def test_apply_creates_changes_and_a_rollout_is_waited_for(site: Sandbox, tmp_pa
     assert deployment is not None and deployment["spec"]["replicas"] == 1
 
 
-def test_a_server_side_apply_creates_changes_and_meets_who_wrote_since(site: Sandbox) -> None:
-    def apply(*options: str, **data: str) -> str:
-        manifest = json.dumps(manifests.config_map_manifest("own", "dev", data))
-        return kubectl(site, "apply", "--server-side", *options, "-f", "-", given=manifest)
-
-    apply(a="1", b="1")
-    apply(a="2")
-    assert site.get("configmaps", "own", "dev")["data"] == {"a": "2"}  # type: ignore[index]
-    kubectl(site, "patch", "configmap/own", "-n", "dev", "-p", '{"data": {"a": "3"}}')
-    with pytest.raises(AssertionError, match='conflict with "kubectl-patch"'):
-        apply(a="4")
-    apply("--force-conflicts", a="4")
-    version = kubectl(site, "get", "cm", "own", "-n", "dev", "-o", "jsonpath={.metadata}")
-    apply(a="4")
-    again = kubectl(site, "get", "cm", "own", "-n", "dev", "-o", "jsonpath={.metadata}")
-    assert version == again
-
-
 def test_a_number_is_kept_as_the_string_that_the_server_writes(site: Sandbox) -> None:
     pod = manifests.pod_manifest("n", "dev", {"cpu": 4, "memory": 1.5e9})  # type: ignore[dict-item]
     deployment = manifests.deployment_manifest("web", "dev", 1, {**pod, "kind": "Pod"})
-    for manifest, options in ((pod, []), (deployment, ["--server-side"])):
-        kubectl(site, "apply", *options, "-f", "-", given=json.dumps(manifest))
+    for manifest in (pod, deployment):
+        kubectl(site, "apply", "-f", "-", given=json.dumps(manifest))
     found = json.loads(kubectl(site, "get", "pod", "n", "-n", "dev", "-o", "json"))
     asked = found["spec"]["containers"][0]["resources"]["requests"]
     assert asked == {"cpu": "4", "memory": "1500M"}

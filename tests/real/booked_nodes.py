@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.slurm.hooks import write_lab_hooks
-from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.registry import Phase
 from dnm.run.runner import run_pass
+from tests.real_slurm import SlurmLab
+from tests.real_slurm_hooks import write_lab_hooks
 from tests.site import WORKSHOP_QUEUES, Site
 from tests.slurm_lab import end_with_us, needs_slurm
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from dnm.lab.slurm.lab import SlurmLab
 from tests.real.account import KUBECONFIG, make_account
 from tests.real.namespaces import INSIDE, run_directory
 from tests.real.programs import RigError
 from tests.real.rig import Rig
 from tests.real.site import Site
+from tests.real_slurm import SlurmLab
 from tests.slurm_lab import put_back, the_lab
 
 if INSIDE not in os.environ:  # `make test` and others; `python -m tests.real test` plays them

@@ -15,7 +15,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from dnm.lab.slurm.lab import SlurmLab
 from dnm.model.errors import SlurmError
 from tests.converters.bridge_world import LABEL as EXTERNAL
 from tests.converters.bridge_world import PARTITIONS
@@ -24,6 +23,7 @@ from tests.real.http_api import Api, Json
 from tests.real.rig import Rig
 from tests.real.slinky import GROUP, Controller
 from tests.real.slurm_roots import programs_of
+from tests.real_slurm import SlurmLab
 from tests.slurmrestd import allow_tokens, slurmrestd, write_token
 
 SUITE = "forky"

@@ -21,13 +21,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dnm.lab.slurm.lab import SlurmLab, _free_ports
 from dnm.model.errors import SlurmError
 from tests.real.build import files_of, program
 from tests.real.checkouts import SLURM_OPERATOR
 from tests.real.http_api import Api, ApiError, Json
 from tests.real.rig import Rig
 from tests.real.slurm_roots import programs_of
+from tests.real_slurm import SlurmLab, _free_ports
 from tests.slurmrestd import allow_tokens, slurmrestd
 
 SUITE = "forky"

@@ -26,9 +26,9 @@ import pytest
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.rest import SlurmRestClient
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.slurm.lab import SlurmLab, _free_ports
 from dnm.model.errors import SlurmError
 from tests.real.slurm_roots import REST_SUITES, programs_of
+from tests.real_slurm import SlurmLab, _free_ports
 from tests.rest_samples import assert_same, by_rest, by_text, compare_all_states, lines_of
 from tests.slurm_lab import SlurmSite, end_with_us, finished
 from tests.slurm_states import states_lab

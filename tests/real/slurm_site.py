@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dnm.lab.slurm.hooks import write_lab_hooks
-from dnm.lab.slurm.lab import SlurmLab
 from tests.real.account import KUBECONFIG
 from tests.real.converter import AMOUNTS
 from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
 from tests.real.site import Answer, Site
+from tests.real_slurm import SlurmLab
+from tests.real_slurm_hooks import write_lab_hooks
 
 JOIN = """\
 #!{python}

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from dnm.lab.slurm.lab import SlurmLab
 from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
@@ -19,6 +18,7 @@ from tests.real.proxy import Proxy, proxied
 from tests.real.rig import Rig
 from tests.real.site import pod
 from tests.real.slurm_site import SlurmSite
+from tests.real_slurm import SlurmLab
 
 DEV = "root.research.services.dev"
 ROLE = "dynamic-node-manager-conditions"

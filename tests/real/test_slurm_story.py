@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dnm.lab.slurm.lab import SlurmLab
 from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
 from tests.real.rig import Rig
 from tests.real.site import pod
 from tests.real.slurm_site import SlurmSite
+from tests.real_slurm import SlurmLab
 from tests.slurm_lab import is_running
 
 DEV = "root.research.services.dev"

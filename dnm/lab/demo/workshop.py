@@ -1,30 +1,41 @@
 """`dnm demo`: a workshop on an embedded cluster, with the real command, and the books at the end.
 
 The sandbox is a process of its own, and nothing is taken from it but what anybody could see: the
-Kubernetes API, and its list of things that must never happen. Ctrl-C leaves nothing behind.
+Kubernetes API, and its list of things that must never happen. dnm is run again and again as cron
+would run it. Ctrl-C leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import shutil
+import signal
 import subprocess
+import sys
+import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from dnm.lab.demo.play import NAMESPACE, Play, play_in_scratch
-from dnm.lab.demo.view import State, View, open_view
+from dnm.lab.demo.view import State, View, lent_nodes, open_view, pods_of
+from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.client import ask
-from dnm.lab.sandbox.commands import start, stop
+from dnm.lab.sandbox.commands import child_environment, start, stop
 from dnm.lab.sandbox.site import WORKSHOP_PODS, WORKSHOP_QUEUE, write_configuration
-from dnm.model.errors import SandboxError
+from dnm.model.errors import ExitCode, SandboxError
 
+NAMESPACE = "dev"
 _MACHINES = 12
 _SESSION_SECONDS = 8
 _EVERY_SECONDS = 1.0  # between two runs
 _DEADLINE_SECONDS = 85.0
+_REDRAW_SECONDS = 0.2
+_OWN_SITE = ("DNM_CONFIG", "KUBECONFIG", "RES_NAME")  # variables of the caller's, not of the demo
 _SETTINGS = {
     "global_cooldown_seconds": 2.0,
     "reversion_idle_seconds": 3.0,
@@ -35,31 +46,48 @@ _TIMING = {"pod_start": 1.5, "pod_stop": 0.5, "convert": 2, "revert": 2, "join":
 
 def demo(*, speed: float = 1.0) -> int:
     """Plays it and returns the exit code: 0 if the books balance, 1 if they don't or it can't be
-    played, 130 on Ctrl-C. `speed` shortens all waiting, but not the work of dnm itself."""
-
-    def end(place: Path) -> None:
-        with contextlib.suppress(SandboxError):
-            stop(place / "sandbox")
-
-    return play_in_scratch(
-        "dnm-demo-", lambda place: _play_and_check(place, speed), end, "the sandbox is gone"
-    )
+    played, 130 on Ctrl-C. `speed` shortens all waiting, but not the work of dnm itself. What was
+    written is kept only where something is wrong."""
+    with _ended_by_signals():
+        place = Path(tempfile.mkdtemp(prefix="dnm-demo-"))
+        problems: list[str] = []
+        try:
+            problems = [f"the books don't balance: {one}" for one in _play_and_check(place, speed)]
+        except SandboxError as error:
+            problems = [str(error)]
+        except KeyboardInterrupt:
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                print("\ndnm: stopped; the sandbox is gone", file=sys.stderr)
+            return 130
+        finally:
+            with contextlib.suppress(SandboxError):
+                stop(place / "sandbox")
+            if not problems:
+                shutil.rmtree(place, ignore_errors=True)
+    for problem in problems:
+        print(f"dnm: {problem}", file=sys.stderr)
+    if problems:
+        print(f"dnm: what was written is in {place}", file=sys.stderr)
+    return ExitCode.FAILED if problems else ExitCode.OK
 
 
 def _play_and_check(place: Path, speed: float) -> list[str]:
     """Plays the workshop, prints what came of it, returns what is wrong."""
-    server = start(place / "sandbox", ["--nodes", str(_MACHINES), "--speed", str(speed)])
-    play = _begin(server.url, place / "sandbox", speed)
+    url = start(place / "sandbox", ["--nodes", str(_MACHINES), "--speed", str(speed)]).url
+    ask(url, "POST", "/sandbox/timing", _TIMING)
+    settings = {key: f"{seconds / speed:.2f}" for key, seconds in _SETTINGS.items()}
+    settings["check_interval_seconds"] = "1"
+    workshop = Workshop(url, write_configuration(place / "sandbox", url, settings))
     begun = time.monotonic()
     view = open_view(WORKSHOP_QUEUE, NAMESPACE)
     try:
-        _play(play, view, _EVERY_SECONDS / speed)
+        workshop.play(view, _EVERY_SECONDS / speed)
     finally:
         view.close()
-    problems = _check_books(play)
-    print(_summary(play, time.monotonic() - begun))
+    problems = workshop.check_books()
+    print(workshop.sum_up(time.monotonic() - begun))
     if not problems:
-        digest = hashlib.sha256(play.document.encode()).hexdigest()[:12]
+        digest = hashlib.sha256(workshop.document.encode()).hexdigest()[:12]
         print(
             "The books balance: every node and every batch job is where it was, and the queue "
             f"document is the same byte for byte (sha256 {digest})."
@@ -67,66 +95,208 @@ def _play_and_check(place: Path, speed: float) -> list[str]:
     return problems
 
 
-def _begin(url: str, place: Path, speed: float) -> Play:
-    ask(url, "POST", "/sandbox/timing", _TIMING)
-    settings = {key: f"{seconds / speed:.2f}" for key, seconds in _SETTINGS.items()}
-    settings["check_interval_seconds"] = "1"
-    config = write_configuration(place, url, settings)
+class Workshop:
+    """The workshop on a sandbox that is there, from its beginning to its books."""
 
-    def read_state() -> State:
-        state: State = ask(url, "GET", "/sandbox/state")
+    def __init__(self, url: str, config: Path) -> None:
+        """`url` is the sandbox's. Raises SandboxError."""
+        self.url = url
+        self.config = config
+        caller = child_environment()
+        self.environment = {name: one for name, one in caller.items() if name not in _OWN_SITE}
+        self.runs = 0
+        self.failed_runs: list[str] = []
+        self.lent: set[str] = set()
+        self.ended = 0
+        self.waits: list[float] = []  # seconds from a session's creation to its start
+        self.document = self.read_document()
+        self.beginning = self.look()
+
+    def play(self, view: View, every: float) -> None:
+        """Runs dnm every so many seconds until the sessions have ended and all is at rest again,
+        or the time is over."""
+        view.show(self.beginning)
+        view.narrate("The cluster is full and nobody waits: a run of dnm has nothing to do.")
+        self.run_dnm(view)
+        self._open_sessions()
+        view.narrate(
+            f"A workshop begins: {WORKSHOP_PODS} people open a session of 4 CPUs and 16 GB each. "
+            "The queue may use 80 CPUs and 320 GB, and no node has room."
+        )
+        until = time.monotonic() + _DEADLINE_SECONDS
+        is_over = False
+        while time.monotonic() < until:
+            state = self.run_dnm(view)
+            if not self.waits and _all_have_begun(state):
+                self.waits = _waiting_seconds(self.url)
+                view.narrate("All sessions run, on nodes that Slurm can spare.")
+            if not is_over and self.ended == WORKSHOP_PODS:
+                is_over = True
+                view.narrate("The workshop is over. The lent nodes are idle, and soon go back.")
+            if is_over and self._is_at_rest(state):
+                view.narrate("Every node is back in Slurm, and the queue is as it was.")
+                self.run_dnm(view)
+                return
+            self.watch(view, every)
+
+    def look(self) -> State:
+        """Returns the state, and notes which nodes are lent and how many sessions have ended."""
+        state: State = ask(self.url, "GET", "/sandbox/state")
+        self.lent |= set(lent_nodes(state))
+        self.ended = max(self.ended, pods_of(state, NAMESPACE)["ended"])
         return state
 
-    return Play(url, config, read_state)
+    def read_document(self) -> str:
+        """Returns the queue document."""
+        path = "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
+        return str(ask(self.url, "GET", path)["data"]["queues.yaml"])
 
+    def _open_sessions(self) -> None:
+        """Creates the sessions as JupyterHub would: a pod a person, through the Kubernetes API."""
+        for number in range(1, WORKSHOP_PODS + 1):
+            pod = manifests.pod_manifest(
+                f"session-{number:02}", NAMESPACE, {"cpu": "4", "memory": "16G"},
+                queue=WORKSHOP_QUEUE,
+                annotations={manifests.RUN_SECONDS: str(_SESSION_SECONDS)},
+            )  # fmt: skip
+            ask(self.url, "POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
 
-def _play(play: Play, view: View, every: float) -> None:
-    view.show(play.beginning)
-    view.narrate("The cluster is full and nobody waits: a run of dnm has nothing to do.")
-    play.run_dnm(view)
-    play.open_sessions(_SESSION_SECONDS)
-    view.narrate(
-        f"A workshop begins: {WORKSHOP_PODS} people open a session of 4 CPUs and 16 GB each. The "
-        "queue may use 80 CPUs and 320 GB, and no node has room."
-    )
-    play.play_to_rest(view, lambda state: _is_at_rest(play, state), every, _DEADLINE_SECONDS)
+    def run_dnm(self, view: View) -> State:
+        """Runs the real command once, watched while it works; returns the state after it."""
+        with tempfile.TemporaryFile("w+") as output:
+            child = subprocess.Popen(
+                self.command("run"), stdout=output, stderr=output, env=self.environment
+            )
+            try:
+                state = self.watch(view, 0.0)
+                while child.poll() is None:
+                    state = self.watch(view, _REDRAW_SECONDS)
+            finally:
+                _end(child)
+            output.seek(0)
+            lines = [line for line in output.read().splitlines() if line.strip()]
+        self.runs += 1
+        for line in lines:
+            view.show_output(line)
+        if child.returncode:
+            last = lines[-1] if lines else "without a word"
+            self.failed_runs.append(f"run {self.runs} of dnm ended with {child.returncode}: {last}")
+        return state
 
+    def command(self, *words: str) -> list[str]:
+        """Returns the command line of a verb of dnm."""
+        return [sys.executable, "-m", "dnm.cli", *words, "--config", str(self.config)]
 
-def _is_at_rest(play: Play, state: State) -> bool:
-    are_home = all(machine["place"] == "batch" for machine in state["machines"].values())
-    return are_home and not _status(play)["nodes"]
+    def watch(self, view: View, seconds: float) -> State:
+        """Shows the state for so long, and returns the last one."""
+        until = time.monotonic() + seconds
+        while True:
+            state = self.look()
+            view.show(state)
+            left = until - time.monotonic()
+            if left <= 0:
+                return state
+            time.sleep(min(left, _REDRAW_SECONDS))
 
+    def _is_at_rest(self, state: State) -> bool:
+        are_home = all(machine["place"] == "batch" for machine in state["machines"].values())
+        return are_home and not self._status()["nodes"]
 
-def _status(play: Play) -> State:
-    """dnm's own view, from its state file."""
-    command = play.command("status", "--output", "json")
-    done = subprocess.run(command, capture_output=True, env=play.environment, check=False)
-    try:
-        status: State = msgspec.json.decode(done.stdout)
-    except msgspec.DecodeError as error:
-        raise SandboxError(f"dnm status printed no JSON: {done.stderr.decode()[-200:]}") from error
-    return status
+    def _status(self) -> State:
+        """dnm's own view, from its state file."""
+        command = self.command("status", "--output", "json")
+        done = subprocess.run(command, capture_output=True, env=self.environment, check=False)
+        try:
+            status: State = msgspec.json.decode(done.stdout)
+        except msgspec.DecodeError as error:
+            said = done.stderr.decode()[-200:]
+            raise SandboxError(f"dnm status printed no JSON: {said}") from error
+        return status
 
+    def check_books(self) -> list[str]:
+        """Returns every way in which the end is not the beginning."""
+        problems = list(self.failed_runs)
+        if self.read_document() != self.document:
+            problems.append("the queue document is not byte for byte what it was")
+        state = self.look()
+        if set(state["nodes"]) != set(self.beginning["nodes"]):
+            problems.append(f"Kubernetes has the nodes {', '.join(state['nodes'])}")
+        if self.ended != WORKSHOP_PODS:
+            problems.append(f"{self.ended} of {WORKSHOP_PODS} sessions ran to their end")
+        if not self.lent:
+            problems.append("no node was lent at all")
+        for name, machine in state["machines"].items():
+            was = self.beginning["machines"][name]
+            if machine != was:
+                problems.append(f"{name} is {machine['state']} in Slurm and was {was['state']}")
+        if self._status()["nodes"]:
+            problems.append("dnm still has lent nodes in its registry")
+        for violation in ask(self.url, "GET", "/sandbox/violations"):
+            problems.append(f"{violation['kind']}: {violation['node']}, {violation['detail']}")
+        return problems
 
-def _check_books(play: Play) -> list[str]:
-    """Every way in which the end is not the beginning."""
-    problems = play.check_books()
-    for name, machine in play.look()["machines"].items():
-        was = play.beginning["machines"][name]
-        if machine != was:
-            problems.append(f"{name} is {machine['state']} in Slurm and was {was['state']}")
-    if _status(play)["nodes"]:
-        problems.append("dnm still has lent nodes in its registry")
-    for violation in ask(play.url, "GET", "/sandbox/violations"):
-        problems.append(f"{violation['kind']}: {violation['node']}, {violation['detail']}")
-    return problems
-
-
-def _summary(play: Play, seconds: float) -> str:
-    waits = sorted(play.waits)
-    waited = f", after {waits[0]:.0f} to {waits[-1]:.0f} s of waiting" if waits else ""
-    return f"""
-{play.ended} of {WORKSHOP_PODS} sessions ran to their end{waited}.
-{len(play.lent)} nodes were lent: {", ".join(sorted(play.lent))}.
-{play.runs} runs of dnm, {len(play.failed_runs)} failed.
+    def sum_up(self, seconds: float) -> str:
+        """Returns what came of it, for people."""
+        waits = sorted(self.waits)
+        waited = f", after {waits[0]:.0f} to {waits[-1]:.0f} s of waiting" if waits else ""
+        return f"""
+{self.ended} of {WORKSHOP_PODS} sessions ran to their end{waited}.
+{len(self.lent)} nodes were lent: {", ".join(sorted(self.lent))}.
+{self.runs} runs of dnm, {len(self.failed_runs)} failed.
 {seconds:.0f} s in all. On a site the same takes minutes: a node boots on each way."""
+
+
+def _all_have_begun(state: State) -> bool:
+    pods = pods_of(state, NAMESPACE)
+    return pods["pending"] + pods["starting"] == 0
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """After Ctrl-C the run has heard it too and ends by itself, or is ended."""
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(5)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _waiting_seconds(url: str) -> list[float]:
+    pods = ask(url, "GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    return [
+        _instant(pod["status"]["startTime"]) - _instant(pod["metadata"]["creationTimestamp"])
+        for pod in pods
+        if "startTime" in pod["status"]
+    ]
+
+
+def _instant(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Lets SIGTERM and a terminal that is closed end a demo as Ctrl-C does, but not under nohup."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    before = {
+        sent: handler
+        for sent in (signal.SIGTERM, signal.SIGHUP)
+        if (handler := signal.getsignal(sent)) is not signal.SIG_IGN
+    }
+
+    def interrupt(number: int, frame: object) -> None:
+        for sent in before:  # a shell and the kernel both tell of a closed terminal
+            signal.signal(sent, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for sent in before:
+        signal.signal(sent, interrupt)
+    try:
+        yield
+    finally:
+        for sent, handler in before.items():
+            signal.signal(sent, handler)

@@ -35,7 +35,7 @@ class Admission:
 
     def admit_creation(self, kind: Kind, manifest: Object) -> None:
         """Changes the manifest in place; raises 422 or the webhook's denial."""
-        write_amounts(manifest)
+        _write_amounts(manifest)
         meta = manifest.setdefault("metadata", {})
         name = meta.get("name") or f"{meta.get('generateName', '')}x"
         if not _NAME.fullmatch(name) or len(name) > 253:
@@ -59,7 +59,7 @@ class Admission:
             self.webhooks[kind.plural](manifest, None)
 
     def admit_update(self, kind: Kind, changed: Object, old: Object) -> None:
-        write_amounts(changed)
+        _write_amounts(changed)
         meta = changed.setdefault("metadata", {})
         for field in ("name", "namespace"):
             if meta.get(field) != old["metadata"].get(field):
@@ -73,12 +73,12 @@ class Admission:
             self.webhooks[kind.plural](changed, old)
 
 
-def write_amounts(item: Any) -> None:
+def _write_amounts(item: Any) -> None:
     """Turns each quantity of an object into the string that the API server keeps, whatever number
     or text it was written as. Raises 400 for what is no amount."""
     if isinstance(item, list):
         for one in item:
-            write_amounts(one)
+            _write_amounts(one)
     if not isinstance(item, dict):
         return
     for key, value in item.items():
@@ -87,7 +87,7 @@ def write_amounts(item: Any) -> None:
         elif key in _AMOUNTS and value is not None:
             item[key] = _written(key, value)
         elif key not in ("metadata", "data"):  # what is free to have any name
-            write_amounts(value)
+            _write_amounts(value)
 
 
 def _written(name: str, amount: Any) -> str:

@@ -6,19 +6,13 @@ from typing import NamedTuple
 
 from dnm.lab.sandbox import access, kinds
 from dnm.lab.sandbox.access import AccessRules, Attempt
-from dnm.lab.sandbox.admission import Admission, write_amounts
+from dnm.lab.sandbox.admission import Admission
 from dnm.lab.sandbox.deletion import Deletion
+from dnm.lab.sandbox.field_owners import Owner, track_change
 from dnm.lab.sandbox.http_values import Answer, Request, is_asked_for, json_answer
 from dnm.lab.sandbox.kinds import Kind
 from dnm.lab.sandbox.lists import EVENTS, Lists, document, event_to_core
 from dnm.lab.sandbox.patches import apply_patch
-from dnm.lab.sandbox.server_side_apply import (
-    APPLY,
-    Owner,
-    apply_configuration,
-    read_configuration,
-    track_change,
-)
 from dnm.lab.sandbox.store import ApiError, Object, Store
 from dnm.lab.sandbox.tables import table_answer, wants_table
 
@@ -71,9 +65,6 @@ class Api:
             raise ApiError(404, "the server could not find the requested resource")
         if attempt.verb == "create":
             return self._create(target, _object(request), request)
-        if _content_type(request) == APPLY and self._is_missing(target):
-            self.access.require(attempt._replace(verb="create"))
-            return self._create(target, self._changed(request, target, {}) or {}, request)
         if attempt.verb in ("update", "patch"):
             return self._update(request, target)
         if attempt.verb == "delete":
@@ -93,22 +84,8 @@ class Api:
             changed = self._changed(request, target, old)
             access.admit(self.store, node, attempt, changed, old)
 
-    def _is_missing(self, target: Target) -> bool:
-        kind = target.kind
-        found = self.store.entry(kind.plural, target.namespace, target.name)
-        return found is None and not target.subresource
-
     def _changed(self, request: Request, target: Target, old: Object | None) -> Object | None:
         """The object as a request would have it."""
-        if _content_type(request) == APPLY:
-            config = read_configuration(request.body)
-            write_amounts(config)
-            if target.kind.has_status:
-                config.pop("spec" if target.subresource else "status", None)
-            live = document(target.kind, old) if old else {}
-            return apply_configuration(live, config, _owner(request, target, "Apply"),
-                                       self.store.clock.stamp(),
-                                       force=is_asked_for(request.query, "force"))  # fmt: skip
         if request.method == "PATCH" and old is not None:
             return apply_patch(_content_type(request), document(target.kind, old), request.json())
         return _object(request) if request.method in ("POST", "PUT") else None
@@ -149,8 +126,7 @@ class Api:
         if kind.group == EVENTS:
             manifest = event_to_core(manifest)
         self.admission.admit_creation(kind, manifest)
-        if _content_type(request) != APPLY:
-            manifest = self._tracked(request, target, {}, manifest)
+        manifest = self._tracked(request, target, {}, manifest)
         created = self.store.create(kind.plural, manifest, dry_run=_is_dry_run(request))
         return json_answer(document(kind, created), 201)
 
@@ -170,8 +146,6 @@ class Api:
             status = changed.get("status") or {}
             metadata = changed["metadata"]
             changed = {**entry.copy(), "status": status}
-            if _content_type(request) == APPLY:
-                changed["metadata"]["managedFields"] = metadata["managedFields"]
             if kind.plural == "nodes":  # whose annotations the server takes with it (strategy.go)
                 changed["metadata"] = {**changed["metadata"], **_carried(metadata)}
             changed["metadata"]["resourceVersion"] = sent
@@ -182,13 +156,13 @@ class Api:
         self.store.check_version(kind, old, changed["metadata"].get("resourceVersion"),
                                  changed["metadata"].get("uid"))  # fmt: skip
         self.admission.admit_update(kind, changed, old)
-        if _content_type(request) != APPLY:
-            changed = self._tracked(request, target, old, changed)
+        changed = self._tracked(request, target, old, changed)
         updated = self.store.update(kind.plural, changed, dry_run=_is_dry_run(request))
         return json_answer(document(kind, updated))
 
     def _tracked(self, request: Request, target: Target, old: Object, changed: Object) -> Object:
-        owner = _owner(request, target, "Update")
+        agent = request.headers.get("user-agent", "").partition("/")[0]
+        owner = Owner(request.query.get("fieldManager", agent), "Update", target.subresource)
         live = document(target.kind, old) if old else {}
         return track_change(live, changed, owner, self.store.clock.stamp())
 
@@ -280,12 +254,6 @@ def _require_json(request: Request) -> None:
     """Raises 415 for protobuf."""
     if _content_type(request) == "application/vnd.kubernetes.protobuf":
         raise ApiError(415, "this server speaks JSON only; use `kubectl create -f` or `apply -f`")
-
-
-def _owner(request: Request, target: Target, operation: str) -> Owner:
-    agent = request.headers.get("user-agent", "").partition("/")[0]
-    manager = request.query.get("fieldManager", "" if operation == "Apply" else agent)
-    return Owner(manager, operation, target.subresource)
 
 
 def _content_type(request: Request) -> str:

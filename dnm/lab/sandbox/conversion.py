@@ -124,10 +124,8 @@ class Conversion:
         self.calls: list[Call] = []
         self.joining = Joining(store, batch, timing)
         self.ask_nothing = False
-        self.all_or_nothing = False
         self.tells_claims = True
         self.leaves_out = True  # knows --exclude, and says so
-        self.ignores_exclude = False
         self.books = True  # knows --book, and says so
         self._asking: ConverterProcess | None = None
         self._operations: dict[int, Operation] = {}
@@ -277,17 +275,11 @@ class Conversion:
         found = [
             machine
             for machine in self.batch.candidates(options.node_type, options.allow_preempt, instance)
-            if machine.name not in left_out or self.ignores_exclude
+            if machine.name not in left_out
         ]
-        if not found or (self.all_or_nothing and len(found) < options.num_nodes):
-            return (
-                [],
-                options.num_nodes,
-                (
-                    f"{len(found)} nodes of type {options.node_type} are eligible, "
-                    f"{options.num_nodes} were asked for"
-                ),
-            )
+        if not found:
+            few = f"{len(found)} nodes of type {options.node_type} are eligible"
+            return [], options.num_nodes, f"{few}, {options.num_nodes} were asked for"
         return found[: options.num_nodes], options.num_nodes, ""
 
     def _finish_lending(self, operation: Operation) -> Result:

@@ -18,7 +18,7 @@ FINISHED = ("Succeeded", "Failed")
 
 
 class Deletion:
-    """Dependents of a deleted owner are collected by the workload controllers, unless orphaned."""
+    """Dependents of a deleted owner are collected by the workload controllers."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -34,9 +34,6 @@ class Deletion:
         query = request.query
         if "All" in (query.get("dryRun"), *(options.get("dryRun") or ())):
             return document(kind, entry.data)
-        policy = query.get("propagationPolicy") or options.get("propagationPolicy")
-        if policy == "Orphan" or query.get("orphanDependents") == "true":
-            self._orphan(entry.data["metadata"]["uid"])
         grace = query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
         return self._drop(kind, entry, None if grace is None else int(grace))
 
@@ -87,13 +84,6 @@ class Deletion:
                 for entry in self.store.entries(kind.plural, namespace):
                     self.store.remove(kind.plural, namespace, entry.data["metadata"]["name"])
 
-    def _orphan(self, uid: str) -> None:
-        for plural in ("replicasets", "pods"):
-            for item in list(self.store.objects(plural)):
-                meta = item["metadata"]
-                if any(owner["uid"] == uid for owner in meta.get("ownerReferences") or ()):
-                    self.store.edit(plural, meta["namespace"], meta["name"], _disown(uid))
-
     def _ask_budgets(self, pod: Object) -> None:
         """A pod that does not run, or goes already, is no disruption."""
         is_going = pod["metadata"].get("deletionTimestamp")
@@ -143,14 +133,6 @@ def _count(value: Any, total: int) -> int:
     if isinstance(value, str) and value.endswith("%"):
         return -(-total * int(value[:-1]) // 100)
     return int(value)
-
-
-def _disown(uid: str) -> Any:
-    def change(item: Object) -> None:
-        owners = item["metadata"].get("ownerReferences") or []
-        item["metadata"]["ownerReferences"] = [o for o in owners if o["uid"] != uid]
-
-    return change
 
 
 # --- violations ----------------------------------------------------------------------------------

@@ -19,13 +19,13 @@ from dnm.lab.sandbox.batch import Batch, MachineType
 from dnm.lab.sandbox.clock import Clock, Timing
 from dnm.lab.sandbox.conversion import Behaviour, Conversion, Result
 from dnm.lab.sandbox.deletion import Violation, Violations
+from dnm.lab.sandbox.field_owners import Owner, track_change
 from dnm.lab.sandbox.files import KEPT_STATE, load_state, save_state
 from dnm.lab.sandbox.http_values import Fault, Faults
 from dnm.lab.sandbox.kinds import KINDS, kind_of
 from dnm.lab.sandbox.kubelet import Kubelet
 from dnm.lab.sandbox.requests_log import RequestLog
 from dnm.lab.sandbox.scheduler import Scheduler
-from dnm.lab.sandbox.server_side_apply import Owner, track_change
 from dnm.lab.sandbox.store import ApiError, Object, Store
 from dnm.lab.sandbox.workloads import Workloads
 from dnm.lab.sandbox.yunikorn_config import CONFIGS_NAME, NAMESPACE, YunikornConfig

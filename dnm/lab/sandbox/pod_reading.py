@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -210,26 +210,17 @@ def queue_asked_by(pod: Object) -> str:
     return _label(pod, key) or _annotation(pod, key) or _label(pod, "queue")
 
 
-class User(NamedTuple):
-    """Who submitted a pod, as the admission controller wrote it down."""
-
-    name: str = _NOBODY
-    groups: tuple[str, ...] = ()
-
-
 class _UserInfo(msgspec.Struct):
     user: str = ""
-    groups: tuple[str, ...] | None = None
 
 
-def user_of(pod: Object) -> User:
-    """Returns the user of the annotation, or nobody where there is none that can be read."""
+def user_of(pod: Object) -> str:
+    """Returns who submitted the pod, as the admission controller wrote it down, or nobody."""
     text = _annotation(pod, f"{_DOMAIN}user.info")
     try:
-        info = msgspec.json.decode(text, type=_UserInfo) if text else _UserInfo()
+        return (msgspec.json.decode(text, type=_UserInfo).user if text else "") or _NOBODY
     except msgspec.MsgspecError:
-        return User()
-    return User(info.user or _NOBODY, info.groups or ())
+        return _NOBODY
 
 
 def is_placeholder(pod: Object) -> bool:

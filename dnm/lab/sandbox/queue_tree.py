@@ -6,10 +6,9 @@ After yunikorn-core: pkg/scheduler/objects/queue.go (headroom) and pkg/scheduler
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from dnm.lab.sandbox.pod_reading import User
 from dnm.lab.sandbox.yunikorn_config import ROOT, PlacementRule, YunikornConfig
 
 _QUEUE_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
@@ -24,7 +23,7 @@ class Submission(NamedTuple):
 
     application: str
     queue: str  # as asked for; empty: none
-    user: User
+    user: str
     tags: Mapping[str, str]  # namespace, and namespace.parentqueue where its annotation says so
     is_bound: bool = False  # it has a node already, so that its application is never turned away
 
@@ -74,12 +73,6 @@ class QueueTree:
         """Returns the leaf for a new application; raises ApplicationRejected. A gang must fit, all
         of it at once, the limits of the queue and of those above it."""
         path = self._place(submission)
-        configured = self.config.queues.get(path)
-        if gang and configured is not None and not configured.takes_gangs:
-            raise ApplicationRejected(
-                f"queue {path} cannot run application {submission.application} with task group "
-                "request: unsupported sort type"
-            )
         bounds = self.headroom(path, {}, None)
         if any(amount > bounds[name] for name, amount in gang.items() if name in bounds):
             raise ApplicationRejected(
@@ -97,7 +90,7 @@ class QueueTree:
                 return path
             configured = self.config.queues.get(path)
             is_parent = configured is not None and not configured.is_leaf
-            if not path or is_parent or not self._may_submit(path, submission.user):
+            if not path or is_parent:
                 continue
             if configured is None and self._nearest_is_leaf(path):
                 raise ApplicationRejected(
@@ -119,7 +112,7 @@ class QueueTree:
     def _by_rule(self, rule: PlacementRule, submission: Submission) -> str:
         """The path in lower case; empty where the rule does not match, or must not create it."""
         name = self._name_given(rule, submission)
-        if not name or not _lets_through(rule, submission.user):
+        if not name:
             return ""
         is_fixed = rule.name == "fixed"
         is_whole = name.startswith(ROOT if is_fixed else f"{ROOT}.")
@@ -141,38 +134,9 @@ class QueueTree:
         return path if rule.create or path in self.config.queues else ""
 
     def _name_given(self, rule: PlacementRule, submission: Submission) -> str:
-        names = {"provided": submission.queue, "fixed": rule.value, "user": submission.user.name,
+        names = {"provided": submission.queue, "fixed": rule.value, "user": submission.user,
                  "tag": submission.tags.get(rule.value, "")}  # fmt: skip
         return names.get(rule.name, "")
-
-    def _may_submit(self, path: str, user: User) -> bool:
-        queues = (self.config.queues.get(place) for place in self.ancestors(path))
-        return any(_admits(acl, user) for queue in queues if queue for acl in queue.access)
-
-
-def _admits(acl: str, user: User) -> bool:
-    """ "users groups", comma-separated; a star lets everybody in."""
-    names, _, groups = acl.partition(" ")
-    if "*" in (acl.strip(), names, groups):
-        return True
-    listed = set(groups.split(",")) - {""}
-    return user.name in names.split(",") or not listed.isdisjoint(user.groups)
-
-
-def _lets_through(rule: PlacementRule, user: User) -> bool:
-    """A filter of names, or of one expression each for users and for groups."""
-    if not rule.users and not rule.groups:
-        return not rule.denies
-    is_listed = _is_among(user.name, rule.users) or any(
-        _is_among(one, rule.groups) for one in user.groups
-    )
-    return is_listed != rule.denies
-
-
-def _is_among(name: str, names: Sequence[str]) -> bool:
-    if len(names) == 1 and re.search(r"[\^$*+?()\[{}|]", names[0]):
-        return re.search(names[0], name) is not None
-    return name in names
 
 
 def _go_map(amounts: _Amounts) -> str:

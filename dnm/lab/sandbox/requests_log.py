@@ -45,17 +45,8 @@ class RequestLog:
         except ApiError:
             verb = resource = namespace = name = ""
         agent = request.headers.get("user-agent", "")
-        entry = Logged(
-            request.method,
-            request.path,
-            request.query,
-            verb,
-            resource,
-            namespace,
-            name,
-            code,
-            agent,
-        )
+        entry = Logged(request.method, request.path, request.query, verb, resource, namespace,
+                       name, code, agent)  # fmt: skip
         with self._lock:
             self._log.append(entry)
 

@@ -49,9 +49,6 @@ class PlacementRule(msgspec.Struct, frozen=True, kw_only=True):
     value: str = ""
     create: bool = False
     parent: PlacementRule | None = None
-    denies: bool = False  # its filter
-    users: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
 
 
 class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +60,6 @@ class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
     max: dict[str, int]
     guaranteed: dict[str, int]
     template_max: dict[str, int]  # for dynamic leaves below it
-    takes_gangs: bool
-    access: tuple[str, ...] = ()  # its submitacl and adminacl
 
 
 class YunikornConfig:
@@ -245,22 +240,17 @@ def _queues(fields: Fields, parent: str | None) -> list[ConfiguredQueue]:
         max=_in_force(_map(limits, "max")),
         guaranteed=_in_force(_map(limits, "guaranteed")),
         template_max={} if is_leaf else _in_force(_map(template, "max")),
-        takes_gangs=_text(_map(fields, "properties"), "application.sort.policy") != "fair",
-        access=(_text(fields, "submitacl"), _text(fields, "adminacl")),
     )
     return [own, *(queue for child in children for queue in _queues(child, path))]
 
 
 def _rule(fields: Fields) -> PlacementRule:
-    accepted, above = _map(fields, "filter"), _map(fields, "parent")
+    above = _map(fields, "parent")
     return PlacementRule(
         name=_text(fields, "name").lower(),
         value=_text(fields, "value").lower(),
         create=_is_true(fields, "create"),
         parent=_rule(above) if above else None,
-        denies=_text(accepted, "type") == "deny",
-        users=tuple(map(str, _items(accepted, "users"))),
-        groups=tuple(map(str, _items(accepted, "groups"))),
     )
 
 

@@ -1,4 +1,4 @@
-"""A real Slurm with many nodes on this one machine, for the tests and for `dnm demo --slurm`.
+"""A real Slurm with many nodes on this one machine, for the tests.
 
 One slurmctld, one slurmd a node, one munged with its own key, all on loopback, found again by their
 pid files; nothing of /etc/slurm or /etc/munge is read or written. Works with

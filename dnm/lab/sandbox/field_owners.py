@@ -1,0 +1,133 @@
+"""Who owns which field of an object, as its managedFields tell.
+
+As apimachinery's managedfields has it (kubernetes v1.34): owners are remembered where an object is
+created by a request. A path is the steps of FieldsV1: `f:NAME`, `k:{"name":"c"}` and `v:"x"` for
+items, with "." behind what is an item itself. Server-side apply itself is not played.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from dnm.lab.sandbox.patches import MERGE_KEYS, PRIMITIVE_SETS
+from dnm.lab.sandbox.store import Object
+
+_OWNED_METADATA = ("annotations", "labels", "finalizers", "ownerReferences")
+
+Path = tuple[str, ...]
+
+
+class Owner(NamedTuple):
+    """One entry of managedFields."""
+
+    manager: str
+    operation: str  # Update, of requests to the sandbox
+    subresource: str = ""
+
+
+Owners = dict[Owner, set[Path]]
+
+
+def track_change(old: Object, changed: Object, owner: Owner, stamp: str) -> Object:
+    """The changed object with its owners as they are after a write that is no apply; its creation,
+    where there was none."""
+    owners = _owners(old)
+    if old and not owners:
+        return _with_owners(changed, old, {}, stamp)
+    before, after = _leaves(_owned(old)), _leaves(_owned(changed))
+    written = {path for path, value in after.items() if before.get(path, ...) != value}
+    for paths in owners.values():
+        paths -= written | (before.keys() - after.keys())
+    owners[owner] = owners.get(owner, set()) | written
+    return _with_owners(changed, old, owners, stamp)
+
+
+def _with_owners(item: Object, old: Object, owners: Owners, stamp: str) -> Object:
+    """The object with its managedFields; an owner of the same fields as before keeps his time."""
+    known = {_owner(entry): entry for entry in _entries(old)}
+    entries = []
+    for owner, paths in owners.items():
+        entry = {"manager": owner.manager, "operation": owner.operation,
+                 "apiVersion": item.get("apiVersion", old.get("apiVersion")), "time": stamp,
+                 "fieldsType": "FieldsV1", "fieldsV1": _encoded(paths)}  # fmt: skip
+        if owner.subresource:
+            entry["subresource"] = owner.subresource
+        same = owner in known and known[owner]["fieldsV1"] == entry["fieldsV1"]
+        if paths:
+            entries.append(known[owner] if same else entry)
+    entries.sort(key=lambda one: (one["operation"], one["time"], one["manager"]))
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    return {**item, "metadata": {**metadata, **({"managedFields": entries} if entries else {})}}
+
+
+# --- fields --------------------------------------------------------------------------------------
+
+
+def _owned(item: Object) -> Object:
+    """What of an object can be owned."""
+    metadata = item.get("metadata") or {}
+    kept = {key: metadata[key] for key in _OWNED_METADATA if metadata.get(key)}
+    rest = {key: item[key] for key in item if key not in ("apiVersion", "kind", "metadata")}
+    return {**rest, "metadata": kept} if kept else rest
+
+
+def _children(value: Any, field: str) -> list[tuple[str, Any]] | None:
+    """The steps into a value and what is there; None for one that is owned as a whole."""
+    if isinstance(value, dict):
+        return [(f"f:{key}", inner) for key, inner in value.items() if inner is not None]
+    if isinstance(value, list) and field in PRIMITIVE_SETS:
+        return [(f"v:{json.dumps(item)}", item) for item in value]
+    key = MERGE_KEYS.get(field, "")
+    if isinstance(value, list) and key and all(isinstance(i, dict) and key in i for i in value):
+        return [(f"k:{json.dumps({key: item[key]})}", item) for item in value]
+    return None
+
+
+def _leaves(value: Any, field: str = "") -> dict[Path, Any]:
+    children = _children(value, field)
+    if not children:
+        return {(): value} if field else {}
+    found: dict[Path, Any] = {}
+    for step, inner in children:
+        if step.startswith("v:"):
+            found[(step,)] = True
+            continue
+        if step.startswith("k:"):
+            found[(step, ".")] = True
+        name = step[2:] if step.startswith("f:") else ""
+        found |= {(step, *path): leaf for path, leaf in _leaves(inner, name).items()}
+    return found
+
+
+# --- managedFields -------------------------------------------------------------------------------
+
+
+def _entries(item: Object) -> list[Object]:
+    return (item.get("metadata") or {}).get("managedFields") or []
+
+
+def _owner(entry: Object) -> Owner:
+    return Owner(entry["manager"], entry["operation"], entry.get("subresource", ""))
+
+
+def _owners(item: Object) -> Owners:
+    return {_owner(entry): set(_decoded(entry["fieldsV1"])) for entry in _entries(item)}
+
+
+def _decoded(fields: Object, before: Path = ()) -> Iterator[Path]:
+    for step, inner in fields.items():
+        if inner:
+            yield from _decoded(inner, (*before, step))
+        else:
+            yield (*before, step)
+
+
+def _encoded(paths: set[Path]) -> Object:
+    fields: Object = {}
+    for path in sorted(paths):
+        place = fields
+        for step in path:
+            place = place.setdefault(step, {})
+    return fields
