@@ -29,11 +29,10 @@ from dnm.model.errors import LeaseError
 from dnm.model.history import Deed
 from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import Half, Pause
+from dnm.model.registry import Pause, Way
 from dnm.model.value import Resources
-from dnm.plan.brakes import is_paused
-from dnm.plan.known import gather_known
-from dnm.plan.queue_wants import queue_wants, serving_sizes
+from dnm.plan.inputs import gather_inputs
+from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
 from dnm.queues.lease import acts_elsewhere
@@ -58,7 +57,7 @@ def pause(
     config: Config,
     until: datetime | None,
     reason: str,
-    half: Half | None = None,
+    half: Way | None = None,
     *,
     is_forced: bool = False,
 ) -> str:
@@ -72,7 +71,7 @@ def pause(
     )
     paused = Pause(since=now, until=until, reason=deed.reason, who=said_by(deed), half=half)
     done = attempt(config, deed, paused=paused, is_forced=is_forced)
-    was = done.before.pause if is_paused(done.before, now) else None
+    was = done.before.pause if done.before.is_paused(now) else None
     there = _pause_there(config, was) if was else ""
     if isinstance(done.after, Refusal):
         raise RefusedError(f"{there}; {done.after.sentence}")
@@ -202,7 +201,7 @@ def used_by_queue(config: Config, environ: Mapping[str, str]) -> dict[str, Resou
     """What the pods of every queue use now; None: they could not be read."""
     registry = load_registry(config, datetime.now(UTC))
     facts = take_snapshot(config, registry, *connect(config, environ), datetime.now(UTC))
-    demand = gather_known(config, registry, facts).demand
+    demand = gather_inputs(config, registry, facts).demand
     return None if demand is None else {path: q.used for path, q in demand.queues.items()}
 
 

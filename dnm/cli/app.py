@@ -232,10 +232,10 @@ def pause(
     """Stop lending and returning until resumed or for a while, or one of them."""
     from dnm.cli import admin
     from dnm.cli.output import print_answer
-    from dnm.model.registry import Half
+    from dnm.model.registry import Way
 
     config = load_named_config(config_path)
-    half = None if lending is returning else Half.LENDING if lending else Half.RETURNING
+    half = None if lending is returning else Way.LENDING if lending else Way.RETURNING
     end = deadline_of(config, length, until)
     print_answer([admin.pause(config, end, reason, half, is_forced=is_forced)], output)
 

@@ -18,9 +18,8 @@ from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 from dnm.model.hostlist import expand_hostlist, fold_hostlist
 from dnm.model.printable import count_of
-from dnm.model.registry import Half, Keeping, LendOrder, Registry
+from dnm.model.registry import Keeping, LendOrder, Registry, Way
 from dnm.model.value import Unreadable
-from dnm.plan.brakes import is_paused
 from dnm.run.registry import load_registry
 from dnm.verbs.lending import Wanted, orders_of
 from dnm.verbs.taking_in import why_not_adopted, why_not_in_kubernetes
@@ -78,7 +77,7 @@ def _answer(config: Config, order: LendOrder, registry: Registry, now: datetime)
     nodes = f"{count_of(order.count, 'node')} of type {order.node_type}"
     what = fold_hostlist(order.nodes) or nodes
     when = "the next run asks for it"
-    if is_paused(registry, now, Half.LENDING):
+    if registry.is_paused(now, Way.LENDING):
         when = "dnm is paused, and asks for it after `dnm resume`"
     until = shown(order.until, config.events_zone)
     return (

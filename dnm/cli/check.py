@@ -40,7 +40,7 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Phase, Registry
 from dnm.model.trust import find_distrust
 from dnm.model.value import Unreadable
-from dnm.plan.brakes import backoffs_in_force
+from dnm.plan.backoff import backoffs_in_force
 from dnm.plan.rules.foreseen import known_events, why_incomplete
 from dnm.run.calendars import read_calendars
 from dnm.run.lock import find_lock_holder, find_open_lock

@@ -16,7 +16,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.value import Resources, Unreadable
-from dnm.plan.known import offered_resources
+from dnm.plan.inputs import offered_resources
 from dnm.queues.advice import (
     warn_of_gangs,
     warn_of_quota_preemption,

@@ -12,7 +12,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Unreadable
-from dnm.plan.queue_wants import queue_wants
+from dnm.plan.limits import queue_wants
 from dnm.queues.advice import advise, warn_of_spreading
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit import why_no_growth

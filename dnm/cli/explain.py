@@ -26,12 +26,13 @@ from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine
-from dnm.model.plan import QUEUE_WORDS, VERDICT_WORDS, Plan, Reason, Verdict
+from dnm.model.plan import Plan
 from dnm.model.printable import count_of, printable
 from dnm.model.registry import NodePods
 from dnm.model.value import Unreadable
+from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Reason, Verdict
 from dnm.plan.acting import judge_actor
-from dnm.plan.conversions import Converted
+from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import PodExplanation, explain_pod
 from dnm.plan.planner import fold_plan
@@ -112,9 +113,9 @@ def _print_past(lines: Sequence[HistoryLine], zone: str) -> None:
         print_line("none is recorded", indent=2)
 
 
-def _refusal(decided: Converted) -> list[str]:
+def _refusal(decided: Decided) -> list[str]:
     """That another dnm acts for this instance, so that nothing of all this is done."""
-    known = decided.known
+    known = decided.inputs
     judged = judge_actor(known.config, known.registry, known.snapshot)
     return [judged.refusal] if judged and judged.refusal else []
 
@@ -122,10 +123,10 @@ def _refusal(decided: Converted) -> list[str]:
 _KINDS = ("node", "queue", "pod", "namespace", "event", "order")
 
 
-def _explain(decided: Converted, plan: Plan, name: str) -> dict[str, Any]:
+def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
     """The first of the kinds that knows the name; `node/a001` asks for one of them alone."""
     kind, slash, rest = name.partition("/")
-    is_of_kind = bool(slash) and kind in _KINDS and kind not in decided.known.config.namespaces
+    is_of_kind = bool(slash) and kind in _KINDS and kind not in decided.inputs.config.namespaces
     bare = rest if is_of_kind else name
     finders = {
         "node": _find_node, "queue": _find_queue, "namespace": _find_namespace,
@@ -135,8 +136,8 @@ def _explain(decided: Converted, plan: Plan, name: str) -> dict[str, Any]:
         found = finders[one](decided, plan, bare)
         if found is not None:
             return {"kind": one, "of": bare, **found}
-    known = [*(verdict.node for verdict in plan.nodes), *decided.known.config.queues,
-             *decided.known.config.namespaces]  # fmt: skip
+    known = [*(verdict.node for verdict in plan.nodes), *decided.inputs.config.queues,
+             *decided.inputs.config.namespaces]  # fmt: skip
     close = get_close_matches(bare, known, n=3) or sorted(known)[:5]
     raise QuestionError(
         f"{name!r} was not found: no node, monitored queue or namespace, event, order or pod has "
@@ -145,11 +146,11 @@ def _explain(decided: Converted, plan: Plan, name: str) -> dict[str, Any]:
     )
 
 
-def _find_node(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     verdict = next((one for one in plan.nodes if one.node == name), None)
     if verdict is None:
         return _find_other_node(decided, name)
-    entry = plan.registry.nodes.get(name) or decided.known.registry.nodes.get(name)
+    entry = plan.registry.nodes.get(name) or decided.inputs.registry.nodes.get(name)
     found = _verdict(verdict.verdict, verdict.reason, verdict.sentence)
     if entry is not None:
         holders = plan.pods.get(name)
@@ -160,9 +161,9 @@ def _find_node(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | No
     return found
 
 
-def _find_other_node(decided: Converted, name: str) -> dict[str, Any] | None:
+def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
     """One that is not lent: as Slurm has it, or a Node of Kubernetes' own."""
-    known = decided.known
+    known = decided.inputs
     batch, nodes = known.facts.batch or {}, known.facts.nodes or {}
     node_type = known.config.type_of(name) or ""
     if name not in batch and name not in nodes and name not in known.registry.excluded:
@@ -179,17 +180,17 @@ def _find_other_node(decided: Converted, name: str) -> dict[str, Any] | None:
     return {"phase": "not lent", "node_type": node_type, "reason": "; ".join(said)}
 
 
-def _find_queue(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+def _find_queue(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     queue = name.lower()
     if all(one.queue != queue for one in plan.queues):
         return None
-    policies = decided.known.config.namespaces.values()
+    policies = decided.inputs.config.namespaces.values()
     types = {one for p in policies if p.queue == queue for one in p.node_types}
     return {**_queue(plan, queue), "waiting_jobs": _waiting(plan, types)}
 
 
-def _find_namespace(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
-    policy = decided.known.config.namespaces.get(name)
+def _find_namespace(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
+    policy = decided.inputs.config.namespaces.get(name)
     if policy is None:
         return None
     lent = [one for one, entry in sorted(plan.registry.nodes.items()) if entry.namespace == name]
@@ -197,8 +198,8 @@ def _find_namespace(decided: Converted, plan: Plan, name: str) -> dict[str, Any]
             "node_types": list(policy.node_types)}  # fmt: skip
 
 
-def _find_event(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
-    known = decided.known
+def _find_event(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
+    known = decided.inputs
     event = next((e for e in list_events(known.config, plan.registry) if e.name == name), None)
     if event is None:
         return None
@@ -209,7 +210,7 @@ def _find_event(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | N
                       f"{name}` has all of it"}  # fmt: skip
 
 
-def _find_order(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+def _find_order(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     order = next((one for one in plan.registry.orders if one.id == name), None)
     if order is None:
         return None
@@ -223,10 +224,10 @@ def _find_order(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | N
     }
 
 
-def _find_pod(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | None:
+def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     namespace, slash, pod = name.partition("/")
     if not slash:
-        pods = decided.known.snapshot.pods
+        pods = decided.inputs.snapshot.pods
         every = () if isinstance(pods, Unreadable) else pods.pods
         spaces = sorted({one.namespace for one in every if one.name == name})
         if len(spaces) > 1:
@@ -237,7 +238,7 @@ def _find_pod(decided: Converted, plan: Plan, name: str) -> dict[str, Any] | Non
     explained = explain_pod(decided, namespace, pod)
     if explained.state != "not found":
         return _pod(explained, plan)
-    with closing(KubeClient.connect(decided.known.config)) as kube:
+    with closing(KubeClient.connect(decided.inputs.config)) as kube:
         end = kube.read_pod_end(namespace, pod)
     if end is None:
         return None

@@ -19,8 +19,7 @@ from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.eviction import PodOnNode
 from dnm.model.printable import count_of
-from dnm.model.registry import Emptying, Half
-from dnm.plan.brakes import is_paused
+from dnm.model.registry import Emptying, Way
 from dnm.run.registry import load_registry
 from dnm.verbs.lending import what_goes_back, why_not_emptied
 from dnm.verbs.refusal import Refusal
@@ -57,7 +56,7 @@ def give_back(
         done = attempt(config, deed, name=name, now=datetime.now(UTC), emptying=emptying)
         said.append((name, _said(emptying, done.after)))
     answers += told_together(said)
-    if is_paused(registry, datetime.now(UTC), Half.RETURNING):
+    if registry.is_paused(datetime.now(UTC), Way.RETURNING):
         answers.append("dnm is paused, and returns nothing before `dnm resume`")
     for name in going.orders:
         attempt(config, a_deed("return", name, reason), name=name, now=datetime.now(UTC))

@@ -28,8 +28,6 @@ from dnm.cli.status_view import pause_line
 from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
 from dnm.model.plan import (
-    QUEUE_WORDS,
-    VERDICT_WORDS,
     Action,
     BookNodes,
     DressNode,
@@ -37,10 +35,8 @@ from dnm.model.plan import (
     EvictPods,
     Fence,
     MarkNode,
-    NodeVerdict,
     Pass,
     Plan,
-    QueueVerdict,
     ReturnNode,
     SetQueueLimits,
     ShowState,
@@ -50,6 +46,7 @@ from dnm.model.plan import (
 )
 from dnm.model.printable import Meanings, count_of
 from dnm.model.registry import LendOrder, Registry
+from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
 from dnm.plan.counting import count_missing
 
 

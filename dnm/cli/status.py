@@ -16,10 +16,11 @@ from dnm.cli.status_view import SortBy, print_status
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
-from dnm.model.plan import Reason
 from dnm.model.printable import count_of
 from dnm.model.registry import ConverterProcess, LentNode, Phase, Registry
-from dnm.plan.brakes import backoffs_in_force, cooldown_end, counted_as_lent, is_paused
+from dnm.model.verdict import Reason
+from dnm.plan.backoff import backoffs_in_force, cooldown_end
+from dnm.plan.budgets import counted_as_lent
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.rules.node_hours import hours_left
 from dnm.run.recorded import idle_time, read_last_run, time_to_return, warn_of_last_run
@@ -124,7 +125,7 @@ def status_document(
 
 def pause_document(registry: Registry, now: datetime) -> dict[str, Any] | None:
     """Returns since and until when dnm is paused, by whom and why; None: it is not now."""
-    if registry.pause is None or not is_paused(registry, now):
+    if registry.pause is None or not registry.is_paused(now):
         return None
     return msgspec.structs.asdict(registry.pause)
 

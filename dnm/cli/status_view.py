@@ -21,9 +21,9 @@ from dnm.cli.output import (
     waiting_lines,
 )
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.plan import OTHERS_DRAIN, QUEUE_WORDS, Reason
 from dnm.model.printable import Meanings, count_of, duration
 from dnm.model.registry import Leaving, NodePods
+from dnm.model.verdict import OTHERS_DRAIN, QUEUE_WORDS, Reason
 
 Row = dict[str, str]
 

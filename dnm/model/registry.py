@@ -231,7 +231,7 @@ class SpentHours(Value):
     seconds: float
 
 
-class Half(Enum):
+class Way(Enum):
     """One of the two ways in which nodes go."""
 
     LENDING = "lending"
@@ -247,12 +247,18 @@ class Pause(Value):
     until: datetime | None = None
     reason: str = ""
     who: str = ""  # gave the verb, on which host
-    half: Half | None = None  # what alone is paused; None: both
+    half: Way | None = None  # what alone is paused; None: both
 
-    def stops(self, half: Half | None, now: datetime) -> bool:
+    def stops(self, half: Way | None, now: datetime) -> bool:
         """Whether it holds now, for one way or for any."""
         is_meant = half is None or self.half in (None, half)
         return is_meant and (self.until is None or now < self.until)
+
+    @property
+    def detail(self) -> str:
+        """What alone is paused, and why."""
+        alone = f"{self.half.value} alone" if self.half else ""
+        return ": ".join(filter(None, (alone, self.reason)))
 
 
 class Keeping(Value):
@@ -398,6 +404,10 @@ class Registry(Value):
     memory: Memory = Memory()
     leases: tuple[Lease, ...] = ()  # by which it may act; one is being written
     others_lease: Lease | None = None  # by which this one was refused last
+
+    def is_paused(self, now: datetime, way: Way | None = None) -> bool:
+        """Whether a pause is in force that stops lending, or returning, or either."""
+        return self.pause is not None and self.pause.stops(way, now)
 
     def nodes_of(self, instance: str, *phases: Phase) -> dict[str, LentNode]:
         """The nodes of an instance that are in one of these phases, sorted by name."""

@@ -14,34 +14,39 @@ from dnm.model.cluster import Mark, Node
 from dnm.model.plan import (
     Action,
     EndConverter,
+    EvictPods,
     Fence,
     MarkNode,
     ReturnNode,
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import Half, LentNode, Phase
-from dnm.plan.brakes import is_paused
-from dnm.plan.conversions import Converted
+from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.value import Unreadable
+from dnm.plan.conversions import Decided
 from dnm.plan.ended_calls import calls_until
-from dnm.plan.evictions import list_evictions
+from dnm.plan.facts import Facts
+from dnm.plan.fate import Fate
+from dnm.plan.fates import Fates
+from dnm.plan.inputs import Inputs
 from dnm.plan.rule import rules_of
 
 _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
 _GOES = (Phase.RELEASING, Phase.MOVING)
 
 
-def list_actions(converted: Converted) -> list[Action]:
+def list_actions(decided: Decided) -> list[Action]:
     """What follows from the decisions and from what is there already."""
-    returned, registry = converted.returned, converted.registry
-    limits, known = converted.limits, converted.known
-    nodes = known.facts.nodes or {}
+    inputs, fates, limits = decided.inputs, decided.fates, decided.limits
+    registry, nodes = decided.conversions.registry, inputs.facts.nodes or {}
     ours = [
         (name, entry)
         for name, entry in sorted(registry.nodes.items())
-        if name in nodes and entry.owner == known.config.instance_id
+        if name in nodes and entry.owner == inputs.config.instance_id
     ]
-    actions: list[Action] = [*overdue_converters(converted)]
+    actions: list[Action] = []
+    if inputs.facts.running:
+        actions += overdue_converters(inputs, registry)
     actions += [
         MarkNode(node=name, mark=entry.mark)
         for name, entry in ours
@@ -57,43 +62,51 @@ def list_actions(converted: Converted) -> list[Action]:
     actions += [
         Fence(node=name)
         for name, entry in ours
-        if (entry.phase in _GOES or name in returned.names or _leaves(converted, entry))
+        if (entry.phase in _GOES or name in fates.returned or _leaves(fates, name, entry))
         and not nodes[name].is_cordoned
         and not _turns_back(entry)
     ]
     if any(entry.emptying for _, entry in ours):
-        actions += list_evictions(converted)
-    rules = rules_of(known.config, registry, known.facts)
+        actions += _evictions(decided)
+    rules = rules_of(inputs.config, registry, inputs.facts)
     actions += [
-        rule.dresses(known, name, registry.nodes[name])
+        rule.dresses(inputs, name, registry.nodes[name])
         for rule in rules
         if rule.dresses
-        for name in limits.fenced.dress
+        for name in fates.dress
     ]
-    actions += [StartConversion(request=request) for request in converted.requests]
-    actions += [ReturnNode(node=name) for name in returned.names]
+    actions += [StartConversion(request=one) for one in decided.conversions.requests]
+    actions += [ReturnNode(node=name) for name in fates.returned]
     for rule in rules:
-        actions += rule.shows(known.config, registry, known.facts) if rule.shows else ()
+        actions += rule.shows(inputs.config, registry, inputs.facts) if rule.shows else ()
     return actions
 
 
-def overdue_converters(converted: Converted) -> list[EndConverter]:
+def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]:
     """Converters at work for longer than any run would have let them: their runs are gone."""
-    known = converted.known
-    facts = known.facts
-    recorded = msgspec.structs.replace(converted.registry, requests=known.registry.requests)
+    facts = inputs.facts
+    recorded = msgspec.structs.replace(registry, requests=inputs.registry.requests)
     return [
         EndConverter(key=key, process=process)
-        for key, process, until in calls_until(known.config, recorded)
-        if facts.is_running(process) and process not in facts.elsewhere and known.now > until
+        for key, process, until in calls_until(inputs.config, recorded)
+        if facts.is_running(process) and process not in facts.elsewhere and inputs.now > until
     ]
 
 
-def find_conflicts(converted: Converted) -> list[str]:
+def _evictions(decided: Decided) -> list[EvictPods]:
+    """Of nodes that a person has had emptied, those with pods who were not asked yet, or did not
+    go. Nothing else in dnm's own runs ends a pod."""
+    due, pods = decided.fates.fated(Fate.EMPTIES), decided.inputs.snapshot.pods
+    if not due or decided.limits.refusal or isinstance(pods, Unreadable):
+        return []
+    occupied = {pod.node for pod in pods.pods if pod.counts_as_work and not pod.is_terminating}
+    return [EvictPods(node=name) for name in due if name in occupied]
+
+
+def find_conflicts(facts: Facts, registry: Registry) -> list[str]:
     """A serving node that Slurm also has in service is the worst that can be found."""
-    facts = converted.known.facts
     conflicts = []
-    for name, entry in sorted(converted.registry.nodes.items()):
+    for name, entry in sorted(registry.nodes.items()):
         node = (facts.nodes or {}).get(name)
         is_offered = entry.phase is Phase.SERVING or (
             entry.phase is Phase.FAILED and node is not None and not node.is_cordoned
@@ -111,11 +124,11 @@ def _turns_back(entry: LentNode) -> bool:
     return entry.phase is Phase.MOVING and entry.heads_for == entry.namespace
 
 
-def _leaves(converted: Converted, entry: LentNode) -> bool:
+def _leaves(fates: Fates, name: str, entry: LentNode) -> bool:
     """Whether it serves its pods and takes no more. A pause fences nobody anew."""
     if entry.phase is not Phase.SERVING or entry.leaves is None:
         return False
-    return not is_paused(converted.registry, converted.known.now, Half.RETURNING)
+    return fates.of.get(name) is not Fate.PAUSED
 
 
 def _lacks(node: Node, mark: Mark) -> bool:

@@ -10,21 +10,14 @@ from collections.abc import Mapping
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.plan import NodeVerdict, Reason
-from dnm.model.registry import Breaker, LentNode, Phase, Registry
+from dnm.model.registry import Backoff, Breaker, LentNode, Phase, Registry
 from dnm.model.value import Value
+from dnm.model.verdict import NodeVerdict, Reason
 from dnm.plan.backoff import ConversionResult, after_conversions
 from dnm.plan.breaker import after_transition
-from dnm.plan.found import (
-    Claims,
-    adopt_marked_nodes,
-    by_hand_verdict,
-    claim_verdict,
-    find_by_hand,
-    set_aside_interrupted,
-    take_in_claims,
-)
-from dnm.plan.known import Known
+from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
+from dnm.plan.found import Adoption, adopt_marked_nodes, by_hand_verdict, find_by_hand
+from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import Arrivals, advance_requests
 from dnm.plan.rule import TurnedAway, rules_of
@@ -32,63 +25,49 @@ from dnm.plan.transition import NodeTransition
 
 
 class Advanced(Value):
-    """`may_release`: nodes that have been idle long enough and go back if their queue can spare
-    them. `may_return`: nodes for which the converter may be called. `may_dress`: nodes whose labels
-    and taints may be exchanged."""
+    """`nodes`: what has become of each recorded one, and what it is up for. `verdicts`: of those
+    too that are not recorded."""
 
-    known: Known
     registry: Registry
+    nodes: Mapping[str, NodeTransition]
     verdicts: Mapping[str, NodeVerdict]
-    may_release: tuple[str, ...]
-    may_return: tuple[str, ...]
-    may_dress: tuple[str, ...]
     notes: tuple[str, ...]
     errors: tuple[str, ...]
 
 
-def advance(known: Known) -> Advanced:
+def advance(inputs: Inputs) -> Advanced:
     """Every request and every node, one step each."""
-    config, facts = known.config, known.facts
-    registry = set_aside_interrupted(config, known.registry, facts)
-    arrivals = Arrivals(nodes=dict(registry.nodes))
-    if registry.requests:
-        arrivals = advance_requests(config, registry, facts)
-    claims = _claims(known, arrivals)
+    config, facts, recorded = inputs.config, inputs.facts, inputs.registry
+    if recorded.nodes:
+        recorded = set_aside_interrupted(config, recorded, facts)
+    arrivals = Arrivals(nodes=dict(recorded.nodes))
+    if recorded.requests:
+        arrivals = advance_requests(config, recorded, facts)
+    claims = _claims(inputs, arrivals)
     in_use = {**arrivals.nodes, **claims.nodes}
-    adopted = adopt_marked_nodes(config, {**in_use, **claims.claimed}, facts)
-    turned = _turned_away(known, registry, {**in_use, **adopted.nodes})
+    adopted = _adopted(inputs, {**in_use, **claims.claimed})
+    turned = _turned_away(inputs, recorded, {**in_use, **adopted.nodes})
     before = _dated(config, turned.nodes)
-    after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
-    for rule in rules_of(config, registry, facts):
-        after = rule.tells(known, after) if rule.tells else after
-    breakers: Mapping[str, Breaker] = known.registry.breakers
-    for name, one in after.items():
-        breakers = after_transition(breakers, before[name], one.entry)
-    results = [*arrivals.failures, *_results(before, after), *turned.failures]
+    after = _look_at(inputs, recorded, before)
+    failures = [*arrivals.failures, *_results(before, after), *turned.failures]
     registry = msgspec.structs.replace(
-        known.registry,
-        nodes={name: one.entry for name in before if (one := after[name]).entry is not None},
+        inputs.registry,
+        nodes={name: one.entry for name, one in after.items() if one.entry is not None},
         requests=arrivals.requests,
         claimed=dict(claims.claimed),
-        backoffs=after_conversions(config, known.registry.backoffs, results, known.now),
-        breakers=dict(breakers),
+        backoffs=_backoffs(inputs, failures),
+        breakers=_breakers(inputs, before, after),
     )
-    # Before anything is decided: what a node has used that has just gone is spent.
-    for rule in rules_of(config, registry, facts):
-        if rule.books:
-            registry = rule.books(config, known.registry, registry, known.now)
-    registry = msgspec.structs.replace(registry, by_hand=find_by_hand(known, registry))
+    registry = _with_rules(inputs, registry)
+    registry = msgspec.structs.replace(registry, by_hand=_by_hand(inputs, registry))
     return Advanced(
-        known=known,
         registry=registry,
+        nodes=after,
         verdicts={
             **{name: claim_verdict(name, one) for name, one in claims.claimed.items()},
             **{name: one.verdict for name, one in after.items()},
-            **{name: by_hand_verdict(known, name) for name in registry.by_hand},
+            **{name: by_hand_verdict(inputs, name) for name in registry.by_hand},
         },
-        may_release=tuple(name for name, one in after.items() if one.wants_release),
-        may_return=tuple(name for name, one in after.items() if one.wants_return),
-        may_dress=tuple(name for name, one in after.items() if one.wants_dress),
         notes=(
             *adopted.notes,
             *turned.notes,
@@ -100,17 +79,52 @@ def advance(known: Known) -> Advanced:
             *turned.errors,
             *adopted.errors,
             *claims.errors,
-            *_errors(config, after),
+            *(error for one in after.values() for error in _errors(config, one)),
         ),
     )
 
 
-def _turned_away(known: Known, registry: Registry, nodes: Mapping[str, LentNode]) -> TurnedAway:
+def _look_at(
+    inputs: Inputs, registry: Registry, before: Mapping[str, LentNode]
+) -> dict[str, NodeTransition]:
+    """What has become of each node, with what the rules tell of it."""
+    config, facts = inputs.config, inputs.facts
+    after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
+    for rule in rules_of(config, registry, facts) if after else ():
+        after = rule.tells(inputs, after) if rule.tells else after
+    return after
+
+
+def _claims(inputs: Inputs, arrivals: Arrivals) -> Claims:
+    """What is claimed for this instance beside what is recorded and what requests wait for."""
+    claimed = {**inputs.registry.claimed, **arrivals.left_behind}
+    if not claimed and not any(row.claim for row in (inputs.facts.batch or {}).values()):
+        return Claims()
+    before = msgspec.structs.replace(inputs.registry, claimed=claimed)
+    return take_in_claims(inputs.config, before, arrivals.nodes, arrivals.requests, inputs.facts)
+
+
+def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Adoption:
+    """Of Nodes that carry a mark and are not recorded."""
+    nodes = (inputs.facts.nodes or {}).values()
+    if not any(node.mark is not None and node.name not in recorded for node in nodes):
+        return Adoption()
+    return adopt_marked_nodes(inputs.config, recorded, inputs.facts)
+
+
+def _by_hand(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
+    """Of a converter that was asked, or of what is known from before."""
+    if inputs.facts.batch is None and not registry.by_hand:
+        return ()
+    return find_by_hand(inputs, registry)
+
+
+def _turned_away(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) -> TurnedAway:
     after = TurnedAway(nodes=nodes)
     given = msgspec.structs.replace(registry, nodes={**registry.nodes, **nodes})
-    for rule in rules_of(known.config, given, known.facts):
+    for rule in rules_of(inputs.config, given, inputs.facts) if nodes else ():
         if rule.turns_away:
-            after = rule.turns_away(known.config, registry, after.nodes, known.facts)
+            after = rule.turns_away(inputs.config, registry, after.nodes, inputs.facts)
     return after
 
 
@@ -124,11 +138,30 @@ def _dated(config: Config, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]
     }
 
 
-def _claims(known: Known, arrivals: Arrivals) -> Claims:
-    """What is claimed for this instance beside what is recorded and what requests wait for."""
-    claimed = {**known.registry.claimed, **arrivals.left_behind}
-    before = msgspec.structs.replace(known.registry, claimed=claimed)
-    return take_in_claims(known.config, before, arrivals.nodes, arrivals.requests, known.facts)
+def _with_rules(inputs: Inputs, registry: Registry) -> Registry:
+    """With what the rules book and remember before anything is decided: what a node has used that
+    has just gone is spent."""
+    can_tell = inputs.demand is not None and inputs.facts.nodes is not None
+    for rule in rules_of(inputs.config, registry, inputs.facts):
+        if rule.books:
+            registry = rule.books(inputs.config, inputs.registry, registry, inputs.now)
+        if rule.remembers and can_tell:
+            registry = rule.remembers(inputs, registry)
+    return registry
+
+
+def _backoffs(inputs: Inputs, results: list[ConversionResult]) -> dict[str, Backoff]:
+    before = inputs.registry.backoffs
+    return after_conversions(inputs.config, before, results, inputs.now) if results else before
+
+
+def _breakers(
+    inputs: Inputs, before: Mapping[str, LentNode], after: Mapping[str, NodeTransition]
+) -> dict[str, Breaker]:
+    breakers: Mapping[str, Breaker] = inputs.registry.breakers
+    for name, one in after.items():
+        breakers = after_transition(breakers, before[name], one.entry)
+    return dict(breakers)
 
 
 def _results(
@@ -146,13 +179,9 @@ def _results(
     return results
 
 
-def _errors(config: Config, after: Mapping[str, NodeTransition]) -> list[str]:
-    """Of nodes that need a person, for as long as they do, and of calls that failed."""
-    errors = []
-    for one in after.values():
-        entry = one.entry
-        if entry is not None and entry.phase is Phase.FAILED and entry.owner == config.instance_id:
-            errors.append(entry.error)
-        if one.note:
-            errors.append(one.note)
-    return errors
+def _errors(config: Config, one: NodeTransition) -> list[str]:
+    """Of a node that needs a person, for as long as it does, and of a call that failed."""
+    entry = one.entry
+    is_ours = entry is not None and entry.owner == config.instance_id
+    errors = [entry.error] if entry and is_ours and entry.phase is Phase.FAILED else []
+    return [*errors, one.note] if one.note else errors

@@ -1,5 +1,5 @@
 """The back-off of a node type: after failed conversions the next one waits longer and asks for
-fewer nodes. A node that joins ends it. Pure."""
+fewer nodes. A node that joins ends it. And the cooldown after any conversion. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from dnm.model.config import Config
-from dnm.model.registry import Backoff
+from dnm.model.registry import Backoff, Registry
 from dnm.model.value import Value
 
 LONGEST_BACKOFF = timedelta(hours=1)
@@ -63,3 +63,17 @@ def after_conversions(
                 config, changed.get(node_type), result.count, now, result.error
             )
     return changed
+
+
+def cooldown_end(config: Config, registry: Registry, now: datetime) -> datetime | None:
+    """Returns when the pause after the last conversion is over; None: there is none now."""
+    last = registry.last_conversion
+    # A moment in the future was written by a host whose clock was wrong: it brakes nothing.
+    if last is None or not last <= now < last + config.global_cooldown:
+        return None
+    return last + config.global_cooldown
+
+
+def backoffs_in_force(registry: Registry, now: datetime) -> dict[str, Backoff]:
+    """Returns the back-offs, by node type, that hold conversions back now."""
+    return {name: backoff for name, backoff in registry.backoffs.items() if now < backoff.until}

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from dnm.model.cluster import Node, PodList
 from dnm.model.config import Config, WhenBatchWaits
-from dnm.model.plan import Verdict
 from dnm.model.registry import Phase, Registry
 from dnm.model.value import Unreadable
+from dnm.model.verdict import Verdict
 from dnm.plan.counting import count_missing
 
 

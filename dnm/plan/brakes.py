@@ -1,181 +1,117 @@
-"""The brakes: what keeps a wanted conversion from being started now. Pure.
+"""What keeps a wanted conversion from being started now: one table, whose first row that speaks is
+the reason. Pure.
 
-Caps are counted over the registry, every conversion under way, and every Node that carries our
-mark. The cooldown is between conversions; a node type backs off after failures. What stops a queue
-whose nodes went unused is in `breaker.py`.
+The cooldown is between conversions; a node type backs off after failures. How many nodes may be had
+at all is in `budgets.py`; what stops a queue whose nodes went unused, in `breaker.py`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from datetime import datetime
 
-import msgspec
-
-from dnm.model.cluster import BatchNode
 from dnm.model.config import Config
-from dnm.model.plan import Reason
-from dnm.model.registry import Backoff, Half, Pause, Registry
-from dnm.plan.bridged import bridge_bounds
-from dnm.plan.facts import Facts
-from dnm.plan.rule import Budgeted, list_bounds, nodes_kept_out, rules_of
-from dnm.sizing.budget import (
-    Bound,
-    ConversionBudget,
-    count_at_hand,
-    count_caps,
-    count_left,
-)
+from dnm.model.registry import Backoff, LendOrder, Registry, Way
+from dnm.model.value import Unreadable, Value
+from dnm.model.verdict import Objection, Reason
+from dnm.plan.backoff import backoffs_in_force, cooldown_end
+from dnm.plan.inputs import Inputs
+from dnm.plan.limits import PlannedLimits, why_unjudged
+from dnm.plan.supply import node_supply
+from dnm.queues.edit import why_no_growth
+from dnm.sizing.budget import NodePool
 
 
-def conversion_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
-    """What caps and the batch side leave, where nodes whose conversion was interrupted may be had
-    like idle ones. A batch side that can't be read bounds nothing here: then no conversion is
-    started at all."""
-    resumable = {name: one for name, one in registry.claimed.items() if one.can_resume}
-    claimed = {name: one for name, one in registry.claimed.items() if name not in resumable}
-    others = msgspec.structs.replace(registry, claimed=claimed)
-    at_hand = _at_hand(config, registry, facts)
-    for one in resumable.values() if at_hand else ():
-        at_hand[one.node_type] += 1
-    lent = counted_as_lent(config, others, facts)
-    budget = count_left(config, lent, at_hand, _barred_types(config, registry, facts))
-    resumed = Counter(one.node_type for one in resumable.values())
-    asked = Budgeted(config=config, registry=registry, facts=facts, resumable=resumed)
-    return budget.within(_bounds(asked))
+class Wish(Value):
+    """Nodes of a pool that a queue, or a person by an order, is to get. `registry`: as it is when
+    it is asked; `before`: as it was before any conversion of this run, for the brakes. `limits`: as
+    this run writes them."""
+
+    inputs: Inputs
+    limits: PlannedLimits
+    pool: NodePool
+    registry: Registry
+    before: Registry
+    count: int = 1
+    order: LendOrder | None = None
 
 
-def fresh_budget(
-    config: Config, registry: Registry, facts: Facts, *, is_forced: bool = False
-) -> ConversionBudget:
-    """What the caps and Slurm's own needs leave for nodes that are claimed anew, with all that is
-    claimed counted. `is_forced`: whatever jobs wait."""
-    lent = counted_as_lent(config, registry, facts)
-    budget = count_left(config, lent, {}, _barred_types(config, registry, facts))
-    asked = Budgeted(config=config, registry=registry, facts=facts, is_forced=is_forced)
-    return budget.within(_bounds(asked))
+def _unjudged(wish: Wish) -> Objection | None:
+    return why_unjudged(wish.inputs, wish.limits, wish.pool.queue)
 
 
-def move_budget(
-    config: Config, registry: Registry, facts: Facts, at_hand: Mapping[str, int]
-) -> ConversionBudget:
-    """What is left for nodes that change their queue, of which so many are `at_hand`: they take
-    nothing of Slurm, and no room but under the caps and budgets of their new namespace."""
-    used = count_caps(config, counted_as_lent(config, registry, facts))
-    left = {one.bound: max(0, one.max - one.lent) for one in used if one.is_of_namespace}
-    left |= count_at_hand(config, at_hand)
-    asked = Budgeted(config=config, registry=registry, facts=facts, is_move=True)
-    return ConversionBudget(left=left).within(list_bounds(asked))
-
-
-def _bounds(asked: Budgeted) -> Iterator[Bound]:
-    """What slurm-bridge and the rules leave, as far as the batch side could be asked."""
-    if asked.facts.batch is not None:
-        yield from bridge_bounds(asked.config, asked.registry, asked.facts)
-    yield from list_bounds(asked)
-
-
-def _barred_types(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
-    barred: dict[str, str] = {}
-    for rule in rules_of(config, registry, facts):
-        barred |= rule.bars(config) if rule.bars else {}
-    return barred
-
-
-def counted_as_lent(
-    config: Config, registry: Registry, facts: Facts | None = None
-) -> list[tuple[str, str]]:
-    """Returns (node type, namespace) of every node that counts under the caps: the union of lent
-    nodes, claimed nodes, conversions under way and, where there are facts, nodes marked as ours
-    where none of them contradicts the mark. One that changes its queue counts for both namespaces,
-    since it may go either way: without a type, for the other one."""
-    lent = [(entry.node_type, entry.namespace) for entry in registry.nodes.values()]
-    lent += [
-        ("", one.heads_for) for one in registry.nodes.values() if one.heads_for != one.namespace
-    ]
-    lent += [
-        (one.node_type, one.namespace)
-        for name, one in registry.claimed.items()
-        if name not in registry.nodes
-    ]
-    if facts is not None:
-        lent += [
-            (node.mark.node_type, node.mark.namespace)
-            for name, node in (facts.nodes or {}).items()
-            if node.mark and node.mark.instance == config.instance_id
-            if name not in registry.nodes and name not in registry.claimed
-            if facts.is_lent_by(name, config.instance_id) is not False
-        ]
-    for request in registry.requests:
-        lent += [(request.node_type, request.namespace)] * request.count
-    return lent
-
-
-def _at_hand(config: Config, registry: Registry, facts: Facts) -> dict[str, int]:
-    """Node type -> batch nodes that could be lent now, by the converter's own judgement; nothing
-    where it was not asked."""
-    if facts.batch is None:
-        return {}
-    counts = Counter(config.type_of(name) for name in lendable_names(config, registry, facts))
-    for request in registry.requests:
-        if request.since == facts.now and not request.ended:  # of this run: nothing is claimed yet
-            counts[request.node_type] -= request.count
-    return {node_type: max(counts[node_type], 0) for node_type in config.node_types}
-
-
-def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str]:
-    """Returns the batch nodes that could be lent now, those that the converter would take first
-    first, without what is kept out."""
-    out = nodes_kept_out(config, registry, facts)
-    return [
-        name
-        for name, node in (facts.batch or {}).items()
-        if _can_be_lent(config, node) and name not in registry.nodes and name not in out
-    ]
-
-
-def _can_be_lent(config: Config, node: BatchNode) -> bool:
-    return node.verdict == "OK" or (node.verdict == "PREEMPT" and config.allow_preempt)
-
-
-def is_paused(registry: Registry, now: datetime, half: Half | None = None) -> bool:
-    """Whether a pause is in force that stops lending, or returning, or either."""
-    return registry.pause is not None and registry.pause.stops(half, now)
-
-
-def paused_detail(pause: Pause) -> str:
-    """Says what alone is paused, and why."""
-    alone = f"{pause.half.value} alone" if pause.half else ""
-    return ": ".join(filter(None, (alone, pause.reason)))
-
-
-def cooldown_end(config: Config, registry: Registry, now: datetime) -> datetime | None:
-    """Returns when the pause after the last conversion is over; None: there is none now."""
-    last = registry.last_conversion
-    # A moment in the future was written by a host whose clock was wrong: it brakes nothing.
-    if last is None or not last <= now < last + config.global_cooldown:
+def _limits_refused(wish: Wish) -> Objection | None:
+    if not wish.limits.refusal:
         return None
-    return last + config.global_cooldown
+    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=wish.limits.refusal)
 
 
-def backoffs_in_force(registry: Registry, now: datetime) -> dict[str, Backoff]:
-    """Returns the back-offs, by node type, that hold conversions back now."""
-    return {name: backoff for name, backoff in registry.backoffs.items() if now < backoff.until}
+def _batch_side(wish: Wish) -> Objection | None:
+    batch = wish.inputs.snapshot.batch
+    if isinstance(batch, Unreadable):
+        return Objection(reason=Reason.NO_BATCH_NODE, detail=batch.error)
+    if batch is None:
+        detail = "" if wish.order else "the next run asks"
+        return Objection(reason=Reason.BATCH_NOT_ASKED, detail=detail)
+    return None
+
+
+def _waiting(wish: Wish) -> Objection | None:
+    inputs = wish.inputs
+    return why_wait(inputs.config, wish.before, wish.pool.node_type, inputs.now, wish.order)
 
 
 def why_wait(
-    config: Config, registry: Registry, node_type: str, now: datetime, is_forced: bool = False
-) -> tuple[Reason, str] | None:
+    config: Config,
+    registry: Registry,
+    node_type: str,
+    now: datetime,
+    order: LendOrder | None = None,
+) -> Objection | None:
     """The pause, the cooldown (which force passes) or the back-off that holds a conversion of this
     type back for now."""
-    if is_paused(registry, now, Half.LENDING):
-        assert registry.pause is not None
-        return Reason.PAUSED, paused_detail(registry.pause)
+    if registry.pause is not None and registry.is_paused(now, Way.LENDING):
+        return Objection(reason=Reason.PAUSED, detail=registry.pause.detail)
+    is_forced = order is not None and order.is_forced
     if not is_forced and (until := cooldown_end(config, registry, now)) is not None:
-        return Reason.COOLDOWN, f"until {until:%H:%M:%S} UTC"
-    if (backoff := backoffs_in_force(registry, now).get(node_type)) is not None:
-        detail = f"{backoff.failures} of type {node_type}, until {backoff.until:%H:%M:%S} UTC"
-        error = f"{backoff.last_error}; " if backoff.last_error else ""
-        return Reason.BACKOFF, f"{detail}; {error}`dnm reset {node_type}` ends it"
-    return None
+        return Objection(reason=Reason.COOLDOWN, detail=f"until {until:%H:%M:%S} UTC")
+    backoff = backoffs_in_force(registry, now).get(node_type)
+    if backoff is None or (order is not None and _passes(order, backoff)):
+        return None
+    error = f"{backoff.last_error}; " if backoff.last_error else ""
+    return Objection(
+        reason=Reason.BACKOFF,
+        detail=f"{backoff.failures} of type {node_type}, until {backoff.until:%H:%M:%S} UTC; "
+        f"{error}`dnm reset {node_type}` ends it",
+    )
+
+
+def _passes(order: LendOrder, backoff: Backoff) -> bool:
+    """Whether force passes a back-off: one that the order itself has made it does not."""
+    return order.is_forced and (backoff.since is None or backoff.since <= order.since)
+
+
+def _not_to_be_counted(wish: Wish) -> Objection | None:
+    """The size of these nodes, and of those on their way, must fit into the limits."""
+    inputs, asked = wish.inputs, wish.limits.action
+    if inputs.document is None or asked is None or not wish.count:
+        return None
+    types = [wish.pool.node_type] * wish.count + [
+        one.node_type for one in node_supply(inputs, wish.registry).incoming
+        if one.queue == wish.pool.queue
+    ]  # fmt: skip
+    known_types = inputs.config.node_types
+    sizes = [known_types[name].size for name in types if name in known_types]
+    why = why_no_growth(inputs.document, asked.wants, wish.pool.queue, sizes)
+    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
+
+
+Row = Callable[[Wish], Objection | None]
+OF_THE_QUEUE: tuple[Row, ...] = (_unjudged, _limits_refused)
+OF_THE_MOMENT: tuple[Row, ...] = (_batch_side, _waiting)
+OF_THE_SIZE: tuple[Row, ...] = (_not_to_be_counted,)
+
+
+def first_objection(rows: tuple[Row, ...], wish: Wish) -> Objection | None:
+    """Returns what the first row that speaks says."""
+    return next((found for row in rows if (found := row(wish)) is not None), None)

@@ -39,7 +39,9 @@ def attended_nodes(snapshot: Snapshot) -> frozenset[str]:
     pods = snapshot.pods
     if isinstance(pods, Unreadable):
         return frozenset()
-    return frozenset(pod.node for pod in pods.pods if pod.node and not pod.counts_as_work)
+    # Of all the cluster's pods: without a call for each of them.
+    apart = (pod for pod in pods.pods if pod.is_daemonset or pod.is_mirror)
+    return frozenset(pod.node for pod in apart if pod.node)
 
 
 def doubt_lists(

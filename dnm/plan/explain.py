@@ -10,8 +10,8 @@ from dnm.model.cluster import Pod, YunikornView
 from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.value import Unreadable, Value
-from dnm.plan.conversions import Converted
-from dnm.plan.known import Known
+from dnm.plan.conversions import Decided
+from dnm.plan.inputs import Inputs
 from dnm.plan.supply import node_supply
 from dnm.sizing.backlog import why_no_help
 from dnm.sizing.node_supply import expected_nodes
@@ -30,10 +30,10 @@ class PodExplanation(Value):
     helped_by: tuple[str, ...] = ()
 
 
-def explain_pod(converted: Converted, namespace: str, name: str) -> PodExplanation:
+def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation:
     """Returns whether quota, room, its own constraints or dnm's brakes keep it waiting."""
-    known, title = converted.known, f"{namespace}/{name}"
-    pods = known.snapshot.pods
+    inputs, title = decided.inputs, f"{namespace}/{name}"
+    pods = inputs.snapshot.pods
     if isinstance(pods, Unreadable):
         return PodExplanation(pod=title, state="unknown", obstacles=(pods.error,))
     if namespace in pods.unreadable:
@@ -44,24 +44,26 @@ def explain_pod(converted: Converted, namespace: str, name: str) -> PodExplanati
         return PodExplanation(pod=title, state="not found")
     if found[0].node:
         return PodExplanation(pod=title, node=found[0].node)
-    return _explain_pending(converted, found[0], title)
+    return _explain_pending(decided, found[0], title)
 
 
-def _explain_pending(converted: Converted, pod: Pod, title: str) -> PodExplanation:
-    known = converted.known
-    why = _why_not_counted(known, pod)
+def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
+    inputs = decided.inputs
+    why = _why_not_counted(inputs, pod)
     if why:
         state = "rejected" if pod.is_rejected else "pending"
         uncounted = (f"it asks for no node: it is {why}",)
         return PodExplanation(pod=title, state=state, obstacles=uncounted)
-    group = _group_of(known, pod)
+    group = _group_of(inputs, pod)
     if group is None:
         why = "it asks for no node: pods like it stayed pending beside an idle node"
         return PodExplanation(pod=title, obstacles=(why,))
-    monitored = [q for q in known_lineage(group.queue, known.limits) if q in converted.verdicts]
+    monitored = [
+        q for q in known_lineage(group.queue, inputs.limits) if q in decided.conversions.verdicts
+    ]
     queue = monitored[0] if monitored else ""
-    helped_by, refusals = _helpful_types(converted, group, queue)
-    obstacles = [*_of_group(converted, group, queue)]
+    helped_by, refusals = _helpful_types(decided, group, queue)
+    obstacles = [*_of_group(decided, group, queue)]
     if refusals and not helped_by:
         obstacles.append(f"no new node would help it: {'; '.join(refusals)}")
     if not queue:
@@ -71,37 +73,37 @@ def _explain_pending(converted: Converted, pod: Pod, title: str) -> PodExplanati
     )
 
 
-def _why_not_counted(known: Known, pod: Pod) -> str:
+def _why_not_counted(inputs: Inputs, pod: Pod) -> str:
     """As the pod alone is judged; gangs and applications are told by others of their kind."""
-    view, snapshot = known.snapshot.yunikorn, known.snapshot
+    view, snapshot = inputs.snapshot.yunikorn, inputs.snapshot
     facts = DemandFacts(
-        now=known.now,
+        now=inputs.now,
         yunikorn=view if isinstance(view, YunikornView) else None,
         claims=snapshot.claims,
     )
-    alone = gather_demand([pod], known.config, known.limits, facts)
+    alone = gather_demand([pod], inputs.config, inputs.limits, facts)
     if alone.uncounted:
         return alone.uncounted[0].why.value
-    demand = known.demand
+    demand = inputs.demand
     for one in demand.uncounted if demand else ():
         if one.namespace == pod.namespace and pod.name in one.names:
             return one.why.value
     return ""
 
 
-def _group_of(known: Known, pod: Pod) -> PendingGroup | None:
-    groups = known.demand.groups if known.demand else ()
+def _group_of(inputs: Inputs, pod: Pod) -> PendingGroup | None:
+    groups = inputs.demand.groups if inputs.demand else ()
     alike = [g for g in groups if g.namespace == pod.namespace and g.shape == pod.shape]
     return next((g for g in alike if pod.name in g.names), alike[0] if alike else None)
 
 
-def _of_group(converted: Converted, group: PendingGroup, queue: str) -> Iterator[str]:
+def _of_group(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str]:
     """What the pods that are equal to it lack."""
-    known, sizing = converted.known, converted.sizing
+    inputs, sizing = decided.inputs, decided.conversions.sizing
     if group.young and not group.count:
         yield "it has not been pending for pending_grace_seconds yet"
     one = sizing.queues.get(queue) if sizing else None
-    if one is None or known.demand is None:
+    if one is None or inputs.demand is None:
         return
     fits = one.fits.get(group.fingerprint, 0)
     if fits:
@@ -109,9 +111,9 @@ def _of_group(converted: Converted, group: PendingGroup, queue: str) -> Iterator
             f"{fits} of {group.count} equal pods have room and quota on nodes that are there: "
             "the scheduler places them"
         )
-    for path in known_lineage(group.queue, known.limits):
-        used = known.demand.queues[path].used if path in known.demand.queues else {}
-        for resource, limit in sorted(known.limits[path].max.items()):
+    for path in known_lineage(group.queue, inputs.limits):
+        used = inputs.demand.queues[path].used if path in inputs.demand.queues else {}
+        for resource, limit in sorted(inputs.limits[path].max.items()):
             asked = group.request.get(resource, 0)
             if asked and used.get(resource, 0) + asked > limit:
                 left = max(limit - used.get(resource, 0), 0)
@@ -125,17 +127,17 @@ def _of_group(converted: Converted, group: PendingGroup, queue: str) -> Iterator
 
 
 def _helpful_types(
-    converted: Converted, group: PendingGroup, queue: str
+    decided: Decided, group: PendingGroup, queue: str
 ) -> tuple[list[str], list[str]]:
     """The node types that would help, and why the others would not."""
-    known = converted.known
-    if known.demand is None:
+    inputs = decided.inputs
+    if inputs.demand is None:
         return [], []
     expected = expected_nodes(
-        known.config, known.demand, node_supply(known, converted.returned.registry)
+        inputs.config, inputs.demand, node_supply(inputs, decided.fates.registry)
     )
     helpful, refusals = [], []
-    for policy in known.config.namespaces.values():
+    for policy in inputs.config.namespaces.values():
         for node_type in policy.node_types if policy.queue == queue else ():
             why = why_no_help(group, expected[policy.name, node_type])
             if why:

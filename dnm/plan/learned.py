@@ -23,8 +23,8 @@ from math import ceil
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.plan import NodeVerdict, Reason
 from dnm.model.registry import IdleGaps, LendTimes, Phase, Registry
+from dnm.model.verdict import NodeVerdict, Reason
 
 KEPT_GAPS = 40
 FEWEST_GAPS = 5

@@ -1,33 +1,44 @@
-"""The limits as this run will write them: baseline plus what serves now, fences counted. Pure."""
+"""The limits of the queue document: as they stand before anything is fenced, and as this run will
+write them, baseline plus what serves then. Pure."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
 
+from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
+from dnm.model.config import Config
 from dnm.model.plan import SetQueueLimits
-from dnm.model.queue_edit import QueueEdit
-from dnm.model.value import Value
-from dnm.plan.fences import Fenced
-from dnm.plan.known import Known
-from dnm.plan.queue_wants import floors, queue_wants, serving_sizes
-from dnm.queues.edit import edit_document
+from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.registry import Phase, Registry
+from dnm.model.value import Resources, Value
+from dnm.model.verdict import Objection, Reason
+from dnm.plan.breaker import note_used_quota
+from dnm.plan.inputs import Inputs
+from dnm.queues.document import QueueDocument
+from dnm.queues.edit import ForeseenEdit, edit_document, foresee_edit, why_no_shrink
+
+
+class StandingLimits(Value):
+    """The limits before anything is fenced. `refusal`: why no limit can be changed; empty: they
+    can. `foreseen`: what would become of the document if nothing were fenced; None: it is not known
+    what to ask of it."""
+
+    registry: Registry
+    limits: Mapping[str, QueueLimits]
+    refusal: str = ""
+    foreseen: ForeseenEdit | None = None
 
 
 class PlannedLimits(Value):
     """`limits` as `edit` leaves them. `edit` None: it is not known what to ask of the document.
     `refusal`: why nothing of it can be changed."""
 
-    fenced: Fenced
     limits: Mapping[str, QueueLimits]
     refusal: str = ""
     action: SetQueueLimits | None = None
     edit: QueueEdit | None = None
-
-    @property
-    def known(self) -> Known:
-        return self.fenced.known
 
     @property
     def is_changed(self) -> bool:
@@ -35,29 +46,130 @@ class PlannedLimits(Value):
         return self.edit is not None and self.edit.is_changed
 
     @property
-    def diff(self) -> str:
-        """Of the queue document, unified; empty where it stays as it is."""
-        document = self.known.document
-        if self.edit is None or document is None or not self.edit.is_changed:
-            return ""
-        texts = (document.source.text, self.edit.text)
-        old, new = (text.splitlines(keepends=True) for text in texts)
-        return "".join(difflib.unified_diff(old, new, "queues.yaml", "queues.yaml (planned)"))
+    def questions(self) -> list[str]:
+        """What only a person can mend in the queue document."""
+        if self.edit is None:
+            return []
+        if self.edit.refusal:
+            return [self.edit.refusal]
+        return [f"{queue}: {why}" for queue, why in self.edit.blocked.items()]
 
 
-def plan_limits(fenced: Fenced) -> PlannedLimits:
+def judge_limits(inputs: Inputs, registry: Registry) -> StandingLimits:
+    """Tells whether limits can be changed, before anything is decided that needs it."""
+    if inputs.document is None or inputs.demand is None:
+        return StandingLimits(registry=registry, limits=inputs.limits, refusal=inputs.refusal)
+    wants = wants_of(inputs, registry, inputs.demand)
+    foreseen = foresee_edit(inputs.document, wants)
+    limits = foreseen.edit.limits
+    if registry.nodes:
+        counted = _counted(inputs)
+        registry = note_used_quota(registry, counted, inputs.demand, limits)
+    return StandingLimits(
+        registry=registry,
+        limits=limits,
+        refusal=why_no_shrink(inputs.document, foreseen),
+        foreseen=foreseen,
+    )
+
+
+def plan_limits(inputs: Inputs, registry: Registry, standing: StandingLimits) -> PlannedLimits:
     """What the document must become for the nodes that serve now; planned anew only where
     something else is wanted than before the fences."""
-    known, standing = fenced.known, fenced.standing
-    if known.document is None or known.demand is None:
-        return PlannedLimits(fenced=fenced, limits=standing.limits, refusal=standing.refusal)
-    nodes = serving_sizes(known.config, fenced.registry)
-    wants = queue_wants(known.config, known.registry, nodes, floors(known.demand))
-    edit = edit_document(known.document, wants, standing.foreseen)
+    if inputs.document is None or inputs.demand is None:
+        return PlannedLimits(limits=standing.limits, refusal=standing.refusal)
+    wants = wants_of(inputs, registry, inputs.demand)
+    edit = edit_document(inputs.document, wants, standing.foreseen)
     return PlannedLimits(
-        fenced=fenced,
         limits=standing.limits if edit.refusal else edit.limits,
         refusal=edit.refusal,
         action=SetQueueLimits(wants=wants, edit=edit),
         edit=edit,
     )
+
+
+def diff_of(document: QueueDocument | None, limits: PlannedLimits) -> str:
+    """Returns what changes in the queue document, unified; empty where it stays as it is."""
+    if limits.edit is None or document is None or not limits.is_changed:
+        return ""
+    texts = (document.source.text, limits.edit.text)
+    old, new = (text.splitlines(keepends=True) for text in texts)
+    return "".join(difflib.unified_diff(old, new, "queues.yaml", "queues.yaml (planned)"))
+
+
+def why_unjudged(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
+    """Why nothing that is known of the queue's pods and limits may be acted on."""
+    if queue not in limits.limits:
+        close = difflib.get_close_matches(queue, limits.limits, n=1)
+        hint = (
+            f", did you mean {close[0]}?" if close else "; `dnm queues show` lists those there are"
+        )
+        detail = f"the queue document has no queue {queue}{hint}"
+        return Objection(reason=Reason.QUEUE_UNREADABLE, detail=detail)
+    if unread := inputs.unreadable_namespaces(queue):
+        detail = f"namespace {', '.join(unread)}"
+        return Objection(reason=Reason.DEMAND_UNREADABLE, detail=detail)
+    return None
+
+
+def _counted(inputs: Inputs) -> frozenset[str]:
+    """Our nodes that the document in force counts already."""
+    lenders, instance = inputs.facts.lenders or {}, inputs.config.instance_id
+    return frozenset(name for name, lender in lenders.items() if lender == instance)
+
+
+# --- what this instance asks of the queue document ----------------------------------------------
+
+
+def wants_of(inputs: Inputs, registry: Registry, demand: Demand) -> QueueWants:
+    """Returns what is asked while the nodes of this record serve."""
+    nodes = serving_sizes(inputs.config, registry)
+    return queue_wants(inputs.config, inputs.registry, nodes, floors(demand))
+
+
+def queue_wants(
+    config: Config,
+    remembered: Registry,
+    nodes: Mapping[str, Mapping[str, Resources]],
+    floors: Mapping[str, Resources] | None = None,
+) -> QueueWants:
+    """Returns what this instance asks while `nodes` serve (`serving_sizes`). `remembered` has the
+    ledger as the last run left it, in case it is lost."""
+    return QueueWants(
+        instance_id=config.instance_id,
+        nodes=nodes,
+        floors=floors or {},
+        remembered=_remembered_ledger(remembered),
+        adjust_guaranteed=config.adjust_guaranteed,
+        allowed_prefixes=config.allowed_queue_prefixes,
+    )
+
+
+def _remembered_ledger(remembered: Registry) -> str | None:
+    """A record of an older dnm has no ledger; where no queue of it had a lent node, that is as good
+    as an empty one."""
+    last = remembered.last_run
+    if last.ledger is None and last.queues:
+        statuses = last.queues.values()
+        is_nothing_lent = all(one.is_judged and not any(one.lent.values()) for one in statuses)
+        return "" if is_nothing_lent else None
+    return last.ledger
+
+
+def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dict[str, int]]]:
+    """Queue -> node -> recorded size, of exactly the nodes of this instance that serve now."""
+    queues: dict[str, dict[str, dict[str, int]]] = {}
+    for name, entry in registry.nodes_of(config.instance_id, Phase.SERVING).items():
+        queues.setdefault(entry.queue, {})[name] = dict(entry.counted)
+    return queues
+
+
+def floors(demand: Demand) -> dict[str, dict[str, int]]:
+    """What no limit may shrink below: allocated now, and the largest gang application."""
+    return {
+        path: {
+            name: max(queue.used.get(name, 0), queue.largest_gang.get(name, 0))
+            for name in {*queue.used, *queue.largest_gang}
+        }
+        for path, queue in demand.queues.items()
+    }

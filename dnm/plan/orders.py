@@ -12,26 +12,24 @@ from __future__ import annotations
 
 import msgspec
 
-from dnm.model.plan import Reason
-from dnm.model.registry import Backoff, LendOrder, Registry
-from dnm.model.value import Unreadable
-from dnm.plan.asking import (
-    Converted,
-    resumed,
-    why_not_counted,
-    why_not_judge,
-    with_fresh,
-    with_request,
+from dnm.model.registry import LendOrder, Registry
+from dnm.model.verdict import Objection, Reason
+from dnm.plan.brakes import (
+    OF_THE_MOMENT,
+    OF_THE_QUEUE,
+    OF_THE_SIZE,
+    Wish,
+    first_objection,
 )
-from dnm.plan.brakes import fresh_budget, lendable_names, why_wait
+from dnm.plan.budgets import fresh_budget, lendable_names
 from dnm.plan.counting import count_missing
-from dnm.plan.known import Known
+from dnm.plan.new_requests import Conversions, resumed, with_fresh, with_request
 from dnm.plan.resumption import resumable_nodes
 from dnm.plan.rule import nodes_kept_out
 from dnm.sizing.budget import BATCH_NODES, NodePool
 
 
-def ask_for_orders(start: Converted) -> Converted:
+def ask_for_orders(start: Conversions) -> Conversions:
     """Writes a request for what of each order is missing and can be had, the oldest order first; of
     the others the record says what they wait for."""
     brakes = start.registry
@@ -40,12 +38,12 @@ def ask_for_orders(start: Converted) -> Converted:
     return start
 
 
-def _ask(before: Converted, order: LendOrder, brakes: Registry) -> Converted:
-    missing, known = count_missing(order, before.registry), before.known
-    policy = known.config.namespaces.get(order.namespace)
+def _ask(before: Conversions, order: LendOrder, brakes: Registry) -> Conversions:
+    missing, inputs = count_missing(order, before.registry), before.inputs
+    policy = inputs.config.namespaces.get(order.namespace)
     if not missing:
         return _saying(before, order, "")
-    if policy is None or order.node_type not in known.config.node_types:
+    if policy is None or order.node_type not in inputs.config.node_types:
         what = f"type {order.node_type}" if policy else f"namespace {order.namespace}"
         return _saying(before, order, f"the configuration has no {what}")
     pool = NodePool(policy.queue, order.namespace, order.node_type)
@@ -56,7 +54,7 @@ def _ask(before: Converted, order: LendOrder, brakes: Registry) -> Converted:
     return _saying(after, order, why if count < missing else "")
 
 
-def _saying(after: Converted, order: LendOrder, why: str) -> Converted:
+def _saying(after: Conversions, order: LendOrder, why: str) -> Conversions:
     orders = tuple(
         msgspec.structs.replace(one, why=why) if one.id == order.id else one
         for one in after.registry.orders
@@ -66,85 +64,76 @@ def _saying(after: Converted, order: LendOrder, why: str) -> Converted:
 
 
 def _allowed(
-    before: Converted, order: LendOrder, pool: NodePool, missing: int, brakes: Registry
+    before: Conversions, order: LendOrder, pool: NodePool, missing: int, brakes: Registry
 ) -> tuple[int, str]:
     """How many nodes may be asked for now, and what stops the others."""
-    known, limits = before.known, before.limits
-    if (verdict := why_not_judge(limits, pool.queue)) is not None:
-        return 0, verdict.sentence
-    if limits.refusal:
-        return 0, f"{Reason.QUEUE_UNREADABLE.value}: {limits.refusal}"
-    if brake := _brake(known, order, pool, brakes):
-        return 0, brake
-    budget = fresh_budget(known.config, before.registry, known.facts, is_forced=order.is_forced)
-    most = known.config.max_conversions_per_run
+    inputs = before.inputs
+    wish = Wish(
+        inputs=inputs,
+        limits=before.limits,
+        pool=pool,
+        registry=before.registry,
+        before=brakes,
+        count=missing,
+        order=order,
+    )
+    if (found := first_objection((*OF_THE_QUEUE, *OF_THE_MOMENT, _breaker), wish)) is not None:
+        return 0, found.sentence
+    budget = fresh_budget(inputs.config, before.registry, inputs.facts, is_forced=order.is_forced)
     room = {name: budget.left[name] for name in budget.bounds_of(pool)}
-    room["max_conversions_per_run"] = most - sum(request.count for request in before.requests)
+    room["max_conversions_per_run"] = before.left
     name, left = min(room.items(), key=lambda one: one[1])
     count = max(min(missing, left), 0)
-    if count and (why := why_not_counted(before, pool, count)):
-        return 0, f"{Reason.QUEUE_UNREADABLE.value}: {why}"
+    wish = msgspec.structs.replace(wish, count=count)
+    if (found := first_objection(OF_THE_SIZE, wish)) is not None:
+        return 0, found.sentence
     why = f"{name} is used up"
     if name.startswith(BATCH_NODES):
         why = f"no more {name} can be lent"
     return count, why if count < missing else ""
 
 
-def _brake(known: Known, order: LendOrder, pool: NodePool, brakes: Registry) -> str:
-    batch = known.snapshot.batch
-    if isinstance(batch, Unreadable):
-        return f"{Reason.NO_BATCH_NODE.value}: {batch.error}"
-    if batch is None:
-        return Reason.BATCH_NOT_ASKED.value
-    found = why_wait(known.config, brakes, pool.node_type, known.now, order.is_forced)
-    if found is not None and not _passes(order, found[0], brakes.backoffs.get(pool.node_type)):
-        reason, detail = found
-        return f"{reason.value}: {detail}" if detail else reason.value
-    breaker = brakes.breakers.get(pool.queue)
-    if breaker is not None and breaker.tripped_at is not None and not order.is_forced:
-        return f"{Reason.BREAKER.value}: `dnm lend --force` passes it"
-    return ""
+def _breaker(wish: Wish) -> Objection | None:
+    breaker = wish.before.breakers.get(wish.pool.queue)
+    is_open = breaker is not None and breaker.tripped_at is not None
+    if not is_open or (wish.order is not None and wish.order.is_forced):
+        return None
+    return Objection(reason=Reason.BREAKER, detail="`dnm lend --force` passes it")
 
 
-def _passes(order: LendOrder, reason: Reason, backoff: Backoff | None) -> bool:
-    """Whether force passes a back-off: one that the order itself has made it does not."""
-    if not order.is_forced or reason is not Reason.BACKOFF:
-        return False
-    return backoff is None or backoff.since is None or backoff.since <= order.since
-
-
-def _written(before: Converted, order: LendOrder, pool: NodePool, count: int) -> Converted:
+def _written(before: Conversions, order: LendOrder, pool: NodePool, count: int) -> Conversions:
     """Interrupted conversions of the kind first, each by its name."""
-    known = before.known
-    out = nodes_kept_out(known.config, before.registry, known.facts)
-    stopped = resumable_nodes(known.config, before.registry).get(pool, [])
+    inputs = before.inputs
+    out = nodes_kept_out(inputs.config, before.registry, inputs.facts)
+    claimed = before.registry.claimed
+    stopped = resumable_nodes(inputs.config, before.registry).get(pool, []) if claimed else []
     wanted = [name for name in _wanted_names(before, order) if name not in out]
     stopped = [name for name in stopped if not order.nodes or name in wanted][:count]
     for name in stopped:
         before = resumed(with_request(before, pool, 1, name, order=order), name)
     count -= len(stopped)
-    lendable = lendable_names(known.config, before.registry, known.facts)
+    lendable = lendable_names(inputs.config, before.registry, inputs.facts)
     if order.nodes:
         for name in [name for name in wanted if name in lendable][:count]:
             before = with_request(before, pool, 1, name, order=order)
         return before
-    lendable = [name for name in lendable if known.config.type_of(name) == pool.node_type]
+    lendable = [name for name in lendable if inputs.config.type_of(name) == pool.node_type]
     return with_fresh(before, pool, min(count, len(lendable)), order)
 
 
-def _wanted_names(before: Converted, order: LendOrder) -> list[str]:
+def _wanted_names(before: Conversions, order: LendOrder) -> list[str]:
     """Those of the named nodes that are nobody's yet."""
     asked = {request.node for request in before.registry.requests}
     return [n for n in order.nodes if n not in before.registry.nodes and n not in asked]
 
 
-def _none_at_hand(before: Converted, order: LendOrder) -> str:
+def _none_at_hand(before: Conversions, order: LendOrder) -> str:
     """Why none of the nodes that it could have can be lent."""
-    known, names = before.known, _wanted_names(before, order)
+    inputs, names = before.inputs, _wanted_names(before, order)
     if not order.nodes:
         return f"{Reason.NO_BATCH_NODE.value}: `dnm nodes` says why not"
-    out = nodes_kept_out(known.config, before.registry, known.facts)
-    rows = known.facts.batch or {}
+    out = nodes_kept_out(inputs.config, before.registry, inputs.facts)
+    rows = inputs.facts.batch or {}
     whys = [
         f"{name}: kept out: {out[name]}" if name in out
         else f"{name}: {rows[name].reason}" if name in rows

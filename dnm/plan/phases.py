@@ -18,9 +18,9 @@ import msgspec
 
 from dnm.model.cluster import Node
 from dnm.model.config import Config
-from dnm.model.plan import Reason, Verdict
 from dnm.model.printable import printable
 from dnm.model.registry import Ended, Leaving, LentNode, Phase, Registry
+from dnm.model.verdict import Reason, Verdict
 from dnm.plan.bridged import what_to_do, why_pods_leave
 from dnm.plan.ended_calls import return_ended, return_error
 from dnm.plan.facts import Facts

@@ -1,15 +1,14 @@
 """`make_plan`: what a run will do, from values alone. No clock, no client, no logger.
 
-A chain of values, each made of the one before it, so that none can be had too early:
+The stages, each a function of the values that it needs:
 
-    gather_known      Known           the record, the queue document, demand, facts
-    with_floors       Known           the same, with what the rules want before any pod asks
+    gather_inputs     Inputs          the record, the queue document, demand, facts
+    with_floors       Inputs          the same, with what the rules want before any pod asks
     advance           Advanced        requests and nodes as the facts have moved them
     judge_limits      StandingLimits  the limits with what serves now; may they be changed
-    plan_fences       Fenced          fences lifted and set
+    decide_fates      Fates           one fate a node: stays, is fenced, returns
     plan_limits       PlannedLimits   the edit of the queue document
-    plan_returns      Returned        nodes that the converter is called for
-    plan_conversions  Converted       requests, and a verdict for every queue
+    plan_conversions  Conversions     requests, and a verdict for every queue
 
 Invariants it keeps (design, "What must always be true"): a conversion is only planned within every
 cap; a limit is computed from what serves now; a node is only handed to the converter when it has
@@ -30,14 +29,13 @@ from dnm.model.registry import NodePods, QueueStatus, Registry, run_name
 from dnm.model.value import Unreadable
 from dnm.plan.acting import judge_actor, refuse_plan, with_judgement
 from dnm.plan.actions import find_conflicts, list_actions
-from dnm.plan.advance import advance
-from dnm.plan.brakes import is_paused
-from dnm.plan.conversions import Converted, plan_conversions
-from dnm.plan.fences import plan_fences
+from dnm.plan.advance import Advanced, advance
+from dnm.plan.conversions import Decided, plan_conversions
+from dnm.plan.fates import Fates, decide_fates
+from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
-from dnm.plan.known import Known, gather_known
 from dnm.plan.learned import note_gaps, note_lends
-from dnm.plan.limits import plan_limits
+from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
 from dnm.plan.queue_reports import (
     holders_of,
     list_decisions,
@@ -45,9 +43,7 @@ from dnm.plan.queue_reports import (
     queue_statuses,
     seen_statuses,
 )
-from dnm.plan.returns import plan_returns
-from dnm.plan.rule import rules_of
-from dnm.plan.standing_limits import judge_limits
+from dnm.plan.rule import Additions, rules_of
 from dnm.queues.document import Judge, judge_text
 
 _FAULT = (
@@ -60,145 +56,155 @@ def make_plan(
     config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
 ) -> Plan:
     """What the facts make of the record, what the queues need, and the actions that follow."""
-    converted = decide(config, registry, snapshot, judge)
-    plan = unless_broken(fold_plan(converted), registry, converted.known)
+    decided = decide(config, registry, snapshot, judge)
+    plan = unless_broken(fold_plan(decided), registry, decided.inputs)
     return with_judgement(plan, registry, judge_actor(config, registry, snapshot))
 
 
-def unless_broken(plan: Plan, registry: Registry, known: Known) -> Plan:
+def unless_broken(plan: Plan, registry: Registry, inputs: Inputs) -> Plan:
     """Returns the plan, or what is left of one that breaks what must always be true; `registry` is
     what is recorded."""
-    broken = tuple(check_invariants(known.config, known.registry, known.facts, plan))
+    broken = tuple(check_invariants(inputs.config, inputs.registry, inputs.facts, plan))
     return refuse_plan(plan, registry, _FAULT.format("; ".join(broken))) if broken else plan
 
 
 def decide(
     config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
-) -> Converted:
+) -> Decided:
     """The same, with all that it was decided from."""
-    known = with_floors(gather_known(config, registry, snapshot, judge))
-    advanced = advance(known)
-    standing = judge_limits(advanced)
-    fenced = plan_fences(standing)
-    limits = plan_limits(fenced)
-    returned = plan_returns(limits)
-    return plan_conversions(returned)
+    inputs = with_floors(gather_inputs(config, registry, snapshot, judge))
+    seen = advance(inputs)
+    standing = judge_limits(inputs, seen.registry)
+    fates = _fates(inputs, seen, standing)
+    inputs = msgspec.structs.replace(inputs, demand=fates.demand)
+    limits = plan_limits(inputs, fates.registry, standing)
+    conversions = plan_conversions(inputs, fates.registry, limits)
+    return Decided(inputs=inputs, seen=seen, fates=fates, limits=limits, conversions=conversions)
 
 
-def with_floors(known: Known) -> Known:
+def _fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fates:
+    """Where nothing is lent there is nothing to decide about."""
+    if standing.registry.nodes:
+        return decide_fates(inputs, seen, standing)
+    return Fates(registry=standing.registry, verdicts=seen.verdicts, demand=inputs.demand)
+
+
+def with_floors(inputs: Inputs) -> Inputs:
     """Returns what is known, with the configuration as it is in force now."""
-    rules = rules_of(known.config, known.registry, known.facts)
-    wanted = [floor for rule in rules if rule.floors for floor in rule.floors(known)]
+    rules = rules_of(inputs.config, inputs.registry, inputs.facts)
+    wanted = [floor for rule in rules if rule.floors for floor in rule.floors(inputs)]
     if not wanted:
-        return known
+        return inputs
     from dnm.plan.floors import raise_floors
 
-    return msgspec.structs.replace(known, config=raise_floors(known.config, wanted))
+    return msgspec.structs.replace(inputs, config=raise_floors(inputs.config, wanted))
 
 
-def fold_plan(converted: Converted) -> Plan:
+def fold_plan(decided: Decided) -> Plan:
     """The plan that all the stages together are."""
-    returned, limits, known = converted.returned, converted.limits, converted.known
-    advanced = limits.fenced.standing.advanced
-    verdicts = {**returned.verdicts, **converted.nodes}
-    questions = [*_questions(limits.edit), *converted.questions]
+    inputs, limits, conversions = decided.inputs, decided.limits, decided.conversions
+    registry, edit = conversions.registry, limits.edit
+    verdicts = {**decided.fates.verdicts, **conversions.nodes}
+    questions = [*limits.questions, *conversions.questions]
     errors = (
-        *_unread(known.snapshot),
-        known.refusal,
-        *advanced.errors,
-        *converted.errors,
-        *find_conflicts(converted),
+        *_unread(inputs.snapshot),
+        inputs.refusal,
+        *decided.seen.errors,
+        *conversions.errors,
+        *find_conflicts(inputs.facts, registry),
         *questions,
     )
-    status = queue_statuses(converted)
-    at = known.snapshot.foreseen_at or known.now
-    noted = _with_gaps(converted)
-    added: list[Action] = []
-    said: list[str] = []
-    for rule in rules_of(known.config, known.registry, known.facts):
-        if rule.adds:
-            more = rule.adds(known, converted.registry, noted)
-            noted, added, said = more.registry, [*added, *more.actions], [*said, *more.notes]
-        said += rule.notes(known.config, known.registry, at) if rule.notes else ()
+    status = queue_statuses(decided)
+    added = _with_rules(decided, _with_learned(decided))
     notes = (
-        *known.config.retired,
-        *advanced.notes,
-        *(limits.edit.notes if limits.edit else ()),
-        *said,
+        *inputs.config.retired,
+        *decided.seen.notes,
+        *(edit.notes if edit else ()),
+        *added.notes,
     )
-    waiting_jobs = _waiting_jobs(known)
+    waiting_jobs = _waiting_jobs(inputs)
     return Plan(
-        registry=_remembering(noted, status, limits.edit, notes, waiting_jobs),
-        actions=(*list_actions(converted), *added),
+        registry=_remembering(added.registry, status, edit, notes, waiting_jobs),
+        actions=(*list_actions(decided), *added.actions),
         nodes=tuple(verdicts[name] for name in sorted(verdicts)),
-        queues=tuple(converted.verdicts[queue] for queue in sorted(converted.verdicts)),
+        queues=tuple(conversions.verdicts[queue] for queue in sorted(conversions.verdicts)),
         notes=notes,
         errors=tuple(dict.fromkeys(filter(None, errors))),
         status=status,
-        seen=seen_statuses(known),
-        decisions=list_decisions(converted, status),
-        diff=limits.diff,
+        seen=seen_statuses(inputs),
+        decisions=list_decisions(decided, status),
+        diff=diff_of(inputs.document, limits),
         needs_person=bool(questions),
-        run=run_name(known.now),
-        waiting=list_waiting(converted),
-        kinds=_seen_kinds(known),
-        rooms=_seen_rooms(known) if known.config.demand_keep else (),
-        pods=_holders(known, converted.registry),
+        run=run_name(inputs.now),
+        waiting=list_waiting(decided),
+        kinds=_seen_kinds(inputs),
+        rooms=_seen_rooms(inputs) if inputs.config.demand_keep else (),
+        pods=_holders(inputs, registry),
         uids={
             name: node.uid
-            for name, node in (known.facts.nodes or {}).items()
-            if name in converted.registry.nodes or name in known.registry.nodes
+            for name, node in (inputs.facts.nodes or {}).items()
+            if name in registry.nodes or name in inputs.registry.nodes
         },
-        pause=converted.registry.pause if is_paused(converted.registry, known.now) else None,
+        pause=registry.pause if registry.is_paused(inputs.now) else None,
         waiting_jobs=waiting_jobs,
     )
 
 
-def _holders(known: Known, registry: Registry) -> dict[str, NodePods]:
+def _with_rules(decided: Decided, noted: Registry) -> Additions:
+    """What the rules add when all else is decided, and what they say."""
+    inputs, after = decided.inputs, decided.conversions.registry
+    at = inputs.snapshot.foreseen_at or inputs.now
+    actions: list[Action] = []
+    notes: list[str] = []
+    for rule in rules_of(inputs.config, inputs.registry, inputs.facts):
+        if rule.adds:
+            more = rule.adds(inputs, after, noted)
+            noted = more.registry
+            actions += more.actions
+            notes += more.notes
+        notes += rule.notes(inputs.config, inputs.registry, at) if rule.notes else ()
+    return Additions(registry=noted, actions=tuple(actions), notes=tuple(notes))
+
+
+def _holders(inputs: Inputs, registry: Registry) -> dict[str, NodePods]:
     """Who holds the lent nodes; nothing where no pods could be read."""
-    pods = known.snapshot.pods
+    pods = inputs.snapshot.pods
     if isinstance(pods, Unreadable) or not registry.nodes:
         return {}
     return holders_of(pods.pods, registry.nodes)
 
 
-def _seen_kinds(known: Known) -> dict[str, tuple[PodKind, ...]]:
+def _seen_kinds(inputs: Inputs) -> dict[str, tuple[PodKind, ...]]:
     """Of a queue whose pods could not all be read nothing is said: they have not ended."""
-    kinds = known.demand.kinds if known.demand else {}
-    return {queue: one for queue, one in kinds.items() if not known.unreadable_namespaces(queue)}
+    kinds = inputs.demand.kinds if inputs.demand else {}
+    return {queue: one for queue, one in kinds.items() if not inputs.unreadable_namespaces(queue)}
 
 
-def _seen_rooms(known: Known) -> tuple[NodeRoom, ...]:
+def _seen_rooms(inputs: Inputs) -> tuple[NodeRoom, ...]:
     from dnm.demand.kinds import list_rooms
 
-    pods, nodes = known.snapshot.pods, known.facts.nodes
+    pods, nodes = inputs.snapshot.pods, inputs.facts.nodes
     if isinstance(pods, Unreadable) or nodes is None:
         return ()
-    return list_rooms(known.config, nodes.values(), known.registry.nodes, pods.pods)
+    return list_rooms(inputs.config, nodes.values(), inputs.registry.nodes, pods.pods)
 
 
-def _waiting_jobs(known: Known) -> tuple[WaitingJobs, ...] | None:
+def _waiting_jobs(inputs: Inputs) -> tuple[WaitingJobs, ...] | None:
     """What jobs wait for, as far as the batch side was asked now, else when it last was. A run that
     can't see the Nodes asks nobody: how long ago that was is not known any more."""
-    if known.snapshot.batch is None:
-        return None if known.facts.nodes is None else known.registry.last_run.waiting_jobs
-    return known.facts.waiting_jobs
+    if inputs.snapshot.batch is None:
+        return None if inputs.facts.nodes is None else inputs.registry.last_run.waiting_jobs
+    return inputs.facts.waiting_jobs
 
 
-def _with_gaps(converted: Converted) -> Registry:
-    known = converted.known
-    verdicts = converted.returned.verdicts
-    noted = note_gaps(known.config, known.registry, converted.registry, verdicts, known.now)
-    return note_lends(known.config, known.registry, noted, verdicts, known.now)
-
-
-def _questions(edit: QueueEdit | None) -> list[str]:
-    """What only a person can mend in the queue document."""
-    if edit is None:
-        return []
-    if edit.refusal:
-        return [edit.refusal]
-    return [f"{queue}: {why}" for queue, why in edit.blocked.items()]
+def _with_learned(decided: Decided) -> Registry:
+    """The record with what this run has taught of gaps and of lending."""
+    inputs, after, verdicts = decided.inputs, decided.conversions.registry, decided.fates.verdicts
+    before = inputs.registry
+    if not (before.nodes or after.nodes or after.requests or after.idle_gaps):
+        return after
+    noted = note_gaps(inputs.config, before, after, verdicts, inputs.now)
+    return note_lends(inputs.config, before, noted, verdicts, inputs.now)
 
 
 def _unread(snapshot: Snapshot) -> list[str]:

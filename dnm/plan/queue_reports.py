@@ -14,27 +14,27 @@ from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import Pod, QueueLimits
 from dnm.model.event import WaitingPods
 from dnm.model.history import Decision
-from dnm.model.plan import QueueVerdict, Reason, Verdict
 from dnm.model.queue_edit import QueueNumbers
 from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.registry import NodePods, QueueStatus
 from dnm.model.value import Resources, Unreadable
-from dnm.plan.conversions import Converted
-from dnm.plan.known import Known
+from dnm.model.verdict import QueueVerdict, Reason, Verdict
+from dnm.plan.conversions import Decided
+from dnm.plan.inputs import Inputs
 from dnm.queues.edit_report import numbers_now
 from dnm.sizing.budget import NodePool
 from dnm.sizing.queue_sizing import QueueSizing
 
 
-def queue_statuses(converted: Converted) -> dict[str, QueueStatus]:
+def queue_statuses(decided: Decided) -> dict[str, QueueStatus]:
     """By monitored queue, as the run leaves them."""
-    planned = converted.limits
-    edit, known = planned.edit, planned.known
+    planned, inputs = decided.limits, decided.inputs
+    edit = planned.edit
     statuses = {}
-    for queue in known.config.queues:
+    for queue in inputs.config.queues:
         numbers = edit.numbers.get(queue) if edit else None
-        status = _status(known, queue, planned.limits.get(queue), numbers)
-        verdict = converted.verdicts.get(queue)
+        status = _status(inputs, queue, planned.limits.get(queue), numbers)
+        verdict = decided.conversions.verdicts.get(queue)
         held = edit.held.get(queue) if edit else None
         statuses[queue] = msgspec.structs.replace(
             status,
@@ -45,26 +45,26 @@ def queue_statuses(converted: Converted) -> dict[str, QueueStatus]:
     return statuses
 
 
-def seen_statuses(known: Known) -> dict[str, QueueStatus]:
+def seen_statuses(inputs: Inputs) -> dict[str, QueueStatus]:
     """By monitored queue, as they are: the limits in the document, what the ledger says of them,
     and what the pods use and want now. Verdicts are those of the last run."""
-    document, instance = known.document, known.config.instance_id
+    document, instance = inputs.document, inputs.config.instance_id
     is_told = document is not None and not document.ledger_problem
     numbers = numbers_now(document, instance) if document and is_told else {}
     return {
-        queue: _status(known, queue, known.limits.get(queue), numbers.get(queue))
-        for queue in known.config.queues
+        queue: _status(inputs, queue, inputs.limits.get(queue), numbers.get(queue))
+        for queue in inputs.config.queues
     }
 
 
 def _status(
-    known: Known, queue: str, limits: QueueLimits | None, numbers: QueueNumbers | None
+    inputs: Inputs, queue: str, limits: QueueLimits | None, numbers: QueueNumbers | None
 ) -> QueueStatus:
     """Where the document could not be judged, the numbers of the last run stand: the ledger is
     rebuilt from them if it is lost."""
-    demand = known.demand.queues.get(queue) if known.demand else None
-    groups = known.demand.groups if known.demand else ()
-    last = known.registry.last_run.queues.get(queue)
+    demand = inputs.demand.queues.get(queue) if inputs.demand else None
+    groups = inputs.demand.groups if inputs.demand else ()
+    last = inputs.registry.last_run.queues.get(queue)
     is_known = numbers is not None or last is None
     return QueueStatus(
         limit=dict(limits.max) if limits and is_known else dict(last.limit) if last else {},
@@ -76,10 +76,10 @@ def _status(
         verdict=last.verdict if last else "",
         reason=last.reason if last else "",
         code=last.code if last else "",
-        is_demand_known=known.demand is not None and not known.unreadable_namespaces(queue),
+        is_demand_known=inputs.demand is not None and not inputs.unreadable_namespaces(queue),
         is_judged=numbers is not None or (last is not None and last.is_judged),
         waits_since=min((g.oldest for g in groups if is_under(g.queue, queue)), default=""),
-        floor=sum(one.min_nodes for one in known.config.namespaces.values() if one.queue == queue),
+        floor=sum(one.min_nodes for one in inputs.config.namespaces.values() if one.queue == queue),
     )
 
 
@@ -90,9 +90,8 @@ def holders_of(pods: Iterable[Pod], nodes: Container[str]) -> dict[str, NodePods
     """Returns who holds each of these nodes, as far as the pods could be read; a tenant's names
     take bounded room."""
     found: dict[str, list[Pod]] = {}
-    for pod in pods:
-        if pod.node in nodes:
-            found.setdefault(pod.node, []).append(pod)
+    for pod in [pod for pod in pods if pod.node in nodes]:
+        found.setdefault(pod.node, []).append(pod)
     return {name: _holders(on_it) for name, on_it in sorted(found.items())}
 
 
@@ -124,37 +123,35 @@ def headroom(
     return room
 
 
-def list_decisions(
-    converted: Converted, statuses: Mapping[str, QueueStatus]
-) -> dict[str, Decision]:
+def list_decisions(decided: Decided, statuses: Mapping[str, QueueStatus]) -> dict[str, Decision]:
     """Returns the numbers of every monitored queue, as the run found and decided them."""
-    known, sizing = converted.known, converted.sizing
+    inputs, sizing = decided.inputs, decided.conversions.sizing
     sizings = sizing.queues if sizing else {}
-    demand = known.demand
+    demand = inputs.demand
     used = {path: one.used for path, one in demand.queues.items()} if demand else {}
     return {
-        queue: _decision(known, status, sizings.get(queue, QueueSizing(queue=queue)), used)
+        queue: _decision(inputs, status, sizings.get(queue, QueueSizing(queue=queue)), used)
         for queue, status in statuses.items()
     }
 
 
 def _decision(
-    known: Known, status: QueueStatus, sizing: QueueSizing, used: Mapping[str, Resources]
+    inputs: Inputs, status: QueueStatus, sizing: QueueSizing, used: Mapping[str, Resources]
 ) -> Decision:
     queue = sizing.queue
-    is_limited = known.demand is not None and queue in known.limits
+    is_limited = inputs.demand is not None and queue in inputs.limits
     return Decision(
         pending_pods=status.pending_pods,
         pending=status.pending,
         used=status.used,
-        limit=known.limits[queue].max if queue in known.limits else {},
-        headroom=headroom(known.limits, used, queue) if is_limited else {},
+        limit=inputs.limits[queue].max if queue in inputs.limits else {},
+        headroom=headroom(inputs.limits, used, queue) if is_limited else {},
         wanted=_by_type(sizing.wanted),
         # What a brake, a pause or another host kept from being lent was not granted.
         granted=_by_type(sizing.granted) if status.verdict == Verdict.CONVERT.value else {},
         no_room=sizing.no_room,
         no_quota=sizing.no_quota,
-        pods=_lacking(known, sizing),
+        pods=_lacking(inputs, sizing),
     )
 
 
@@ -165,13 +162,13 @@ def _by_type(nodes: Mapping[NodePool, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _lacking(known: Known, sizing: QueueSizing) -> tuple[str, ...]:
+def _lacking(inputs: Inputs, sizing: QueueSizing) -> tuple[str, ...]:
     """Pods of the groups that do not all have room and quota, the largest groups first."""
-    if known.demand is None:
+    if inputs.demand is None:
         return ()
     lacking = [
         group
-        for group in known.demand.groups
+        for group in inputs.demand.groups
         if is_under(group.queue, sizing.queue)
         and group.count > sizing.fits.get(group.fingerprint, 0)
     ]
@@ -191,20 +188,20 @@ IN_VAIN = frozenset({
 MOST_KINDS = 20  # of a namespace: each is an Event
 
 
-def list_waiting(converted: Converted) -> tuple[WaitingPods, ...]:
+def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
     """Returns one for each group of equal pods that waits in vain, of each namespace the largest
     first, and of all namespaces their first ones first."""
     groups = [
         (group, verdict)
-        for verdict in converted.verdicts.values()
+        for verdict in decided.conversions.verdicts.values()
         if verdict.reason in IN_VAIN
-        for group in _groups_lacking(converted, verdict.queue)
+        for group in _groups_lacking(decided, verdict.queue)
     ]
     groups.sort(key=lambda one: (-one[0].count, one[0].fingerprint))
     groups = _in_turn(groups)
-    uids = _uids(converted, {_first_pod(group) for group, _ in groups})
+    uids = _uids(decided, {_first_pod(group) for group, _ in groups})
     return tuple(
-        _waiting(group, verdict, _why_own(converted, group, verdict), uids[_first_pod(group)])
+        _waiting(group, verdict, _why_own(decided, group, verdict), uids[_first_pod(group)])
         for group, verdict in groups
         if _first_pod(group) in uids
     )
@@ -227,27 +224,29 @@ def _in_turn(
     return [(group, verdict) for _, group, verdict in sorted(ranked, key=itemgetter(0))]
 
 
-def _why_own(converted: Converted, group: PendingGroup, verdict: QueueVerdict) -> str:
+def _why_own(decided: Decided, group: PendingGroup, verdict: QueueVerdict) -> str:
     """Why these pods wait: whoever may see one of them reads it, and finds no other's pod named."""
-    one = converted.sizing.queues.get(verdict.queue) if converted.sizing else None
+    one = (
+        decided.conversions.sizing.queues.get(verdict.queue) if decided.conversions.sizing else None
+    )
     for found in one.unschedulable if one else ():
         if found.group.fingerprint == group.fingerprint:
             return f"no new node would help it: {found.why}"
     return verdict.without_pods
 
 
-def _groups_lacking(converted: Converted, queue: str) -> Iterator[PendingGroup]:
-    known, sizing = converted.known, converted.sizing
+def _groups_lacking(decided: Decided, queue: str) -> Iterator[PendingGroup]:
+    inputs, sizing = decided.inputs, decided.conversions.sizing
     one = sizing.queues.get(queue) if sizing else None
     fits = one.fits if one else {}
-    for group in known.demand.groups if known.demand else ():
+    for group in inputs.demand.groups if inputs.demand else ():
         is_lacking = group.count > fits.get(group.fingerprint, 0)
         if is_lacking and is_under(group.queue, queue) and group.names:
             yield group
 
 
-def _uids(converted: Converted, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    pods = converted.known.snapshot.pods
+def _uids(decided: Decided, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    pods = decided.inputs.snapshot.pods
     if not wanted or isinstance(pods, Unreadable):
         return {}
     return {

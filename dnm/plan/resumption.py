@@ -14,10 +14,9 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.plan import NodeVerdict, Reason, Verdict
-from dnm.model.registry import ClaimedNode, Half, LentNode, Phase, Registry
-from dnm.plan.brakes import fresh_budget, is_paused
-from dnm.plan.known import Known
+from dnm.model.registry import ClaimedNode, LentNode, Phase, Registry, Way
+from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.plan.inputs import Inputs
 from dnm.sizing.budget import NodePool
 
 
@@ -31,33 +30,21 @@ def resumable_nodes(config: Config, registry: Registry) -> dict[NodePool, list[s
     return dict(found)
 
 
-def room_for_fresh(known: Known, registry: Registry, pool: NodePool) -> int:
-    """Returns how many nodes of a pool may be claimed anew, with every claim counted."""
-    budget = fresh_budget(known.config, registry, known.facts)
-    return min(budget.left[name] for name in budget.bounds_of(pool))
-
-
-def without_claim(registry: Registry, name: str) -> Registry:
-    """Returns the registry where a request holds what was claimed."""
-    claimed = {other: one for other, one in registry.claimed.items() if other != name}
-    return msgspec.structs.replace(registry, claimed=claimed)
-
-
 def give_back_unwanted(
-    known: Known, registry: Registry, wanted: Mapping[NodePool, int], undecided: Collection[str]
+    inputs: Inputs, registry: Registry, wanted: Mapping[NodePool, int], undecided: Collection[str]
 ) -> tuple[Registry, dict[str, NodeVerdict]]:
     """Takes those that are wanted no more into the record as returning; `wanted`: how many of each
     pool are, by requests that wait. Nothing is decided for `undecided` queues, nor without the
     batch side or in a pause."""
-    if known.facts.batch is None or is_paused(registry, known.now, Half.RETURNING):
+    if inputs.facts.batch is None or registry.is_paused(inputs.now, Way.RETURNING):
         return registry, {}
     nodes, claimed = dict(registry.nodes), dict(registry.claimed)
     verdicts = {}
-    for pool, names in resumable_nodes(known.config, registry).items():
+    for pool, names in resumable_nodes(inputs.config, registry).items():
         if pool.queue in undecided:
             continue
         for name in names[wanted.get(pool, 0) :]:
-            nodes[name] = _returning(known, pool, claimed.pop(name))
+            nodes[name] = _returning(inputs, pool, claimed.pop(name))
             verdicts[name] = NodeVerdict(
                 node=name,
                 verdict=Verdict.REVERT,
@@ -67,12 +54,12 @@ def give_back_unwanted(
     return msgspec.structs.replace(registry, nodes=nodes, claimed=claimed), verdicts
 
 
-def _returning(known: Known, pool: NodePool, one: ClaimedNode) -> LentNode:
+def _returning(inputs: Inputs, pool: NodePool, one: ClaimedNode) -> LentNode:
     return LentNode(
         node_type=one.node_type,
         namespace=one.namespace,
         queue=pool.queue,
-        owner=known.config.instance_id,
+        owner=inputs.config.instance_id,
         phase=Phase.RETURNING,
-        since=known.now,
+        since=inputs.now,
     )

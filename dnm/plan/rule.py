@@ -19,11 +19,12 @@ from dnm.model.value import Value
 
 if TYPE_CHECKING:
     from dnm.model.cluster import BatchNode, Node, QueueLimits
-    from dnm.model.plan import Action, DressNode, NodeVerdict
+    from dnm.model.plan import Action, DressNode
+    from dnm.model.verdict import NodeVerdict
     from dnm.plan.backoff import ConversionResult
     from dnm.plan.facts import Facts
     from dnm.plan.floors import NodeFloor
-    from dnm.plan.known import Known
+    from dnm.plan.inputs import Inputs
     from dnm.plan.transition import NodeTransition
     from dnm.sizing.budget import Bound
 
@@ -44,7 +45,7 @@ class Standing(Value):
     """What stands before anything is fenced. `refusal`: why no limit can be changed. `may_dress`:
     nodes whose labels and taints may be exchanged."""
 
-    known: Known
+    inputs: Inputs
     limits: Mapping[str, QueueLimits]
     refusal: str
     may_dress: tuple[str, ...]
@@ -83,9 +84,9 @@ class Rule(Value):
 
     # What is wanted that no pod asks for yet.
     wants: Callable[[Config, Registry, datetime], Config] | None = None
-    floors: Callable[[Known], Iterable[NodeFloor]] | None = None
+    floors: Callable[[Inputs], Iterable[NodeFloor]] | None = None
     notes: Callable[[Config, Registry, datetime], Iterable[str]] | None = None
-    excuses: Callable[[Known, LentNode], bool] | None = None  # a node that nobody used
+    excuses: Callable[[Inputs, LentNode], bool] | None = None  # a node that nobody used
     # How many nodes may be had, and which not.
     bounds: Callable[[Budgeted], Iterable[Bound]] | None = None
     bars: Callable[[Config], Mapping[str, str]] | None = None  # node type -> why none is lent
@@ -105,19 +106,19 @@ class Rule(Value):
     is_anothers: Callable[[Config, LentNode, Node], bool] | None = None
     goes_early: Callable[[Config, LentNode, Facts], bool] | None = None
     why_late: Callable[[Config, str], str] | None = None
-    tells: Callable[[Known, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None = None
+    tells: Callable[[Inputs, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None = None
     books: Callable[[Config, Registry, Registry, datetime], Registry] | None = None
     # Which nodes leave although they are used, by which word, and until when.
     leaving: Leaving | None = None
     why_leaving: str = ""
-    remembers: Callable[[Known, Registry], Registry] | None = None
-    leaves: Callable[[Known, Registry], Iterable[str]] | None = None
-    is_over: Callable[[Known, Registry, str], bool] | None = None
+    remembers: Callable[[Inputs, Registry], Registry] | None = None
+    leaves: Callable[[Inputs, Registry], Iterable[str]] | None = None
+    is_over: Callable[[Inputs, Registry, str], bool] | None = None
     # What is done.
     moves: Callable[[Standing, Registry], Moves] | None = None
-    dresses: Callable[[Known, str, LentNode], DressNode] | None = None
+    dresses: Callable[[Inputs, str, LentNode], DressNode] | None = None
     shows: Callable[[Config, Registry, Facts], Iterable[Action]] | None = None
-    adds: Callable[[Known, Registry, Registry], Additions] | None = None
+    adds: Callable[[Inputs, Registry, Registry], Additions] | None = None
 
 
 IsOn = Callable[[Config, Registry, "Facts | None"], bool]

@@ -6,14 +6,14 @@ import msgspec
 
 from dnm.model.cluster import Node
 from dnm.model.registry import LentNode, Phase, Registry
-from dnm.plan.known import Known
+from dnm.plan.inputs import Inputs
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
 
-def node_supply(known: Known, registry: Registry) -> NodeSupply:
+def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
     """The Nodes that are there, those that serve, those on their way and those that leave."""
-    nodes = known.facts.nodes or {}
-    instance = known.config.instance_id
+    nodes = inputs.facts.nodes or {}
+    instance = inputs.config.instance_id
     serving = registry.nodes_of(instance, Phase.SERVING)
     incoming = [
         IncomingNode(node_type=r.node_type, namespace=r.namespace, queue=r.queue)
@@ -26,7 +26,8 @@ def node_supply(known: Known, registry: Registry) -> NodeSupply:
         for name, one in registry.nodes_of(instance, Phase.JOINING).items()
     ]
     incoming += [
-        _moving(known, name, one) for name, one in registry.nodes_of(instance, Phase.MOVING).items()
+        _moving(inputs, name, one)
+        for name, one in registry.nodes_of(instance, Phase.MOVING).items()
     ]
     leaving = registry.nodes_of(instance, Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
     return NodeSupply(
@@ -45,9 +46,9 @@ def _opened(node: Node, entry: LentNode | None) -> Node:
     return msgspec.structs.replace(node, is_cordoned=False)
 
 
-def _moving(known: Known, name: str, entry: LentNode) -> IncomingNode:
+def _moving(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
     """One that changes its queue is on its way to the new one, or back."""
-    policy = known.config.namespaces.get(entry.heads_for)
+    policy = inputs.config.namespaces.get(entry.heads_for)
     is_new = policy is not None and entry.heads_for != entry.namespace
     return IncomingNode(
         node_type=entry.node_type,

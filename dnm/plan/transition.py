@@ -6,9 +6,9 @@ from datetime import datetime
 
 import msgspec
 
-from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.registry import LentNode, Phase
 from dnm.model.value import Value
+from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.facts import Facts
 
 UNSEEN_PODS = (

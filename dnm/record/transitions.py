@@ -14,9 +14,9 @@ import msgspec
 
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
-from dnm.model.plan import NodeVerdict, Reason
 from dnm.model.registry import ConversionRequest, LentNode, Pause, Phase, Registry
 from dnm.model.value import Value
+from dnm.model.verdict import NodeVerdict, Reason
 
 ADOPTED = "node={} carries our mark and is recorded again"  # what a plan notes of such a node
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from dnm.model.config import Config
 from dnm.model.history import HistoryLine
 from dnm.model.printable import printable
-from dnm.model.registry import LOST, Half, Keeping, Pause, Registry
+from dnm.model.registry import LOST, Keeping, Pause, Registry, Way
 from dnm.record.history_file import History
 
 _MOST = 10  # names
@@ -44,7 +44,7 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
         keeping = Keeping(since=line.time, until=until, reason=line.reason, who=who)
         match line.event:
             case "pause":
-                way = Half(half) if half in ("lending", "returning") else None
+                way = Way(half) if half in ("lending", "returning") else None
                 pause = Pause(since=line.time, until=until, reason=line.reason, who=who, half=way)
             case "resume":
                 pause = None
@@ -72,7 +72,7 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
 
 def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetime) -> Pause:
     """Of lending, and of what a person's pause had stopped."""
-    stops_both = before is not None and before.half is not Half.LENDING
+    stops_both = before is not None and before.half is not Way.LENDING
     was = f"; it was paused by {before.who} ({before.reason})" if before else ""
     lost = "; ".join(list(named.values())[-_MOST:])
     more = f" and {len(named) - _MOST} more" if len(named) > _MOST else ""
@@ -82,7 +82,7 @@ def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetim
         f"exclusions are taken from the history{was}{gone}. Nothing is lent until you have looked "
         "at `dnm history --kind verb` and say `dnm resume`"
     )
-    return Pause(since=now, reason=reason, who=LOST, half=None if stops_both else Half.LENDING)
+    return Pause(since=now, reason=reason, who=LOST, half=None if stops_both else Way.LENDING)
 
 
 def _time(text: object) -> datetime | None:

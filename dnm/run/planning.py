@@ -17,10 +17,11 @@ from dnm.kube.no_store import open_recall
 from dnm.model.collection import without_collection
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
-from dnm.model.plan import Outcome, Pass, Plan, QueueVerdict, Reason, Snapshot
+from dnm.model.plan import Outcome, Pass, Plan, Snapshot
 from dnm.model.registry import LOST, Registry, run_name
 from dnm.model.value import Unreadable
-from dnm.plan.conversions import Converted
+from dnm.model.verdict import QueueVerdict, Reason
+from dnm.plan.conversions import Decided
 from dnm.plan.planner import decide, make_plan
 from dnm.plan.rule import has_events, rules_of
 from dnm.record.tell import tell_plan
@@ -91,12 +92,12 @@ def make_pass_plan(
 
 
 @without_collection()
-def decide_now(config: Config, environ: Mapping[str, str]) -> Converted:
+def decide_now(config: Config, environ: Mapping[str, str]) -> Decided:
     """For `dnm explain`: what a run would decide now, with all that it decides it from."""
     with at_place(config, environ, connect) as (state, edges):
         _, registry, facts, ends = _look(config, environ, wall_clock, edges, state)
         decided = decide(config, registry, facts)
-        if ends is not None and _lacks_batch_side(facts, decided.verdicts.values()):
+        if ends is not None and _lacks_batch_side(facts, decided.conversions.verdicts.values()):
             decided = decide(config, registry, with_batch_side(facts, ends[1]))
     return decided
 

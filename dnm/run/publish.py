@@ -17,7 +17,7 @@ from dnm.model.errors import KubeError, StoppedError
 from dnm.model.event import KubeEvent
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
-from dnm.plan.brakes import counted_as_lent
+from dnm.plan.budgets import counted_as_lent
 from dnm.plan.counting import count_missing_nodes
 from dnm.record.exposition import Family, format_families
 from dnm.record.metrics import CapUse, Facts, RunTimes, make_families

@@ -65,8 +65,9 @@ def take_snapshot(
     taken_at: datetime,
 ) -> Snapshot:
     """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
-    elsewhere = _at_work_elsewhere(config, registry, taken_at)
-    running = converter.still_running(_converters(registry)) | elsewhere
+    started = _converters(registry)
+    elsewhere = _at_work_elsewhere(config, registry, taken_at) if started else frozenset()
+    running = converter.still_running(started) | elsewhere
     nodes = kube.read_nodes()
     if isinstance(nodes, Unreadable):
         # Nothing is decided without the nodes: an API that is down is asked once a run.

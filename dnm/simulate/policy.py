@@ -31,7 +31,6 @@ from dnm.model.plan import (
     Fence,
     MarkNode,
     Plan,
-    Reason,
     ReturnNode,
     SetQueueLimits,
     Snapshot,
@@ -48,6 +47,7 @@ from dnm.model.registry import (
     Registry,
     RunRecord,
 )
+from dnm.model.verdict import Reason
 from dnm.plan.learned import learned_times
 from dnm.plan.planner import make_plan
 from dnm.plan.rules.foreseen import next_change

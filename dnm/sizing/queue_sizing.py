@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 from dnm.demand.demand import Demand
 from dnm.demand.pending import PendingGroup
-from dnm.model.plan import QueueVerdict, Reason, Verdict
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.value import Value
+from dnm.model.verdict import QueueVerdict, Reason, Verdict
 from dnm.sizing.budget import (
     BATCH_FLOOR,
     BATCH_IDLE_FLOOR,

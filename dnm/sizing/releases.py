@@ -29,11 +29,11 @@ from dnm.demand.demand import NO_USE, Demand
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
-from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.registry import LentNode, StalledPods
 from dnm.model.value import Value
+from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.sizing.budget import ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing

@@ -16,7 +16,7 @@ budget grants; limits per run, cooldown, back-off, breaker and pause are the pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -54,10 +54,48 @@ def size_queues(
     Scarce nodes go to the queue of the highest priority, then to the one whose pods have lacked
     something for the longest time.
     """
-    if _is_at_rest(config, demand, queues, node_supply):
-        sizings = _all_at_rest(config, demand, queues, node_supply)
-    else:
-        sizings = _hand_out(config, demand, queues, node_supply, budget)
+    at_rest = size_at_rest(config, demand, queues, node_supply.unbuffered)
+    if at_rest is not None:
+        return at_rest
+    sizings = _hand_out(config, demand, queues, node_supply, budget)
+    return _answer(config, demand, queues, sizings, budget)
+
+
+def size_at_rest(
+    config: Config, demand: Demand, queues: Mapping[str, QueueLimits], unbuffered: frozenset[str]
+) -> Sizing | None:
+    """Returns the same where no pod waits that counts, no limit is nearly full, and no number of
+    nodes is to be kept: then nothing has to be packed to know that nothing is wanted. None: it
+    has."""
+    if any(group.count for group in demand.groups):
+        return None
+    if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
+        return None
+    quota = Quota(config, demand, queues, unbuffered)
+    there = [queue for queue in config.queues if queue in queues]
+    if any(True for queue in there for _ in quota.shortages(queue, ())):
+        return None
+    sizings = [
+        QueueSizing(
+            queue=queue,
+            priority=max(one.priority for one in config.namespaces.values() if one.queue == queue),
+            is_unbuffered=queue in unbuffered,
+            fingerprint=pending_fingerprint(demand, queue),
+        )
+        for queue in there
+    ]
+    sizings.sort(key=lambda one: (-one.priority, one.queue))
+    return _answer(config, demand, queues, sizings)
+
+
+def _answer(
+    config: Config,
+    demand: Demand,
+    queues: Mapping[str, QueueLimits],
+    sizings: Sequence[QueueSizing],
+    budget: ConversionBudget | None = None,
+) -> Sizing:
+    """With what is said of each queue, those too that the document does not have."""
     missing = [queue for queue in config.queues if queue not in queues]
     return Sizing(
         queues={
@@ -72,42 +110,6 @@ def size_queues(
             },
         },
     )
-
-
-def _is_at_rest(
-    config: Config,
-    demand: Demand,
-    queues: Mapping[str, QueueLimits],
-    node_supply: NodeSupply,
-) -> bool:
-    """Whether no pod waits that counts, no limit is nearly full, and no number of nodes is to be
-    kept: then nothing has to be packed to know that nothing is wanted."""
-    if any(group.count for group in demand.groups):
-        return False
-    if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
-        return False
-    quota = Quota(config, demand, queues, node_supply.unbuffered)
-    return not any(short for queue in config.queues if queue in queues
-                   for short in quota.shortages(queue, ()))  # fmt: skip
-
-
-def _all_at_rest(
-    config: Config,
-    demand: Demand,
-    queues: Mapping[str, QueueLimits],
-    node_supply: NodeSupply,
-) -> list[QueueSizing]:
-    sizings = [
-        QueueSizing(
-            queue=queue,
-            priority=max(one.priority for one in config.namespaces.values() if one.queue == queue),
-            is_unbuffered=queue in node_supply.unbuffered,
-            fingerprint=pending_fingerprint(demand, queue),
-        )
-        for queue in config.queues
-        if queue in queues
-    ]
-    return sorted(sizings, key=lambda one: (-one.priority, one.queue))
 
 
 def _hand_out(

@@ -12,7 +12,6 @@ from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.lease import Lease
 from dnm.model.registry import Keeping, Pause, Phase, Registry
-from dnm.plan.brakes import is_paused
 from dnm.plan.breaker import close_breaker
 from dnm.plan.transition import enter_phase
 from dnm.verbs.refusal import Refusal, without
@@ -70,7 +69,7 @@ def pause(
 ) -> Registry | Refusal:
     """Stops lending and returning, or one of them. One that stops less than the pause in force
     must be forced: somebody counts on that one."""
-    was = registry.pause if is_paused(registry, paused.since) else None
+    was = registry.pause if registry.is_paused(paused.since) else None
     if was and not is_forced and _stops_less(paused, was):
         how = "add --force to replace it"
         return Refusal(what="the pause", why="this one would stop less", next_step=how)

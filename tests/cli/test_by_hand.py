@@ -20,7 +20,7 @@ from dnm.cli.status import status_document
 from dnm.cli.status_view import brake_lines
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
-from dnm.model.registry import Half, Registry
+from dnm.model.registry import Registry, Way
 from dnm.record.history_file import History
 from dnm.run.registry import load_registry, save_registry
 from tests.builders import NOW, a_config, a_lent_node
@@ -119,11 +119,11 @@ def test_an_end_of_nothing_is_refused(config: Config, verb: Callable[..., object
     ("half", "answer"),
     [
         pytest.param(None, "paused until `dnm resume`", id="both"),
-        pytest.param(Half.LENDING, "lending is paused until `dnm resume`", id="lending"),
-        pytest.param(Half.RETURNING, "returning is paused until `dnm resume`", id="returning"),
+        pytest.param(Way.LENDING, "lending is paused until `dnm resume`", id="lending"),
+        pytest.param(Way.RETURNING, "returning is paused until `dnm resume`", id="returning"),
     ],
 )
-def test_a_pause_of_one_half(config: Config, half: Half | None, answer: str) -> None:
+def test_a_pause_of_one_half(config: Config, half: Way | None, answer: str) -> None:
     assert admin.pause(config, None, "", half) == answer
     pause = registry_of(config).pause
     assert pause is not None and pause.half is half

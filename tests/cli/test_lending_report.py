@@ -23,8 +23,8 @@ from dnm.cli.lending_report import (
 )
 from dnm.cli.report_page import MOST_NODES, make_page
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.plan import Reason
 from dnm.model.registry import Phase, QueueStatus, Registry, RunRecord
+from dnm.model.verdict import Reason
 from dnm.record.accounts import Bookkeeper
 from dnm.record.price import SeenPrice
 from tests.builders import NOW, QUEUE, a_config, a_lent_node

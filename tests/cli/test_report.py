@@ -22,20 +22,17 @@ from dnm.model.plan import (
     EndConverter,
     Fence,
     MarkNode,
-    NodeVerdict,
     Outcome,
     Pass,
     Plan,
-    QueueVerdict,
-    Reason,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
     Unfence,
-    Verdict,
 )
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
 from dnm.model.registry import ConverterProcess, Pause, Registry
+from dnm.model.verdict import NodeVerdict, QueueVerdict, Reason, Verdict
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_request
 
 LINES = [

@@ -14,7 +14,6 @@ from dnm.cli.health import judge_health
 from dnm.cli.status import status_document
 from dnm.cli.status_view import SortBy, print_status, run_lines
 from dnm.converter.processes import host_name
-from dnm.model.plan import Reason
 from dnm.model.registry import (
     LOST,
     ConverterProcess,
@@ -25,6 +24,7 @@ from dnm.model.registry import (
     Registry,
     RunRecord,
 )
+from dnm.model.verdict import Reason
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 
 IDLE = {"idle_since": NOW - timedelta(minutes=11)}

@@ -10,8 +10,8 @@ from dnm.cli.explain import _sentences
 from dnm.cli.output import shown_amount
 from dnm.cli.queue_verbs import _shown
 from dnm.cli.report import print_plan
-from dnm.model.plan import Reason, Verdict
-from dnm.model.registry import Half, Pause
+from dnm.model.registry import Pause, Way
+from dnm.model.verdict import Reason, Verdict
 from tests.builders import NOW, QUEUE
 from tests.cli.test_shell import LEAVES
 from tests.plan.test_kept_out import TEN, excluding
@@ -48,7 +48,7 @@ def test_a_plan_speaks_of_lending_and_not_of_keeping_a_queue(
 
 def test_nothing_is_granted_where_nothing_is_lent() -> None:
     assert wanting(2).plan().decisions[QUEUE].granted == {"a": 2}
-    stopped = wanting(2).recorded(pause=Pause(since=NOW, half=Half.LENDING)).plan()
+    stopped = wanting(2).recorded(pause=Pause(since=NOW, half=Way.LENDING)).plan()
     assert stopped.queues[0].verdict is not Verdict.CONVERT
     decision = stopped.decisions[QUEUE]
     assert (decision.wanted, decision.granted) == ({"a": 2}, {})

@@ -116,6 +116,10 @@ def test_a_node_passes_through_its_phases(site: Site) -> None:
 
 
 def test_a_plan_passes_its_stages_in_their_order(site: Site) -> None:
+    """With a node on its way, and pods that want more."""
+    site.run()
+    site.sandbox.tick(60)
+    site.sandbox.add_pods(200, "dev", queue=QUEUE, name="late", cpu="4", memory="16G")
     calls = calls_of(site.plan)
     assert not not_passed(STAGES, calls)
     assert in_order(STAGES, calls) == walk(STAGES)

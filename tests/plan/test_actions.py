@@ -68,7 +68,7 @@ def test_marks_and_fences_follow_the_record(
         Fence(node="a001"): "fence",
         Unfence(node="a001"): "unfence",
     }
-    found = list_actions(world.converted())
+    found = list_actions(world.decided())
     kinds = (MarkNode, Fence, Unfence)
     assert tuple(words[action] for action in found if isinstance(action, kinds)) == expected
 
@@ -77,16 +77,16 @@ def test_a_fenced_node_that_lost_its_mark_serves_on_and_is_marked_again() -> Non
     """Its cordon can't be told from an administrator's any more, so it is his to take off."""
     world = World().lent("a001", Phase.RELEASING, since=NOW)
     world.node("a001", mark=None, is_cordoned=True).set(maps=(queue_map(), None))
-    converted = world.converted()
-    assert converted.registry.nodes["a001"].phase is Phase.SERVING
-    found = list_actions(converted)
+    decided = world.decided()
+    assert decided.conversions.registry.nodes["a001"].phase is Phase.SERVING
+    found = list_actions(decided)
     assert [type(action) for action in found] == [MarkNode, SetQueueLimits]
     assert MarkNode(node="a001", mark=MARK) in found
 
 
 def test_nothing_is_done_to_the_nodes_of_another_instance() -> None:
     world = World().lent("a001", owner="validation").node("a001", mark=None)
-    assert list_actions(world.set(maps=(queue_map(), None)).converted()) == []
+    assert list_actions(world.set(maps=(queue_map(), None)).decided()) == []
 
 
 def test_capacity_grows_before_promises_and_promises_shrink_before_capacity() -> None:
@@ -105,7 +105,7 @@ def test_capacity_grows_before_promises_and_promises_shrink_before_capacity() ->
     world.set(batch={**batch, "a004": a_batch_node("a004", in_service=False)})
     snapshot = msgspec.structs.replace(world.snapshot(), running_converters=frozenset([process]))
     world.snapshot = lambda: snapshot  # type: ignore[method-assign]
-    kinds = [type(action) for action in list_actions(world.converted())]
+    kinds = [type(action) for action in list_actions(world.decided())]
     order = [EndConverter, MarkNode, Unfence, SetQueueLimits, Fence, StartConversion, ReturnNode]
     assert [kind for kind in order if kind in kinds] == list(dict.fromkeys(kinds))
     assert {EndConverter, MarkNode, Unfence, SetQueueLimits, ReturnNode} <= set(kinds)
@@ -128,13 +128,13 @@ def test_a_converter_is_ended_once_no_run_would_have_let_it_go_on(
     running = frozenset([process]) if is_running else frozenset()
     snapshot = msgspec.structs.replace(world.snapshot(), running_converters=running)
     world.snapshot = lambda: snapshot  # type: ignore[method-assign]
-    found = EndConverter(key="r0", process=process) in list_actions(world.converted())
+    found = EndConverter(key="r0", process=process) in list_actions(world.decided())
     assert found is ended
 
 
 def test_a_node_that_slurm_has_is_never_among_the_returns() -> None:
     world = World().lent("a001", Phase.RELEASING, was_used=True)
     world.node("a001", is_cordoned=True, mark=FENCED).set(batch={"a001": a_batch_node()})
-    converted = world.converted()
-    assert converted.returned.names == ()
-    assert converted.registry.nodes["a001"].phase is Phase.RETURNING
+    decided = world.decided()
+    assert decided.fates.returned == ()
+    assert decided.conversions.registry.nodes["a001"].phase is Phase.RETURNING

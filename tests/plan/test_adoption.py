@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import BatchNode, Mark
-from dnm.model.plan import Reason
 from dnm.model.registry import Phase, Registry
-from dnm.plan.brakes import counted_as_lent
+from dnm.model.verdict import Reason
+from dnm.plan.budgets import counted_as_lent
 from dnm.plan.facts import Facts
 from dnm.plan.found import adopt_marked_nodes
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node, facts

@@ -59,5 +59,6 @@ def test_a_node_that_is_back_unused_is_a_strike_and_is_forgotten() -> None:
 def test_candidates_are_named_and_nothing_else_is_decided() -> None:
     world = World().lent("a001", idle_since=LONG_AGO).node("a001")
     advanced = world.advanced()
-    assert (advanced.may_release, advanced.may_return) == (("a001",), ())
+    seen = advanced.nodes["a001"]
+    assert (seen.wants_release, seen.wants_return) == (True, False)
     assert advanced.registry.nodes["a001"].phase is Phase.SERVING

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from dnm.model.config import Config, Floor, Floors, NodeType
-from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import ClaimedNode, Registry
-from dnm.plan.brakes import conversion_budget, fresh_budget
+from dnm.model.verdict import Reason, Verdict
+from dnm.plan.budgets import conversion_budget, fresh_budget
 from dnm.plan.rules.batch_floors import floor_bounds
 from dnm.sizing.budget import NodePool
 from tests.builders import QUEUE, SIZE, a_batch_node, a_config, a_request, facts

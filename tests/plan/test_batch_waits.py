@@ -9,9 +9,10 @@ import pytest
 
 from dnm.model.cluster import Node, PodList, PodShape, WaitingJobs
 from dnm.model.config import WhenBatchWaits
-from dnm.model.plan import Fence, NodeVerdict, Plan, Reason, Verdict
+from dnm.model.plan import Fence, Plan
 from dnm.model.registry import Deficit, Phase, Registry, RunRecord
 from dnm.model.value import Unreadable
+from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.rules.batch_waits import goes_at_once, types_for_jobs
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_node, facts

@@ -10,16 +10,11 @@ import pytest
 
 from dnm.model.cluster import Mark
 from dnm.model.config import NamespacePolicy, NodeType
-from dnm.model.plan import Reason
 from dnm.model.registry import Backoff, Pause, Phase, Registry
-from dnm.plan.brakes import (
-    backoffs_in_force,
-    conversion_budget,
-    cooldown_end,
-    counted_as_lent,
-    is_paused,
-    why_wait,
-)
+from dnm.model.verdict import Objection, Reason
+from dnm.plan.backoff import backoffs_in_force, cooldown_end
+from dnm.plan.brakes import why_wait
+from dnm.plan.budgets import conversion_budget, counted_as_lent
 from dnm.sizing.budget import count_caps
 from tests.builders import (
     NOW,
@@ -128,7 +123,7 @@ def test_batch_nodes_at_hand_are_those_that_the_converter_would_take(allow_preem
     ],
 )
 def test_a_pause_ends_by_itself_or_by_a_person(pause: Pause | None, paused: bool) -> None:
-    assert is_paused(Registry(pause=pause), NOW) is paused
+    assert Registry(pause=pause).is_paused(NOW) is paused
 
 
 @pytest.mark.parametrize(
@@ -189,4 +184,5 @@ def _backoff(seconds: int, **changes: Any) -> dict[str, Backoff]:
     ],
 )
 def test_what_a_conversion_waits_for(registry: Registry, reason: Reason | None, words: str) -> None:
-    assert why_wait(CAPPED, registry, "a", NOW) == ((reason, words) if reason else None)
+    wanted = Objection(reason=reason, detail=words) if reason else None
+    assert why_wait(CAPPED, registry, "a", NOW) == wanted

@@ -9,8 +9,8 @@ import pytest
 
 from dnm.model.cluster import BatchClaim
 from dnm.model.config import Taint
-from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import Leaving, Phase, Registry
+from dnm.model.verdict import Reason, Verdict
 from dnm.plan.bridged import bare_types, bridge_bounds, managed_nodes
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_node, facts
 from tests.plan.worlds import LONG_AGO, World, serving, wanting
@@ -106,7 +106,7 @@ def test_a_node_that_leaves_goes_on_leaving_under_the_taint() -> None:
     world.nodes[-1] = a_node(taints=(MANAGED,), is_cordoned=True, mark=FENCED)
     after = world.advanced()
     assert after.registry.nodes["a001"].phase is Phase.SERVING and not after.errors
-    assert after.may_release == ("a001",)
+    assert after.nodes["a001"].wants_release
 
 
 def test_machines_that_are_nodes_already_are_lent_beside_the_bridge() -> None:

@@ -10,15 +10,7 @@ import pytest
 
 from dnm.model.cluster import BatchClaim, BatchNode
 from dnm.model.config import NamespacePolicy
-from dnm.model.plan import (
-    MarkNode,
-    Plan,
-    Reason,
-    ReturnNode,
-    SetQueueLimits,
-    StartConversion,
-    Verdict,
-)
+from dnm.model.plan import MarkNode, Plan, ReturnNode, SetQueueLimits, StartConversion
 from dnm.model.registry import (
     Backoff,
     Breaker,
@@ -31,9 +23,10 @@ from dnm.model.registry import (
     Phase,
     Registry,
 )
-from dnm.plan.brakes import counted_as_lent
+from dnm.model.verdict import Reason, Verdict
+from dnm.plan.budgets import counted_as_lent
+from dnm.plan.claims import take_in_claims
 from dnm.plan.facts import Facts
-from dnm.plan.found import take_in_claims
 from dnm.plan.requests import advance_request, advance_requests
 from tests.builders import (
     MARK,

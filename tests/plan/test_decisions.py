@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
-from dnm.model.plan import Plan, Reason, Snapshot, Verdict
+from dnm.model.plan import Plan, Snapshot
 from dnm.model.registry import Registry
+from dnm.model.verdict import Reason, Verdict
 from dnm.plan.planner import make_plan
 from tests.scenes import DEV, GPU, NOW, SMALL, bound, config, entry, lent, node, pods
 

@@ -12,8 +12,8 @@ import pytest
 from dnm.calendar.needs import why_of_no_use
 from dnm.model.calendar import CalendarEvent, KeptCalendar, Window
 from dnm.model.config import NodeType
-from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import LendTimes, Phase
+from dnm.model.verdict import Reason, Verdict
 from dnm.plan.rules import foreseen
 from dnm.plan.rules.events import floors_in_force
 from dnm.plan.rules.foreseen import foreseen_at, lead_of, next_change, stay_of
@@ -49,7 +49,7 @@ def world(*events: CalendarEvent, **changes: Any) -> World:
 
 def floor(asked: World) -> dict[str, int]:
     """By type, of the one namespace."""
-    found = [dict(one.of_type) for one in floors_in_force(asked.known())]
+    found = [dict(one.of_type) for one in floors_in_force(asked.inputs())]
     return found[0] if found else {}
 
 
@@ -319,5 +319,5 @@ def test_an_event_of_nobody_here_is_none() -> None:
 def test_for_another_moment_its_events_count() -> None:
     asked = world(event(NOW + timedelta(days=3), nodes=2))
     snapshot = msgspec.structs.replace(asked.snapshot(), foreseen_at=NOW + timedelta(days=3))
-    known = msgspec.structs.replace(asked.known(), snapshot=snapshot)
+    known = msgspec.structs.replace(asked.inputs(), snapshot=snapshot)
     assert [one.nodes for one in floors_in_force(known)] == [2] and not floor(asked)

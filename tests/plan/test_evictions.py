@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.plan import EvictPods, Fence, Plan, Reason, ReturnNode, StartConversion, Unfence
-from dnm.model.registry import Emptying, Half, Leaving, Pause, Phase
+from dnm.model.plan import EvictPods, Fence, Plan, ReturnNode, StartConversion, Unfence
+from dnm.model.registry import Emptying, Leaving, Pause, Phase, Way
+from dnm.model.verdict import Reason
 from tests.builders import FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, pods
 
@@ -65,7 +66,7 @@ def test_pods_are_asked_to_go_behind_the_fence_and_before_anything_else_is_begun
         pytest.param(told_to_go().recorded(held=("a001",)), id="held"),
         pytest.param(told_to_go().recorded(pause=Pause(since=NOW)), id="paused"),
         pytest.param(
-            told_to_go().recorded(pause=Pause(since=NOW, half=Half.RETURNING)), id="half-paused"
+            told_to_go().recorded(pause=Pause(since=NOW, half=Way.RETURNING)), id="half-paused"
         ),
         pytest.param(told_to_go().set(pods=UNREAD), id="pods-that-can-t-be-read"),
         pytest.param(told_to_go().set(nodes=UNREAD), id="nodes-that-can-t-be-read"),
@@ -80,7 +81,7 @@ def test_who_is_not_asked(world: World) -> None:
 
 
 def test_a_pause_of_lending_alone_stops_no_eviction() -> None:
-    world = told_to_go().recorded(pause=Pause(since=NOW, half=Half.LENDING))
+    world = told_to_go().recorded(pause=Pause(since=NOW, half=Way.LENDING))
     assert evictions(world.plan()) == ["a001"]
 
 

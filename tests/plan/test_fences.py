@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from dnm.model.cluster import PodList
-from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import Pause, Phase
+from dnm.model.verdict import Reason, Verdict
 from tests.builders import NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, serving
 
@@ -45,7 +45,7 @@ def idle() -> World:
 def test_a_node_that_has_been_idle_long_enough(
     world: World, reason: Reason, verdict: Verdict
 ) -> None:
-    after = world.fenced()
+    after = world.fates()
     assert (after.verdicts["a001"].reason, after.verdicts["a001"].verdict) == (reason, verdict)
     goes = verdict is Verdict.REVERT
     assert after.registry.nodes["a001"].phase is (Phase.RELEASING if goes else Phase.SERVING)
@@ -65,21 +65,21 @@ def test_a_node_that_has_been_idle_long_enough(
 )
 def test_what_speaks_for_a_fenced_node_lifts_its_fence(world: World, reason: Reason) -> None:
     world.lent("a001", Phase.RELEASING, was_used=True, idle_since=LONG_AGO)
-    after = world.fenced()
+    after = world.fates()
     assert after.verdicts["a001"].reason is reason
     entry = after.registry.nodes["a001"]
     assert (entry.phase, entry.since, entry.idle_since) == (Phase.SERVING, NOW, None)
 
 
 def test_a_pause_lifts_no_fence() -> None:
-    after = fenced().recorded(pause=PAUSED).fenced()
+    after = fenced().recorded(pause=PAUSED).fates()
     assert after.registry.nodes["a001"].phase is Phase.RELEASING
 
 
 def test_a_queue_whose_pods_are_not_all_known_loses_no_node() -> None:
     world = idle().with_pods(*pods(1, SMALL, node="k1"))
     seen = PodList(pods=world.pods, unreadable={"dev": "403"})
-    after = world.set(pods=seen).fenced()
+    after = world.set(pods=seen).fates()
     assert after.registry.nodes["a001"].phase is Phase.SERVING
 
 
@@ -87,9 +87,9 @@ def test_a_queue_whose_pods_are_not_all_known_loses_no_node() -> None:
 def test_nothing_is_fenced_or_lifted_blindly(unread: str) -> None:
     for world in (idle(), fenced().with_pods(*pods(1))):
         standing = world.set(**{unread: UNREAD}).standing()
-        after = world.fenced()
+        after = world.fates()
         assert after.registry == standing.registry
-        assert after.verdicts == standing.advanced.verdicts
+        assert after.verdicts == world.advanced().verdicts
 
 
 def test_pods_found_to_wait_for_something_else_ask_for_nothing_in_the_same_run() -> None:
@@ -97,10 +97,10 @@ def test_pods_found_to_wait_for_something_else_ask_for_nothing_in_the_same_run()
     world = serving(idle_since=LONG_AGO, since=NOW - timedelta(hours=9), was_used=True)
     world.with_pods(*pods(2, SMALL, created="2026-03-02T03:00:00Z"))
     world.set(batch={"a001": a_batch_node(in_service=False)})
-    after = world.fenced()
+    after = world.fates()
     assert after.registry.nodes["a001"].phase is Phase.RELEASING
     assert [one.count for one in after.registry.stalled.values()] == [2]
-    assert after.known.demand is not None and after.known.demand.groups == ()
+    assert after.demand is not None and after.demand.groups == ()
     assert world.standing().registry.stalled == {}
 
 

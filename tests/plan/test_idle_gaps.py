@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.plan import NodeVerdict, Reason, Verdict
 from dnm.model.registry import IdleGaps, LentNode, Phase, Registry
+from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.learned import (
     FEWEST_GAPS,
     KEPT_GAPS,

@@ -203,7 +203,7 @@ def test_a_plan_that_breaks_one_is_refused_with_a_sentence(world: World) -> None
     """Whatever it was to do, nothing is done but what ends a converter that hangs."""
     process = ConverterProcess(pid=1, start_ticks=1)
     wrong = (Unfence(node="k1"), EndConverter(key="x", process=process))
-    made, known = world.plan(), world.known()
+    made, known = world.plan(), world.inputs()
     assert unless_broken(made, world.registry, known) is made
     plan = msgspec.structs.replace(made, actions=(*made.actions, *wrong))
     left = unless_broken(plan, world.registry, known)

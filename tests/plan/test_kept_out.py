@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import BatchClaim, PodList
-from dnm.model.plan import Fence, MarkNode, Reason, StartConversion, Verdict
-from dnm.model.registry import Backoff, Half, Keeping, Leaving, Pause, Phase, Registry
+from dnm.model.plan import Fence, MarkNode, StartConversion
+from dnm.model.registry import Backoff, Keeping, Leaving, Pause, Phase, Registry, Way
+from dnm.model.verdict import Reason, Verdict
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.rules.kept_out import kept_out
 from dnm.record.transitions import Cause, list_transitions
@@ -312,7 +313,7 @@ def test_it_stays_away_for_as_long_as_it_is_kept_out(
 ) -> None:
     world = World().lent("a001", Phase.SERVING, leaves=Leaving.KEPT_OUT, was_used=True)
     world = excluding(world.node("a001"), *names).set(batch=batch)
-    assert world.fenced().registry.nodes["a001"].leaves is leaves
+    assert world.fates().registry.nodes["a001"].leaves is leaves
 
 
 def test_a_row_that_is_missing_lifts_no_fence() -> None:
@@ -324,7 +325,7 @@ def test_a_row_that_is_missing_lifts_no_fence() -> None:
         ({"a001": a_batch_node(partitions=("gpu",))}, Leaving.KEPT_OUT),
         ({"a001": a_batch_node(partitions=("batch",))}, None),
     ):
-        assert world.set(batch=batch).fenced().registry.nodes["a001"].leaves is leaves
+        assert world.set(batch=batch).fates().registry.nodes["a001"].leaves is leaves
 
 
 def test_what_is_over_is_dropped_from_the_record_and_told_once() -> None:
@@ -349,23 +350,23 @@ def test_what_is_over_is_dropped_from_the_record_and_told_once() -> None:
     ("half", "lends", "returns"),
     [
         pytest.param(None, False, False, id="both"),
-        pytest.param(Half.LENDING, False, True, id="lending"),
-        pytest.param(Half.RETURNING, True, False, id="returning"),
+        pytest.param(Way.LENDING, False, True, id="lending"),
+        pytest.param(Way.RETURNING, True, False, id="returning"),
     ],
 )
-def test_a_pause_may_stop_one_way_alone(half: Half | None, lends: bool, returns: bool) -> None:
+def test_a_pause_may_stop_one_way_alone(half: Way | None, lends: bool, returns: bool) -> None:
     pause = Pause(since=NOW, half=half, reason="the switch")
     converted = wanting(1).recorded(pause=pause).converted()
     assert bool(converted.requests) is lends
-    if half is Half.LENDING:
+    if half is Way.LENDING:
         assert converted.verdicts[QUEUE].sentence == "dnm is paused: lending alone: the switch"
     idle = World().lent("a001", idle_since=NOW - timedelta(hours=9), was_used=True).node("a001")
-    registry = idle.recorded(pause=pause).fenced().registry
+    registry = idle.recorded(pause=pause).fates().registry
     assert (registry.nodes["a001"].phase is Phase.RELEASING) is returns
     away = World().lent("a001", Phase.RELEASING, was_used=True)
     away.node("a001", is_cordoned=True, mark=FENCED)
     away.set(batch={"a001": a_batch_node(in_service=False)}).recorded(pause=pause)
-    assert bool(away.returned().names) is returns
+    assert bool(away.fates().returned) is returns
     spent = World().lent("a001", lent_since=NOW - timedelta(days=9), was_used=True).node("a001")
     spent.configured(max_lend=timedelta(hours=1)).recorded(pause=pause)
-    assert bool(spent.fenced().registry.nodes["a001"].leaves) is returns
+    assert bool(spent.fates().registry.nodes["a001"].leaves) is returns

@@ -11,8 +11,9 @@ import pytest
 
 from dnm.model.cluster import WaitingJobs
 from dnm.model.config import Config, WhenBatchWaits
-from dnm.model.plan import Fence, Plan, Reason, ReturnNode, SetQueueLimits, Unfence
+from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
 from dnm.model.registry import Breaker, Deficit, Leaving, Pause, Phase, Registry, SpentHours
+from dnm.model.verdict import Reason
 from dnm.plan.breaker import after_transition
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
 from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_request

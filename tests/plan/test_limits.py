@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from dnm.model.cluster import ConfigMap
-from dnm.model.plan import Reason, SetQueueLimits, StartConversion, Verdict
+from dnm.model.plan import SetQueueLimits, StartConversion
 from dnm.model.registry import Phase, QueueStatus, RunRecord
-from dnm.plan.limits import plan_limits
-from dnm.plan.queue_wants import floors, serving_sizes
+from dnm.model.verdict import Reason, Verdict
+from dnm.plan.limits import diff_of, floors, plan_limits, serving_sizes
 from dnm.queues.source import LEDGER_ANNOTATION
 from tests.builders import COUNTED, QUEUE, SIZE
 from tests.plan.worlds import (
@@ -36,16 +36,17 @@ def test_only_nodes_of_this_instance_that_serve_are_in_a_limit() -> None:
 
 
 def test_no_limit_shrinks_below_what_is_allocated() -> None:
-    demand = World().with_pods(*pods(3, SMALL, node="k1")).known().demand
+    demand = World().with_pods(*pods(3, SMALL, node="k1")).inputs().demand
     assert demand is not None and floors(demand)[QUEUE]["vcore"] == 3000
 
 
 def test_a_limit_is_its_baseline_plus_what_serves() -> None:
     joined = World().lent("a001", Phase.JOINING).node("a001", mark=None)
-    limits = joined.limits()
+    decided = joined.decided()
+    limits, diff = decided.limits, diff_of(decided.inputs.document, decided.limits)
     assert limits.is_changed
     assert limits.limits[QUEUE].max["vcore"] == BASELINE["vcore"] + COUNTED["vcore"]
-    assert "+" in limits.diff and "queues.yaml (planned)" in limits.diff
+    assert "+" in diff and "queues.yaml (planned)" in diff
 
 
 def test_the_limits_shrink_by_the_nodes_that_are_fenced_now() -> None:
@@ -56,14 +57,10 @@ def test_the_limits_shrink_by_the_nodes_that_are_fenced_now() -> None:
 
 
 def test_where_nothing_is_fenced_the_edit_is_planned_once() -> None:
-    fenced_ = serving().fenced()
-    limits = plan_limits(fenced_)
-    assert fenced_.standing.foreseen is not None
-    assert (
-        limits.edit is fenced_.standing.foreseen.edit
-        and not limits.is_changed
-        and limits.diff == ""
-    )
+    inputs, standing = serving().inputs(), serving().standing()
+    limits = plan_limits(inputs, standing.registry, standing)
+    assert standing.foreseen is not None and limits.edit is standing.foreseen.edit
+    assert not limits.is_changed and diff_of(inputs.document, limits) == ""
 
 
 def _unreadable_ledger() -> ConfigMap:

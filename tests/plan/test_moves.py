@@ -18,7 +18,6 @@ from dnm.model.plan import (
     DressNode,
     Fence,
     Plan,
-    Reason,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
@@ -26,15 +25,16 @@ from dnm.model.plan import (
 )
 from dnm.model.registry import (
     Breaker,
-    Half,
     Leaving,
     Move,
     Pause,
     Phase,
     SpentHours,
+    Way,
 )
-from dnm.plan.brakes import counted_as_lent
+from dnm.model.verdict import Reason
 from dnm.plan.breaker import after_transition
+from dnm.plan.budgets import counted_as_lent
 from dnm.plan.rules.namespace_labels import change_dress
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
 from dnm.sizing.budget import count_caps
@@ -154,7 +154,7 @@ WORLDS: dict[str, Callable[[], World]] = {
         }
     ),
     "paused": lambda: idle().recorded(pause=Pause(since=LONG_AGO)),
-    "lending is paused": lambda: idle().recorded(pause=Pause(since=LONG_AGO, half=Half.LENDING)),
+    "lending is paused": lambda: idle().recorded(pause=Pause(since=LONG_AGO, half=Way.LENDING)),
     "its own queue wants it": lambda: wanted_back(idle()),
     "min_nodes": lambda: _dev(idle(), min_nodes=1),
     "nobody wants one": lambda: of_idle(site()),

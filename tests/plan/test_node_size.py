@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dnm.model.cluster import Node
 from dnm.model.config import Config, NodeType
-from dnm.model.plan import Reason
 from dnm.model.registry import Phase
+from dnm.model.verdict import Reason
 from dnm.plan.node_size import grown, measure_node
 from dnm.plan.phases import advance_node
 from tests.builders import NOW, a_config, a_lent_node, a_node, facts

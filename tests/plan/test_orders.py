@@ -11,18 +11,19 @@ import pytest
 
 from dnm.model.cluster import BatchClaim, WaitingJobs
 from dnm.model.config import Floor, Floors, WhenBatchWaits
-from dnm.model.plan import Fence, Reason, Verdict
+from dnm.model.plan import Fence
 from dnm.model.registry import (
     Backoff,
     Breaker,
     ClaimedNode,
-    Half,
     Keeping,
     Leaving,
     LendOrder,
     Pause,
     Phase,
+    Way,
 )
+from dnm.model.verdict import Reason, Verdict
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.counting import count_missing
 from dnm.record.transitions import Cause, list_transitions
@@ -112,7 +113,7 @@ BACKED_OFF = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
                      .set(waiting_jobs=JOBS), "what waiting jobs leave", True, id="jobs-wait"),
         pytest.param(ordered().recorded(pause=Pause(since=NOW)), "dnm is paused", False,
                      id="pause"),
-        pytest.param(ordered().recorded(pause=Pause(since=NOW, half=Half.LENDING)),
+        pytest.param(ordered().recorded(pause=Pause(since=NOW, half=Way.LENDING)),
                      "lending alone", False, id="pause-of-lending"),
         pytest.param(ordered().configured(max_converted_nodes=0), "max_converted_nodes is used up",
                      False, id="cap"),
@@ -244,13 +245,13 @@ def test_what_stays(
     changes: dict[str, Any], config: dict[str, Any], phase: Phase, leaves: Leaving | None
 ) -> None:
     world = World().lent("a001", **{**IDLE, **changes}).node("a001").configured(**config)
-    entry = world.fenced().registry.nodes["a001"]
+    entry = world.fates().registry.nodes["a001"]
     assert (entry.phase, entry.leaves) == (phase, leaves)
 
 
 def test_a_node_that_stays_says_so() -> None:
     world = World().lent("a001", stays_until=LATER, **IDLE).node("a001")
-    verdict = world.fenced().verdicts["a001"]
+    verdict = world.fates().verdicts["a001"]
     assert (verdict.verdict, verdict.reason) == (Verdict.KEEP, Reason.ASKED_FOR)
     assert verdict.detail == "until 2026-03-02 13:00:00 UTC"
 
@@ -258,7 +259,7 @@ def test_a_node_that_stays_says_so() -> None:
 def test_an_extended_node_is_let_out_of_its_fence() -> None:
     world = World().lent("a001", Phase.RELEASING, stays_until=LATER, was_used=True)
     world.node("a001", is_cordoned=True, mark=FENCED)
-    assert world.fenced().registry.nodes["a001"].phase is Phase.SERVING
+    assert world.fates().registry.nodes["a001"].phase is Phase.SERVING
 
 
 def test_a_returned_node_is_fenced_while_its_pods_run_on() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnm.model.config import NodeType
-from dnm.model.plan import Reason
 from dnm.model.registry import ConverterProcess, Phase
+from dnm.model.verdict import Reason
 from dnm.plan.facts import Facts
 from dnm.plan.phases import MAX_ATTEMPTS
 from dnm.plan.transition import enter_phase

@@ -10,16 +10,7 @@ import pytest
 
 from dnm.model.cluster import ConfigMap, Mark, Node, PodList, PodShape
 from dnm.model.config import NamespacePolicy, NodeType
-from dnm.model.plan import (
-    Fence,
-    MarkNode,
-    Reason,
-    ReturnNode,
-    SetQueueLimits,
-    StartConversion,
-    Unfence,
-    Verdict,
-)
+from dnm.model.plan import Fence, MarkNode, ReturnNode, SetQueueLimits, StartConversion, Unfence
 from dnm.model.registry import (
     Backoff,
     Breaker,
@@ -29,6 +20,7 @@ from dnm.model.registry import (
     Phase,
     QueueStatus,
 )
+from dnm.model.verdict import Reason, Verdict
 from dnm.plan.planner import make_plan
 from dnm.queues.source import LEDGER_ANNOTATION
 from tests.builders import (

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import Pause, Phase
+from dnm.model.verdict import Reason, Verdict
 from tests.builders import COUNTED, FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, UNREAD, World, fenced, queue_map
 
@@ -56,10 +56,10 @@ AWAY = a_batch_node(in_service=False)
 )
 def test_one_fenced_node(world: World, reason: Reason, phase: Phase, goes: bool) -> None:
     # Five minutes fenced: no reason yet to give up a node that Slurm does not know.
-    returned = world.returned()
-    assert returned.verdicts["a001"].reason is reason, returned.verdicts["a001"].sentence
-    assert returned.registry.nodes["a001"].phase is phase
-    assert returned.names == (("a001",) if goes else ())
+    fates = world.fates()
+    assert fates.verdicts["a001"].reason is reason, fates.verdicts["a001"].sentence
+    assert fates.registry.nodes["a001"].phase is phase
+    assert fates.returned == (("a001",) if goes else ())
 
 
 def test_the_oldest_go_first_within_the_budget() -> None:
@@ -69,15 +69,15 @@ def test_the_oldest_go_first_within_the_budget() -> None:
         world.lent(name, Phase.RELEASING, was_used=True, since=since)
         world.node(name, is_cordoned=True, mark=FENCED)
     batch = {name: a_batch_node(name, in_service=False) for name in world.registry.nodes}
-    returned = world.set(batch=batch).returned()
-    assert returned.names == ("a002", "a003")
-    assert returned.verdicts["a001"].verdict is Verdict.WAIT
-    assert returned.verdicts["a001"].detail == "max_reversions_per_run = 2"
+    fates = world.set(batch=batch).fates()
+    assert fates.returned == ("a002", "a003")
+    assert fates.verdicts["a001"].verdict is Verdict.WAIT
+    assert fates.verdicts["a001"].detail == "max_reversions_per_run = 2"
 
 
 def test_a_try_that_is_repeated_keeps_its_clock_and_its_count() -> None:
     world = World().lent("a001", Phase.RETURNING, attempts=2, retry_after=LONG_AGO, since=LONG_AGO)
-    returned = world.set(batch={"a001": AWAY}).returned()
-    assert returned.names == ("a001",)
-    entry = returned.registry.nodes["a001"]
+    fates = world.set(batch={"a001": AWAY}).fates()
+    assert fates.returned == ("a001",)
+    entry = fates.registry.nodes["a001"]
     assert (entry.attempts, entry.since) == (2, LONG_AGO)

@@ -137,7 +137,7 @@ def test_all_that_counts_is_done_before_anything_is_shown() -> None:
     world = World().configured(node_conditions=True)
     world.lent("a001", Phase.RETURNING, retry_after=LONG_AGO)
     world.node("a001", is_cordoned=True, mark=FENCED).set(batch={"a001": away})
-    kinds = [type(action) for action in list_actions(world.converted())]
+    kinds = [type(action) for action in list_actions(world.decided())]
     assert kinds[-2:] == [ReturnNode, ShowState]
 
 

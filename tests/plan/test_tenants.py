@@ -11,10 +11,11 @@ import pytest
 from dnm.demand.pending import MOST_KINDS, NotCounted
 from dnm.model.cluster import NodeSelectorTerm as Term
 from dnm.model.cluster import Pod, PodList, PodShape, Requirement
-from dnm.model.plan import Plan, Reason, StartConversion
+from dnm.model.plan import Plan, StartConversion
 from dnm.model.registry import QueueStatus, RunRecord
+from dnm.model.verdict import Reason
 from dnm.plan import queue_reports
-from dnm.plan.known import offered_resources
+from dnm.plan.inputs import offered_resources
 from dnm.record.events import LONGEST_NOTE, list_events, mark_new
 from dnm.record.exposition import format_families
 from dnm.record.metrics import Facts, RunTimes, make_families
@@ -98,7 +99,7 @@ def test_others_get_their_nodes_beside_it(shape: Any) -> None:
 
 def test_what_nobody_has_is_no_axis_and_no_pod_with_it_is_placed() -> None:
     some = world(*(asking(number, names(number)) for number in range(50)))
-    known = some.known()
+    known = some.inputs()
     assert known.demand is not None and len(known.demand.groups) == 51
     supply = NodeSupply(nodes=some.snapshot().nodes)  # type: ignore[arg-type]
     packing = make_packing_input(known.config, known.demand, supply)
@@ -115,7 +116,7 @@ def test_what_a_node_or_a_limit_has_counts() -> None:
     assert "nvidia.com/gpu" not in some.plan().status[QUEUE].pending
     some = some.node("k002", mark=None, allocatable={"vcore": 1, "nvidia.com/gpu": 4})
     assert some.plan().status[QUEUE].pending["nvidia.com/gpu"] == 2
-    known = some.known()
+    known = some.inputs()
     offered = offered_resources(known.config, known.snapshot, known.limits)
     assert {"vcore", "memory", "pods", "nvidia.com/gpu"} == offered
 
@@ -123,14 +124,14 @@ def test_what_a_node_or_a_limit_has_counts() -> None:
 def test_of_one_namespace_so_many_kinds_are_counted_the_oldest_first() -> None:
     late = [asking(n, amounts(n)) for n in range(MOST_KINDS + 100)]
     old = msgspec.structs.replace(asking(9999, amounts(9999)), created="2026-03-01T00:00:00Z")
-    known = world(*late, old).known()
+    known = world(*late, old).inputs()
     assert known.demand is not None
     groups = known.demand.groups
     assert len(groups) == MOST_KINDS and groups[0].names == ("x9999",)
     (left_out,) = known.demand.uncounted
     assert left_out.why is NotCounted.KINDS and left_out.count == 102
     many_rules = [asking(n, terms(n)) for n in range(MOST_KINDS)]  # each counts as ten
-    demand = world(*many_rules).known().demand
+    demand = world(*many_rules).inputs().demand
     assert demand is not None and len(demand.groups) < MOST_KINDS // 6
 
 

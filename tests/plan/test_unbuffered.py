@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.plan import Reason
 from dnm.model.registry import Phase
+from dnm.model.verdict import Reason
 from dnm.simulate.values import HOUR, Ask
 from dnm.simulate.world import World as Cluster
 from tests.economy.building import ask, free, limit, workload
@@ -65,7 +65,7 @@ def test_the_run_that_releases_says_so_and_writes_it_down() -> None:
     world = World().lent("a001", Phase.SERVING, idle_since=LONG_AGO).node("a001")
     world.configured(headroom=0.01)  # any use at all is above the mark
     world.with_pods(*pods(1, node="k1"))
-    after = world.fenced()
+    after = world.fates()
     assert after.verdicts["a001"].reason is Reason.UNUSED
     assert after.registry.unbuffered == {QUEUE: NOW}
 
@@ -83,7 +83,7 @@ def test_a_node_that_goes_unused_is_not_lent_again_for_headroom(
 ) -> None:
     """Also where it goes sooner than after its hour, since demand fell below the mark."""
     world = World().lent("a001", Phase.SERVING, idle_since=LONG_AGO, was_used=was_used)
-    after = world.node("a001").configured(headroom_idle=keep).fenced()
+    after = world.node("a001").configured(headroom_idle=keep).fates()
     assert after.verdicts["a001"].reason is Reason.IDLE_LONG_ENOUGH
     assert list(after.registry.unbuffered) == unbuffered
 

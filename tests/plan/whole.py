@@ -4,11 +4,11 @@ one."""
 from __future__ import annotations
 
 from dnm.model.config import Config
-from dnm.model.plan import NodeVerdict, QueueVerdict, Reason, Verdict
 from dnm.model.registry import LentNode, Phase
+from dnm.model.verdict import NodeVerdict, QueueVerdict, Reason, Verdict
 from dnm.plan import phases
-from dnm.plan.conversions import Converted
 from dnm.plan.facts import Facts
+from dnm.plan.new_requests import Conversions
 from dnm.plan.transition import NodeTransition
 
 
@@ -28,7 +28,7 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
     return after
 
 
-def check_converted(after: Converted) -> Converted:
+def check_converted(after: Conversions) -> Conversions:
     """Every monitored queue has a verdict, which is its own and whole."""
     for queue, verdict in after.verdicts.items():
         assert verdict.queue == queue

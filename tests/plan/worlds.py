@@ -14,13 +14,12 @@ from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import ConverterProcess, Phase, QueueStatus, Registry, RunRecord
 from dnm.model.value import Unreadable
 from dnm.plan.advance import Advanced, advance
-from dnm.plan.conversions import Converted, plan_conversions
-from dnm.plan.fences import Fenced, plan_fences
-from dnm.plan.known import Known, gather_known
-from dnm.plan.limits import PlannedLimits, plan_limits
-from dnm.plan.planner import make_plan, with_floors
-from dnm.plan.returns import Returned, plan_returns
-from dnm.plan.standing_limits import StandingLimits, judge_limits
+from dnm.plan.conversions import Decided
+from dnm.plan.fates import Fates, decide_fates
+from dnm.plan.inputs import Inputs, gather_inputs
+from dnm.plan.limits import PlannedLimits, StandingLimits, judge_limits
+from dnm.plan.new_requests import Conversions
+from dnm.plan.planner import decide, make_plan, with_floors
 from dnm.queues.edit import edit_source
 from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
 from tests.builders import (
@@ -140,26 +139,26 @@ class World:
 
     # --- the stages, each from the one before it ----------------------------------------------
 
-    def known(self) -> Known:
-        return with_floors(gather_known(self.config, self.registry, self.snapshot()))
+    def inputs(self) -> Inputs:
+        return with_floors(gather_inputs(self.config, self.registry, self.snapshot()))
 
     def advanced(self) -> Advanced:
-        return advance(self.known())
+        return advance(self.inputs())
 
     def standing(self) -> StandingLimits:
-        return judge_limits(self.advanced())
+        return judge_limits(self.inputs(), self.advanced().registry)
 
-    def fenced(self) -> Fenced:
-        return plan_fences(self.standing())
+    def fates(self) -> Fates:
+        return decide_fates(self.inputs(), self.advanced(), self.standing())
+
+    def decided(self) -> Decided:
+        return decide(self.config, self.registry, self.snapshot())
 
     def limits(self) -> PlannedLimits:
-        return plan_limits(self.fenced())
+        return self.decided().limits
 
-    def returned(self) -> Returned:
-        return plan_returns(self.limits())
-
-    def converted(self) -> Converted:
-        return check_converted(plan_conversions(self.returned()))
+    def converted(self) -> Conversions:
+        return check_converted(self.decided().conversions)
 
 
 def serving(**changes: Any) -> World:

@@ -23,7 +23,7 @@ from dnm.model.fault_points import struck_by
 from dnm.model.plan import Pass
 from dnm.model.quantity import format_yunikorn
 from dnm.model.registry import Pause, Phase, Registry
-from dnm.plan.queue_wants import queue_wants, serving_sizes
+from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.transition import enter_phase
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document

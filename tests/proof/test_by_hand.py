@@ -25,7 +25,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
 from dnm.model.fault_points import struck_by
-from dnm.model.registry import Half, Keeping, Leaving, LendOrder, Pause, Phase, Registry
+from dnm.model.registry import Keeping, Leaving, LendOrder, Pause, Phase, Registry, Way
 from dnm.record.history_file import History
 from dnm.run.registry import save_registry
 from dnm.verbs.lending import Wanted
@@ -48,7 +48,7 @@ VERBS: Mapping[str, Verb] = {
     "unhold": lambda c, n: by_hand.unhold(c, [n]),
     "exclude": lambda c, n: by_hand.exclude(c, ["a006"], LATER),
     "unexclude": lambda c, n: by_hand.unexclude(c, ["a005"]),
-    "pause": lambda c, n: admin.pause(c, None, "a fan", Half.RETURNING),
+    "pause": lambda c, n: admin.pause(c, None, "a fan", Way.RETURNING),
     "resume": lambda c, n: admin.resume(c),
 }
 STRIKES: Mapping[str, type[BaseException]] = {"kill": Killed, "fail": OSError}

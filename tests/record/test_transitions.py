@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dnm.cli.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, Deed, HistoryLine, Memory
-from dnm.model.plan import NodeVerdict, Plan, Reason, SetQueueLimits, Verdict
+from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
 from dnm.model.registry import (
     Backoff,
@@ -24,6 +24,7 @@ from dnm.model.registry import (
     Registry,
     RunRecord,
 )
+from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.record.tell import MOST_UNTOLD, tell_change, tell_deed, tell_limits, tell_plan
 from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE, a_lent_node, a_request

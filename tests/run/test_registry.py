@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.history import HistoryLine
-from dnm.model.registry import LOST, Backoff, Half, Phase, Registry
+from dnm.model.registry import LOST, Backoff, Phase, Registry, Way
 from dnm.record.history_file import History
 from dnm.run.registry import (
     encode_registry,
@@ -317,7 +317,7 @@ def test_a_lost_registry_begins_from_the_history_and_lends_nothing(tmp_path: Pat
     found = load_registry(config, LATER)
     assert (found.held, [*found.holds], [*found.excluded]) == (("a001",), ["a001"], ["a004"])
     assert found.holds["a001"].who == "ada on mgmt1" and found.excluded["a004"].until is not None
-    assert found.pause is not None and found.pause.half is Half.LENDING
+    assert found.pause is not None and found.pause.half is Way.LENDING
     assert found.pause.who == LOST and found.pause.until is None
     for name in ("lend-1", "course", str(config.converted_nodes_path), "dnm resume"):
         assert name in found.pause.reason
@@ -330,15 +330,15 @@ def test_a_lost_registry_begins_from_the_history_and_lends_nothing(tmp_path: Pat
     [
         ([("pause", "", {})], None),
         ([("pause", "", {"half": "returning"})], None),
-        ([("pause", "", {"half": "lending"})], Half.LENDING),
-        ([("pause", "", OVER)], Half.LENDING),
-        ([("pause", "", {}), ("resume", "", {})], Half.LENDING),
-        ([("reset", "a", {})], Half.LENDING),
+        ([("pause", "", {"half": "lending"})], Way.LENDING),
+        ([("pause", "", OVER)], Way.LENDING),
+        ([("pause", "", {}), ("resume", "", {})], Way.LENDING),
+        ([("reset", "a", {})], Way.LENDING),
     ],
     ids=["both", "returning", "lending", "over", "resumed", "none"],
 )
 def test_a_pause_outlives_the_registry(
-    tmp_path: Path, verbs: list[tuple[str, str, dict[str, str]]], half: Half | None
+    tmp_path: Path, verbs: list[tuple[str, str, dict[str, str]]], half: Way | None
 ) -> None:
     config = a_config(tmp_path)
     told(config, *verbs)

@@ -10,8 +10,8 @@ import pytest
 
 from dnm.model.cluster import TaskGroup
 from dnm.model.config import NodeType
-from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import StalledPods
+from dnm.model.verdict import Reason, Verdict
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
 from dnm.sizing.sizing import counting_young, size_queues

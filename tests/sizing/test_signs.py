@@ -20,9 +20,9 @@ from dnm.model.cluster import (
     Toleration,
 )
 from dnm.model.config import NodeType
-from dnm.model.plan import Reason, Verdict
 from dnm.model.queue_path import known_lineage
 from dnm.model.registry import StalledPods
+from dnm.model.verdict import Reason, Verdict
 from dnm.sizing.budget import NodePool, count_left
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.releases import Candidates, Releases, choose_releases, recall

@@ -23,11 +23,11 @@ from dnm.model.cluster import (
     YunikornView,
 )
 from dnm.model.config import Config, NodeType, Taint
-from dnm.model.plan import Reason, Verdict
+from dnm.model.verdict import Reason, Verdict
 from dnm.sizing.budget import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing
-from dnm.sizing.sizing import _all_at_rest, _hand_out, _is_at_rest, size_queues
+from dnm.sizing.sizing import _answer, _hand_out, size_at_rest, size_queues
 from tests.scenes import (
     DEV,
     GB,
@@ -1206,9 +1206,12 @@ def test_what_is_at_rest_is_found_without_packing_and_is_the_same() -> None:
         scene: Any = param.values[1]
         for some in (scene.get("pods", []), [pod for pod in scene.get("pods", []) if pod.node]):
             inputs = inputs_of({**scene, "pods": some})
-            if _is_at_rest(*inputs):
+            config, demand, queues, supply = inputs
+            at_rest = size_at_rest(config, demand, queues, supply.unbuffered)
+            if at_rest is not None:
                 found += 1
-                assert _all_at_rest(*inputs) == _hand_out(*inputs, None)
+                packed = _hand_out(*inputs, None)
+                assert at_rest == _answer(config, demand, queues, packed)
     assert found > 20
 
 

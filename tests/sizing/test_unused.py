@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.plan import Reason, Verdict
+from dnm.model.verdict import Reason, Verdict
 from dnm.sizing.releases import Candidates, Releases, choose_releases
 from dnm.sizing.sizing import size_queues
 from tests.scenes import (

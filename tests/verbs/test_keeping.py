@@ -8,19 +8,19 @@ from datetime import datetime, timedelta
 import pytest
 
 from dnm.model.lease import Lease
-from dnm.model.plan import Reason
 from dnm.model.registry import (
     Backoff,
     Breaker,
     ClaimedNode,
     ConverterProcess,
-    Half,
     Keeping,
     Pause,
     Phase,
     Registry,
     StalledPods,
+    Way,
 )
+from dnm.model.verdict import Reason
 from dnm.plan.phases import advance_node
 from dnm.verbs.keeping import (
     exclude,
@@ -103,16 +103,16 @@ def test_one_that_is_held_is_held_once_by_the_last_word() -> None:
 
 # --- pause -----------------------------------------------------------------------------------
 
-Terms = tuple[datetime | None, Half | None]
+Terms = tuple[datetime | None, Way | None]
 PAUSES: dict[str, tuple[Terms, Terms, bool]] = {
     "the same": ((None, None), (None, None), False),
     "for longer": ((SOON, None), (None, None), False),
     "no more for ever": ((None, None), (SOON, None), True),
     "shorter": ((SOON, None), (SOON - HOUR, None), True),
-    "both for one": ((SOON, Half.LENDING), (SOON, None), False),
-    "one for both": ((SOON, None), (SOON, Half.LENDING), True),
-    "one for the other": ((SOON, Half.LENDING), (SOON, Half.RETURNING), True),
-    "the first is over": ((NOW, None), (SOON, Half.LENDING), False),
+    "both for one": ((SOON, Way.LENDING), (SOON, None), False),
+    "one for both": ((SOON, None), (SOON, Way.LENDING), True),
+    "one for the other": ((SOON, Way.LENDING), (SOON, Way.RETURNING), True),
+    "the first is over": ((NOW, None), (SOON, Way.LENDING), False),
 }
 
 

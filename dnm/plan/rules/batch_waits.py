@@ -28,7 +28,7 @@ from dnm.demand.demand import NO_USE
 from dnm.model.config import Config, WhenBatchWaits
 from dnm.model.registry import Deficit, Leaving, LentNode, Phase, Registry
 from dnm.plan.facts import Facts
-from dnm.plan.known import Known
+from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Budgeted, Rule
 from dnm.sizing.budget import WAITING_JOBS, Bound
 
@@ -72,11 +72,11 @@ def goes_at_once(config: Config, entry: LentNode, facts: Facts) -> bool:
 # --- batch_reclaim_minutes -------------------------------------------------------------------
 
 
-def advance_deficits(known: Known, registry: Registry) -> dict[str, Deficit]:
+def advance_deficits(inputs: Inputs, registry: Registry) -> dict[str, Deficit]:
     """Returns the deficits by node type as they stand after this look; one that only grows as it
     did is the same value, so that nothing is written for it."""
-    waiting = known.facts.waiting_jobs
-    if known.config.when_batch_waits is not WhenBatchWaits.RETURN:
+    waiting = inputs.facts.waiting_jobs
+    if inputs.config.when_batch_waits is not WhenBatchWaits.RETURN:
         return {}
     if waiting is None:
         return dict(registry.deficits)
@@ -84,24 +84,24 @@ def advance_deficits(known: Known, registry: Registry) -> dict[str, Deficit]:
     for row in waiting:
         wanted[row.node_type] += row.nodes
     found = {
-        name: _advanced(known, registry, name, wanted[name]) for name in known.config.node_types
+        name: _advanced(inputs, registry, name, wanted[name]) for name in inputs.config.node_types
     }
     return {name: one for name, one in found.items() if one is not None}
 
 
-def _advanced(known: Known, registry: Registry, node_type: str, wanted: int) -> Deficit | None:
-    now, old = known.now, registry.deficits.get(node_type)
+def _advanced(inputs: Inputs, registry: Registry, node_type: str, wanted: int) -> Deficit | None:
+    now, old = inputs.now, registry.deficits.get(node_type)
     if old is None:
         old = Deficit(at=now)
     if not wanted and old.since is None:
         return old if old.seconds and now - old.at < REMEMBERED else None
-    given = old.given + _given_now(known, registry, node_type) if wanted else 0
+    given = old.given + _given_now(inputs, registry, node_type) if wanted else 0
     new = Deficit(
         at=now,
         seconds=old.seconds_at(now),
         since=(old.since or now) if wanted else None,
         given=given,
-        share=fair_share(lent_of(known, registry, node_type), given, wanted),
+        share=fair_share(lent_of(inputs, registry, node_type), given, wanted),
     )
     is_same = (old.since, old.given, old.share) == (new.since, new.given, new.share)
     return old if is_same else new
@@ -115,57 +115,57 @@ def fair_share(lent: int, given: int, wanted: int) -> int:
 _LENT = (Phase.JOINING, Phase.SERVING, Phase.MOVING)
 
 
-def lent_of(known: Known, registry: Registry, node_type: str) -> int:
+def lent_of(inputs: Inputs, registry: Registry, node_type: str) -> int:
     """Counts the lent nodes of a type that are not about to be back, of namespaces that do not come
     before jobs."""
     return sum(
         entry.node_type == node_type
-        and entry.owner == known.config.instance_id
+        and entry.owner == inputs.config.instance_id
         and (entry.phase in _LENT or entry.leaves is Leaving.FOR_JOBS)
-        and not comes_first(known.config, entry.namespace)
+        and not comes_first(inputs.config, entry.namespace)
         for entry in registry.nodes.values()
     )
 
 
-def _given_now(known: Known, registry: Registry, node_type: str) -> int:
+def _given_now(inputs: Inputs, registry: Registry, node_type: str) -> int:
     """Counts nodes that were fenced for jobs and have gone since the last run."""
     return sum(
         entry.node_type == node_type and entry.leaves is Leaving.FOR_JOBS
-        for name, entry in known.registry.nodes.items()
+        for name, entry in inputs.registry.nodes.items()
         if name not in registry.nodes
     )
 
 
-def reclaimed(known: Known, registry: Registry) -> Iterator[str]:
+def reclaimed(inputs: Inputs, registry: Registry) -> Iterator[str]:
     """Yields the nodes to fence next, the least used first. `registry` has the deficits of now."""
     for node_type, deficit in registry.deficits.items():
-        if deficit.since is None or not known.config.batch_reclaim:
+        if deficit.since is None or not inputs.config.batch_reclaim:
             continue
-        is_due = known.now - deficit.since >= known.config.batch_reclaim
-        if known.facts.waiting_jobs is None or not is_due or deficit.seconds_at(known.now) <= 0:
+        is_due = inputs.now - deficit.since >= inputs.config.batch_reclaim
+        if inputs.facts.waiting_jobs is None or not is_due or deficit.seconds_at(inputs.now) <= 0:
             continue
         leaving = sum(
             one.leaves is Leaving.FOR_JOBS and one.node_type == node_type
             for one in registry.nodes.values()
         )
         lacking = max(0, deficit.share - deficit.given - leaving)
-        yield from _least_used(known, registry, node_type)[:lacking]
+        yield from _least_used(inputs, registry, node_type)[:lacking]
 
 
-def _least_used(known: Known, registry: Registry, node_type: str) -> list[str]:
+def _least_used(inputs: Inputs, registry: Registry, node_type: str) -> list[str]:
     """The serving nodes of a type that may be fenced: all but those that `min_nodes` keeps."""
     nodes = {
         name: entry
-        for name, entry in registry.nodes_of(known.config.instance_id, Phase.SERVING).items()
-        if entry.leaves is None and not comes_first(known.config, entry.namespace)
+        for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items()
+        if entry.leaves is None and not comes_first(inputs.config, entry.namespace)
     }
     spare = Counter(entry.namespace for entry in nodes.values())
-    for policy in known.config.namespaces.values():
+    for policy in inputs.config.namespaces.values():
         spare[policy.name] -= policy.min_nodes
     found = []
     for name in sorted(
         (name for name, one in nodes.items() if one.node_type == node_type),
-        key=lambda name: (_used_share(known, name, nodes[name]), name),
+        key=lambda name: (_used_share(inputs, name, nodes[name]), name),
     ):
         if spare[nodes[name].namespace] > 0:
             spare[nodes[name].namespace] -= 1
@@ -173,14 +173,14 @@ def _least_used(known: Known, registry: Registry, node_type: str) -> list[str]:
     return found
 
 
-def _used_share(known: Known, name: str, entry: LentNode) -> float:
+def _used_share(inputs: Inputs, name: str, entry: LentNode) -> float:
     """What pods have of it, of the resource that they have most of."""
-    use = known.demand.nodes.get(name, NO_USE).used if known.demand else {}
+    use = inputs.demand.nodes.get(name, NO_USE).used if inputs.demand else {}
     return max((use.get(key, 0) / size for key, size in entry.counted.items() if size), default=0)
 
 
-def _with_deficits(known: Known, registry: Registry) -> Registry:
-    return msgspec.structs.replace(registry, deficits=advance_deficits(known, registry))
+def _with_deficits(inputs: Inputs, registry: Registry) -> Registry:
+    return msgspec.structs.replace(registry, deficits=advance_deficits(inputs, registry))
 
 
 def _bounds(asked: Budgeted) -> Iterator[Bound]:
@@ -188,10 +188,10 @@ def _bounds(asked: Budgeted) -> Iterator[Bound]:
         yield from waiting_bounds(asked.config, asked.facts)
 
 
-def _is_over(known: Known, registry: Registry, name: str) -> bool:
-    if known.config.when_batch_waits is not WhenBatchWaits.RETURN:
+def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
+    if inputs.config.when_batch_waits is not WhenBatchWaits.RETURN:
         return True
-    waiting, node_type = known.facts.waiting_jobs, registry.nodes[name].node_type
+    waiting, node_type = inputs.facts.waiting_jobs, registry.nodes[name].node_type
     return waiting is not None and not any(one.node_type == node_type for one in waiting)
 
 

@@ -29,9 +29,8 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.plan import BookNodes, UnbookNodes
 from dnm.model.registry import BookingTry, Registry
 from dnm.model.value import Unreadable
-from dnm.plan.asking import left_out_list
-from dnm.plan.brakes import is_paused
-from dnm.plan.known import Known
+from dnm.plan.inputs import Inputs
+from dnm.plan.new_requests import left_out_list
 from dnm.plan.rule import Additions, Rule, nodes_kept_out
 from dnm.plan.rules.events import nodes_had
 from dnm.plan.rules.foreseen import known_events, lead_of, rough_need
@@ -48,47 +47,47 @@ class Bookings(msgspec.Struct, frozen=True):
     tries: Mapping[str, BookingTry] = {}
 
 
-def plan_bookings(known: Known, registry: Registry) -> Bookings:
+def plan_bookings(inputs: Inputs, registry: Registry) -> Bookings:
     """Returns the steps towards the invariant. Where the batch side could not be asked, none."""
-    config, now = known.config, known.now
-    batch = known.snapshot.batch
-    if not config.book_ahead or known.snapshot.foreseen_at is not None:
+    config, now = inputs.config, inputs.now
+    batch = inputs.snapshot.batch
+    if not config.book_ahead or inputs.snapshot.foreseen_at is not None:
         return Bookings()
-    if batch is None or isinstance(batch, Unreadable) or is_paused(known.registry, now):
-        return Bookings(tries=known.registry.booking_tries)
-    if not known.snapshot.books:
+    if batch is None or isinstance(batch, Unreadable) or inputs.registry.is_paused(now):
+        return Bookings(tries=inputs.registry.booking_tries)
+    if not inputs.snapshot.books:
         return Bookings(notes=("event_reservations: the converter does not know --book",))
     if any(row.reservations is None for row in batch.values()):
         # What is not told may be booked: to book it again would take others out of service.
         return Bookings(
             notes=("event_reservations: the converter does not tell each node's reservations",),
-            tries=known.registry.booking_tries,
+            tries=inputs.registry.booking_tries,
         )
-    out = nodes_kept_out(config, registry, known.facts)
-    there = _booked(known, registry)
+    out = nodes_kept_out(config, registry, inputs.facts)
+    there = _booked(inputs, registry)
     wanted = {booking_name(one.event.name, one.begins, config.instance_id): one
-              for one in _windows(known)}  # fmt: skip
+              for one in _windows(inputs)}  # fmt: skip
     actions: list[BookNodes | UnbookNodes] = []
     notes: list[str] = []
     tries: dict[str, BookingTry] = {}
     for name in sorted(there.keys() - wanted.keys()):
         actions.append(UnbookNodes(name=name, why="no event that is known asks for it"))
     for name, window in wanted.items():
-        need, nodes = _need(known, registry, window, out), there.get(name, frozenset())
-        begins = window.begins - lead_of(config, known.registry, window.event)
+        need, nodes = _need(inputs, registry, window, out), there.get(name, frozenset())
+        begins = window.begins - lead_of(config, inputs.registry, window.event)
         if need is None:
             continue
         if now >= begins - _LEAST_AHEAD:
-            actions += _spare(known, registry, name, window, nodes) if now >= begins else []
+            actions += _spare(inputs, registry, name, window, nodes) if now >= begins else []
             continue
-        late = _late(known, name, nodes, begins)
+        late = _late(inputs, name, nodes, begins)
         missing = need.count - len(nodes - late)
         if len(nodes) > need.count:
             kept = fold_hostlist(sorted(nodes, key=lambda one: (one in late, one))[: need.count])
             actions.append(UnbookNodes(name=name, why="it takes fewer nodes", leave_out=kept))
         if missing <= 0:
             continue
-        tried = known.registry.booking_tries.get(name)
+        tried = inputs.registry.booking_tries.get(name)
         if tried is not None:
             notes.append(_why_short(window, need, len(nodes - late)))
         asks = missing, need.count
@@ -108,9 +107,9 @@ def with_tries(registry: Registry, bookings: Bookings) -> Registry:
     return replaced
 
 
-def _windows(known: Known) -> list[Window]:
-    until = known.now + known.config.book_ahead
-    return list_windows(known_events(known.config, known.registry), known.now, until)
+def _windows(inputs: Inputs) -> list[Window]:
+    until = inputs.now + inputs.config.book_ahead
+    return list_windows(known_events(inputs.config, inputs.registry), inputs.now, until)
 
 
 def _why_short(window: Window, need: Booking, count: int) -> str:
@@ -121,12 +120,12 @@ def _why_short(window: Window, need: Booking, count: int) -> str:
     )
 
 
-def _booked(known: Known, registry: Registry) -> dict[str, frozenset[str]]:
+def _booked(inputs: Inputs, registry: Registry) -> dict[str, frozenset[str]]:
     """Occurrence -> the nodes that are booked for it, by their reservations' names."""
     found: dict[str, set[str]] = defaultdict(set)
-    batch = known.snapshot.batch
+    batch = inputs.snapshot.batch
     assert batch is not None and not isinstance(batch, Unreadable)
-    instance = known.config.instance_id
+    instance = inputs.config.instance_id
     for node in batch.values():
         for reservation in node.reservations or ():
             # One that is down is none that will be there.
@@ -136,20 +135,20 @@ def _booked(known: Known, registry: Registry) -> dict[str, frozenset[str]]:
     return {name: frozenset(nodes) for name, nodes in found.items()}
 
 
-def _late(known: Known, name: str, nodes: frozenset[str], begins: datetime) -> frozenset[str]:
+def _late(inputs: Inputs, name: str, nodes: frozenset[str], begins: datetime) -> frozenset[str]:
     """Those whose booking begins after lending does: none of them is taken before."""
-    batch = known.snapshot.batch
+    batch = inputs.snapshot.batch
     assert batch is not None and not isinstance(batch, Unreadable)
     told = {node: batch[node].reservations_begin.get(f"{name}-{node}") for node in nodes}
     return frozenset(node for node in nodes if is_late(told[node], begins))
 
 
 def _need(
-    known: Known, registry: Registry, window: Window, out: Mapping[str, str]
+    inputs: Inputs, registry: Registry, window: Window, out: Mapping[str, str]
 ) -> Booking | None:
     """Within the caps: what may not be lent must not stand idle for it. `out`: the nodes that are
     kept out."""
-    config = known.config
+    config = inputs.config
     node_type, count = rough_need(config, window.event)
     policy = config.namespaces[window.event.namespace]
     most = (config.max_converted_nodes, policy.max_nodes, config.node_types[node_type].max_nodes)
@@ -167,15 +166,15 @@ def _need(
 
 
 def _spare(
-    known: Known,
+    inputs: Inputs,
     registry: Registry,
     name: str,
     window: Window,
     nodes: frozenset[str],
 ) -> list[UnbookNodes]:
     """What is booked and not lent once the event has its nodes: nobody would use it."""
-    policy = known.config.namespaces[window.event.namespace]
-    had = nodes_had(registry, known.config.instance_id)
+    policy = inputs.config.namespaces[window.event.namespace]
+    had = nodes_had(registry, inputs.config.instance_id)
     lent = {node for node in nodes if node in registry.nodes}
     is_met = all(had[policy.name, kind] >= count for kind, count in policy.min_of_type.items())
     if not is_met or not nodes - lent or registry.requests:
@@ -184,8 +183,8 @@ def _spare(
     return [UnbookNodes(name=name, why="the event has its nodes", leave_out=kept)]
 
 
-def _add(known: Known, registry: Registry, noted: Registry) -> Additions:
-    found = plan_bookings(known, registry)
+def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+    found = plan_bookings(inputs, registry)
     return Additions(registry=with_tries(noted, found), actions=found.actions, notes=found.notes)
 
 

@@ -22,8 +22,8 @@ from dnm.model.cluster import Pod, PodList, PodShape, QueueLimits, Toleration, Y
 from dnm.model.config import Config
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.plan.floors import NodeFloor
-from dnm.plan.known import Known, offered_resources
-from dnm.plan.queue_wants import queue_wants, serving_sizes
+from dnm.plan.inputs import Inputs, offered_resources
+from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.rule import Rule
 from dnm.plan.rules.foreseen import (
     foreseen_at,
@@ -41,15 +41,15 @@ _LONG_AGO = "2000-01-01T00:00:00Z"  # no pod of an event is too young to count
 _OURS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)  # a fence can be lifted
 
 
-def floors_in_force(known: Known) -> Iterator[NodeFloor]:
+def floors_in_force(inputs: Inputs) -> Iterator[NodeFloor]:
     """Yields what each namespace is to have for what is foreseen."""
-    config, registry = known.config, known.registry
-    at = known.snapshot.foreseen_at or known.now
+    config, registry = inputs.config, inputs.registry
+    at = inputs.snapshot.foreseen_at or inputs.now
     foreseen = foreseen_at(config, registry, at)
     if not foreseen.keep:
         return
-    lend = nodes_needed(known, foreseen.lend)
-    keep = lend if foreseen.keep == foreseen.lend else nodes_needed(known, foreseen.keep)
+    lend = nodes_needed(inputs, foreseen.lend)
+    keep = lend if foreseen.keep == foreseen.lend else nodes_needed(inputs, foreseen.keep)
     have = nodes_had(registry, config.instance_id)
     for name in sorted({one.event.namespace for one in foreseen.keep}):
         of_type = {
@@ -71,42 +71,42 @@ def nodes_had(registry: Registry, instance: str) -> Counter[tuple[str, str]]:
     return had
 
 
-def nodes_needed(known: Known, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
+def nodes_needed(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
     """Returns how many nodes of each namespace and type the events need together."""
-    config = known.config
+    config = inputs.config
     needed: Counter[tuple[str, str]] = Counter()
     for one in windows:
         if one.event.nodes:
             policy = config.namespaces[one.event.namespace]
             needed[policy.name, policy.node_types[0]] += one.event.nodes
     if any(one.event.pods for one in windows):
-        needed += _needed_by_pods(known, windows)
+        needed += _needed_by_pods(inputs, windows)
     return needed
 
 
-def _needed_by_pods(known: Known, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
-    snapshot, config = known.snapshot, known.config
-    if known.document is None or known.facts.nodes is None:
+def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
+    snapshot, config = inputs.snapshot, inputs.config
+    if inputs.document is None or inputs.facts.nodes is None:
         return Counter()
     if not isinstance(snapshot.pods, PodList):
         return Counter()
     names = {one.event.namespace for one in windows}
-    limits = _limits_without(known, names)
-    lent_to = {n for n, entry in known.registry.nodes.items() if entry.namespace in names}
-    others = _others(known, windows, snapshot.pods.pods, lent_to)
+    limits = _limits_without(inputs, names)
+    lent_to = {n for n, entry in inputs.registry.nodes.items() if entry.namespace in names}
+    others = _others(inputs, windows, snapshot.pods.pods, lent_to)
     yunikorn = snapshot.yunikorn if isinstance(snapshot.yunikorn, YunikornView) else None
     demand = gather_demand(
         (*others, *_pods_of(config, windows)),
         config,
         limits,
         DemandFacts(
-            now=known.now,
+            now=inputs.now,
             yunikorn=yunikorn,
             claims=snapshot.claims,
             resources=offered_resources(config, snapshot, limits),
         ),
     )
-    supply = node_supply(known, known.registry)
+    supply = node_supply(inputs, inputs.registry)
     supply = msgspec.structs.replace(
         supply,
         nodes=tuple(node for node in supply.nodes if node.name not in lent_to),
@@ -123,13 +123,13 @@ def _needed_by_pods(known: Known, windows: Sequence[Window]) -> Counter[tuple[st
 
 
 def _others(
-    known: Known, windows: Sequence[Window], pods: Iterable[Pod], lent: Container[str]
+    inputs: Inputs, windows: Sequence[Window], pods: Iterable[Pod], lent: Container[str]
 ) -> Iterator[Pod]:
     """Pods that need room beside the events'; those on nodes that are left out are pending."""
-    config = known.config
+    config = inputs.config
     since: dict[str, str] = {}
     for one in windows:
-        begins = f"{one.begins - lead_of(config, known.registry, one.event):%Y-%m-%dT%H:%M:%SZ}"
+        begins = f"{one.begins - lead_of(config, inputs.registry, one.event):%Y-%m-%dT%H:%M:%SZ}"
         known_since = since.get(one.event.namespace, begins)
         since[one.event.namespace] = min(known_since, begins)
     for pod in pods:
@@ -166,14 +166,14 @@ def _without_floors(config: Config) -> Config:
     return msgspec.structs.replace(config, namespaces=namespaces)
 
 
-def _limits_without(known: Known, namespaces: set[str]) -> Mapping[str, QueueLimits]:
+def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueLimits]:
     """The limits as they would be if nothing were lent to these namespaces, whatever the document
     counts now: one that was just re-applied counts nothing that is lent."""
-    assert known.document is not None
-    others = {n: one for n, one in known.registry.nodes.items() if one.namespace not in namespaces}
-    serving = serving_sizes(known.config, msgspec.structs.replace(known.registry, nodes=others))
-    edit = foresee_edit(known.document, queue_wants(known.config, known.registry, serving)).edit
-    return known.limits if edit.refusal else edit.limits
+    assert inputs.document is not None
+    others = {n: one for n, one in inputs.registry.nodes.items() if one.namespace not in namespaces}
+    serving = serving_sizes(inputs.config, msgspec.structs.replace(inputs.registry, nodes=others))
+    edit = foresee_edit(inputs.document, queue_wants(inputs.config, inputs.registry, serving)).edit
+    return inputs.limits if edit.refusal else edit.limits
 
 
 def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
@@ -191,14 +191,14 @@ def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
             )  # fmt: skip
 
 
-def _was_foreseen(known: Known, entry: LentNode) -> bool:
+def _was_foreseen(inputs: Inputs, entry: LentNode) -> bool:
     """Whether a node may have been there for an event to which nobody came."""
     events = [
         event
-        for event in known_events(known.config, known.registry)
+        for event in known_events(inputs.config, inputs.registry)
         if event.namespace == entry.namespace
     ]
-    return bool(list_windows(events, entry.since, known.now))
+    return bool(list_windows(events, entry.since, inputs.now))
 
 
 RULE = Rule(

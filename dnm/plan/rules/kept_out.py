@@ -33,7 +33,7 @@ from dnm.model.registry import (
 )
 from dnm.plan.backoff import ConversionResult
 from dnm.plan.facts import Facts
-from dnm.plan.known import Known
+from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Rule, TurnedAway
 
 _LONGEST_REASON = 120
@@ -162,10 +162,10 @@ def _was_told(request: ConversionRequest, name: str) -> bool:
     return request.node not in ("", name) or name in expand_hostlist(request.leave_out)
 
 
-def _is_over(known: Known, registry: Registry, name: str) -> bool:
-    config, batch = known.config, known.facts.batch
+def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
+    config, batch = inputs.config, inputs.facts.batch
     is_told = batch is not None and can_be_judged(config, batch, name)
-    return is_told and name not in unwelcome_nodes(config, registry, batch, known.now)
+    return is_told and name not in unwelcome_nodes(config, registry, batch, inputs.now)
 
 
 RULE = Rule(

@@ -15,7 +15,7 @@ from dnm.kubelet.compare import difference_sentence, differences
 from dnm.model.cluster import Node
 from dnm.model.config import Config
 from dnm.model.registry import LentNode, Phase
-from dnm.plan.known import Known
+from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Rule
 from dnm.plan.transition import NodeTransition
 
@@ -48,12 +48,12 @@ def likely_refusal(config: Config, node_type: str) -> str:
 
 
 def _hold_against_types(
-    known: Known, after: Mapping[str, NodeTransition]
+    inputs: Inputs, after: Mapping[str, NodeTransition]
 ) -> dict[str, NodeTransition]:
     """A kubelet that differs from what its type says changes no decision: its node counts as what
     it offers. The difference is said, and stands in the record for as long as it is there."""
     entries = {name: one.entry for name, one in after.items() if one.entry is not None}
-    differing = differing_kubelets(known.config, entries, known.facts.nodes or {})
+    differing = differing_kubelets(inputs.config, entries, inputs.facts.nodes or {})
     said = dict(after)
     for name, entry in entries.items():
         one, sentence = after[name], differing.get(name, "")

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dnm.model.registry import Leaving, Phase, Registry
-from dnm.plan.known import Known
+from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Rule
 
 
-def _overdue(known: Known, registry: Registry) -> Iterator[str]:
-    for name in registry.nodes_of(known.config.instance_id, Phase.SERVING):
-        if _is_overdue(known, registry, name):
+def _overdue(inputs: Inputs, registry: Registry) -> Iterator[str]:
+    for name in registry.nodes_of(inputs.config.instance_id, Phase.SERVING):
+        if _is_overdue(inputs, registry, name):
             yield name
 
 
-def _is_overdue(known: Known, registry: Registry, name: str) -> bool:
-    return known.now >= registry.nodes[name].lent_from + known.config.max_lend
+def _is_overdue(inputs: Inputs, registry: Registry, name: str) -> bool:
+    return inputs.now >= registry.nodes[name].lent_from + inputs.config.max_lend
 
 
 RULE = Rule(
     leaving=Leaving.OVERDUE,
     why_leaving="it has been lent for max_lend_hours",
     leaves=_overdue,
-    is_over=lambda known, registry, name: not _is_overdue(known, registry, name),
+    is_over=lambda inputs, registry, name: not _is_overdue(inputs, registry, name),
 )

@@ -16,13 +16,14 @@ from datetime import timedelta
 
 import msgspec
 
-from dnm.model.plan import DressNode, NodeVerdict, Reason, Verdict
+from dnm.model.plan import DressNode
 from dnm.model.queue_path import may_edit
 from dnm.model.registry import LentNode, Move, Phase, Registry
-from dnm.plan.brakes import conversion_budget, is_paused, move_budget, paused_detail
+from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
-from dnm.plan.known import Known
-from dnm.plan.queue_wants import floors, queue_wants, serving_sizes
+from dnm.plan.budgets import conversion_budget, move_budget
+from dnm.plan.inputs import Inputs
+from dnm.plan.limits import floors, queue_wants, serving_sizes
 from dnm.plan.rule import Moves, Rule, Standing
 from dnm.plan.rules.moving import (
     advance_moving,
@@ -48,24 +49,24 @@ is shorter."""
 
 def plan_moves(standing: Standing, registry: Registry) -> Moves:
     """Goes on with the nodes that change their queue, then chooses whom to let move next."""
-    known = standing.known
-    if known.demand is None or known.facts.nodes is None:
+    inputs = standing.inputs
+    if inputs.demand is None or inputs.facts.nodes is None:
         return Moves(registry=registry)
     moves = _go_on(standing, registry)
-    is_free = known.config.move_in_place and not is_paused(registry, known.now)
-    if not is_free or known.document is None or standing.refusal:
+    is_free = inputs.config.move_in_place and not registry.is_paused(inputs.now)
+    if not is_free or inputs.document is None or standing.refusal:
         return moves
     return _begin(standing, moves)
 
 
-def dress_action(known: Known, name: str, entry: LentNode) -> DressNode:
+def dress_action(inputs: Inputs, name: str, entry: LentNode) -> DressNode:
     """Returns what is done to the Node of a node that changes its queue, or goes back to it."""
-    move, change = move_of(known.config, entry)
-    policy = known.config.namespaces.get(move.to)
+    move, change = move_of(inputs.config, entry)
+    policy = inputs.config.namespaces.get(move.to)
     if not move.goes_back and policy is not None:
         mark = msgspec.structs.replace(entry.mark, namespace=policy.name, queue=policy.queue)
         return DressNode(node=name, mark=mark, labels=change.labels, off=change.off, on=change.on)
-    back = change_dress(known.config, entry.node_type, move.to, entry.namespace)
+    back = change_dress(inputs.config, entry.node_type, move.to, entry.namespace)
     return DressNode(
         node=name, mark=entry.mark, labels=back.labels, off=back.off, on=back.on, is_back=True
     )
@@ -76,25 +77,25 @@ def dress_action(known: Known, name: str, entry: LentNode) -> DressNode:
 
 def _go_on(standing: Standing, registry: Registry) -> Moves:
     """Lets those be dressed that still may, and brings the others back."""
-    known = standing.known
-    moving = registry.nodes_of(known.config.instance_id, Phase.MOVING)
+    inputs = standing.inputs
+    moving = registry.nodes_of(inputs.config.instance_id, Phase.MOVING)
     if not moving:
         return Moves(registry=registry)
     nodes, verdicts, dress = dict(registry.nodes), {}, []
-    undressed = {name: one for name, one in moving.items() if _is_undressed(known, name, one)}
+    undressed = {name: one for name, one in moving.items() if _is_undressed(inputs, name, one)}
     unwanted = _unwanted(standing, registry, undressed)
     for name, entry in moving.items():
-        if name in undressed and (why := _why_stop(known, registry, name)):
-            nodes[name] = stay(entry, known.facts)
+        if name in undressed and (why := _why_stop(inputs, registry, name)):
+            nodes[name] = stay(entry, inputs.facts)
             verdicts[name] = node_verdict(name, Verdict.KEEP, Reason.STAYS, why)
         elif name in unwanted:
-            nodes[name] = stay_for_now(known.config, entry, known.facts)
+            nodes[name] = stay_for_now(inputs.config, entry, inputs.facts)
             verdicts[name] = node_verdict(name, Verdict.KEEP, Reason.STAYS, unwanted[name])
-        elif name in undressed and is_paused(registry, known.now):
+        elif name in undressed and registry.is_paused(inputs.now):
             assert registry.pause is not None
-            detail = paused_detail(registry.pause)
+            detail = registry.pause.detail
             verdicts[name] = node_verdict(name, Verdict.WAIT, Reason.PAUSED, detail)
-        elif name in standing.may_dress and _is_uncounted(known, name):
+        elif name in standing.may_dress and _is_uncounted(inputs, name):
             dress.append(name)
     return Moves(
         registry=msgspec.structs.replace(registry, nodes=nodes),
@@ -103,49 +104,49 @@ def _go_on(standing: Standing, registry: Registry) -> Moves:
     )
 
 
-def _is_undressed(known: Known, name: str, entry: LentNode) -> bool:
+def _is_undressed(inputs: Inputs, name: str, entry: LentNode) -> bool:
     """Whether its Node is its old namespace's still. Of one that can't be seen nothing is said."""
-    node = (known.facts.nodes or {}).get(name)
-    move, change = move_of(known.config, entry)
-    if node is None or node.unreadable or move.to not in known.config.namespaces:
+    node = (inputs.facts.nodes or {}).get(name)
+    move, change = move_of(inputs.config, entry)
+    if node is None or node.unreadable or move.to not in inputs.config.namespaces:
         return False
     return not move.goes_back and not change.is_done(node)
 
 
-def _why_stop(known: Known, registry: Registry, name: str) -> str:
+def _why_stop(inputs: Inputs, registry: Registry, name: str) -> str:
     """Why a node does not move on, whatever the queues want; empty: it may."""
     if name in registry.held:
         return f"{Reason.HELD.value}: dnm unhold {name}"
-    if registry.nodes[name].is_kept_at(known.now):
+    if registry.nodes[name].is_kept_at(inputs.now):
         return Reason.ASKED_FOR.value
-    if _is_converting(known, registry, name, registry.nodes[name]):
+    if _is_converting(inputs, registry, name, registry.nodes[name]):
         return "a converter may be at work on it"
-    return "" if known.config.move_in_place else "move_in_place is off"
+    return "" if inputs.config.move_in_place else "move_in_place is off"
 
 
 def _unwanted(
     standing: Standing, registry: Registry, moving: Mapping[str, LentNode]
 ) -> dict[str, str]:
     """Node -> why it stays, by what the queues want now: its old one comes first."""
-    known = standing.known
-    if not moving or known.demand is None:
+    inputs = standing.inputs
+    if not moving or inputs.demand is None:
         return {}
     left = {
         name: msgspec.structs.replace(one, phase=Phase.RELEASING) for name, one in moving.items()
     }
     without = msgspec.structs.replace(registry, nodes={**registry.nodes, **left})
-    supply = node_supply(known, without)
-    budget = conversion_budget(known.config, registry, known.facts)
-    of_old = recall(known.config, known.demand, standing.limits, supply, moving, budget)
-    queues = {name: policy.queue for name, policy in known.config.namespaces.items()}
+    supply = node_supply(inputs, without)
+    budget = conversion_budget(inputs.config, registry, inputs.facts)
+    of_old = recall(inputs.config, inputs.demand, standing.limits, supply, moving, budget)
+    queues = {name: policy.queue for name, policy in inputs.config.namespaces.items()}
     as_new = {
         name: msgspec.structs.replace(one, namespace=one.heads_for, queue=queues[one.heads_for])
         for name, one in moving.items()
     }
     # As when they were chosen: of the types that can be had by moves.
     at_hand = Counter(one.node_type for one in moving.values())
-    of_moves = move_budget(known.config, without, known.facts, at_hand)
-    of_new = recall(known.config, known.demand, standing.limits, supply, as_new, of_moves)
+    of_moves = move_budget(inputs.config, without, inputs.facts, at_hand)
+    of_new = recall(inputs.config, inputs.demand, standing.limits, supply, as_new, of_moves)
     wanted = {name: of_old[name].detail for name in moving if _keeps(of_old[name])}
     lost = {
         name: f"{as_new[name].queue} wants no more nodes"
@@ -159,10 +160,10 @@ def _keeps(verdict: NodeVerdict) -> bool:
     return verdict.verdict is Verdict.KEEP
 
 
-def _is_uncounted(known: Known, name: str) -> bool:
+def _is_uncounted(inputs: Inputs, name: str) -> bool:
     """Whether no limit of the document that was read counts the node."""
-    document = known.document
-    return document is not None and not document.is_counted(name, known.config.instance_id)
+    document = inputs.document
+    return document is not None and not document.is_counted(name, inputs.config.instance_id)
 
 
 # --- those that begin --------------------------------------------------------------------------
@@ -170,74 +171,74 @@ def _is_uncounted(known: Known, name: str) -> bool:
 
 def _begin(standing: Standing, before: Moves) -> Moves:
     """For the first queue that can have any: what it is given changes what the next would be."""
-    known, registry = standing.known, before.registry
+    inputs, registry = standing.inputs, before.registry
     idle = {
         name: entry
-        for name, entry in registry.nodes_of(known.config.instance_id, Phase.SERVING).items()
-        if _may_move(known, registry, name, entry)
+        for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items()
+        if _may_move(inputs, registry, name, entry)
     }
-    if not idle or known.demand is None:
+    if not idle or inputs.demand is None:
         return before
-    supply = node_supply(known, registry)
+    supply = node_supply(inputs, registry)
     at_hand = Counter(entry.node_type for entry in idle.values())
-    budget = move_budget(known.config, registry, known.facts, at_hand)
-    sizing = size_queues(known.config, known.demand, standing.limits, supply, budget)
-    most = min(known.config.max_reversions_per_run, known.config.max_conversions_per_run)
+    budget = move_budget(inputs.config, registry, inputs.facts, at_hand)
+    sizing = size_queues(inputs.config, inputs.demand, standing.limits, supply, budget)
+    most = min(inputs.config.max_reversions_per_run, inputs.config.max_conversions_per_run)
     for pool, granted in sizing.granted().items():
-        names = tuple(name for name, one in idle.items() if _is_other(known, name, one, pool))
+        names = tuple(name for name, one in idle.items() if _is_other(inputs, name, one, pool))
         count = min(_allowed(standing, registry, pool, sizing.queues[pool.queue], granted), most)
         if not names or count <= 0:
             continue
         asked = Candidates(
-            now=known.now,
+            now=inputs.now,
             names=names,
             at_most=count,
-            budget=conversion_budget(known.config, registry, known.facts),
+            budget=conversion_budget(inputs.config, registry, inputs.facts),
             early=frozenset(names),
         )
-        chosen = choose_releases(known.config, known.demand, standing.limits, supply, asked)
-        after = _begun(known, before, pool, chosen.go, chosen.unbuffered)
-        if chosen.go and not _why_not_counted(known, after.registry, pool, chosen.go):
+        chosen = choose_releases(inputs.config, inputs.demand, standing.limits, supply, asked)
+        after = _begun(inputs, before, pool, chosen.go, chosen.unbuffered)
+        if chosen.go and not _why_not_counted(inputs, after.registry, pool, chosen.go):
             return after
     return before
 
 
-def _may_move(known: Known, registry: Registry, name: str, entry: LentNode) -> bool:
+def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
     """Whether nothing but its own queue's needs may speak against it."""
-    node = (known.facts.nodes or {}).get(name)
-    policy = known.config.namespaces.get(entry.namespace)
+    node = (inputs.facts.nodes or {}).get(name)
+    policy = inputs.config.namespaces.get(entry.namespace)
     least = min(LEAST_IDLE, policy.reversion_idle) if policy else LEAST_IDLE
-    is_idle = entry.idle_since is not None and known.now - entry.idle_since >= least
+    is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
     if node is None or not is_idle or node.is_cordoned or not node.is_ready or node.is_deleting:
         return False
-    is_kept = name in registry.held or entry.is_kept_at(known.now) or entry.leaves is not None
-    is_resting = entry.retry_after is not None and known.now < entry.retry_after
+    is_kept = name in registry.held or entry.is_kept_at(inputs.now) or entry.leaves is not None
+    is_resting = entry.retry_after is not None and inputs.now < entry.retry_after
     return not (
         is_kept
         or is_resting
-        or _is_converting(known, registry, name, entry)
-        or known.unreadable_namespaces(entry.queue)
-        or not may_edit(entry.queue, known.config.allowed_queue_prefixes)
+        or _is_converting(inputs, registry, name, entry)
+        or inputs.unreadable_namespaces(entry.queue)
+        or not may_edit(entry.queue, inputs.config.allowed_queue_prefixes)
     )
 
 
-def _is_converting(known: Known, registry: Registry, name: str, entry: LentNode) -> bool:
+def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
     """Whether a converter may still be at work on it, which would label it for its old namespace:
     the call that brought it has not ended, or the batch side says so."""
-    claim = known.facts.claim_of(name, known.config.instance_id)
+    claim = inputs.facts.claim_of(name, inputs.config.instance_id)
     return (claim is not None and bool(claim.direction)) or any(
         not one.ended and (one.node_type, one.namespace) == (entry.node_type, entry.namespace)
         for one in registry.requests
     )
 
 
-def _is_other(known: Known, name: str, entry: LentNode, pool: NodePool) -> bool:
+def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> bool:
     """Whether it is of the pool's type, another queue's, and carries nothing of the pool's: what is
     there already was put there by others, and would not tell how far a move is."""
     if entry.node_type != pool.node_type or entry.queue == pool.queue:
         return False
-    change = change_dress(known.config, entry.node_type, entry.namespace, pool.namespace)
-    return not change.is_begun((known.facts.nodes or {})[name])
+    change = change_dress(inputs.config, entry.node_type, entry.namespace, pool.namespace)
+    return not change.is_begun((inputs.facts.nodes or {})[name])
 
 
 def _allowed(
@@ -245,21 +246,21 @@ def _allowed(
 ) -> int:
     """How many of the nodes the queue may have by moves: none for headroom alone, which is not
     worth another queue's node."""
-    known = standing.known
+    inputs = standing.inputs
     is_due = sizing.for_pods or bool(sizing.below_min_nodes)
-    is_judged = pool.queue in standing.limits and not known.unreadable_namespaces(pool.queue)
-    if not (is_due and is_judged and may_edit(pool.queue, known.config.allowed_queue_prefixes)):
+    is_judged = pool.queue in standing.limits and not inputs.unreadable_namespaces(pool.queue)
+    if not (is_due and is_judged and may_edit(pool.queue, inputs.config.allowed_queue_prefixes)):
         return 0
     breaker = registry.breakers.get(pool.queue)
     if sizing.for_pods and judge_breaker(
-        known.config, registry, pool.queue, sizing.fingerprint, known.now
+        inputs.config, registry, pool.queue, sizing.fingerprint, inputs.now
     ):
         return 0
     return allowed_at_once(breaker, count)
 
 
 def _begun(
-    known: Known,
+    inputs: Inputs,
     before: Moves,
     pool: NodePool,
     names: tuple[str, ...],
@@ -270,31 +271,33 @@ def _begun(
     unused = {nodes[name].queue for name in names if not nodes[name].was_used}
     for name in names:
         nodes[name] = enter_phase(
-            nodes[name], Phase.MOVING, known.now,
+            nodes[name], Phase.MOVING, inputs.now,
             move=Move(to=pool.namespace), attempts=nodes[name].attempts,
         )  # fmt: skip
         verdicts[name] = node_verdict(name, Verdict.MOVE, Reason.MOVING, moving_detail(nodes[name]))
-    without = unbuffered | (unused if known.config.headroom_idle else set())
+    without = unbuffered | (unused if inputs.config.headroom_idle else set())
     breakers = dict(registry.breakers)
     if pool.queue in breakers:
-        breakers[pool.queue] = take_chance(known.config, breakers[pool.queue])
+        breakers[pool.queue] = take_chance(inputs.config, breakers[pool.queue])
     registry = msgspec.structs.replace(
         registry,
         nodes=nodes,
         breakers=breakers,
-        unbuffered={**dict.fromkeys(without, known.now), **registry.unbuffered},
+        unbuffered={**dict.fromkeys(without, inputs.now), **registry.unbuffered},
     )
     return Moves(registry=registry, verdicts=verdicts, begun=names, dress=before.dress)
 
 
-def _why_not_counted(known: Known, after: Registry, pool: NodePool, names: tuple[str, ...]) -> str:
+def _why_not_counted(
+    inputs: Inputs, after: Registry, pool: NodePool, names: tuple[str, ...]
+) -> str:
     """Why the new queue's limits could not contain these nodes; empty: they could."""
-    if known.document is None or known.demand is None:
+    if inputs.document is None or inputs.demand is None:
         return ""
-    nodes = serving_sizes(known.config, after)
-    wants = queue_wants(known.config, known.registry, nodes, floors(known.demand))
+    nodes = serving_sizes(inputs.config, after)
+    wants = queue_wants(inputs.config, inputs.registry, nodes, floors(inputs.demand))
     sizes = [after.nodes[name].counted for name in names]
-    return why_no_growth(known.document, wants, pool.queue, sizes)
+    return why_no_growth(inputs.document, wants, pool.queue, sizes)
 
 
 RULE = Rule(

@@ -17,8 +17,8 @@ import msgspec
 
 from dnm.model.cluster import Node
 from dnm.model.config import Config
-from dnm.model.plan import Reason, Verdict
 from dnm.model.registry import LentNode, Move, Phase
+from dnm.model.verdict import Reason, Verdict
 from dnm.plan.backoff import backoff_delay
 from dnm.plan.facts import Facts
 from dnm.plan.node_size import measure_node

@@ -12,11 +12,12 @@ import msgspec
 
 from dnm.model.cluster import BatchNode, Node, ShownState, SlurmReason
 from dnm.model.config import Config
-from dnm.model.plan import OTHERS_DRAIN, ShowState
+from dnm.model.plan import ShowState
 from dnm.model.registry import LentNode, Registry
 from dnm.model.slurm_state import condition_names, parse_state
+from dnm.model.verdict import OTHERS_DRAIN
 from dnm.plan.facts import Facts
-from dnm.plan.known import Known
+from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Rule
 from dnm.plan.transition import NodeTransition
 
@@ -88,12 +89,12 @@ def _drain_reason(said: SlurmReason) -> str:
     return "DrainedByDnm" if said.instance else "DrainedByAnother"
 
 
-def _with_drains(known: Known, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
+def _with_drains(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
     """Somebody else's drain in Slurm changes no decision on a lent node, and is no dnm's to lift:
     the verdict says so as long as it stands."""
     entries = {name: one.entry for name, one in after.items() if one.entry is not None}
     said = dict(after)
-    for name, sentence in others_drains(known.config, entries, known.facts.batch):
+    for name, sentence in others_drains(inputs.config, entries, inputs.facts.batch):
         one = after[name]
         detail = "; ".join(filter(None, (one.verdict.detail, sentence)))
         said[name] = msgspec.structs.replace(

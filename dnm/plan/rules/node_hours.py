@@ -20,7 +20,7 @@ from dnm.plan.rule import Budgeted, Rule
 from dnm.sizing.budget import NODE_HOURS, Bound
 
 if TYPE_CHECKING:  # `dnm status` asks for what is left of the hours, and of nothing else
-    from dnm.plan.known import Known
+    from dnm.plan.inputs import Inputs
 
 _HOUR = timedelta(hours=1)
 
@@ -86,8 +86,9 @@ def note_hours(config: Config, before: Registry, after: Registry, now: datetime)
     for name, policy in config.namespaces.items():
         if policy.node_hours_per_week is None:
             continue
-        known = after.spent_hours.get(name)
-        seconds = known.seconds if known and known.week == week else 0.0
+        spent_so_far = after.spent_hours.get(name)
+        is_of_week = spent_so_far is not None and spent_so_far.week == week
+        seconds = spent_so_far.seconds if spent_so_far and is_of_week else 0.0
         seconds += sum(
             _span(entry, week, now).total_seconds()
             for node, entry in before.nodes.items()
@@ -103,15 +104,15 @@ def _bounds(asked: Budgeted) -> Iterator[Bound]:
     yield from hour_bounds(asked.config, asked.registry, asked.facts.now)
 
 
-def _overdrawn(known: Known, registry: Registry) -> Iterator[str]:
-    left = hours_left(known.config, registry, known.now)
-    for name, entry in registry.nodes_of(known.config.instance_id, Phase.SERVING).items():
+def _overdrawn(inputs: Inputs, registry: Registry) -> Iterator[str]:
+    left = hours_left(inputs.config, registry, inputs.now)
+    for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items():
         if left.get(entry.namespace, 1.0) <= 0:
             yield name
 
 
-def _is_over(known: Known, registry: Registry, name: str) -> bool:
-    left = hours_left(known.config, registry, known.now)
+def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
+    left = hours_left(inputs.config, registry, inputs.now)
     return left.get(registry.nodes[name].namespace, 1.0) > 0
 
 

@@ -1,7 +1,5 @@
-"""What a run knows before it decides anything: the record, the queue document, demand, facts. Pure.
-
-The first value of the chain that `make_plan` is; every later one rests on it.
-"""
+"""What a run knows before it decides anything, each fact derived once: the record, the queue
+document, demand, facts. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +18,13 @@ from dnm.model.registry import LentNode, Registry, StalledPods
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import backoff_delay
 from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
-from dnm.plan.expired import without_expired
 from dnm.plan.facts import Facts
 from dnm.plan.learned import learned_times
 from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
 from dnm.queues.source import resolve_document
 
 
-class Known(Value):
+class Inputs(Value):
     """`registry`: as the last run left it. `demand` None: the pods could not be read. `document`
     None: the queue document could not be read, and `refusal` says why."""
 
@@ -56,9 +53,9 @@ class Known(Value):
         return sorted(p.name for p in policies if p.queue == queue and p.name in unread)
 
 
-def gather_known(
+def gather_inputs(
     config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
-) -> Known:
+) -> Inputs:
     """Doubts what can't be true, parses the queue document, sums up the pods, and sorts the facts
     by node."""
     registry = without_future(config, registry, snapshot.taken_at)
@@ -72,11 +69,16 @@ def gather_known(
     demand = _gather_demand(config, snapshot, limits, registry.stalled)
     if demand is not None:
         registry = msgspec.structs.replace(registry, stalled=dict(demand.stalled))
-    return Known(
+    return Inputs(
         config=config,
         registry=registry,
         snapshot=snapshot,
-        facts=_facts(snapshot, demand, document, learned_times(config, registry)),
+        facts=_facts(
+            snapshot,
+            demand,
+            document,
+            learned_times(config, registry) if registry.idle_gaps else {},
+        ),
         demand=demand,
         document=document,
         refusal=refusal,
@@ -97,11 +99,10 @@ def _read_queues(
         return None, str(error)
 
 
-def leaving_out(known: Known, stalled: Mapping[str, StalledPods]) -> Known:
-    """The same with pods that were found out to wait for something else: from now on they ask for
-    nothing. `stalled` are all of them, by fingerprint."""
-    demand = _gather_demand(known.config, known.snapshot, known.limits, stalled)
-    return msgspec.structs.replace(known, demand=demand)
+def demand_without(inputs: Inputs, stalled: Mapping[str, StalledPods]) -> Demand | None:
+    """Returns the demand without pods that were found out to wait for something else: from now on
+    they ask for nothing. `stalled` are all of them, by fingerprint."""
+    return _gather_demand(inputs.config, inputs.snapshot, inputs.limits, stalled)
 
 
 def _gather_demand(
@@ -214,3 +215,15 @@ def _longest_wait(config: Config, entry: LentNode) -> timedelta:
     if entry.error and entry.converter is None:
         return backoff_delay(config, entry.attempts)
     return config.convert_timeout + config.join_timeout
+
+
+def without_expired(registry: Registry, now: datetime) -> Registry:
+    """Returns the registry without what a person has said for a time that is over."""
+    over = {name for name, one in registry.holds.items() if not one.is_in_force(now)}
+    return msgspec.structs.replace(
+        registry,
+        held=tuple(name for name in registry.held if name not in over),
+        holds={name: one for name, one in registry.holds.items() if name not in over},
+        excluded={name: one for name, one in registry.excluded.items() if one.is_in_force(now)},
+        orders=tuple(order for order in registry.orders if now < order.until),
+    )

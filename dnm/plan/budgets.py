@@ -1,0 +1,136 @@
+"""How many more nodes may be had: what caps, the batch side and the rules leave. Pure.
+
+Caps are counted over the registry, every conversion under way, and every Node that carries our
+mark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from dnm.model.cluster import BatchNode
+from dnm.model.config import Config
+from dnm.model.registry import Registry
+from dnm.plan.bridged import bridge_bounds
+from dnm.plan.facts import Facts
+from dnm.plan.rule import Budgeted, list_bounds, nodes_kept_out, rules_of
+from dnm.sizing.budget import (
+    Bound,
+    ConversionBudget,
+    count_at_hand,
+    count_caps,
+    count_left,
+)
+
+
+def conversion_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
+    """What caps and the batch side leave, where nodes whose conversion was interrupted may be had
+    like idle ones. A batch side that can't be read bounds nothing here: then no conversion is
+    started at all."""
+    resumable = {name: one for name, one in registry.claimed.items() if one.can_resume}
+    claimed = {name: one for name, one in registry.claimed.items() if name not in resumable}
+    others = msgspec.structs.replace(registry, claimed=claimed)
+    at_hand = _at_hand(config, registry, facts)
+    for one in resumable.values() if at_hand else ():
+        at_hand[one.node_type] += 1
+    lent = counted_as_lent(config, others, facts)
+    budget = count_left(config, lent, at_hand, _barred_types(config, registry, facts))
+    resumed = Counter(one.node_type for one in resumable.values())
+    asked = Budgeted(config=config, registry=registry, facts=facts, resumable=resumed)
+    return budget.within(_bounds(asked))
+
+
+def fresh_budget(
+    config: Config, registry: Registry, facts: Facts, *, is_forced: bool = False
+) -> ConversionBudget:
+    """What the caps and Slurm's own needs leave for nodes that are claimed anew, with all that is
+    claimed counted. `is_forced`: whatever jobs wait."""
+    lent = counted_as_lent(config, registry, facts)
+    budget = count_left(config, lent, {}, _barred_types(config, registry, facts))
+    asked = Budgeted(config=config, registry=registry, facts=facts, is_forced=is_forced)
+    return budget.within(_bounds(asked))
+
+
+def move_budget(
+    config: Config, registry: Registry, facts: Facts, at_hand: Mapping[str, int]
+) -> ConversionBudget:
+    """What is left for nodes that change their queue, of which so many are `at_hand`: they take
+    nothing of Slurm, and no room but under the caps and budgets of their new namespace."""
+    used = count_caps(config, counted_as_lent(config, registry, facts))
+    left = {one.bound: max(0, one.max - one.lent) for one in used if one.is_of_namespace}
+    left |= count_at_hand(config, at_hand)
+    asked = Budgeted(config=config, registry=registry, facts=facts, is_move=True)
+    return ConversionBudget(left=left).within(list_bounds(asked))
+
+
+def _bounds(asked: Budgeted) -> Iterator[Bound]:
+    """What slurm-bridge and the rules leave, as far as the batch side could be asked."""
+    if asked.facts.batch is not None:
+        yield from bridge_bounds(asked.config, asked.registry, asked.facts)
+    yield from list_bounds(asked)
+
+
+def _barred_types(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
+    barred: dict[str, str] = {}
+    for rule in rules_of(config, registry, facts):
+        barred |= rule.bars(config) if rule.bars else {}
+    return barred
+
+
+def counted_as_lent(
+    config: Config, registry: Registry, facts: Facts | None = None
+) -> list[tuple[str, str]]:
+    """Returns (node type, namespace) of every node that counts under the caps: the union of lent
+    nodes, claimed nodes, conversions under way and, where there are facts, nodes marked as ours
+    where none of them contradicts the mark. One that changes its queue counts for both namespaces,
+    since it may go either way: without a type, for the other one."""
+    lent = [(entry.node_type, entry.namespace) for entry in registry.nodes.values()]
+    lent += [
+        ("", one.heads_for) for one in registry.nodes.values() if one.heads_for != one.namespace
+    ]
+    lent += [
+        (one.node_type, one.namespace)
+        for name, one in registry.claimed.items()
+        if name not in registry.nodes
+    ]
+    if facts is not None:
+        lent += [
+            (node.mark.node_type, node.mark.namespace)
+            for name, node in (facts.nodes or {}).items()
+            if node.mark and node.mark.instance == config.instance_id
+            if name not in registry.nodes and name not in registry.claimed
+            if facts.is_lent_by(name, config.instance_id) is not False
+        ]
+    for request in registry.requests:
+        lent += [(request.node_type, request.namespace)] * request.count
+    return lent
+
+
+def _at_hand(config: Config, registry: Registry, facts: Facts) -> dict[str, int]:
+    """Node type -> batch nodes that could be lent now, by the converter's own judgement; nothing
+    where it was not asked."""
+    if facts.batch is None:
+        return {}
+    counts = Counter(config.type_of(name) for name in lendable_names(config, registry, facts))
+    for request in registry.requests:
+        if request.since == facts.now and not request.ended:  # of this run: nothing is claimed yet
+            counts[request.node_type] -= request.count
+    return {node_type: max(counts[node_type], 0) for node_type in config.node_types}
+
+
+def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str]:
+    """Returns the batch nodes that could be lent now, those that the converter would take first
+    first, without what is kept out."""
+    out = nodes_kept_out(config, registry, facts)
+    return [
+        name
+        for name, node in (facts.batch or {}).items()
+        if _can_be_lent(config, node) and name not in registry.nodes and name not in out
+    ]
+
+
+def _can_be_lent(config: Config, node: BatchNode) -> bool:
+    return node.verdict == "OK" or (node.verdict == "PREEMPT" and config.allow_preempt)

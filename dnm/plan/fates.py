@@ -1,0 +1,320 @@
+"""What becomes of each lent node in this run: one fate a node, by the table in `fate.py`. Pure.
+
+A return takes two runs at least. The first shrinks the queue and fences the node; demand that comes
+back before the converter is asked takes the fence off again. The second has seen the fence, no pod
+on the node, the queue without it, and Slurm without it, and only then has it returned.
+
+A node that leaves although its queue uses it is fenced, its pods run on, its queue counts it until
+it is empty, and then it goes back whatever its queue wants. `dnm hold` keeps it, and so does the
+end of the reason: then the fence comes off. The reasons are rules of their own: `plan/rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from dnm.demand.demand import Demand
+from dnm.model.registry import Leaving, LentNode, Phase, Registry, StalledPods, Way
+from dnm.model.value import Value
+from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.plan.advance import Advanced
+from dnm.plan.breaker import forgive
+from dnm.plan.budgets import conversion_budget
+from dnm.plan.fate import Case, Fate, find_fate
+from dnm.plan.inputs import Inputs, demand_without
+from dnm.plan.limits import StandingLimits
+from dnm.plan.rule import Moves, Standing, rules_of
+from dnm.plan.supply import node_supply
+from dnm.plan.transition import enter_phase, node_verdict
+from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
+
+
+class Fates(Value):
+    """`of`: of the nodes that are up for anything; of the others the look has said all.
+    `demand`: without the pods that were found to wait for something else. `dress`: nodes whose
+    labels and taints are exchanged now. `returned`: those that the converter is called for."""
+
+    registry: Registry
+    verdicts: Mapping[str, NodeVerdict]
+    demand: Demand | None
+    of: Mapping[str, Fate] = {}
+    dress: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+
+    def fated(self, fate: Fate) -> list[str]:
+        """Returns the nodes of this fate, in the order of their names."""
+        return sorted(name for name, one in self.of.items() if one is fate)
+
+
+class _Look(NamedTuple):
+    """What the fates are decided from."""
+
+    inputs: Inputs
+    seen: Advanced
+    standing: StandingLimits
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether pods and Nodes could be read."""
+        return self.inputs.demand is not None and self.inputs.facts.nodes is not None
+
+    def ours(self, fates: Fates, *phases: Phase) -> dict[str, LentNode]:
+        return fates.registry.nodes_of(self.inputs.config.instance_id, *phases)
+
+
+def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fates:
+    """Judges those that are fenced, lets those move that another queue wants, then chooses whom to
+    fence next."""
+    look = _Look(inputs, seen, standing)
+    fates = Fates(registry=standing.registry, verdicts=seen.verdicts, demand=inputs.demand)
+    if look.is_whole:
+        fates = msgspec.structs.replace(fates, registry=_with_leaving(inputs, fates.registry))
+    fates = _return(look, _reopen(look, _judge_fenced(look, fates)))
+    left = inputs.config.max_reversions_per_run
+    if look.is_whole:
+        moves = _moves(look, fates)
+        fates = msgspec.structs.replace(
+            fates,
+            registry=moves.registry,
+            verdicts={**fates.verdicts, **moves.verdicts},
+            dress=moves.dress,
+        )
+        left -= len(moves.begun)
+    serving = [
+        name
+        for name, entry in look.ours(fates, Phase.SERVING).items()
+        if entry.leaves or _was_serving(look, name)
+    ]
+    fates = _fence_empty(look, _judged(look, fates, serving), left)
+    return _fence_spare(look, fates, left - len(fates.fated(Fate.GOES)))
+
+
+def _was_serving(look: _Look, name: str) -> bool:
+    entry = look.seen.nodes[name].entry
+    return entry is not None and entry.phase is Phase.SERVING
+
+
+def _judged(
+    look: _Look, fates: Fates, names: Iterable[str], wanted: Mapping[str, NodeVerdict] = {}
+) -> Fates:
+    """With the fate of each of these nodes, and what is said of it."""
+    of, verdicts = dict(fates.of), dict(fates.verdicts)
+    for name in names:
+        case = Case(
+            name=name,
+            entry=fates.registry.nodes[name],
+            seen=look.seen.nodes[name],
+            inputs=look.inputs,
+            registry=fates.registry,
+            refusal=look.standing.refusal,
+            wanted=wanted.get(name),
+        )
+        if (found := find_fate(case)) is not None:
+            of[name], verdicts[name] = found
+    return msgspec.structs.replace(fates, of=of, verdicts=verdicts)
+
+
+def _with_nodes(fates: Fates, nodes: Mapping[str, LentNode]) -> Fates:
+    registry = msgspec.structs.replace(fates.registry, nodes={**fates.registry.nodes, **nodes})
+    return msgspec.structs.replace(fates, registry=registry)
+
+
+# --- those that leave whatever their queues want -----------------------------------------------
+
+
+def _with_leaving(inputs: Inputs, registry: Registry) -> Registry:
+    """The record with those that leave from now on, at most `max_reversions_per_run` more, and
+    without those whose reason is over."""
+    if registry.is_paused(inputs.now, Way.RETURNING):
+        return registry
+    ours = registry.nodes_of(inputs.config.instance_id, Phase.SERVING, Phase.RELEASING)
+    over = {
+        name: msgspec.structs.replace(entry, leaves=None, emptying=None)
+        for name, entry in ours.items()
+        if entry.leaves and (_is_kept(inputs, registry, name) or _is_over(inputs, registry, name))
+    }
+    registry = msgspec.structs.replace(registry, nodes={**registry.nodes, **over})
+    left = inputs.config.max_reversions_per_run
+    new: dict[str, LentNode] = {}
+    for name, why in _who_leaves(inputs, registry):
+        entry = registry.nodes[name]
+        is_free = entry.leaves is None and not _is_kept(inputs, registry, name)
+        if is_free and name not in new and len(new) < left and _is_there(inputs, name):
+            new[name] = msgspec.structs.replace(entry, leaves=why)
+    return msgspec.structs.replace(registry, nodes={**registry.nodes, **new})
+
+
+def _who_leaves(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, Leaving]]:
+    for rule in rules_of(inputs.config, registry, inputs.facts):
+        if rule.leaves and rule.leaving:
+            yield from ((name, rule.leaving) for name in rule.leaves(inputs, registry))
+
+
+def _is_kept(inputs: Inputs, registry: Registry, name: str) -> bool:
+    """Whether a person's word keeps it, whatever else speaks for its leaving."""
+    return name in registry.held or registry.nodes[name].is_kept_at(inputs.now)
+
+
+def _is_there(inputs: Inputs, name: str) -> bool:
+    """Whether its Node is there and nobody else has cordoned it."""
+    node = (inputs.facts.nodes or {}).get(name)
+    return node is not None and not node.is_cordoned_by_another
+
+
+def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
+    """Whether the reason for which a node leaves holds no longer; that of a rule that is off does
+    not."""
+    leaves = registry.nodes[name].leaves
+    if leaves is Leaving.BY_HAND:
+        return False
+    rules = rules_of(inputs.config, registry, inputs.facts)
+    found = next((rule for rule in rules if rule.leaving is leaves), None)
+    return found is None or found.is_over is None or found.is_over(inputs, registry, name)
+
+
+# --- those that are fenced ----------------------------------------------------------------------
+
+
+def _judge_fenced(look: _Look, fates: Fates) -> Fates:
+    """Whatever has come to speak for a fenced node before the converter was asked, wins."""
+    fenced, inputs = look.ours(fates, Phase.RELEASING, Phase.RETURNING), look.inputs
+    stays = {
+        name: one for name, one in fenced.items() if one.phase is Phase.RELEASING and not one.leaves
+    }
+    wanted: Mapping[str, NodeVerdict] = {}
+    if stays and inputs.demand is not None and look.is_whole:
+        wanted = recall(
+            inputs.config,
+            inputs.demand,
+            look.standing.limits,
+            node_supply(inputs, fates.registry),
+            stays,
+            conversion_budget(inputs.config, fates.registry, inputs.facts),
+        )
+    return _judged(look, fates, fenced, wanted)
+
+
+def _reopen(look: _Look, fates: Fates) -> Fates:
+    """Those that stay serve again; one that Slurm has in service is found by the next look to be
+    offered to both, which calls a person."""
+    now, nodes = look.inputs.now, fates.registry.nodes
+    serve = {
+        name: enter_phase(nodes[name], Phase.SERVING, now, idle_since=None)
+        for name in fates.fated(Fate.STAYS)
+    }
+    offered = {
+        name: enter_phase(nodes[name], Phase.RETURNING, now) for name in fates.fated(Fate.OFFERED)
+    }
+    return _with_nodes(fates, {**serve, **offered})
+
+
+def _return(look: _Look, fates: Fates) -> Fates:
+    """Hands nodes to the converter, oldest first, within the run's budget."""
+    most, nodes = look.inputs.config.max_reversions_per_run, fates.registry.nodes
+    names = sorted(fates.fated(Fate.RETURNS), key=lambda name: (nodes[name].since, name))
+    budget = f"max_reversions_per_run = {most}"
+    late = {name: node_verdict(name, Verdict.WAIT, Reason.BUDGET, budget) for name in names[most:]}
+    begun = {
+        name: enter_phase(nodes[name], Phase.RETURNING, look.inputs.now)
+        for name in names[:most]
+        if nodes[name].phase is Phase.RELEASING
+    }
+    return msgspec.structs.replace(
+        _with_nodes(fates, begun),
+        verdicts={**fates.verdicts, **late},
+        of={**fates.of, **dict.fromkeys(late, Fate.WAITS)},
+        returned=tuple(names[:most]),
+    )
+
+
+def _moves(look: _Look, fates: Fates) -> Moves:
+    inputs, moves = look.inputs, Moves(registry=fates.registry)
+    stands = Standing(
+        inputs=inputs,
+        limits=look.standing.limits,
+        refusal=look.standing.refusal,
+        may_dress=tuple(name for name, one in look.seen.nodes.items() if one.wants_dress),
+    )
+    for rule in rules_of(inputs.config, fates.registry, inputs.facts):
+        moves = rule.moves(stands, moves.registry) if rule.moves else moves
+    return moves
+
+
+# --- those that are fenced next -----------------------------------------------------------------
+
+
+def _fence_empty(look: _Look, fates: Fates, most: int) -> Fates:
+    """Nodes that leave and are empty: they are fenced already, and their queue shrinks now."""
+    names = fates.fated(Fate.GOES)
+    nodes = {
+        name: enter_phase(fates.registry.nodes[name], Phase.RELEASING, look.inputs.now)
+        for name in names[:most]
+    }
+    later = dict.fromkeys(names[most:], Fate.LEAVES)
+    return msgspec.structs.replace(_with_nodes(fates, nodes), of={**fates.of, **later})
+
+
+def _fence_spare(look: _Look, fates: Fates, most: int) -> Fates:
+    """Those of the idle nodes that their queues can spare are released."""
+    inputs, registry, names = look.inputs, fates.registry, tuple(fates.fated(Fate.MAY_GO))
+    if not names or inputs.demand is None:
+        return fates
+    asked = Candidates(
+        now=inputs.now,
+        names=names,
+        at_most=most,
+        budget=conversion_budget(inputs.config, registry, inputs.facts),
+        early=frozenset(n for n in names if fates.verdicts[n].reason is Reason.FOR_JOBS),
+    )
+    supply = node_supply(inputs, registry)
+    chosen = choose_releases(inputs.config, inputs.demand, look.standing.limits, supply, asked)
+    stalled, demand = registry.stalled, inputs.demand
+    if chosen.stalled:
+        demand = demand_without(inputs, {**stalled, **chosen.stalled}) or demand
+        stalled = dict(demand.stalled)
+    gone = {
+        name: enter_phase(registry.nodes[name], Phase.RELEASING, inputs.now) for name in chosen.go
+    }
+    of = {name: Fate.GOES if name in gone else Fate.STAYS for name in names}
+    return msgspec.structs.replace(
+        fates,
+        demand=demand,
+        registry=_without_warm(inputs, registry, gone, chosen, stalled),
+        verdicts={**fates.verdicts, **chosen.verdicts},
+        of={**fates.of, **of},
+    )
+
+
+def _without_warm(
+    inputs: Inputs,
+    registry: Registry,
+    gone: Mapping[str, LentNode],
+    chosen: Releases,
+    stalled: Mapping[str, StalledPods],
+) -> Registry:
+    """The record once these have gone: which pods wait for something else, which queues have no
+    warm node from now on, and which nodes are held against nobody although they went unused."""
+    unused = {name: one for name, one in gone.items() if not one.was_used}
+    queues = {one.queue for one in unused.values()} if inputs.config.headroom_idle else set()
+    without = dict.fromkeys(chosen.unbuffered | queues, inputs.now)
+    breakers = dict(registry.breakers)
+    for name, entry in unused.items():
+        is_forgiven = chosen.verdicts[name].reason in (Reason.UNUSED, Reason.FOR_JOBS)
+        if is_forgiven or _is_excused(inputs, registry.nodes[name]):
+            breakers = forgive(breakers, entry.queue)
+    return msgspec.structs.replace(
+        registry,
+        nodes={**registry.nodes, **gone},
+        stalled=dict(stalled),
+        unbuffered={**without, **registry.unbuffered},
+        breakers=breakers,
+    )
+
+
+def _is_excused(inputs: Inputs, entry: LentNode) -> bool:
+    """Whether a rule wanted the node there although nobody came to use it."""
+    rules = rules_of(inputs.config, inputs.registry, inputs.facts)
+    return any(rule.excuses(inputs, entry) for rule in rules if rule.excuses)

@@ -1,0 +1,305 @@
+"""The requests of this run: for what the queues want, one need after the other, within every cap
+and brake; how many, whose, and which nodes they may not bring. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from dnm.model.config import Config
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.registry import Breaker, ConversionRequest, LendOrder, Registry
+from dnm.model.value import Value
+from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Reason, Verdict
+from dnm.plan.brakes import (
+    OF_THE_MOMENT,
+    OF_THE_QUEUE,
+    OF_THE_SIZE,
+    Wish,
+    first_objection,
+)
+from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
+from dnm.plan.budgets import fresh_budget, lendable_names
+from dnm.plan.inputs import Inputs
+from dnm.plan.limits import PlannedLimits, why_unjudged
+from dnm.plan.resumption import (
+    give_back_unwanted,
+    resumable_nodes,
+)
+from dnm.plan.rule import nodes_kept_out
+from dnm.sizing.budget import NodePool
+from dnm.sizing.queue_sizing import QueueSizing, Sizing
+
+LONGEST_LIST = 60_000  # characters in one argument; Linux takes twice as many
+_CLAIMED_FIRST = "nodes that are claimed and not lent count; `dnm plan` names them"
+
+
+class Conversions(Value):
+    """`verdicts` by monitored queue. `requests`: the new ones, which `registry` holds already.
+    `questions`: why queues get no node that a person has to mend the document for. `sizing` None:
+    nothing is known of any queue. `nodes`: what is said of those whose conversion was
+    interrupted."""
+
+    inputs: Inputs
+    limits: PlannedLimits
+    registry: Registry
+    verdicts: Mapping[str, QueueVerdict] = {}
+    requests: tuple[ConversionRequest, ...] = ()
+    errors: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+    sizing: Sizing | None = None
+    nodes: Mapping[str, NodeVerdict] = {}
+
+    @property
+    def left(self) -> int:
+        """How many nodes more this run may ask for."""
+        asked = sum(request.count for request in self.requests)
+        return self.inputs.config.max_conversions_per_run - asked
+
+
+# --- for the queues -----------------------------------------------------------------------------
+
+
+def ask_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conversions:
+    """One need after the other, in the order in which nodes are handed out; what is started for
+    one is no longer left to the next. `before`: the record before any conversion of this run."""
+    so_far = start
+    wanted: dict[NodePool, int] = {}
+    for pool, count in sizing.granted().items():
+        wish = Wish(
+            inputs=start.inputs,
+            limits=start.limits,
+            pool=pool,
+            registry=so_far.registry,
+            before=before,
+            count=count,
+        )
+        so_far, objection = _judge(so_far, sizing.queues[pool.queue], wish)
+        asked = so_far
+        so_far = _wait_or_request(so_far, pool, count, objection)
+        new = sum(one.count for one in so_far.requests[len(asked.requests) :])
+        is_wanted = objection is None or objection.reason is not Reason.BREAKER
+        wanted[pool] = count - new if is_wanted else 0
+    return _give_back(so_far, wanted)
+
+
+def _judge(
+    so_far: Conversions, sizing: QueueSizing, wish: Wish
+) -> tuple[Conversions, Objection | None]:
+    """The first thing that speaks against it; what a person has to mend is asked."""
+    if (found := first_objection(OF_THE_QUEUE, wish)) is not None:
+        return so_far, found
+    so_far, found = _judge_breaker(so_far, sizing)
+    found = found or first_objection(OF_THE_MOMENT, wish)
+    if found is None and (found := first_objection(OF_THE_SIZE, wish)) is not None:
+        so_far = _with_question(so_far, f"{sizing.queue} gets no node: {found.detail}")
+    return so_far, found
+
+
+def _judge_breaker(
+    so_far: Conversions, sizing: QueueSizing
+) -> tuple[Conversions, Objection | None]:
+    """A breaker that trips is written down."""
+    inputs, queue, demand = so_far.inputs, sizing.queue, sizing.fingerprint
+    if not sizing.for_pods:
+        return so_far, None
+    breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now)
+    if breaker is None:
+        return so_far, None
+    is_new = breaker != so_far.registry.breakers.get(queue)
+    if is_new and queue in inputs.facts.unscheduled:  # said, but not held against its pods
+        detail = "for as long as YuniKorn does not answer"
+        return so_far, Objection(reason=Reason.BREAKER, detail=detail)
+    detail = f"{breaker.strikes} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
+    if breaker.demand != demand:
+        chance = next_chance(inputs.config, breaker)
+        detail += f"; changed demand is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
+    return _with_breaker(so_far, queue, breaker), Objection(reason=Reason.BREAKER, detail=detail)
+
+
+def _wait_or_request(
+    before: Conversions, pool: NodePool, granted: int, objection: Objection | None
+) -> Conversions:
+    """Writes one request down, or says why its queue waits."""
+    if objection is None and before.left <= 0:
+        most = before.inputs.config.max_conversions_per_run
+        objection = Objection(reason=Reason.CAPPED, detail=f"max_conversions_per_run = {most}")
+    if objection is None:
+        after = _request(before, pool, min(granted, before.left))
+        if after.requests != before.requests:
+            return after
+        objection = Objection(reason=Reason.CAPPED, detail=_CLAIMED_FIRST)
+    if pool.queue in {request.queue for request in before.requests}:
+        return before
+    verdicts = {**before.verdicts, pool.queue: waiting(pool.queue, objection)}
+    return msgspec.structs.replace(before, verdicts=verdicts)
+
+
+def _with_question(before: Conversions, question: str) -> Conversions:
+    """Asks a person, unless the edit of the document asks already."""
+    edit = before.limits.edit
+    if edit is not None and edit.refusal:
+        return before
+    return msgspec.structs.replace(before, questions=(*before.questions, question))
+
+
+def _with_breaker(before: Conversions, queue: str, breaker: Breaker) -> Conversions:
+    breakers = {**before.registry.breakers, queue: breaker}
+    registry = msgspec.structs.replace(before.registry, breakers=breakers)
+    return msgspec.structs.replace(before, registry=registry)
+
+
+def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
+    """Writes the requests down: for so many nodes, as far as the back-off of the type and the
+    breaker of the queue allow it. Those whose conversion was interrupted come first, each by its
+    name; they are claimed already, so only the others need room under the caps."""
+    inputs, registry = before.inputs, before.registry
+    backoff, breaker = registry.backoffs.get(pool.node_type), registry.breakers.get(pool.queue)
+    if backoff is not None:
+        count = min(count, backoff.ask_at_most)
+    count = allowed_at_once(breaker, count)
+    claimed = resumable_nodes(inputs.config, registry) if registry.claimed else {}
+    names = claimed.get(pool, [])[:count]
+    budget = fresh_budget(inputs.config, registry, inputs.facts)  # with every claim counted
+    room = min(budget.left[name] for name in budget.bounds_of(pool))
+    fresh = min(count - len(names), room)
+    if not names and fresh <= 0:
+        return before
+    if breaker is not None:
+        before = _with_breaker(before, pool.queue, take_chance(inputs.config, breaker))
+    for name in names:
+        before = resumed(with_request(before, pool, 1, name), name)
+    return with_fresh(before, pool, fresh)
+
+
+def _give_back(before: Conversions, wanted: Mapping[NodePool, int]) -> Conversions:
+    """What was being lent when its converter died, and is wanted no more."""
+    limits, inputs = before.limits, before.inputs
+    if not before.registry.claimed:
+        return before
+    undecided = [
+        queue
+        for queue in inputs.config.queues
+        if limits.refusal or why_unjudged(inputs, limits, queue)
+    ]
+    registry, nodes = give_back_unwanted(inputs, before.registry, wanted, undecided)
+    return msgspec.structs.replace(before, registry=registry, nodes={**before.nodes, **nodes})
+
+
+def waiting(queue: str, objection: Objection) -> QueueVerdict:
+    """Returns the verdict on a queue that gets no node now."""
+    return QueueVerdict(
+        queue=queue, verdict=Verdict.WAIT, reason=objection.reason, detail=objection.detail
+    )
+
+
+# --- as they are written down -------------------------------------------------------------------
+
+
+def left_out_list(config: Config, node_type: str, names: Iterable[str]) -> str:
+    """Returns those of a type that the converter may not choose, as a host list."""
+    return fold_hostlist(name for name in names if config.type_of(name) == node_type)
+
+
+def with_fresh(
+    before: Conversions, pool: NodePool, count: int, order: LendOrder | None = None
+) -> Conversions:
+    """With requests for nodes that nobody has claimed yet, none of them kept out: where the
+    converter can't be told what to leave out, it is told what to take."""
+    inputs, registry = before.inputs, before.registry
+    out = nodes_kept_out(inputs.config, registry, inputs.facts)
+    leave_out = left_out_list(inputs.config, pool.node_type, out) if out else ""
+    is_told = inputs.snapshot.leaves_out and len(leave_out) <= LONGEST_LIST
+    if count > 0 and (is_told or not leave_out):
+        return with_request(before, pool, count, leave_out=leave_out, order=order)
+    named = {request.node for request in registry.requests}
+    names = [
+        name
+        for name in lendable_names(inputs.config, registry, inputs.facts)
+        if inputs.config.type_of(name) == pool.node_type and name not in named
+        if name not in (inputs.facts.nodes or {})
+    ]
+    for name in _after_failures(inputs, pool.node_type, names)[: max(count, 0)]:
+        before = with_request(before, pool, 1, name, order=order)
+    return before
+
+
+def _after_failures(inputs: Inputs, node_type: str, names: list[str]) -> list[str]:
+    """Begins further down after each failure in a row, so that one node that always fails does not
+    keep the others from being asked for."""
+    backoff = inputs.registry.backoffs.get(node_type)
+    at = backoff.failures % len(names) if backoff and names else 0
+    return names[at:] + names[:at]
+
+
+def resumed(before: Conversions, name: str) -> Conversions:
+    verdict = NodeVerdict(
+        node=name,
+        verdict=Verdict.CONVERT,
+        reason=Reason.CLAIMED,
+        detail=f"its conversion was interrupted and goes on as request {before.requests[-1].id}",
+    )
+    return msgspec.structs.replace(before, nodes={**before.nodes, name: verdict})
+
+
+def with_request(
+    before: Conversions,
+    pool: NodePool,
+    count: int,
+    name: str = "",
+    *,
+    leave_out: str = "",
+    order: LendOrder | None = None,
+) -> Conversions:
+    """With one request more: for any nodes but those left out, or for the one named; `order`: a
+    person's, for which it is."""
+    inputs, registry = before.inputs, before.registry
+    claimed = {other: one for other, one in registry.claimed.items() if other != name}
+    request = ConversionRequest(
+        id=f"{inputs.now:%Y%m%dT%H%M%S%f}-{len(before.requests) + 1}",
+        node_type=pool.node_type,
+        namespace=pool.namespace,
+        queue=pool.queue,
+        owner=inputs.config.instance_id,
+        count=count,
+        since=inputs.now,
+        asked_at=inputs.now,
+        known_nodes=_known_nodes(inputs, registry, pool.node_type, name),
+        known_out=_known_out(inputs, pool.node_type, name),
+        node=name,
+        leave_out=leave_out,
+        order=order.id if order else "",
+        stays_until=order.until if order else None,
+    )
+    return msgspec.structs.replace(
+        before,
+        registry=msgspec.structs.replace(
+            registry,
+            requests=(*registry.requests, request),
+            claimed=claimed,
+            last_conversion=inputs.now,
+        ),
+        requests=(*before.requests, request),
+    )
+
+
+def _known_out(inputs: Inputs, node_type: str, but: str) -> tuple[str, ...]:
+    """Nodes of the type that are not in Slurm's service before; a converter that tells what it has
+    claimed needs no such memory."""
+    if inputs.facts.tells_claims:
+        return ()
+    return tuple(
+        name
+        for name, node in sorted((inputs.facts.batch or {}).items())
+        if inputs.config.type_of(name) == node_type and not node.in_service and name != but
+    )
+
+
+def _known_nodes(inputs: Inputs, registry: Registry, node_type: str, but: str) -> tuple[str, ...]:
+    """Nodes of the type that are there and not recorded: the conversion did not bring them."""
+    return tuple(
+        name
+        for name in sorted(inputs.facts.nodes or {})
+        if inputs.config.type_of(name) == node_type and name not in registry.nodes and name != but
+    )
