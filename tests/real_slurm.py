@@ -277,7 +277,7 @@ class SlurmLab:
         except SlurmError:
             return ()
 
-    def wait_for(self, is_so: Callable[[], bool], seconds: float) -> None:
+    def wait_for(self, is_so: Callable[[], bool], seconds: float = 60) -> None:
         """Raises SlurmError with the end of slurmctld's log when it does not come true."""
         deadline = time.monotonic() + seconds * self.patience
         while not is_so():

@@ -89,7 +89,7 @@ def put_back(lab: SlurmLab) -> None:
             marks = ["comment="] if node.comment else []
             with suppress(SlurmError):  # its slurmd may just have brought it back
                 lab.run("scontrol", "update", f"nodename={node.name}", "state=resume", *marks)
-    lab.wait_for(lambda: are_idle(lab, NODES), 30)
+    lab.wait_for(lambda: are_idle(lab, NODES))
 
 
 def are_idle(lab: SlurmLab, nodes: Sequence[str]) -> bool:
@@ -197,7 +197,7 @@ class SlurmSite:
             found = [node for node in self.lab.read_nodes() if node.name in nodes]
             return not any("NOT_RESPONDING" in node.state.flags for node in found)
 
-        self.lab.wait_for(all_answer, 30)
+        self.lab.wait_for(all_answer)
         reservations = self.lab.client.read_reservations()
         for name in nodes:
             node = self.lab.client.read_node(name)

@@ -140,7 +140,7 @@ def bring_about(lab: SlurmLab) -> None:
     change(lab, "unknown1", "state=drain", "reason=not there yet")
     lab.stop_slurmd("n08")
     jobs = lab.client.read_jobs
-    lab.wait_for(lambda: sum(job.state == "RUNNING" for job in jobs()) >= 12, 30)
+    lab.wait_for(lambda: sum(job.state == "RUNNING" for job in jobs()) >= 12)
     change(lab, "n06", "state=drain", "reason=fan")
     change(lab, "n10", "state=fail", "reason=ecc")
     change(lab, "n16", "state=power_down_asap", "reason=saving")

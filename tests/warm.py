@@ -36,7 +36,7 @@ _LOADED_LATE = (
     "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers", "rich.table",
 )  # fmt: skip
 _PR_SET_CHILD_SUBREAPER = 36
-_SETTLE_SECONDS = 30.0
+_SETTLE_SECONDS = 300.0
 
 # What changes something outside, as the interpreter itself reports it (sys.addaudithook).
 _EFFECTS = frozenset((

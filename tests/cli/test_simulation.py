@@ -184,9 +184,9 @@ def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
     history = History(site.config.converted_nodes_path, timedelta(days=9), name=DEMAND)
     try:
         site.run_until_rest()
-        seen = [line.numbers["kinds"] for line in history.read()]
+        seen = [line.numbers["kinds"] for line in history.read() if "kinds" in line.numbers]
         request = {"memory": 16 * 10**9, "vcore": 4000}
-        assert seen[0] == [{"request": request, "pending": 20, "bound": 0}]
+        assert seen[0] == [{"request": request, "pending": 20, "bound": 0, "came": 20, "gang": 0}]
         assert seen[-1][0]["bound"] == 20 and seen[-1][0]["pending"] == 0
         before = history.path.read_bytes()
         site.run()

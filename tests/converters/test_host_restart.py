@@ -87,12 +87,14 @@ class Place:
         assert len(self.claimed()) <= self.pods, self.claimed()
         return ended
 
-    def settle(self, is_so: Callable[[], bool], seconds: float = 120) -> None:
-        deadline = time.monotonic() + seconds
+    def settle(self, is_so: Callable[[], bool], seconds: float = 600) -> None:
+        """Seldomer and seldomer: what died is tried again a minute later."""
+        deadline, pause = time.monotonic() + seconds, 0.5
         while not is_so():
             ended = self.run()
             assert time.monotonic() < deadline, (self.claimed(), self.site.registry, ended)
-            time.sleep(0.3)
+            time.sleep(pause)
+            pause = min(1.5 * pause, 8.0)
 
     def die_in(self, point: str) -> None:
         """The host goes down when the converter has come that far, in a run of now."""
@@ -100,7 +102,7 @@ class Place:
         self.fault.write_text(f"{point}:hang")
         name, when = point.split(":")
         environment = {**self.lab.environ, "DNM_CONFIG": str(self.site.path)}
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not self._has_stopped(name):
             run = subprocess.Popen([sys.executable, "-m", "dnm.cli", "run"], env=environment)
             assert time.monotonic() < deadline, (point, self.passed, self.site.registry)

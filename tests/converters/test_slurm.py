@@ -49,11 +49,11 @@ def test_every_verdict_with_the_state_really_produced(site: SlurmSite) -> None:
     lab.run("scontrol", "update", "nodename=a010", "state=fail", "reason=ecc")
     planned = lab.submit("-w", "a004,b001", "-N2", "--exclusive", "-t", "10")
     jobs = lab.client.read_jobs_on
-    lab.wait_for(lambda: bool(jobs("a004") and jobs("a005") and jobs("a009")), 30)
+    lab.wait_for(lambda: bool(jobs("a004") and jobs("a005") and jobs("a009")))
     lab.run("scontrol", "suspend", suspended)
-    lab.wait_for(lambda: lab.client.read_node("a006").state.text == "IDLE+COMPLETING", 30)
-    lab.wait_for(lambda: "PLANNED" in lab.client.read_node("b001").state.flags, 30)
-    lab.wait_for(lambda: "MAINTENANCE" in lab.client.read_node("a008").state.flags, 30)
+    lab.wait_for(lambda: lab.client.read_node("a006").state.text == "IDLE+COMPLETING")
+    lab.wait_for(lambda: "PLANNED" in lab.client.read_node("b001").state.flags)
+    lab.wait_for(lambda: "MAINTENANCE" in lab.client.read_node("a008").state.flags)
 
     found = site.verdicts()
     assert found == {
@@ -114,12 +114,12 @@ def test_a_node_is_lent_and_returned_with_jobs_before_and_after(site: SlurmSite)
     until_told = f"while ! [ -e {lab.directory}/end-first ]; do sleep 0.1; done"
     staying = lab.submit("-w", "b001", "-n1", "--mem=100", "--uid=games")
     first = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", script=until_told)
-    lab.wait_for(lambda: is_running(lab, first) and is_running(lab, staying), 30)
+    lab.wait_for(lambda: is_running(lab, first) and is_running(lab, staying))
     refused = site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     assert refused.returncode == 1 and f"job {first}" in refused.stderr
     (lab.directory / "end-first").touch()
-    lab.wait_for(lambda: lab.client.read_job(first).state == "COMPLETED", 30)
-    lab.wait_for(lambda: lab.client.read_node("a001").state.text == "IDLE", 30)
+    lab.wait_for(lambda: lab.client.read_job(first).state == "COMPLETED")
+    lab.wait_for(lambda: lab.client.read_node("a001").state.text == "IDLE")
 
     lent = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--namespace", "dev")
     assert lent.returncode == 0, lent.stderr
@@ -143,7 +143,7 @@ def test_a_node_is_lent_and_returned_with_jobs_before_and_after(site: SlurmSite)
         "check", "drain", "reset", "delete", "boot", "health", "return",
     ]  # fmt: skip
     site.assert_in_service(*nodes)
-    lab.wait_for(lambda: lab.client.read_job(waiting).state == "COMPLETED", 30)
+    lab.wait_for(lambda: lab.client.read_job(waiting).state == "COMPLETED")
 
     resets = [call for call in site.hook_calls if call.startswith("reset")]
     again = site.run("--set", "batch", "--node-name", nodes[0])
@@ -168,7 +168,7 @@ def test_nothing_is_done_to_nodes_of_others(site: SlurmSite) -> None:
     for direction in ("k8s", "batch"):
         answer = site.run("--set", direction, "--node-name", "a002")
         assert answer.returncode == 1 and "Kubernetes has" in answer.stderr, answer.stderr
-        lab.wait_for(lambda: lab.client.read_node("a002").state.text == "IDLE", 30)
+        lab.wait_for(lambda: lab.client.read_node("a002").state.text == "IDLE")
     assert site.kube_nodes == {"a010", "a002"}
     assert lab.client.read_node("a002").state.text == "IDLE"
     assert not [one for one in lab.client.read_reservations() if one.name.startswith("k8s")]
@@ -190,7 +190,7 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
 
     def race(node: str) -> None:
         for turn in range(5):
-            lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE", 30)
+            lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE")
             facts = read_facts(lab.client)
             judged = {one.node.name: one for one in judge_nodes(facts, settings.rules())}
             assert judged[node].verdict is ListVerdict.OK, judged[node]
@@ -199,7 +199,7 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
             job = lab.submit("-w", node, "-n1", "--mem=100", "--uid=games", script=script)
             time.sleep(pauses[node, turn])
             if is_late:
-                lab.wait_for(lambda job=job: lab.client.read_job(job).state != "PENDING", 30)
+                lab.wait_for(lambda job=job: lab.client.read_job(job).state != "PENDING")
             journal = Journal(
                 node=node,
                 operation=new_operation(),
@@ -222,7 +222,7 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
             except ConverterError:
                 outcomes.append("job")
             undo_claim(conversion)
-            lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED", 30)
+            lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED")
 
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(race, NODES[:10]))

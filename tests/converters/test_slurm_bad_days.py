@@ -25,7 +25,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     wide = lab.submit("-w", "a003,a004", "-N2", "-n2", *pinned)
     other = lab.submit("-w", "a005", "-n1", "--mem=100", "--uid=games", "-A", "paying")
     kept = (fixed, wide, other)
-    lab.wait_for(lambda: all(is_running(lab, one) for one in (job, *kept)), 30)
+    lab.wait_for(lambda: all(is_running(lab, one) for one in (job, *kept)))
     found = site.verdicts(**allowed)
     assert [found[f"a00{number}"][0] for number in range(1, 6)] == [
         "PREEMPT", "PREEMPT", "SKIP", "SKIP", "SKIP",
@@ -50,7 +50,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     assert (requeued.state, requeued.restarts) == ("PENDING", 1)
     # Slurm would start it again two minutes after the requeue; the test does not wait for that.
     lab.run("scontrol", "update", f"jobid={job}", "ReqNodeList=a006", "StartTime=now")
-    lab.wait_for(lambda: is_running(lab, job), 30)
+    lab.wait_for(lambda: is_running(lab, job))
     assert all(is_running(lab, one) for one in kept)
     returned = site.run("--set", "batch", "--node-name", "a001")
     assert returned.returncode == 0, returned.stderr
@@ -59,21 +59,19 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
 def test_slurmctld_goes_and_comes_back_in_the_middle(site: SlurmSite) -> None:
     lab = site.lab
     lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 30)
+    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags)
     lab.stop_controller()
-    begun = time.monotonic()
     for arguments in (("--list",), ("--set", "k8s", "--node-name", "a002")):
         refused = site.run(*arguments)
         assert refused.returncode == 1
         assert "controller does not answer" in refused.stderr, refused.stderr
-    assert time.monotonic() - begun < 20  # other commands of Slurm take ten seconds each
     lab.start_controller()
     answer = finished(lending)
     assert answer.returncode == 0, answer.stderr
     site.assert_lent("a001")
 
     returning = site.start("--set", "batch", "--node-name", "a001")
-    lab.wait_for(lambda: "reset a001" in site.hook_calls, 30)
+    lab.wait_for(lambda: "reset a001" in site.hook_calls)
     lab.stop_controller()
     time.sleep(0.5)
     lab.start_controller()
@@ -106,11 +104,11 @@ def test_a_resume_that_is_repeated_across_a_restart_has_been_carried_out(site: S
     (programs / "scontrol").chmod(0o755)
     path = f"{programs}:{lab.environ['PATH']}"
     returning = site.start("--set", "batch", "--node-name", "a001", PATH=path)
-    lab.wait_for(seen.exists, 30)
+    lab.wait_for(seen.exists)
     lab.stop_controller()
     lab.stop_slurmd("a001")  # so that its state stays unknown for a while
     lab.start_controller()
-    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "UNKNOWN", 30)
+    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "UNKNOWN")
     seen.with_suffix(".go").touch()
     time.sleep(1)
     lab.start_slurmd("a001")
@@ -129,7 +127,7 @@ def test_a_return_killed_behind_its_resume_waits_for_a_node_that_does_not_answer
     killed = site.run("--set", "batch", "--node-name", "a001", DNM_FAULT="slurm.resume:after:kill")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     lab.stop_slurmd("a001")
-    lab.wait_for(lambda: "NOT_RESPONDING" in lab.client.read_node("a001").state.flags, 60)
+    lab.wait_for(lambda: "NOT_RESPONDING" in lab.client.read_node("a001").state.flags)
     again = site.start("--set", "batch", "--node-name", "a001")
     time.sleep(2)
     assert again.poll() is None, again.communicate()
@@ -174,7 +172,7 @@ def give_back_by_hand(site: SlurmSite, node: str) -> None:
         lab.start_slurmd(node)
     lab.run("scontrol", "update", f"nodename={node}", "state=resume", "comment=")
     lab.run("scontrol", "delete", f"ReservationName=k8s-{node}")
-    lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE", 30)
+    lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE")
 
 
 def test_a_journal_that_a_person_has_overtaken_touches_nobody_s_node(site: SlurmSite) -> None:
@@ -201,7 +199,7 @@ def test_a_node_that_slurm_got_back_before_it_was_ready_is_not_lent(site: SlurmS
     assert site.run(*arguments, DNM_FAULT="convert.ready:before:kill").returncode < 0
     give_back_by_hand(site, "a002")
     job = lab.submit("-w", "a002", "-n1", "--mem=100", "--uid=games")
-    lab.wait_for(lambda: is_running(lab, job), 30)
+    lab.wait_for(lambda: is_running(lab, job))
     answer = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--namespace", "dev")
     assert "a002" not in answer.stdout.split() or answer.returncode == 1, answer
     assert "Kubernetes has it too" in answer.stderr, answer.stderr
@@ -229,11 +227,11 @@ def test_a_crash_of_slurmctld_that_forgets_the_claim_is_noticed(site: SlurmSite)
     lab = site.lab
     time.sleep(4)  # Slurm has saved the state without a claim
     lending = slow.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags, 30)
+    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags)
     lab.stop_controller(signal.SIGKILL)
     lab.start_controller()
     answer = finished(lending)
-    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "IDLE", 30)
+    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "IDLE")
     if answer.returncode == 0:
         slow.assert_lent("a001")  # it had been saved after all
         assert slow.run("--set", "batch", "--node-name", "a001").returncode == 0
@@ -299,7 +297,7 @@ def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> N
     repeat_all("batch")
     site.assert_in_service(*nodes)
     for job in jobs:  # each waited for its node, began there once, and ran to its end
-        lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED", 30)  # type: ignore[misc]
+        lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED")  # type: ignore[misc]
         assert lab.client.read_job(job).restarts == 0
     assert site.kube_nodes == set()
     assert not lab.client.read_reservations()
@@ -367,7 +365,7 @@ def test_told_to_stop_it_ends_between_two_stages_and_goes_on_later(site: SlurmSi
     join = site.hooks / "join"
     join.write_text(join.read_text().replace("set -eu\n", "set -eu\nsleep 1.5\n"))
     lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    site.lab.wait_for(lambda: "prepare a001" in site.hook_calls, 30)
+    site.lab.wait_for(lambda: "prepare a001" in site.hook_calls)
     time.sleep(0.7)
     lending.send_signal(signal.SIGTERM)
     answer = finished(lending)
@@ -382,7 +380,7 @@ def test_a_job_whose_preemption_was_interrupted_is_requeued_all_the_same(site: S
     lab = site.lab
     allowed = {"PREEMPT_USER": "games", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
     job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", "-A", "fill")
-    lab.wait_for(lambda: is_running(lab, job), 30)
+    lab.wait_for(lambda: is_running(lab, job))
     killed = site.run(
         "--set", "k8s", "--node-name", "a001", "--allow-preempt", **allowed,
         DNM_FAULT="slurm.terminate_job:after:kill",
@@ -391,5 +389,5 @@ def test_a_job_whose_preemption_was_interrupted_is_requeued_all_the_same(site: S
     answer = site.run("--set", "batch", "--node-name", "a001", **allowed)
     assert answer.returncode == 0, answer.stderr
     assert lab.client.read_job(job).state == "PENDING"
-    lab.wait_for(lambda: lab.client.read_node("a001").state.text == "IDLE", 30)
+    lab.wait_for(lambda: lab.client.read_node("a001").state.text == "IDLE")
     site.assert_in_service("a001")

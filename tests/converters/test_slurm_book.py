@@ -46,15 +46,15 @@ def test_a_job_that_may_run_until_then_keeps_its_node_and_no_other_starts(site: 
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
     long = lab.submit("-w", "a001", "--exclusive", "-t", "120")
     short = lab.submit("-w", "a002", "--exclusive", "-t", "10")
-    lab.wait_for(lambda: lab.client.read_job(short).state == "RUNNING", 15)
-    lab.wait_for(lambda: lab.client.read_job(long).state == "RUNNING", 15)
+    lab.wait_for(lambda: lab.client.read_job(short).state == "RUNNING")
+    lab.wait_for(lambda: lab.client.read_job(long).state == "RUNNING")
     assert book(site, begins, 3) == ["a003", "a002", "exit 1"]
     name = booking_name("w", begins, "test")
     assert reservations(site) == {f"{name}-a002": ("a002",), f"{name}-a003": ("a003",)}
     assert book(site, begins, 2)[-1] == "exit 1"  # they have them, and a001 is busy
     into = lab.submit("-w", "a003", "--exclusive", "-t", "120")
     before = lab.submit("-w", "a003", "--exclusive", "-t", "10")
-    lab.wait_for(lambda: lab.client.read_job(before).state == "RUNNING", 15)
+    lab.wait_for(lambda: lab.client.read_job(before).state == "RUNNING")
     assert lab.client.read_job(into).state == "PENDING"
     assert {lab.client.read_job(one).state for one in (long, short)} == {"RUNNING"}
     verdicts = site.verdicts()
@@ -80,7 +80,7 @@ def test_a_booking_that_begins_too_late_is_moved_where_no_job_is_in_the_way(
 
     assert ask(times[0]) == (["a001", "a002"], 0)
     job = lab.submit("-w", "a001", "--exclusive", "-t", "60")
-    lab.wait_for(lambda: lab.client.read_job(job).state == "RUNNING", 15)
+    lab.wait_for(lambda: lab.client.read_job(job).state == "RUNNING")
     killed = ask(times[1], DNM_FAULT="slurm.update_reservation:before:kill:1")
     assert killed == ([], -signal.SIGKILL)
     found, code = ask(times[1])
@@ -102,7 +102,7 @@ def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: S
         f"reservation {booking_name('w', begins, 'test')}-a001",
     )
     time.sleep((begins - datetime.now(UTC)).total_seconds() + 1)
-    lab.wait_for(lambda: "RESERVED" in lab.client.read_node("a002").state.flags, 20)
+    lab.wait_for(lambda: "RESERVED" in lab.client.read_node("a002").state.flags)
     verdicts = site.verdicts()
     assert [verdicts[name][0] for name in ("a001", "a002", "a003")] == ["OK", "OK", "SKIP"]
     job = lab.submit("-w", "a002", "--exclusive", "-t", "1")
@@ -113,7 +113,7 @@ def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: S
     name = booking_name("w", begins, "test")
     gone = site.run("--unbook", name, "--exclude", "a001")
     assert gone.stdout.split() == ["a002"]
-    lab.wait_for(lambda: lab.client.read_job(job).state == "RUNNING", 20)
+    lab.wait_for(lambda: lab.client.read_job(job).state == "RUNNING")
     assert others in reservations(site)
     assert site.run("--unbook", booking_name("w", begins, "other")).returncode == 1
     back = site.run("--set", "batch", "--node-name", "a001")

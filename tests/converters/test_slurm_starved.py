@@ -47,7 +47,7 @@ def test_idle_nodes_go_back_to_jobs_that_starve(place: Place) -> None:
     place.settle(lambda: place.is_served() and len(place.site.lent()) == 2)
     kept, spare = sorted(place.site.lent())
     working = lab.submit("-p", "main", "-N1", "--exclusive", "-t", "30")
-    lab.wait_for(lambda: is_running(lab, working), 30)
+    lab.wait_for(lambda: is_running(lab, working))
     (gone,) = [pod for pod, node in place.site.pods().items() if node == spare]
     place.sandbox.delete("pods", gone, "dev")
     place.run()
@@ -58,7 +58,7 @@ def test_idle_nodes_go_back_to_jobs_that_starve(place: Place) -> None:
     starved = lab.submit("-p", "main", f"-N{total - 2}", "--exclusive", "-t", "30")
     for held in (("--hold",), ("--begin=now+1hour",), (f"--dependency=afterok:{starved}",)):
         lab.submit("-p", "main", "-N1", "-t", "30", *held)
-    lab.wait_for(lambda: bool(waiting_jobs(place)), 60)
+    lab.wait_for(lambda: bool(waiting_jobs(place)))
     (row,) = [one for one in waiting_jobs(place) if one["node_type"] == "a"]
     assert (row["partition"], row["jobs"], row["nodes"]) == ("main", 1, total - 2)
 

@@ -309,7 +309,7 @@ def test_a_killed_converter_leaves_things_half_done(live_sandbox: Sandbox, detac
         assert process.stderr is not None
         assert "claimed" in process.stderr.readline()
         process.kill()
-    deadline = time.monotonic() + (10 if detached else 0.5)
+    deadline = time.monotonic() + (300 if detached else 0.5)
     while not nodes(live_sandbox) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert bool(nodes(live_sandbox)) is detached

@@ -88,7 +88,8 @@ def a_site(sandbox: Sandbox, directory: Path) -> Site:
 
 def printed(site: Site, *arguments: str) -> str:
     environment = {name: value for name, value in SECRETS.items() if name.isupper()}
-    answer = site.process(*arguments, **environment)
+    start = site.process if "run" in arguments else site.command
+    answer = start(*arguments, **environment)
     assert "Traceback" not in answer.stderr, answer.stderr
     return answer.stdout + answer.stderr
 

@@ -6,6 +6,7 @@ when the day is over the story goes on to its right end.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -40,7 +41,10 @@ class Days:
 
     def __init__(self, directory: Path, warm: Warm) -> None:
         self.world = World(directory / "world", warm)
-        story.build(self.world, request_timeout_seconds=0.2)
+        site = story.build(self.world)
+        impatient = site.path.with_name("impatient.ini")
+        site.write(impatient, f"{site.path.read_text()}request_timeout_seconds = 0.2\n")
+        self.environment = {**os.environ, "DNM_CONFIG": str(impatient)}
         self.before: list[Checkpoint] = []
         self.good: set[bytes] = set()
         while not story.is_over(self.world):
@@ -51,6 +55,14 @@ class Days:
     def at(self, minute: int) -> World:
         self.world.restore(self.before[minute])
         return self.world
+
+    def run_into(self, **fault: Any) -> Ended:
+        """A run that meets this fault and waits for no answer; it is over with the run."""
+        self.world.sandbox.fault(**fault)
+        ended = self.world.run(constants=HURRY, environment=self.environment)
+        self.world.sandbox.faults.clear()
+        self.world.settle()
+        return ended
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +101,7 @@ def test_an_api_that_fails_for_a_run(days: Days, fault: str, minute: int) -> Non
             continue
         world = days.at(minute)
         before = story.calls(world, "--set")
-        world.sandbox.fault(**FAULTS[fault], path="^/api", **narrow)
-        ended = world.run(constants=HURRY)
-        world.sandbox.faults.clear()
-        world.settle()
+        ended = days.run_into(**FAULTS[fault], path="^/api", **narrow)
         assert ended.code in (0, 1), ended
         if not narrow:
             one_sentence(ended)
@@ -128,10 +137,7 @@ def test_what_parses_and_is_no_answer(days: Days, asked: str, minute: int) -> No
         world = days.at(minute)
         before, cordoned = story.calls(world, "--set"), story.cordoned(world)
         said = body % ASKED[asked] if "%s" in body else body
-        world.sandbox.fault("garbage", path=asked, body=said)
-        ended = world.run(constants=HURRY)
-        world.sandbox.faults.clear()
-        world.settle()
+        ended = days.run_into(kind="garbage", path=asked, body=said)
         assert ended.code in (0, 1, 2), ended
         if ASKED[asked].endswith("List"):
             assert ended.code == 1 and story.calls(world, "--set") == before, ended
@@ -145,10 +151,7 @@ def test_what_parses_and_is_no_answer(days: Days, asked: str, minute: int) -> No
 def test_an_answer_that_trickles_ends_with_its_time(days: Days, minute: int) -> None:
     world = days.at(minute)
     before = story.calls(world, "--set")
-    world.sandbox.fault("trickle", path="^/(api|ws)/", seconds=0.1)
-    ended = world.run(constants=HURRY)
-    world.sandbox.faults.clear()
-    world.settle()
+    ended = days.run_into(kind="trickle", path="^/(api|ws)/", seconds=0.1)
     assert ended.code == 1 and story.calls(world, "--set") == before, ended
     story.check_always(world)
     world.tick(story.MINUTE)

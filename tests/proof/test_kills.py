@@ -119,7 +119,7 @@ def test_a_term_while_the_converter_works_ends_the_run_within_its_grace(
         run = world.start()
         gate.await_arrivals(CALLS[direction])
         run.send(signal.SIGTERM)
-        ended = run.wait(20)
+        ended = run.wait()
         assert ended.code == 1 and "still at work" in ended.out + ended.err, ended
         begun = story.calls(world, "--set", direction)
         world.tick(story.MINUTE)
@@ -137,7 +137,7 @@ def test_a_term_while_a_run_looks_and_plans_ends_it_at_once(world: World) -> Non
         run = world.start()
         gate.await_arrivals()
         run.send(signal.SIGTERM)
-        ended = run.wait(20)
+        ended = run.wait()
     assert ended.code == 1 and "signal" in ended.out + ended.err, ended
     assert story.calls(world, "--set") == 0
     world.tick(story.MINUTE)
