@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.docs.pages import PAGES, all_names, quoted, section, table_of
+from tests.docs.pages import PAGES, quoted, section, table_of
 from tests.test_layers import HOUSE, room_of
 
 PAGE = "docs/architecture.md"
@@ -38,13 +38,6 @@ def test_an_import_only_ever_goes_down_on_the_map(package: str) -> None:
 def test_the_table_has_every_package() -> None:
     told = [quoted(row[0])[0] for row in table_of(PAGE, "What lives where")]
     assert sorted(told) == sorted(HOUSE)
-
-
-def test_the_words_of_the_code_are_in_the_code() -> None:
-    words = [word for row in table_of(PAGE, "Words of the code") for word in quoted(row[0])]
-    assert len(words) > 8
-    for word in words:
-        assert word in all_names(), word
 
 
 def test_words_that_were_given_up_are_in_no_document() -> None:

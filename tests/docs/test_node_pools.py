@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dnm.config.keys import KUBELET_KEYS
 from dnm.config.load import load_node_types
 from dnm.kubelet.check import check_node_type
 from dnm.kubelet.reservation import computed_allocatable, eviction_amount, memory_sides
 from dnm.model.config import NodeType
 from dnm.model.quantity import holds_int64
-from tests.docs.pages import quoted, rows, section
+from tests.docs.pages import rows, section
 from tests.kubelet.test_vectors import VECTORS
 
 PAGE = "docs/node-pools.md"
@@ -94,11 +93,6 @@ def result_of(text: str, sign: str) -> int:
     match = re.match(r"(\d+)Mi", right)
     assert match and int(match[1]) == total, text
     return total * MI
-
-
-def test_every_key_is_told_and_nothing_else() -> None:
-    told = {name.lower() for row in rows(section(PAGE, "The keys")) for name in quoted(row[0])}
-    assert told == set(KUBELET_KEYS)
 
 
 def test_check_says_what_is_shown(tmp_path: Path) -> None:
