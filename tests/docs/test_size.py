@@ -6,7 +6,7 @@ from __future__ import annotations
 from packages.reference import DECLARED
 from tests.docs.pages import PAGES
 
-WORDS = 34_700
+WORDS = 34_200
 KEYS = 126
 
 
