@@ -23,8 +23,8 @@ from pathlib import Path
 
 from dnm.converters.slurm.commands import SlurmClient
 from dnm.converters.slurm.text import SlurmNode
+from dnm.host.fault_points import fault_point
 from dnm.model.errors import SlurmError
-from dnm.model.fault_points import fault_point
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "scontrol", "squeue", "sbatch", "scancel")
 PACKAGES = "slurmctld slurmd slurm-client munge"

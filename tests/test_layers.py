@@ -46,36 +46,29 @@ PURE_QUEUES = (
     "queues.config_map_size queues.lease queues.authors"
 )
 HOUSE: dict[str, Rule] = {
-    "model": _rule(
-        "",
-        EVERYTHING,
-        trust=FILES | {"sys"},
-        readers=FILES | {"grp"},
-        bounded=FILES | PROCESSES | {"selectors", "time"},
-        fault_points=FILES | MOMENT | PROCESSES,
-        config=frozenset({"pathlib"}),
-    ),
+    "model": _rule("", EVERYTHING, config=frozenset({"pathlib"})),
+    "host": _rule("model", SCREEN - {"sys"} | TEXT | NETWORK - {"selectors"}),
     "calendar": _rule("model", EVERYTHING),
     "config": _rule(
-        "model calendar",
+        "model host calendar",
         PROCESSES | NETWORK | MOMENT | SCREEN,
         load=frozenset({"sys"}),  # where its own converter is installed
         values=frozenset({"urllib"}),  # taking an address apart
     ),
-    "http": _rule("model", PROCESSES | SCREEN | TEXT),
+    "http": _rule("model host", PROCESSES | SCREEN | TEXT),
     "kube": _rule(
-        "model http demand.pod_request",
+        "model host http demand.pod_request",
         PROCESSES | SCREEN | {"configparser"},
         exec_plugin=PROCESSES,
     ),
     "converters.slurm": _rule(
-        "model http",
+        "model host http",
         NETWORK | SCREEN | TEXT,
         rest=frozenset({"http", "urllib"}),  # an answer that breaks off, a name in a path
     ),
-    "converter": _rule("model", NETWORK | (SCREEN - {"sys"}) | TEXT),
+    "converter": _rule("model host", NETWORK | (SCREEN - {"sys"}) | TEXT),
     "queues": _rule(
-        "model http",
+        "model host http",
         EVERYTHING,
         yaml_nodes=frozenset({"yaml"}),
         decode=frozenset({"yaml"}),
@@ -91,7 +84,7 @@ HOUSE: dict[str, Rule] = {
     "plan.rules": _rule(f"model calendar demand kubelet sizing plan {PURE_QUEUES}", EVERYTHING),
     "verbs": _rule("model calendar config.files sizing plan plan.rules", EVERYTHING),
     "record": _rule(
-        "model",
+        "model host",
         EVERYTHING,
         history_file=frozenset({"os", "pathlib"}),
         textfile=frozenset({"os", "pathlib"}),
@@ -102,23 +95,23 @@ HOUSE: dict[str, Rule] = {
         world=frozenset({"random"}),
     ),
     "run": _rule(
-        "model calendar config kube kubelet converter queues demand sizing plan record",
+        "model host calendar config kube kubelet converter queues demand sizing plan record",
         SCREEN | TEXT,
         calendars=frozenset({"sys"}),  # the interpreter of the program that plays them
         ics=frozenset({"sys"}),  # which is a program of its own
     ),
     "cli": _rule(
-        "model calendar config kube kubelet converter queues demand sizing plan record run "
+        "model host calendar config kube kubelet converter queues demand sizing plan record run "
         "verbs simulate converters.settings lab.verbs",
         frozenset(),
     ),
     "converters": _rule(
-        "model config kube kubelet converters.slurm converter demand.constraints", TEXT
+        "model host config kube kubelet converters.slurm converter demand.constraints", TEXT
     ),
     "lab": _rule("lab.sandbox lab.demo", frozenset({"kubernetes"})),
-    "lab.sandbox": _rule("model converter.processes", frozenset({"kubernetes"})),
+    "lab.sandbox": _rule("model host converter.processes", frozenset({"kubernetes"})),
     "lab.demo": _rule(
-        "model config lab.sandbox",
+        "model host config lab.sandbox",
         frozenset({"kubernetes"}),
     ),
 }
@@ -189,6 +182,7 @@ def test_only_the_client_of_the_rest_takes_the_connection_into_queues() -> None:
 PLANTED = [
     pytest.param("model", "from dnm.config import values", id="model-config"),
     pytest.param("calendar", "from dnm.config import values", id="calendar-config"),
+    pytest.param("host", "from dnm.run import registry", id="host-run"),
     pytest.param("config", "from dnm.kube.client import KubeClient", id="config-kube"),
     pytest.param("kube", "from dnm.run import registry", id="kube-run"),
     pytest.param("http", "from dnm.kube import session", id="http-kube"),

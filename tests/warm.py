@@ -28,7 +28,7 @@ from typing import Any
 
 import dnm.cli
 from dnm.cli import app as cli
-from dnm.model import fault_points
+from dnm.host import fault_points
 from dnm.run import planning, runner
 
 _LOADED_LATE = (

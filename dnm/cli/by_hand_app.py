@@ -168,7 +168,7 @@ def give_back(
 
 
 def _grace(text: str) -> timedelta:
-    from dnm.model.spans import parse_span
+    from dnm.model.quantity import parse_span
 
     length = parse_span(text or "0m", "m")
     if length is None or length > timedelta(days=7):

@@ -22,6 +22,7 @@ from dnm.cli.findings import CheckResult, Finding, doubtful, fine, guarded, skip
 from dnm.converter.contract import given_to_converter
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.node_list import list_batch_nodes
+from dnm.host.trust import find_distrust
 from dnm.kube.client import KubeClient
 from dnm.kube.credentials import find_kubeconfig
 from dnm.kube.questions import can_i, read_server_time, read_version
@@ -32,7 +33,6 @@ from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
 from dnm.model.registry import Registry
 from dnm.model.slinky import MANAGED_TAINT
-from dnm.model.trust import find_distrust
 from dnm.model.value import Unreadable, Value
 from dnm.plan.acting import judge_actor
 from dnm.plan.rules.kubelets import differing_kubelets

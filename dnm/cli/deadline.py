@@ -8,7 +8,7 @@ from datetime import UTC, datetime, time, timedelta
 import typer
 
 from dnm.calendar.windows import begin_in_utc, zone_named
-from dnm.model.spans import parse_span
+from dnm.model.quantity import parse_span
 
 _YEAR = timedelta(days=366)
 

@@ -25,7 +25,7 @@ from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import JOBS, HistoryLine
 from dnm.model.printable import Meaning, Part, count_of, duration, printable
-from dnm.model.spans import parse_span
+from dnm.model.quantity import parse_span
 from dnm.record.history_file import History
 
 if TYPE_CHECKING:

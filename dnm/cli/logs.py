@@ -8,8 +8,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
+from dnm.host.fault_points import waits_too_long
 from dnm.model.errors import StoppedError
-from dnm.model.fault_points import waits_too_long
 from dnm.record.log_lines import log_line
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dnm.cli.lending_report import seen_sentence
 from dnm.cli.options import load_named_config
 from dnm.cli.output import print_document, print_line, print_table
 from dnm.config.load import load_config
-from dnm.model.bounded import read_regular
+from dnm.host.bounded import read_regular
 from dnm.model.config import Config
 from dnm.model.history import HistoryLine
 from dnm.model.printable import count_of

@@ -14,10 +14,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dnm.host.fault_points import fault_point
+from dnm.host.trust import read_trusted
 from dnm.model.errors import ConfigError
-from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
-from dnm.model.trust import read_trusted
 
 Sections = dict[str, dict[str, str]]
 EventSections = dict[str, tuple[dict[str, str], tuple[str, ...]]]

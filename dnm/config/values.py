@@ -17,8 +17,7 @@ from dnm.calendar.windows import zone_named
 from dnm.model.config import Floor, Taint, WhenBatchWaits, fill_namespace
 from dnm.model.errors import DnmError
 from dnm.model.hostlist import expand_hostlist
-from dnm.model.quantity import parse_kubernetes, parse_yunikorn
-from dnm.model.spans import parse_span
+from dnm.model.quantity import parse_kubernetes, parse_span, parse_yunikorn
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")

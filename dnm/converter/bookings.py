@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dnm.converter.contract import NODE_NAME, Given
-from dnm.model.bounded import TimeoutExpired, run_bounded
+from dnm.host.bounded import TimeoutExpired, run_bounded
+from dnm.host.fault_points import fault_point
+from dnm.host.trust import check_trust
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError
-from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
-from dnm.model.trust import check_trust
 
 _TIMEOUT = 120.0  # seconds: a refusal costs milliseconds, and there may be a thousand
 _LIMIT = 1024 * 1024  # bytes

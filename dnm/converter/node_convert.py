@@ -17,9 +17,9 @@ from dnm.converter.output import ConverterOutput
 from dnm.converter.processes import still_running
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.converter.started import Started, end_started, started_at
+from dnm.host.fault_points import fault_point
 from dnm.model.cluster import BatchList
 from dnm.model.config import Config
-from dnm.model.fault_points import fault_point
 from dnm.model.registry import ConverterProcess, Ended
 from dnm.model.value import Unreadable
 

@@ -12,15 +12,15 @@ from typing import Annotated, Any
 import msgspec
 
 from dnm.converter.contract import BOOK, LEAVE_OUT, NODE_NAME, Given, list_command, list_program
+from dnm.host.bounded import TimeoutExpired, run_bounded
+from dnm.host.fault_points import fault_point
+from dnm.host.trust import check_trust
 from dnm.model.blackout import SafeLines, Secrets
-from dnm.model.bounded import TimeoutExpired, run_bounded
 from dnm.model.cluster import BatchClaim, BatchList, BatchNode, SlurmReason, WaitingJobs
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, SlurmError
-from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
 from dnm.model.slurm_state import in_service_of, parse_state
-from dnm.model.trust import check_trust
 from dnm.model.value import Unreadable
 
 _LIST_TIMEOUT = timedelta(seconds=60)

@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.contract import NODE_NAME
+from dnm.host.bounded import read_regular
+from dnm.host.fault_points import fault_point
 from dnm.model.blackout import SafeLines, Secrets
-from dnm.model.bounded import read_regular
-from dnm.model.fault_points import fault_point
 from dnm.model.registry import LONGEST_REASON
 
 # Of one call, as ends of their names.

@@ -4,32 +4,13 @@ TERM, and KILL some seconds later.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import lru_cache
 
-from dnm.model.fault_points import waiting
+from dnm.host.fault_points import waiting
+from dnm.host.place import boot_id, host_name
 from dnm.model.registry import ConverterProcess
-
-_HOST = os.uname().nodename
-_BOOT = "/proc/sys/kernel/random/boot_id"
-
-
-@lru_cache
-def boot_id() -> str:
-    """Returns what the kernel calls this boot; empty where it does not say. Process numbers and
-    ticks begin anew at each boot, and a timer starts the same programs at about the same moment."""
-    with suppress(OSError), open(_BOOT, encoding="ascii") as file:
-        return file.read(100).strip()
-    return ""
-
-
-def host_name() -> str:
-    """Returns the name of this host; of a container its own."""
-    return _HOST
 
 
 def this_host() -> ConverterProcess:

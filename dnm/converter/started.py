@@ -15,7 +15,7 @@ import msgspec
 
 from dnm.converter.output import file_of, read_or_empty
 from dnm.converter.processes import end_by_signals, is_alive
-from dnm.model.fault_points import fault_point
+from dnm.host.fault_points import fault_point
 from dnm.model.registry import ConverterProcess
 from dnm.model.value import Value
 

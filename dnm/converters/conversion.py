@@ -25,9 +25,9 @@ from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.interface import Slurm
 from dnm.converters.slurm.text import SlurmNode
 from dnm.converters.slurm_side import connect_slurm
+from dnm.host.fault_points import fault_point
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import ConverterError, DnmError, SlurmError
-from dnm.model.fault_points import fault_point
 
 Found = TypeVar("Found")
 SLURM_PATIENCE = timedelta(minutes=2)  # a restart of slurmctld

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
+from dnm.host.readers import Access, mend_access
+from dnm.host.trust import check_trust, read_trusted
 from dnm.model.errors import ConverterError
-from dnm.model.fault_points import fault_point
-from dnm.model.readers import Access, mend_access
 from dnm.model.registry import ConverterProcess
-from dnm.model.trust import check_trust, read_trusted
 from dnm.model.value import Value
 
 _LARGEST = 1 << 22  # bytes of one journal

@@ -14,13 +14,13 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.converters.settings import Settings
+from dnm.host.fault_points import fault_point
 from dnm.kube.client import KubeClient
 from dnm.kube.nodes import taint_fields
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.cluster import Node
 from dnm.model.config import Config, Taint
 from dnm.model.eviction import PodOnNode
-from dnm.model.fault_points import fault_point
 
 if TYPE_CHECKING:
     from dnm.converters.bridge_side import BridgeSide

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from dnm.converters.journal import Direction, Journal
 from dnm.converters.settings import Settings
+from dnm.host.fault_points import fault_point
 from dnm.model.errors import ConverterError
-from dnm.model.fault_points import fault_point
 
 VARIABLE = "DNM_KUBELET_CONFIG"
 HOOKS = ("prepare", "join")

@@ -18,8 +18,8 @@ from dnm.converters.marks import drain_reason
 from dnm.converters.preempt import JOBS, claim_from_jobs
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import drain_command, reserve_command
+from dnm.host.fault_points import fault_point
 from dnm.model.errors import ConverterError, KubeError
-from dnm.model.fault_points import fault_point
 
 _REACH_TIMEOUT = timedelta(seconds=30)
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.http.access import Access
 from dnm.kube import objects as kube_objects
 from dnm.kube import topology
@@ -32,7 +33,6 @@ from dnm.model.cluster import Claim, ConfigMap, Node, Pod, PodList
 from dnm.model.config import Config, Taint
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
-from dnm.model.fault_points import fault_point
 from dnm.model.kubelet import Amounts
 from dnm.model.reading import Reading
 from dnm.model.value import Unreadable

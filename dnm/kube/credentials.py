@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dnm.host.bounded import read_regular
+from dnm.host.fault_points import fault_point
 from dnm.http.access import Access
 from dnm.kube.kubeconfig import (
     bearer_of_file,
@@ -12,10 +14,8 @@ from dnm.kube.kubeconfig import (
     proxy_of_environment,
     read_kubeconfig,
 )
-from dnm.model.bounded import read_regular
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
-from dnm.model.fault_points import fault_point
 
 _HOME_KUBECONFIG = Path("~/.kube/config")
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"

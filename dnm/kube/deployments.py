@@ -8,12 +8,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
 from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.cluster import Deployment
-from dnm.model.fault_points import fault_point
 
 
 def create_deployment(api: ApiRequests, namespace: str, body: Mapping[str, Any]) -> Deployment:

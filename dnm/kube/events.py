@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.kube.objects import check_kind
 from dnm.kube.requests import ApiRequests
 from dnm.model.event import KubeEvent
-from dnm.model.fault_points import fault_point
 
 CONTROLLER = "dynamic-node-manager/dnm"
 _LONGEST_INSTANCE = 128

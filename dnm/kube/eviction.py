@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
 from dnm.kube.errors import ApiRefused, LostAnswer
 from dnm.kube.lists import List
@@ -18,7 +19,6 @@ from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import Pod
 from dnm.model.errors import KubeConflict
 from dnm.model.eviction import PodOnNode
-from dnm.model.fault_points import fault_point
 
 _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
 _MIRROR = "kubernetes.io/config.mirror"

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.kube.kubeconfig_fields import ExecSettings
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import KubeError
-from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
 
 _LARGEST = 1 << 20  # bytes of its answer that are read

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dnm.host.bounded import read_regular
+from dnm.host.trust import read_trusted
 from dnm.http.access import Access
 from dnm.kube.kubeconfig_fields import (
     Context,
@@ -22,9 +24,7 @@ from dnm.kube.kubeconfig_fields import (
     object_to_cluster,
     object_to_user,
 )
-from dnm.model.bounded import read_regular
 from dnm.model.errors import KubeError
-from dnm.model.trust import read_trusted
 
 _LARGEST = 4 << 20  # bytes
 T = TypeVar("T")

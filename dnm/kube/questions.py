@@ -6,9 +6,9 @@ from datetime import datetime
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
 from dnm.kube.requests import ApiRequests
-from dnm.model.fault_points import fault_point
 
 
 def can_i(

@@ -14,6 +14,7 @@ from http.client import HTTPException
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.http.access import Access
 from dnm.kube.catching_up import catch_up
 from dnm.kube.compare import find_differences
@@ -30,7 +31,6 @@ from dnm.kube.watching import OpenWatchers, watch_over_http
 from dnm.model.cluster import Node, PodList
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
-from dnm.model.fault_points import fault_point
 from dnm.model.quantity import QuantityError
 from dnm.model.reading import Reading
 

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.nodes import SHOWN
 from dnm.kube.objects import check_kind
 from dnm.kube.requests import ApiRequests
-from dnm.model.fault_points import fault_point
 from dnm.model.plan import ShowState
 from dnm.model.slurm_state import ALL_CONDITIONS, CONDITION
 

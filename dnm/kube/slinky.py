@@ -12,12 +12,12 @@ from urllib.parse import quote
 import msgspec
 import yaml
 
+from dnm.host.fault_points import fault_point
 from dnm.kube.constraints import read_constraints
 from dnm.kube.deployments import list_deployments
 from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import PodShape, Requirement
-from dnm.model.fault_points import fault_point
 from dnm.model.value import Value
 
 GROUP = "slinky.slurm.net"

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import ApiAnswer
-from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
 from dnm.model.state import HIGHEST, KEYS, RunLease, StoredRegistry
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from dnm.host.fault_points import fault_point
+from dnm.host.trust import read_trusted
 from dnm.kube.watch_log import NotProved, Why
 from dnm.model.errors import DnmError
-from dnm.model.fault_points import fault_point
-from dnm.model.trust import read_trusted
 
 _LARGEST = 1 << 30  # bytes; 150,000 pods take 15 MB
 

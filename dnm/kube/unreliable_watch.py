@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
+from dnm.host.bounded import read_regular
 from dnm.kube.store_file import write_store
-from dnm.model.bounded import read_regular
 
 _LARGEST = 1 << 16
 

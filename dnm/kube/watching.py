@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.http.access import Access
 from dnm.kube.errors import asking
 from dnm.kube.list_head import read_item_versions, read_list_head
@@ -22,7 +23,6 @@ from dnm.kube.pods import UNFINISHED
 from dnm.kube.session import Session
 from dnm.kube.watch_log import NotProved, WatchLog, Why, Witness, read_version
 from dnm.model.config import Config
-from dnm.model.fault_points import fault_point
 
 # The server sends its bookmark two seconds before the end (cacher.go), so this is the least that
 # gets one; and how long it may take to send all that.

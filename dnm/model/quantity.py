@@ -2,13 +2,15 @@
 
 Amounts are in YuniKorn's units: `vcore` in millicores, everything else in bytes or plain counts.
 YuniKorn's grammar is `parse` of pkg/common/resources/quantity.go (the same since 1.0), Kubernetes'
-is resource.Quantity of apimachinery, rounded up as the scheduler's shim rounds it.
+is resource.Quantity of apimachinery, rounded up as the scheduler's shim rounds it. Spans of time
+are read as people write them: 90m, 36h, 7d.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import lru_cache
 
 from dnm.model.errors import DnmError
@@ -178,3 +180,17 @@ def kube_resources(quantities: Mapping[str, str]) -> dict[str, int]:
         "vcore" if name == "cpu" else name: parse_kubernetes(name, text)
         for name, text in quantities.items()
     }
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s?([smhdw]?)")
+
+
+def parse_span(text: str, unit: str = "") -> timedelta | None:
+    """Returns how long `90s`, `90m`, `2h`, `1d` or `1w` are, and a number alone in `unit`s; None
+    for anything else."""
+    match = _SPAN.fullmatch(text)
+    used = match[2] or unit if match else ""
+    if match is None or not used:
+        return None
+    return timedelta(seconds=float(match[1]) * _SECONDS[used])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from dnm.host.collection import without_collection
 from dnm.model.cluster import QueueLimits
-from dnm.model.collection import without_collection
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
 from dnm.queues.decode import RuleViolation

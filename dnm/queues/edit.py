@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dnm.model.collection import without_collection
+from dnm.host.collection import without_collection
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants

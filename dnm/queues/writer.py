@@ -12,9 +12,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
+from dnm.host.fault_points import waiting
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, QueueError, StoppedError, YunikornError
-from dnm.model.fault_points import waiting
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Value
 from dnm.queues.source import (

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.http.access import Access
 from dnm.http.body import BodyBuffer
 from dnm.http.connection import Connection
 from dnm.model.cluster import YunikornView
 from dnm.model.errors import YunikornError
-from dnm.model.fault_points import fault_point
 from dnm.model.queue_path import is_under
 
 _LARGEST_ANSWER = 1 << 28  # bytes; /applications of 100,000 pods is some 50 MB

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.model.fault_points import fault_point
+from dnm.host.fault_points import fault_point
+from dnm.host.readers import Access, access_of, give_access, mend_access
 from dnm.model.history import HistoryLine
-from dnm.model.readers import Access, access_of, give_access, mend_access
 
 LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
 MOST = 256 * 1024 * 1024  # bytes of all files

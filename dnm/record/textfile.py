@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from dnm.model.fault_points import fault_point
+from dnm.host.fault_points import fault_point
 
 
 def write_textfile(path: Path, text: str) -> None:

@@ -1,24 +1,19 @@
-"""The lease of an instance, at the edge: where this dnm is, and the lease read and written."""
+"""The lease of an instance, at the edge: read and written."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
 
-from dnm.converter.processes import boot_id, host_name
-from dnm.model.bounded import read_regular
+from dnm.host.place import this_place
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, LeaseError
-from dnm.model.lease import Lease, Place
-from dnm.model.printable import printable
+from dnm.model.lease import Lease
 from dnm.model.registry import Registry
 from dnm.queues.lease import Actor, Judgement, after_refusal, judge_lease, with_lease
 
@@ -27,9 +22,6 @@ _OTHERS_WRITE = (
     f"the queue document's ConfigMap was changed by others {_TRIES} times in a row while dnm "
     "wanted to write that it acts; the next run tries again"
 )
-_LONGEST_HOLDER = 300  # characters
-_MACHINE_ID = Path("/etc/machine-id")  # machine-id(5)
-_IN_A_POD = "KUBERNETES_SERVICE_HOST"  # every kubelet sets it
 
 
 class ConfigMaps(Protocol):
@@ -37,26 +29,6 @@ class ConfigMaps(Protocol):
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
     def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
-
-
-def this_place(config: Config, machine_id: Path | None = None) -> Place:
-    """Returns where this dnm is. A machine id is not to leave the host, so it is hashed with the
-    name and the path; copied images have the same one, containers often none. A pod is no place:
-    what it has on disk ends with it, and its name may be its host's."""
-    path = os.path.realpath(config.converted_nodes_path)
-    name = f"{host_name()}:{path}"
-    try:
-        machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()
-    except (OSError, ValueError):
-        machine = ""
-    is_known = len(machine) == 32 and machine.isalnum() and _IN_A_POD not in os.environ
-    home = hashlib.sha256(f"dnm {machine} {name}".encode(errors="surrogateescape")).hexdigest()
-    return Place(
-        holder=printable(name, _LONGEST_HOLDER),
-        home=home[:32] if is_known else "",
-        boot=boot_id(),
-        up_for=timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME)),
-    )
 
 
 def take_lease(

@@ -16,13 +16,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
 
-from dnm.model.bounded import read_regular
+from dnm.host.bounded import read_regular
+from dnm.host.fault_points import fault_point
+from dnm.host.readers import Access, mend_access
+from dnm.host.trust import check_trust
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
-from dnm.model.fault_points import fault_point
 from dnm.model.printable import printable
-from dnm.model.readers import Access, mend_access
-from dnm.model.trust import check_trust
 from dnm.model.value import Value
 
 _LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside listening to its converters

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dnm.converter.processes import host_name, this_host
+from dnm.converter.processes import this_host
+from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import Deed

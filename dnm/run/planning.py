@@ -12,9 +12,9 @@ import msgspec
 
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.processes import is_known
+from dnm.host.collection import without_collection
 from dnm.kube.client import KubeClient
 from dnm.kube.no_store import open_recall
-from dnm.model.collection import without_collection
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
 from dnm.model.plan import Outcome, Pass, Plan, Snapshot

@@ -8,9 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from dnm.host.fault_points import fault_point
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
-from dnm.model.fault_points import fault_point
 from dnm.model.printable import duration
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value

@@ -59,8 +59,8 @@ def file_state(config: Config) -> FileState:
 
 def state_in(config: Config, kube: HasStateObjects) -> State:
     """Returns the place in the cluster behind this client."""
+    from dnm.host.place import this_place
     from dnm.run.kube_state import KubeState, object_name
-    from dnm.run.lease import this_place
     from dnm.run.tenure import Tenure
 
     objects = kube.state_objects(config.state_namespace, object_name(config.instance_id))

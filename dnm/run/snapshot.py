@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from dnm.converter.processes import is_elsewhere
+from dnm.host.place import this_place
 from dnm.model.cluster import (
     BatchList,
     Claim,
@@ -31,7 +32,6 @@ from dnm.model.value import Unreadable
 from dnm.plan.batch_side import asks_anyway, needs_batch_side
 from dnm.plan.ended_calls import calls_until
 from dnm.queues.source import read_config_maps
-from dnm.run.lease import this_place
 
 _CLOCKS_DIFFER = timedelta(minutes=15)  # of two hosts at most
 

@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from dnm.model.bounded import read_regular
+from dnm.host.bounded import read_regular
+from dnm.host.fault_points import fault_point
+from dnm.host.readers import Access, access_of, give_access, mend_access
+from dnm.host.trust import read_trusted
 from dnm.model.errors import RegistryError
-from dnm.model.fault_points import fault_point
-from dnm.model.readers import Access, access_of, give_access, mend_access
 from dnm.model.state import RunLease, StoredRegistry
-from dnm.model.trust import read_trusted
 
 LARGEST = 64 * 1024 * 1024  # bytes; a thousand lent nodes take 0.5 MiB
 

@@ -25,7 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.model.bounded import read_regular
+from dnm.host.bounded import read_regular
+from dnm.host.fault_points import fault_point
 from dnm.model.config import Config
 from dnm.model.errors import (
     KubeConflict,
@@ -35,7 +36,6 @@ from dnm.model.errors import (
     RegistryError,
     StoppedError,
 )
-from dnm.model.fault_points import fault_point
 from dnm.model.lease import Place
 from dnm.model.printable import printable
 from dnm.model.state import HIGHEST, RunLease

@@ -13,7 +13,7 @@ import pytest
 from dnm.cli.health import judge_health
 from dnm.cli.status import status_document
 from dnm.cli.status_view import SortBy, print_status, run_lines
-from dnm.converter.processes import host_name
+from dnm.host.place import host_name
 from dnm.model.registry import (
     LOST,
     ConverterProcess,

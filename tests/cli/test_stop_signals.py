@@ -19,12 +19,12 @@ import pytest
 from dnm.cli.logs import StopSignals
 from dnm.converter.processes import end_by_signals, process_of
 from dnm.converter.start import ConverterCall, Waits, run_converters
+from dnm.host.bounded import run_bounded
+from dnm.host.fault_points import fault_point
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Fault
-from dnm.model.bounded import run_bounded
 from dnm.model.errors import StoppedError
 from dnm.model.event import KubeEvent
-from dnm.model.fault_points import fault_point
 from dnm.model.registry import Phase
 from dnm.queues.yunikorn_rest import checksum_of
 from dnm.run.publish import send_events

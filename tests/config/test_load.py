@@ -24,6 +24,7 @@ from dnm.config.keys import (
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
 from dnm.config.sections import state_folder
 from dnm.converters.settings import load_settings
+from dnm.host.trust import check_trust
 from dnm.model.config import (
     Config,
     Floor,
@@ -35,7 +36,6 @@ from dnm.model.config import (
 )
 from dnm.model.errors import ConfigError
 from dnm.model.kubelet import KubeletSettings
-from dnm.model.trust import check_trust
 
 DATA = Path(__file__).parents[1] / "data" / "config"
 BASE = "[settings]\nmonitored_namespaces = dev, test\nnamespace_queue_paths = map.json\n"

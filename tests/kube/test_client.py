@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnm.host.fault_points import struck_by
 from dnm.http.access import Access
 from dnm.kube import deployments
 from dnm.kube.client import KubeClient
@@ -17,7 +18,6 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import Claim, ConfigMap, Mark, NodeSelectorTerm, Pod, Requirement
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
-from dnm.model.fault_points import struck_by
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.scripted_server import ScriptedServer, answer

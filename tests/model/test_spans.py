@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.spans import parse_span
+from dnm.model.quantity import parse_span
 
 SPANS = {
     "90s": 90, "90m": 5400, "2h": 7200, "1d": 86_400, "1w": 604_800, "1.5h": 5400, "36 h": 129_600,

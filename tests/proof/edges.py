@@ -21,6 +21,7 @@ import msgspec
 
 from dnm.converters.event_bookings import book, unbook
 from dnm.converters.settings import Settings
+from dnm.host.fault_points import fault_point
 from dnm.model.cluster import (
     BatchClaim,
     BatchList,
@@ -37,7 +38,6 @@ from dnm.model.config import Config, Taint
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.eviction import PodOnNode
-from dnm.model.fault_points import fault_point
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.kubelet import Amounts
 from dnm.model.plan import ShowState

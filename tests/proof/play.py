@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from dnm.host.fault_points import struck_by
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config, Floor, Floors, NamespacePolicy, NodeType, WhenBatchWaits
 from dnm.model.errors import DnmError, RegistryError
-from dnm.model.fault_points import struck_by
 from dnm.model.plan import Pass
 from dnm.model.quantity import format_yunikorn
 from dnm.model.registry import Pause, Phase, Registry

@@ -15,8 +15,8 @@ import msgspec
 
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
+from dnm.host.fault_points import fault_point
 from dnm.model.errors import SlurmError
-from dnm.model.fault_points import fault_point
 from dnm.model.slurm_state import NodeState
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ import pytest
 from dnm.cli import admin, by_hand
 from dnm.cli.by_hand import adopt, extend, lend
 from dnm.cli.give_back import Evict, give_back
+from dnm.host.fault_points import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
-from dnm.model.fault_points import struck_by
 from dnm.model.registry import Keeping, Leaving, LendOrder, Pause, Phase, Registry, Way
 from dnm.record.history_file import History
 from dnm.run.registry import save_registry

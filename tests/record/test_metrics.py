@@ -19,8 +19,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as SdkDashboard
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from dnm.host.fault_points import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.fault_points import struck_by
 from dnm.model.history import Durations
 from dnm.model.registry import (
     LOST,

@@ -10,13 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dnm.host import place
+from dnm.host.place import this_place
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, LeaseError
 from dnm.model.lease import Place
 from dnm.model.registry import Registry
 from dnm.queues.lease import lease_annotation, read_lease
 from dnm.run import lease as edge
-from dnm.run.lease import new_lease, put_lease, take_lease, this_place
+from dnm.run.lease import new_lease, put_lease, take_lease
 from tests.builders import NOW, a_config
 from tests.plan.worlds import queue_map
 
@@ -87,7 +89,7 @@ class Host:
 def machine_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "machine-id"
     path.write_text(f"{MACHINE_ID}\n")
-    monkeypatch.setattr(edge, "_MACHINE_ID", path)
+    monkeypatch.setattr(place, "_MACHINE_ID", path)
     return path
 
 

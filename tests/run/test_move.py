@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from dnm.cli import admin
 from dnm.converter import processes
+from dnm.host.fault_points import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
-from dnm.model.fault_points import struck_by
 from dnm.model.history import Memory
 from dnm.model.registry import Registry
 from dnm.run.lock import run_lock

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from dnm.host.fault_points import struck_by
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError, LockedError
-from dnm.model.fault_points import struck_by
 from dnm.model.plan import Pass
 from dnm.model.registry import Ended, Pause, Phase, Registry
 from dnm.queues.source import LEDGER_ANNOTATION

@@ -2,5 +2,5 @@
 -> the same values, and asking them (`commands`, `rest`), behind one interface (`interface`).
 Nothing here decides; a state that is not understood is no state.
 converters may import it, the real slurm of the lab too, and demo what is printed; it imports only
-http and model.
+http, host and model.
 """

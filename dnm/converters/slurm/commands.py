@@ -27,9 +27,9 @@ from dnm.converters.slurm.text import (
     parse_partitions,
     parse_reservations,
 )
-from dnm.model.bounded import TimeoutExpired, run_bounded
+from dnm.host.bounded import TimeoutExpired, run_bounded
+from dnm.host.fault_points import fault_point
 from dnm.model.errors import SlurmError
-from dnm.model.fault_points import fault_point
 
 COMMAND_TIMEOUT = timedelta(seconds=30)
 PING_TIMEOUT = timedelta(seconds=10)

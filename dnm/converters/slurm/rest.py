@@ -38,11 +38,11 @@ from dnm.converters.slurm.rest_changes import encode_node_change, encode_reserva
 from dnm.converters.slurm.rest_offer import Offer, choose_version
 from dnm.converters.slurm.rest_token import read_token
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
+from dnm.host.fault_points import fault_point
 from dnm.http.access import Access
 from dnm.http.body import BodyBuffer
 from dnm.http.connection import Connection, SocketConnection
 from dnm.model.errors import SlurmError
-from dnm.model.fault_points import fault_point
 
 _LARGEST = 256 * 1024 * 1024  # bytes; a node takes 1.5 to 2.5 kB, a job 4 to 9 kB
 _SOCKET = "unix:"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from dnm.host.trust import read_trusted
 from dnm.model.errors import SlurmError
-from dnm.model.trust import read_trusted
 
 _LARGEST = 16 * 1024  # bytes
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")

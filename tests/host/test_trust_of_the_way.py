@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dnm.host.trust import check_trust
 from dnm.model.errors import ConfigError, ConverterError
-from dnm.model.trust import check_trust
 
 SOMEBODY = 65534
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
-from dnm.model.bounded import open_regular
+from dnm.host.bounded import open_regular
 from dnm.model.errors import ConfigError, DnmError
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

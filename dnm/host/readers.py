@@ -12,7 +12,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from dnm.model.fault_points import fault_point
+from dnm.host.fault_points import fault_point
 from dnm.model.value import Value
 
 

@@ -1,0 +1,56 @@
+"""Where this dnm is: its host, its boot, and the path of its registry."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+
+from dnm.host.bounded import read_regular
+from dnm.model.config import Config
+from dnm.model.lease import Place
+from dnm.model.printable import printable
+
+_HOST = os.uname().nodename
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_LONGEST_HOLDER = 300  # characters
+_MACHINE_ID = Path("/etc/machine-id")  # machine-id(5)
+_IN_A_POD = "KUBERNETES_SERVICE_HOST"  # every kubelet sets it
+
+
+@lru_cache
+def boot_id() -> str:
+    """Returns what the kernel calls this boot; empty where it does not say. Process numbers and
+    ticks begin anew at each boot, and a timer starts the same programs at about the same moment."""
+    with suppress(OSError), open(_BOOT, encoding="ascii") as file:
+        return file.read(100).strip()
+    return ""
+
+
+def host_name() -> str:
+    """Returns the name of this host; of a container its own."""
+    return _HOST
+
+
+def this_place(config: Config, machine_id: Path | None = None) -> Place:
+    """Returns where this dnm is. A machine id is not to leave the host, so it is hashed with the
+    name and the path; copied images have the same one, containers often none. A pod is no place:
+    what it has on disk ends with it, and its name may be its host's."""
+    path = os.path.realpath(config.converted_nodes_path)
+    name = f"{host_name()}:{path}"
+    try:
+        machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()
+    except (OSError, ValueError):
+        machine = ""
+    is_known = len(machine) == 32 and machine.isalnum() and _IN_A_POD not in os.environ
+    home = hashlib.sha256(f"dnm {machine} {name}".encode(errors="surrogateescape")).hexdigest()
+    return Place(
+        holder=printable(name, _LONGEST_HOLDER),
+        home=home[:32] if is_known else "",
+        boot=boot_id(),
+        up_for=timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME)),
+    )
