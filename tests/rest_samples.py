@@ -20,7 +20,7 @@ import msgspec
 from dnm.converters.slurm import rest_answers as rest
 from dnm.converters.slurm import text
 from dnm.converters.slurm.rest import SlurmRestClient
-from dnm.converters.slurm.rest_offer import NEWEST, OLDEST, choose_version
+from dnm.converters.slurm.rest_body import NEWEST, OLDEST, choose_version
 from dnm.model.errors import SlurmError
 from tests.real_slurm import SlurmLab
 from tests.slurm_states import play, states_lab

@@ -156,11 +156,8 @@ LENDING = (
 
 def describe_lending(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
     """What a conversion would do: (stage, command or deed)."""
-    claimed = [
-        one for one in to_k8s.describe(settings, node, jobs) if one[0] in ("claim", "verify")
-    ]
     return [
-        *claimed,
+        *to_k8s.describe_claim(settings, node, jobs),
         ("cordon", f"cordon {node}"),
         ("leave", f"scontrol delete ReservationName={settings.res_name}-{node}"),
         ("leave", f"label node {node} {EXTERNAL_NODE}-, if Slurm has it drained, no job"),

@@ -3,13 +3,13 @@ slurm-bridge, and with our own of what was taken off them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
 
 from dnm.converters.bridge import BridgedNode, Taken
+from dnm.converters.nodeset_side import collecting
 from dnm.host.fault_points import fault_point
 from dnm.kube.lists import List
 from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
@@ -19,13 +19,6 @@ from dnm.model.slinky import PARTITIONS
 
 TAKEN = f"{MARK_PREFIX}taken-from-slurm-bridge"
 _NODES = "/api/v1/nodes"
-
-
-class BridgeSide(Protocol):
-    """What the stages need. Every method raises KubeError."""
-
-    def read_node(self, name: str) -> BridgedNode | None: ...
-    def read_nodes(self) -> Sequence[BridgedNode]: ...
 
 
 class _Annotations(msgspec.Struct, rename={"partitions": PARTITIONS, "taken": TAKEN}, frozen=True):
@@ -70,7 +63,7 @@ def read_bridged_page(page: memoryview | bytes) -> list[BridgedNode]:
 
 
 class BridgeConnection:
-    """BridgeSide on a real API server."""
+    """What the stages need of a real API server. Every method raises KubeError."""
 
     def __init__(self, requests: ApiRequests) -> None:
         self.requests = requests
@@ -85,11 +78,6 @@ class BridgeConnection:
 
     def read_nodes(self) -> Sequence[BridgedNode]:
         found: list[BridgedNode] = []
-
-        def restart() -> Callable[[memoryview], None]:
-            found.clear()
-            return lambda page: found.extend(read_bridged_page(page))
-
         with self.requests.asking("list the Nodes", "list nodes"), fault_point("kube.bridged"):
-            self.requests.list_pages(List(_NODES, "NodeList"), restart)
+            self.requests.list_pages(List(_NODES, "NodeList"), collecting(found, read_bridged_page))
         return found

@@ -22,6 +22,7 @@ from dnm.converter.contract import BOOK, LEAVE_OUT, UNBOOK
 from dnm.converters.claimed import describe_claims, hold_unreadable, read_claims
 from dnm.converters.failures import hold_failed
 from dnm.converters.listing import (
+    connect_slurm,
     describe_waiting,
     is_of_type,
     list_as_json,
@@ -34,7 +35,6 @@ from dnm.converters.machines import Machines
 from dnm.converters.pressure import list_waiting_jobs
 from dnm.converters.select import Judged, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings, load_settings
-from dnm.converters.slurm_side import connect_slurm
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 

@@ -18,13 +18,13 @@ from typing import TypeVar
 
 from dnm.converters.hooks import HookCall, find_hook, hook_environment, outlive
 from dnm.converters.journal import Book, Journal, StageMark
-from dnm.converters.kube_side import KubeConnection, KubeSide
+from dnm.converters.kube_side import KubeSide
 from dnm.converters.kubelet_file import kubelet_facts
+from dnm.converters.listing import connect_slurm
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.interface import Slurm
 from dnm.converters.slurm.text import SlurmNode
-from dnm.converters.slurm_side import connect_slurm
 from dnm.host.fault_points import fault_point
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import ConverterError, DnmError, SlurmError
@@ -68,7 +68,7 @@ class Sides:
     """How the two sides are reached; nothing is asked of them yet."""
 
     slurm: Callable[[Settings], Slurm] = connect_slurm
-    kube: Callable[[Settings], KubeSide] = KubeConnection
+    kube: Callable[[Settings], KubeSide] = KubeSide
 
 
 BY_SETTINGS = Sides()

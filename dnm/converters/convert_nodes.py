@@ -19,9 +19,9 @@ from dnm.converters.claimed import hold_unreadable, read_claims
 from dnm.converters.conversion import StopRequest
 from dnm.converters.failures import hold_failed
 from dnm.converters.journal import SCHEMA, Direction, Journal, JournalStore, NodeResult
-from dnm.converters.kube_side import KubeConnection
+from dnm.converters.kube_side import KubeSide
 from dnm.converters.kubelet_file import check_kubelets
-from dnm.converters.listing import is_of_type, read_facts
+from dnm.converters.listing import connect_slurm, is_of_type, read_facts
 from dnm.converters.marks import is_own_reason, other_instance, reason_of_drain
 from dnm.converters.pool import Candidate, ConversionPool
 from dnm.converters.programs import Program
@@ -34,7 +34,6 @@ from dnm.converters.select import (
 )
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
-from dnm.converters.slurm_side import connect_slurm
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
 from dnm.model.slurm_state import ABSENT
@@ -188,7 +187,7 @@ class ConvertCall:
             for journal in self._open_journals()
             if journal.direction is Direction.BATCH
         }
-        kube = KubeConnection(self.settings)
+        kube = KubeSide(self.settings)
         pods = {
             node: sum(not pod.stays for pod in kube.read_pods_on(node))
             for node in lent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
@@ -23,34 +23,12 @@ from dnm.model.config import Config, Taint
 from dnm.model.eviction import PodOnNode
 
 if TYPE_CHECKING:
-    from dnm.converters.bridge_side import BridgeSide
-    from dnm.converters.nodeset_side import NodeSetSide
+    from dnm.converters.bridge_side import BridgeConnection
+    from dnm.converters.nodeset_side import NodeSetConnection
 
 
-class KubeSide(Protocol):
-    """What the stages need of Kubernetes. Every method raises KubeError."""
-
-    @property
-    def node_sets(self) -> NodeSetSide:
-        """What programs need whose machines are always Nodes."""
-
-    @property
-    def bridge(self) -> BridgeSide:
-        """What only bridge-convert needs."""
-
-    def read_node(self, name: str) -> Node | None: ...
-    def read_pods_on(self, node: str) -> Sequence[PodOnNode]: ...
-    def set_cordon(self, node: str, cordon: bool) -> None: ...
-    def evict(self, pod: PodOnNode) -> str:
-        """Returns "" where it is granted, else why a disruption budget does not allow it now."""
-
-    def delete_node(self, name: str) -> None: ...
-    def dress_node(self, node: Node, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
-        """Adds the labels and taints to those that `node` was read with."""
-
-
-class KubeConnection:
-    """KubeSide on a real API server."""
+class KubeSide:
+    """What the stages need of a real API server. Every method raises KubeError."""
 
     def __init__(self, settings: Settings) -> None:
         """Loads the access; nothing is asked yet. Raises KubeError."""
@@ -64,13 +42,15 @@ class KubeConnection:
         self.requests = self.client.requests
 
     @property
-    def node_sets(self) -> NodeSetSide:
+    def node_sets(self) -> NodeSetConnection:
+        """What programs need whose machines are always Nodes."""
         from dnm.converters.nodeset_side import NodeSetConnection  # which only its program pays for
 
         return NodeSetConnection(self.requests)
 
     @property
-    def bridge(self) -> BridgeSide:
+    def bridge(self) -> BridgeConnection:
+        """What only bridge-convert needs."""
         from dnm.converters.bridge_side import BridgeConnection
 
         return BridgeConnection(self.requests)
@@ -85,12 +65,14 @@ class KubeConnection:
         self.client.patch_node(node, cordon=cordon)
 
     def evict(self, pod: PodOnNode) -> str:
+        """Returns "" where it is granted, else why a disruption budget does not allow it now."""
         return self.client.evict(pod)
 
     def delete_node(self, name: str) -> None:
         self.client.delete_node(name)
 
     def dress_node(self, node: Node, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
+        """Adds the labels and taints to those that `node` was read with."""
         metadata = {"labels": dict(labels), "resourceVersion": node.resource_version}
         patch: dict[str, object] = {"metadata": metadata}
         if taints:  # a merge patch replaces the list, hence the resource version

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -18,6 +19,7 @@ from dnm.converters.select import (
     is_own_reservation,
 )
 from dnm.converters.settings import Settings
+from dnm.converters.slurm.commands import SlurmClient
 from dnm.converters.slurm.interface import Slurm
 from dnm.converters.slurm.text import SlurmJob
 from dnm.model.cluster import BatchClaim, WaitingJobs
@@ -25,6 +27,18 @@ from dnm.model.printable import count_of, printable
 
 SCHEMA = "node-convert.list/1"
 _HEADER = ("NODE", "STATE", "IDLE", "VERDICT", "REASON")
+_COMMAND_TIMEOUT = timedelta(seconds=30)
+
+
+def connect_slurm(settings: Settings) -> Slurm:
+    """Returns Slurm; nothing is asked of it yet."""
+    if not settings.slurmrestd_url:
+        return SlurmClient(os.environ, _COMMAND_TIMEOUT)
+    from dnm.converters.slurm.rest import SlurmRestClient  # 20 ms that only those who use it pay
+
+    return SlurmRestClient(
+        settings.slurmrestd_url, settings.slurmrestd_token_file, _COMMAND_TIMEOUT
+    )
 
 
 def read_facts(client: Slurm) -> SlurmFacts:

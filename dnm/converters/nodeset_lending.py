@@ -13,10 +13,9 @@ from dnm.converters import to_k8s
 from dnm.converters.claim import check_claim, own_reservations
 from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed, Stage
 from dnm.converters.nodeset import FENCE, OnNode, why_not_moved
-from dnm.converters.nodeset_label import is_label_on, label_of
 from dnm.converters.nodeset_replicas import SCALED, shrink, stateful_set
 from dnm.converters.settings import Settings
-from dnm.converters.standing_node import open_to_pods, read_own_node
+from dnm.converters.standing_node import is_label_on, label_of, open_to_pods, read_own_node
 from dnm.model.cluster import Node
 from dnm.model.errors import KubeError, SlurmError
 
@@ -126,11 +125,8 @@ LENDING = (
 def describe_lending(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
     """What a conversion would do: (stage, command or deed)."""
     key, value = label_of(settings)
-    claimed = [
-        one for one in to_k8s.describe(settings, node, jobs) if one[0] in ("claim", "verify")
-    ]
     return [
-        *claimed,
+        *to_k8s.describe_claim(settings, node, jobs),
         ("leave", "in StatefulSet mode: one replica fewer, with the pod on it the cheapest"),
         ("leave", f"label node {node} {key}-, if it is {value} and Slurm has it drained, no job"),
         ("gone", "wait until slurmd's pod is gone and Slurm has the node down"),

@@ -23,8 +23,7 @@ from dnm.converters.nodeset import (
     why_other_goes,
     why_others_turn,
 )
-from dnm.converters.nodeset_label import is_label_on, label_of
-from dnm.converters.standing_node import read_own_node
+from dnm.converters.standing_node import is_label_on, label_of, read_own_node
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 
 SCALED = "scaled"  # keys of the journal's facts: the NodeSet of which we set out to take one,

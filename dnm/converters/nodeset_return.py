@@ -12,7 +12,6 @@ from dnm.converters.claim import (
 from dnm.converters.conversion import NodeConversion, Stage
 from dnm.converters.marks import instances_on, refuse_other_instance
 from dnm.converters.nodeset import FENCE, is_down_by_its_pod, why_not_back
-from dnm.converters.nodeset_label import is_label_on, label_of
 from dnm.converters.nodeset_replicas import grow_in_turn, stateful_set
 from dnm.converters.select import service_of
 from dnm.converters.settings import Settings
@@ -20,14 +19,16 @@ from dnm.converters.slurm.commands import resume_command
 from dnm.converters.standing_node import (
     CORDONED,
     fence,
+    is_label_on,
     is_our_cordon,
     is_our_drain,
     is_resumed,
+    label_of,
     own_annotations,
     read_own_node,
     undress,
 )
-from dnm.converters.to_batch import AlreadyBack
+from dnm.converters.to_batch import AlreadyBack, refuse_unknown, refuse_work
 from dnm.converters.to_batch import drain as evict_all
 from dnm.model.errors import ConverterError, KubeError, SlurmError
 
@@ -49,16 +50,8 @@ def check(conversion: NodeConversion) -> str:
         raise AlreadyBack(f"slurmd runs on it ({slurm_node.state.text}): nothing is done to it")
     if has_slurmd:
         return f"slurmd comes back or has come: {slurm_node.state.text}"
-    if in_service:
-        raise ConverterError(
-            f"there is work on {conversion.node} ({slurm_node.state.text}, {len(jobs)} job(s)) "
-            "although it is lent: nothing is done to it; repeat when the work has ended"
-        )
-    if in_service is None:
-        raise ConverterError(
-            f"whether Slurm has {conversion.node} in service can't be told "
-            f"({slurm_node.state.text}): nothing is done; look at the node and try again"
-        )
+    refuse_work(slurm_node, len(jobs), in_service)
+    refuse_unknown(slurm_node, in_service)
     if not is_ours:
         raise ConverterError(
             f"{conversion.node} is not lent by '{conversion.settings.instance}': no reservation "

@@ -4,7 +4,7 @@ NodeSets, and labels and taints of a Node, each change with what it must find th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -32,43 +32,14 @@ _PATH = "/apis/slinky.slurm.net/v1beta1/nodesets"
 _SCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 
 
-class NodeSetSide(Protocol):
-    """What the stages need. Every method raises KubeError."""
-
-    def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
-        """Those on a Node, or all."""
-
-    def read_sets(self) -> Sequence[NodeSet]: ...
-    def read_chosen(self, key: str, value: str) -> Sequence[str]:
-        """The Nodes with that label, by name, that are Ready and not cordoned."""
-
-    def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
-        """Writes the pod's pod-deletion-cost, or takes it off; a pod that is gone has none."""
-
-    def scale(self, node_set: NodeSet, replicas: int) -> None:
-        """Changes how many pods are wanted, if the NodeSet is still as it was read."""
-
-    def remove_label(self, node: str, key: str, value: str) -> None:
-        """Takes the label off if it has that value, else raises."""
-
-    def change(
-        self,
-        node: Node,
-        labels: Mapping[str, str | None],
-        taints: Sequence[Taint],
-        is_uncordoned: bool = False,
-        annotations: Mapping[str, str | None] = {},
-    ) -> None:
-        """Changes all of it at once, if the Node is still as `node` was read. `taints`: all."""
-
-
 class NodeSetConnection:
-    """NodeSetSide on a real API server."""
+    """What the stages need of a real API server. Every method raises KubeError."""
 
     def __init__(self, requests: ApiRequests) -> None:
         self.requests = requests
 
     def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
+        """Returns those on a Node, or all."""
         found: list[SlurmdPod] = []
         query = {"labelSelector": _SLURMD}
         if node:
@@ -79,7 +50,7 @@ class NodeSetConnection:
             fault_point("kube.list_slurmd"),
         ):
             self.requests.list_pages(
-                List("/api/v1/pods", "PodList", query), _collecting(found, read_pod_page)
+                List("/api/v1/pods", "PodList", query), collecting(found, read_pod_page)
             )
         return found
 
@@ -89,20 +60,21 @@ class NodeSetConnection:
             self.requests.asking("list the NodeSets", "list nodesets.slinky.slurm.net"),
             fault_point("kube.list_node_sets"),
         ):
-            self.requests.list_pages(List(_PATH, "NodeSetList"), _collecting(found, read_set_page))
+            self.requests.list_pages(List(_PATH, "NodeSetList"), collecting(found, read_set_page))
         if all(one.is_daemon_set for one in found):
             return found
         scalers = self._read_scalers()
         return [_with_scalers(one, scalers) for one in found]
 
     def read_chosen(self, key: str, value: str) -> Sequence[str]:
+        """Returns the Nodes with that label, by name, that are Ready and not cordoned."""
         found: list[Node] = []
         what = List("/api/v1/nodes", "NodeList", {"labelSelector": f"{key}={value}"})
         with (
             self.requests.asking(f"list the Nodes with {key}={value}", "list nodes"),
             fault_point("kube.list_chosen"),
         ):
-            self.requests.list_pages(what, _collecting(found, read_node_page))
+            self.requests.list_pages(what, collecting(found, read_node_page))
         return [one.name for one in found if one.is_ready and not one.is_cordoned]
 
     def _read_scalers(self) -> list[Autoscaler]:
@@ -114,10 +86,11 @@ class NodeSetConnection:
             ),
             fault_point("kube.list_scalers"),
         ):
-            self.requests.list_pages(what, _collecting(found, read_scaler_page))
+            self.requests.list_pages(what, collecting(found, read_scaler_page))
         return found
 
     def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
+        """Writes the pod's pod-deletion-cost, or takes it off; a pod that is gone has none."""
         namespace, name = quote(pod.namespace, safe=""), quote(pod.name, safe="")
         annotations = {COST: None if cost is None else str(cost)}
         patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
@@ -133,6 +106,7 @@ class NodeSetConnection:
             )
 
     def scale(self, node_set: NodeSet, replicas: int) -> None:
+        """Changes how many pods are wanted, if the NodeSet is still as it was read."""
         namespace, name = quote(node_set.namespace, safe=""), quote(node_set.name, safe="")
         path = f"/apis/slinky.slurm.net/v1beta1/namespaces/{namespace}/nodesets/{name}/scale"
         patch = {
@@ -150,6 +124,7 @@ class NodeSetConnection:
             self.requests.session.write("PATCH", path + query, body, MERGE_PATCH)
 
     def remove_label(self, node: str, key: str, value: str) -> None:
+        """Takes the label off if it has that value, else raises."""
         path = f"/metadata/labels/{key.replace('~', '~0').replace('/', '~1')}"
         patch = [{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}]
         with (
@@ -167,6 +142,7 @@ class NodeSetConnection:
         is_uncordoned: bool = False,
         annotations: Mapping[str, str | None] = {},
     ) -> None:
+        """Changes all of it at once, if the Node is still as `node` was read. `taints`: all."""
         metadata: dict[str, Any] = {"resourceVersion": node.resource_version}
         metadata |= {"labels": dict(labels), "annotations": dict(annotations)}
         spec: dict[str, Any] = {"taints": [taint_fields(one) for one in taints] or None}
@@ -193,7 +169,7 @@ def _path_of(node: str) -> str:
     return f"/api/v1/nodes/{quote(node, safe='')}"
 
 
-def _collecting(
+def collecting(
     found: list[Any], read: Callable[[memoryview], list[Any]]
 ) -> Callable[[], Callable[[memoryview], None]]:
     def restart() -> Callable[[memoryview], None]:

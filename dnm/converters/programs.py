@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dnm.converters import to_batch, to_k8s
 from dnm.converters.conversion import NodeConversion, Stage
-from dnm.converters.kube_side import KubeConnection
+from dnm.converters.kube_side import KubeSide
 from dnm.converters.machines import Machines
 from dnm.converters.select import Judged, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
@@ -69,34 +70,38 @@ def _node_convert() -> Program:
 
 def _nodeset_convert() -> Program:
     from dnm.converters import nodeset_lending, nodeset_return
-    from dnm.converters.nodeset_label import label_of
+    from dnm.converters.standing_node import label_of
 
-    return Program(
-        lending=nodeset_lending.LENDING,
-        touches=nodeset_lending.TOUCHES,
-        check=Stage("check", nodeset_return.check),
-        returning=nodeset_return.RETURNING,
-        forget_what_is_undone=_forgetting_all(nodeset_return.RETURNING),
-        check_settings=label_of,
-        judge=_judge_pods,
-        describe_lending=nodeset_lending.describe_lending,
-        describe_return=nodeset_return.describe_return,
-    )
+    return _standing(nodeset_lending, nodeset_return, label_of, _judge_pods)
 
 
 def _bridge_convert() -> Program:
+    """Slurm and Kubernetes say all that it needs of settings."""
     from dnm.converters import bridge_lending, bridge_return
 
+    return _standing(bridge_lending, bridge_return, lambda settings: None, _judge_bridged)
+
+
+def _standing(
+    lending: Any,
+    returning: Any,
+    check_settings: Callable[[Settings], object],
+    judge: Callable[[SlurmFacts, Settings], Sequence[Judged]],
+) -> Program:
+    """A program whose machines are always Nodes, of its two modules. All stages of a return run
+    again in each call: of those that look what is there, each costs a request where nothing is to
+    be done."""
+    names = tuple(stage.name for stage in returning.RETURNING)
     return Program(
-        lending=bridge_lending.LENDING,
-        touches=bridge_lending.TOUCHES,
-        check=Stage("check", bridge_return.check),
-        returning=bridge_return.RETURNING,
-        forget_what_is_undone=_forgetting_all(bridge_return.RETURNING),
-        check_settings=lambda settings: None,  # Slurm and Kubernetes say all that is needed
-        judge=_judge_bridged,
-        describe_lending=bridge_lending.describe_lending,
-        describe_return=bridge_return.describe_return,
+        lending=lending.LENDING,
+        touches=lending.TOUCHES,
+        check=Stage("check", returning.check),
+        returning=returning.RETURNING,
+        forget_what_is_undone=lambda conversion: conversion.book.reopen(names),
+        check_settings=check_settings,
+        judge=judge,
+        describe_lending=lending.describe_lending,
+        describe_return=returning.describe_return,
     )
 
 
@@ -107,20 +112,13 @@ _TABLE: dict[Machines, Callable[[], Program]] = {
 }
 
 
-def _forgetting_all(stages: Sequence[Stage]) -> Callable[[NodeConversion], None]:
-    """Has all stages of a return run again in each call: of those that look what is there, each
-    costs a request where nothing is to be done."""
-    names = tuple(stage.name for stage in stages)
-    return lambda conversion: conversion.book.reopen(names)
-
-
 def _judge_pods(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
     """By Slurm as ever, and by what Kubernetes says of the pods of slurmd."""
     from dnm.converters.nodeset import OnNode, SlurmdPod, judge_places
-    from dnm.converters.nodeset_label import label_of
+    from dnm.converters.standing_node import label_of
 
     label = label_of(settings)
-    kube = KubeConnection(settings)
+    kube = KubeSide(settings)
     nodes = kube.client.read_nodes()
     if isinstance(nodes, Unreadable):
         raise KubeError(nodes.error)
@@ -141,5 +139,5 @@ def _judge_bridged(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
     has no record."""
     from dnm.converters.bridge import judge_bridged
 
-    at = {one.node.name: one for one in KubeConnection(settings).bridge.read_nodes()}
+    at = {one.node.name: one for one in KubeSide(settings).bridge.read_nodes()}
     return judge_bridged(judge_nodes(facts, settings.rules()), at)

@@ -9,10 +9,11 @@ from dnm.converters.claim import RESERVING
 from dnm.converters.conversion import NodeConversion
 from dnm.converters.marks import is_own_reason
 from dnm.converters.nodeset import FENCE
+from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.model.cluster import Node
 from dnm.model.config import Taint
-from dnm.model.errors import ConverterError, KubeError
+from dnm.model.errors import ConfigError, ConverterError, KubeError
 
 CORDONED = "cordoned"  # as to_batch.drain writes it: the cordon is ours
 MARKS = "dynamic-node-manager/"
@@ -107,3 +108,20 @@ def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:
     """Returns whether a cordon of the Node is dnm's or this conversion's."""
     is_ours = node.is_marked_by(conversion.settings.instance) and node.is_fenced
     return is_ours or bool(conversion.journal.facts.get(CORDONED))
+
+
+def label_of(settings: Settings) -> tuple[str, str]:
+    """Returns the label by which the NodeSet chooses Nodes. Raises ConfigError where none is
+    set."""
+    if settings.nodeset_label is None:
+        raise ConfigError(
+            "[node_convert] nodeset_label is missing: write the label of the NodeSet's "
+            "nodeSelector that brings slurmd to a node, e.g. nodeset_label = slurm=yes"
+        )
+    return settings.nodeset_label
+
+
+def is_label_on(conversion: NodeConversion, node: Node) -> bool:
+    """Returns whether the Node has it: slurmd is there, or comes."""
+    key, value = label_of(conversion.settings)
+    return node.labels.get(key) == value

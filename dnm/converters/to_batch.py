@@ -51,18 +51,11 @@ def check(conversion: NodeConversion) -> str:
     in_service = service_of(node, jobs, reservations[0].name if reservations else "")
     if in_service and not reservations and not _is_our_drain(conversion, node):
         raise AlreadyBack(_in_service(conversion, node, len(jobs)))
-    if in_service:
-        raise ConverterError(
-            f"there is work on {node.name} ({node.state.text}, {len(jobs)} job(s)) although it is "
-            "lent: nothing is done to it; repeat when the work has ended"
-        )
+    refuse_work(node, len(jobs), in_service)
     # Resumed after its reset, it does not answer before the next ping: the last stage waits for it.
     is_resumed = _is_resumed(conversion) and "DRAIN" not in node.state.flags
-    if in_service is None and not (is_resumed and conversion.journal.is_done("boot")):
-        raise ConverterError(
-            f"whether Slurm has {node.name} in service can't be told ({node.state.text}): nothing "
-            "is done; look at the node and try again"
-        )
+    if not (is_resumed and conversion.journal.is_done("boot")):
+        refuse_unknown(node, in_service)
     if not (reservations or _is_our_drain(conversion, node) or is_resumed):
         held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
         if was_touched(conversion) and not conversion.journal.is_done("reset"):
@@ -80,6 +73,24 @@ def check(conversion: NodeConversion) -> str:
         )
     check_hooks(conversion.settings)
     return f"lent: {node.state.text}"
+
+
+def refuse_work(node: SlurmNode, jobs: int, in_service: bool | None) -> None:
+    """Raises ConverterError for a lent node that Slurm works on."""
+    if in_service:
+        raise ConverterError(
+            f"there is work on {node.name} ({node.state.text}, {jobs} job(s)) although it is "
+            "lent: nothing is done to it; repeat when the work has ended"
+        )
+
+
+def refuse_unknown(node: SlurmNode, in_service: bool | None) -> None:
+    """Raises ConverterError for a node of which Slurm does not say whether it has it."""
+    if in_service is None:
+        raise ConverterError(
+            f"whether Slurm has {node.name} in service can't be told ({node.state.text}): nothing "
+            "is done; look at the node and try again"
+        )
 
 
 def _in_service(conversion: NodeConversion, node: SlurmNode, jobs: int) -> str:

@@ -163,3 +163,8 @@ def describe(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, s
 
 def _seconds(settings: Settings) -> str:
     return f"{settings.verify_seconds.total_seconds():g}"
+
+
+def describe_claim(settings: Settings, node: str, jobs: str) -> list[tuple[str, str]]:
+    """Of that, what every program does first."""
+    return [one for one in describe(settings, node, jobs) if one[0] in ("claim", "verify")]

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.converters.bridge_side import BridgeSide
+from dnm.converters.bridge_side import BridgeConnection
 from dnm.converters.nodeset import FENCE, NodeSet, SlurmdPod
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
@@ -310,7 +310,7 @@ class KubeSide:
         return self
 
     @property
-    def bridge(self) -> BridgeSide:
+    def bridge(self) -> BridgeConnection:
         raise NotImplementedError
 
     def read_node(self, name: str) -> Node | None:

@@ -8,7 +8,7 @@ import pytest
 
 from dnm.converters.bridge import Taken, missing_partitions, split_partitions
 from dnm.converters.bridge_side import TAKEN, write_taken
-from dnm.converters.kube_side import KubeConnection
+from dnm.converters.kube_side import KubeSide
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.rest_answers import parse_partitions as partitions_of_rest
 from dnm.converters.slurm.text import parse_partitions
@@ -21,7 +21,7 @@ GONE = Taken(instance="prod", label="yes", partitions="b,c")
 
 
 @pytest.fixture
-def kube(sandbox: Sandbox) -> Iterator[KubeConnection]:
+def kube(sandbox: Sandbox) -> Iterator[KubeSide]:
     sandbox.add_node("a000")
     sandbox.add_node("a001")
     node = sandbox.store.get("nodes", "", "a000")
@@ -31,10 +31,10 @@ def kube(sandbox: Sandbox) -> Iterator[KubeConnection]:
     node["spec"]["taints"] = [
         {"key": "slinky.slurm.net/managed-node", "value": "slurm-bridge", "effect": "NoExecute"}
     ]
-    yield KubeConnection(Settings(kubeconfig_path=sandbox.kubeconfig))
+    yield KubeSide(Settings(kubeconfig_path=sandbox.kubeconfig))
 
 
-def test_a_node_of_the_bridge_is_taken_and_given_back(kube: KubeConnection) -> None:
+def test_a_node_of_the_bridge_is_taken_and_given_back(kube: KubeSide) -> None:
     at = kube.bridge.read_node("a000")
     assert at is not None and at.is_labelled and at.is_managed and at.node.is_with_batch
     assert (at.partitions, at.taken) == ("b,c", None)
@@ -52,7 +52,7 @@ def test_a_node_of_the_bridge_is_taken_and_given_back(kube: KubeConnection) -> N
     assert kube.bridge.read_node("a999") is None
 
 
-def test_the_list_of_nodes_has_them_too(kube: KubeConnection, sandbox: Sandbox) -> None:
+def test_the_list_of_nodes_has_them_too(kube: KubeSide, sandbox: Sandbox) -> None:
     node = sandbox.store.get("nodes", "", "a001")
     assert node is not None
     node["metadata"]["annotations"] = {TAKEN: "not ours"}

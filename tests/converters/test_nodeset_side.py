@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dnm.converters.kube_side import KubeConnection
+from dnm.converters.kube_side import KubeSide
 from dnm.converters.nodeset import FENCE, LOWEST_COST
 from dnm.converters.nodeset_objects import (
     Autoscaler,
@@ -142,16 +142,16 @@ def test_a_node_set(status: dict[str, Any], is_settled: bool) -> None:
 
 
 @pytest.fixture
-def kube(sandbox: Sandbox) -> KubeConnection:
+def kube(sandbox: Sandbox) -> KubeSide:
     sandbox.add_node("a000")
     node = sandbox.store.get("nodes", "", "a000")
     assert node is not None
     node["metadata"]["labels"]["example.org/slurm"] = "yes"
     node["spec"]["taints"] = [{"key": FENCE.key, "effect": "NoSchedule"}]
-    return KubeConnection(Settings(kubeconfig_path=sandbox.kubeconfig))
+    return KubeSide(Settings(kubeconfig_path=sandbox.kubeconfig))
 
 
-def test_the_label_goes_only_if_it_is_as_it_was(kube: KubeConnection) -> None:
+def test_the_label_goes_only_if_it_is_as_it_was(kube: KubeSide) -> None:
     with pytest.raises(KubeError):
         kube.node_sets.remove_label("a000", "example.org/slurm", "no")
     kube.node_sets.remove_label("a000", "example.org/slurm", "yes")
@@ -161,7 +161,7 @@ def test_the_label_goes_only_if_it_is_as_it_was(kube: KubeConnection) -> None:
         kube.node_sets.remove_label("a000", "example.org/slurm", "yes")
 
 
-def test_a_node_is_changed_all_at_once(kube: KubeConnection) -> None:
+def test_a_node_is_changed_all_at_once(kube: KubeSide) -> None:
     node = kube.read_node("a000")
     assert node is not None and node.is_with_batch
     kube.set_cordon("a000", True)
@@ -179,7 +179,7 @@ def test_a_node_is_changed_all_at_once(kube: KubeConnection) -> None:
     assert (back.taints, back.is_cordoned) == ((), False)
 
 
-def test_only_the_pods_of_slurmd_on_that_node(kube: KubeConnection, sandbox: Sandbox) -> None:
+def test_only_the_pods_of_slurmd_on_that_node(kube: KubeSide, sandbox: Sandbox) -> None:
     sandbox.add_namespace("slurm")
     for name, node, labels in (
         ("b-1", "a000", a_pod()["metadata"]["labels"]),
@@ -198,7 +198,7 @@ def test_only_the_pods_of_slurmd_on_that_node(kube: KubeConnection, sandbox: San
     assert on_node == {"b-1": True, "other": False}, "pods of a NodeSet are never evicted"
 
 
-def test_the_node_sets_of_all_namespaces(kube: KubeConnection, sandbox: Sandbox) -> None:
+def test_the_node_sets_of_all_namespaces(kube: KubeSide, sandbox: Sandbox) -> None:
     with pytest.raises(KubeError):
         kube.node_sets.read_sets()
     body = json.loads(a_set({}))
@@ -278,7 +278,7 @@ def test_a_pod_s_cost_and_cordon() -> None:
     assert found == {"-2147483648": -(2**31), "x": 0, "": 0}
 
 
-def test_the_cost_is_written_and_taken_off(kube: KubeConnection, sandbox: Sandbox) -> None:
+def test_the_cost_is_written_and_taken_off(kube: KubeSide, sandbox: Sandbox) -> None:
     sandbox.add_namespace("slurm")
     with sandbox.lock:
         sandbox.store.create("pods", a_pod())
@@ -292,9 +292,7 @@ def test_the_cost_is_written_and_taken_off(kube: KubeConnection, sandbox: Sandbo
     assert kube.node_sets.read_chosen("example.org/slurm", "yes") == []
 
 
-def test_a_set_that_scales_is_read_with_its_autoscalers(
-    kube: KubeConnection, sandbox: Sandbox
-) -> None:
+def test_a_set_that_scales_is_read_with_its_autoscalers(kube: KubeSide, sandbox: Sandbox) -> None:
     body = json.loads(a_set({}))
     body["metadata"] = {"resourceVersion": "7"}
     del body["items"][0]["spec"]["scalingMode"]

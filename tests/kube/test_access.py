@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dnm.converters.kube_side import KubeConnection
+from dnm.converters.kube_side import KubeSide
 from dnm.converters.settings import Settings
 from dnm.http.access import Access
 from dnm.kube import credentials
@@ -417,7 +417,7 @@ def test_a_kubeconfig_that_others_can_write_runs_no_plugin(
 
     def load() -> Access:
         if named == "node-convert":
-            return KubeConnection(Settings(kubeconfig_path=configured)).requests.access
+            return KubeSide(Settings(kubeconfig_path=configured)).requests.access
         return load_access(a_config(kubeconfig_path=configured))
 
     path.chmod(0o666)

@@ -12,7 +12,7 @@ import pytest
 
 from dnm.converters.conversion import Sides, StopRequest
 from dnm.converters.journal import JournalStore, NodeResult
-from dnm.converters.kube_side import KubeConnection
+from dnm.converters.kube_side import KubeSide
 from dnm.converters.machines import Machines
 from dnm.converters.pool import Candidate, ConversionPool
 from dnm.converters.programs import program_of
@@ -41,7 +41,7 @@ class Converter:
         self.said: list[str] = []
 
     def _pool(self) -> ConversionPool:
-        sides = Sides(slurm=lambda _: SlurmSide(self.state), kube=KubeConnection)
+        sides = Sides(slurm=lambda _: SlurmSide(self.state), kube=KubeSide)
         return ConversionPool(
             self.settings, program_of(self.settings.machines),
             JournalStore(self.settings.state_dir), StopRequest(), self.said.append,

@@ -33,9 +33,14 @@ from dnm.converters.slurm.rest_answers import (
     parse_partitions,
     parse_reservations,
 )
-from dnm.converters.slurm.rest_body import RestError, read_errors
-from dnm.converters.slurm.rest_changes import encode_node_change, encode_reservation
-from dnm.converters.slurm.rest_offer import Offer, choose_version
+from dnm.converters.slurm.rest_body import (
+    Offer,
+    RestError,
+    choose_version,
+    encode_node_change,
+    encode_reservation,
+    read_errors,
+)
 from dnm.converters.slurm.rest_token import read_token
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
 from dnm.host.fault_points import fault_point
