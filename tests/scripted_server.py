@@ -8,11 +8,18 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import msgspec
+
+from dnm.kube.access import Access, load_access
+from tests.builders import a_config
 
 
 @dataclass(frozen=True)
@@ -149,3 +156,20 @@ def _drip(connection: socket.socket, drip: Drip) -> None:
     for byte in drip.body:
         time.sleep(drip.pause)
         connection.sendall(bytes([byte]))
+
+
+def an_access(server: str, **changes: Any) -> Access:
+    """What a kubeconfig gives; `changes` are keys of its cluster, and of its user."""
+    of_user = ("token", "client-certificate-data", "client-key-data")
+    user = {key: changes.pop(key) for key in of_user if key in changes}
+    document = {
+        "clusters": [{"name": "c", "cluster": {"server": server, **changes}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    with tempfile.NamedTemporaryFile("w") as file:
+        json.dump(document, file)
+        file.flush()
+        loaded = load_access(a_config(kubeconfig_path=Path(file.name)))
+    return msgspec.structs.replace(loaded, source="the kubeconfig of the test")

@@ -22,7 +22,9 @@ import dnm
 PACKAGE = Path(dnm.__file__).parent
 
 PROCESSES = frozenset({"subprocess", "signal", "multiprocessing"})
-NETWORK = frozenset({"socket", "ssl", "http", "urllib", "kubernetes", "selectors"})
+WIRES = frozenset({"socket", "ssl", "http"})  # the reader of answers alone
+CLIENTS = frozenset({"kubernetes", "urllib3", "requests"})
+NETWORK = WIRES | CLIENTS | {"urllib", "selectors"}
 FILES = frozenset({"os", "shutil", "tempfile", "fcntl", "filelock", "pathlib", "io"})
 MOMENT = frozenset({"time", "random", "secrets", "threading", "logging"})
 SCREEN = frozenset({"typer", "rich", "click", "sys"})
@@ -55,16 +57,14 @@ HOUSE: dict[str, Rule] = {
         load=frozenset({"sys"}),  # where its own converter is installed
         values=frozenset({"urllib"}),  # taking an address apart
     ),
-    "http": _rule("model host", PROCESSES | SCREEN | TEXT),
+    "http": _rule("model host", PROCESSES | SCREEN | TEXT | WIRES, reader=WIRES),
     "kube": _rule(
-        "model host http demand.pod_request",
-        PROCESSES | SCREEN | {"configparser"},
-        exec_plugin=PROCESSES,
+        "model host http demand.pod_request", PROCESSES | SCREEN | WIRES | {"configparser"}
     ),
     "converters.slurm": _rule(
         "model host http",
         NETWORK | SCREEN | TEXT,
-        rest=frozenset({"http", "urllib"}),  # an answer that breaks off, a name in a path
+        rest=frozenset({"urllib"}),  # a name in a path
     ),
     "converter": _rule("model host", NETWORK | (SCREEN - {"sys"}) | TEXT),
     "queues": _rule(
@@ -74,7 +74,7 @@ HOUSE: dict[str, Rule] = {
         decode=frozenset({"yaml"}),
         files=frozenset({"pathlib", "yaml"}),
         source=frozenset({"io"}),
-        yunikorn_rest=NETWORK | {"time"},
+        yunikorn_rest=frozenset({"urllib"}),
         writer=frozenset({"time"}),
     ),
     "kubelet": _rule("model", EVERYTHING),
@@ -96,17 +96,18 @@ HOUSE: dict[str, Rule] = {
     ),
     "run": _rule(
         "model host calendar config kube kubelet converter queues demand sizing plan record",
-        SCREEN | TEXT,
+        SCREEN | TEXT | WIRES | CLIENTS,
         calendars=frozenset({"sys"}),  # the interpreter of the program that plays them
         ics=frozenset({"sys"}),  # which is a program of its own
     ),
     "cli": _rule(
         "model host calendar config kube kubelet converter queues demand sizing plan record run "
         "verbs simulate converters.settings lab.verbs",
-        frozenset(),
+        WIRES | CLIENTS,
     ),
     "converters": _rule(
-        "model host config kube kubelet converters.slurm converter demand.constraints", TEXT
+        "model host config kube kubelet converters.slurm converter demand.constraints",
+        TEXT | WIRES | CLIENTS,
     ),
     "lab": _rule("lab.sandbox lab.demo", frozenset({"kubernetes"})),
     "lab.sandbox": _rule("model host converter.processes", frozenset({"kubernetes"})),
@@ -186,6 +187,8 @@ PLANTED = [
     pytest.param("config", "from dnm.kube.client import KubeClient", id="config-kube"),
     pytest.param("kube", "from dnm.run import registry", id="kube-run"),
     pytest.param("http", "from dnm.kube import session", id="http-kube"),
+    pytest.param("http", "import http.client", id="http-another-reader"),
+    pytest.param("kube", "import ssl", id="kube-wires"),
     pytest.param("converters.slurm", "import dnm.kube.session", id="slurm-kube"),
     pytest.param("converter", "from dnm.converters.slurm import commands", id="converter-slurm"),
     pytest.param("queues", "from dnm.kube import client", id="queues-kube"),

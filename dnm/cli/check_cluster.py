@@ -23,8 +23,8 @@ from dnm.converter.contract import given_to_converter
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.node_list import list_batch_nodes
 from dnm.host.trust import find_distrust
+from dnm.kube.access import find_kubeconfig
 from dnm.kube.client import KubeClient
-from dnm.kube.credentials import find_kubeconfig
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.cluster import BatchNode, ConfigMap, Node
 from dnm.model.config import Config

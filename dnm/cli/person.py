@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import socket
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
@@ -54,7 +53,7 @@ def who_asks(environ: Mapping[str, str]) -> str:
 
 def where_from(environ: Mapping[str, str]) -> str:
     """Returns the host, and the address from which the person came by ssh where that is known."""
-    host = socket.gethostname()
+    host = os.uname().nodename
     came_from = environ.get("SSH_CONNECTION", "").split(" ")[0]
     return printable(f"{host} from {came_from}" if came_from else host, _LONGEST)
 

@@ -16,7 +16,7 @@ from typing import Any
 from dnm.cli.output import print_document, print_table
 from dnm.config import values
 from dnm.kube import deployments
-from dnm.kube.credentials import load_access
+from dnm.kube.access import load_access
 from dnm.kube.errors import ApiRefused
 from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import Deployment

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import msgspec
-
 from dnm.converters.settings import Settings
 from dnm.host.fault_points import fault_point
 from dnm.kube.client import KubeClient
@@ -82,4 +80,4 @@ class KubeSide:
             fault_point("kube.dress_node"),
         ):
             path = f"/api/v1/nodes/{quote(node.name, safe='')}"
-            self.requests.session.write("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+            self.requests.session.write("PATCH", path, patch, MERGE_PATCH)

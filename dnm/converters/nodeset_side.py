@@ -101,7 +101,7 @@ class NodeSetConnection:
             self.requests.session.write(
                 "PATCH",
                 f"/api/v1/namespaces/{namespace}/pods/{name}",
-                msgspec.json.encode(patch),
+                patch,
                 MERGE_PATCH,
             )
 
@@ -119,9 +119,8 @@ class NodeSetConnection:
             ),
             fault_point("kube.scale_node_set"),
         ):
-            body = msgspec.json.encode(patch)
             query = f"?fieldManager={MANAGER}"
-            self.requests.session.write("PATCH", path + query, body, MERGE_PATCH)
+            self.requests.session.write("PATCH", path + query, patch, MERGE_PATCH)
 
     def remove_label(self, node: str, key: str, value: str) -> None:
         """Takes the label off if it has that value, else raises."""
@@ -131,8 +130,7 @@ class NodeSetConnection:
             self.requests.changing(f"take the label {key} off node {node}", "patch nodes"),
             fault_point("kube.remove_label"),
         ):
-            body = msgspec.json.encode(patch)
-            self.requests.session.write("PATCH", _path_of(node), body, _JSON_PATCH)
+            self.requests.session.write("PATCH", _path_of(node), patch, _JSON_PATCH)
 
     def change(
         self,
@@ -153,8 +151,7 @@ class NodeSetConnection:
             self.requests.changing(f"label and taint node {node.name}", "patch nodes"),
             fault_point("kube.dress_node"),
         ):
-            body = msgspec.json.encode(patch)
-            self.requests.session.write("PATCH", _path_of(node.name), body, MERGE_PATCH)
+            self.requests.session.write("PATCH", _path_of(node.name), patch, MERGE_PATCH)
 
 
 def _with_scalers(one: NodeSet, scalers: Sequence[Autoscaler]) -> NodeSet:

@@ -64,6 +64,8 @@ def with_counted_names(pod: PodRequest) -> PodRequest | None:
     lists = [pod.pod_level, pod.overhead, *(one.requests for one in containers)]
     for state in pod.states.values():
         lists += [state.allocated, state.requests or {}]
+    if sum(map(len, lists)) <= MOST_RESOURCES:
+        return None
     names = {name for one in lists for name in one}
     if len(names) <= MOST_RESOURCES:
         return None
@@ -97,6 +99,8 @@ def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str,
     Releases 1.6 to 1.8 add a sidecar to itself in its own step of the init phase
     (checkInitContainerRequest in resource.go); 1.9 does not.
     """
+    if len(pod.containers) == 1 and not (pod.init_containers or pod.pod_level or pod.overhead):
+        return _plus({"pods": 1}, _container_request(pod.containers[0], pod))
     sidecars: dict[str, int] = {}
     init_peak: dict[str, int] = {}
     for container in pod.init_containers:
@@ -134,7 +138,9 @@ def as_counted(pods: Sequence[Pod], release: tuple[int, int] | None) -> Sequence
 
 
 def _container_request(container: ContainerRequest, pod: PodRequest) -> dict[str, int]:
-    state = pod.states.get(container.name, ContainerState())
+    state = pod.states.get(container.name)
+    if state is None:
+        return kube_resources(container.requests)
     if pod.resize_infeasible and state.requests is not None:
         return kube_resources(state.requests)
     request = _most(kube_resources(container.requests), kube_resources(state.allocated))

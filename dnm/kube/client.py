@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.http.access import Access
 from dnm.kube import objects as kube_objects
 from dnm.kube import topology
-from dnm.kube.credentials import load_access
+from dnm.kube.access import Access, load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
 from dnm.kube.lists import List
@@ -103,11 +101,10 @@ class KubeClient:
     def _read_pods_by_namespace(self, namespaces: tuple[str, ...]) -> PodList:
         pods: list[Pod] = []
         unreadable: dict[str, str] = {}
-        for namespace, following in zip_longest(namespaces, namespaces[1:]):
+        for namespace in namespaces:
             what = f"list the pods of namespace {namespace}"
-            then = _pods_path(following) if following else ""
             try:
-                reducer, _ = self._list_pods(what, _pods_path(namespace), UNFINISHED, then)
+                reducer, _ = self._list_pods(what, _pods_path(namespace), UNFINISHED)
             except KubeError as error:
                 unreadable[namespace] = str(error)
                 continue
@@ -115,11 +112,8 @@ class KubeClient:
             unreadable |= reducer.unreadable
         return PodList(pods=tuple(pods), cluster_wide=False, unreadable=unreadable)
 
-    def _list_pods(
-        self, what: str, path: str, selector: str, then: str = ""
-    ) -> tuple[PodReducer, str]:
-        """The pods and the list's version. `then` is the path that is listed next: the server is
-        asked for it ahead."""
+    def _list_pods(self, what: str, path: str, selector: str) -> tuple[PodReducer, str]:
+        """The pods and the list's version."""
         reducer = make_reducer(self._config)
 
         def restart() -> Callable[[memoryview], None]:
@@ -129,7 +123,7 @@ class KubeClient:
         with self.requests.asking(what, "list pods"), fault_point("kube.list_pods"):
             is_long = self._has_many_nodes and selector == UNFINISHED
             pods = List(path, "PodList", {"fieldSelector": selector}, is_long)
-            version = self.requests.list_pages(pods, restart, then)
+            version = self.requests.list_pages(pods, restart)
         return reducer, version
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
@@ -301,12 +295,11 @@ class KubeClient:
         if taints is not None:
             spec = patch.setdefault("spec", {})
             spec["taints"] = [taint_fields(one) for one in taints] or None
-        body = msgspec.json.encode(patch)
         with (
             self.requests.changing(f"patch node {name}", "patch nodes"),
             fault_point("kube.patch_node"),
         ):
-            answer = self.requests.session.write("PATCH", _node_path(name), body, MERGE_PATCH)
+            answer = self.requests.session.write("PATCH", _node_path(name), patch, MERGE_PATCH)
             kube_objects.check_kind(answer.body, "Node")
 
     def show_state(self, show: ShowState, now: datetime) -> bool:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
 from dnm.kube.lists import List
@@ -18,10 +16,9 @@ from dnm.model.cluster import Deployment
 
 def create_deployment(api: ApiRequests, namespace: str, body: Mapping[str, Any]) -> Deployment:
     """Creates from the object's JSON form. Raises KubeConflict if the name is taken."""
-    encoded = msgspec.json.encode(body)
     what = f"create a Deployment in namespace {namespace}"
     with api.changing(what, "create deployments"), fault_point("kube.create_deployment"):
-        answer = api.session.write("POST", _path_of(namespace), encoded)
+        answer = api.session.write("POST", _path_of(namespace), body)
         return kube_objects.read_deployment(answer.body)
 
 
@@ -46,7 +43,7 @@ def list_deployments(
 
 def scale_deployment(api: ApiRequests, namespace: str, name: str, replicas: int) -> Deployment:
     """Sets the number of replicas. Raises KubeError."""
-    body = msgspec.json.encode({"spec": {"replicas": replicas}})
+    body = {"spec": {"replicas": replicas}}
     path = f"{_path_of(namespace)}/{quote(name, safe='')}"
     what = f"scale Deployment {namespace}/{name}"
     with api.changing(what, "patch deployments"), fault_point("kube.scale_deployment"):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPException
 
 import msgspec
 
-from dnm.http.access import Access
+from dnm.http.reader import NoHttp
+from dnm.kube.access import Access
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.printable import printable
 from dnm.model.quantity import QuantityError
@@ -48,6 +48,8 @@ def describe(error: BaseException) -> str:
         return str(error)
     if isinstance(error, TimeoutError):
         return "no complete answer within request_timeout_seconds"
+    if isinstance(error, NoHttp):
+        return clean(str(error))
     if isinstance(error, OSError):
         detail = getattr(error, "verify_message", "") or error.strerror or str(error)
         return clean(detail) or type(error).__name__
@@ -70,7 +72,7 @@ def asking(access: Access, what: str, rule: str, is_write: bool = False) -> Iter
         raise ListTooLarge(f"can't {what}: {error}") from error
     except KubeError:
         raise
-    except (OSError, HTTPException) as error:  # first: a refused certificate is a ValueError too
+    except OSError as error:  # first: a refused certificate is a ValueError too
         raise KubeError(
             f"can't {what}: {access.server}: {describe(error)}: is the server right that "
             f"{access.source} names, and is it up?"

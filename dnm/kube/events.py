@@ -11,8 +11,6 @@ from datetime import UTC
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from dnm.host.fault_points import fault_point
 from dnm.kube.objects import check_kind
 from dnm.kube.requests import ApiRequests
@@ -27,7 +25,7 @@ def create_event(api: ApiRequests, event: KubeEvent, instance: str) -> None:
     """Creates it, and asks once. Raises KubeError."""
     namespace = event.namespace or "default"
     path = f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
-    body = msgspec.json.encode(manifest_of(event, instance))
+    body = manifest_of(event, instance)
     what = f"create an Event on {event.kind} {event.name}"
     with (
         api.changing(what, "create events"),

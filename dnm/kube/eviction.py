@@ -117,12 +117,11 @@ def evict(requests: ApiRequests, pod: Pod | PodOnNode, *, is_dry_run: bool = Fal
     }
     if pod.uid:
         eviction["deleteOptions"] = {"preconditions": {"uid": pod.uid}}
-    body = msgspec.json.encode(eviction)
     what = f"evict pod {pod.namespace}/{pod.name}"
     try:
         with requests.changing(what, "create pods/eviction"), fault_point("kube.evict"):
             query = "?dryRun=All" if is_dry_run else ""
-            return _ask_for_eviction(requests, f"{path}/eviction{query}", body)
+            return _ask_for_eviction(requests, f"{path}/eviction{query}", eviction)
     except KubeConflict:
         return ""  # another pod has the name by now: this one is gone
     except ApiRefused as error:
@@ -133,7 +132,7 @@ def evict(requests: ApiRequests, pod: Pod | PodOnNode, *, is_dry_run: bool = Fal
         raise
 
 
-def _ask_for_eviction(requests: ApiRequests, path: str, body: bytes) -> str:
+def _ask_for_eviction(requests: ApiRequests, path: str, body: object) -> str:
     try:
         answer = requests.session.write("POST", path, body, is_throttled=False)
         kube_objects.check_kind(answer.body, "Status", "Eviction")

@@ -1,5 +1,10 @@
-"""Kubeconfigs, read and merged as client-go does it (tools/clientcmd: loader.go): one reader for
-all forms, so that kubectl and dnm never differ."""
+"""Kubeconfigs: read where nobody else could have written, and handed to the official client.
+
+The client would open the files itself. So what it is given are the entries that the current context
+names, out of bytes that were judged as they were read, with every file that they name in memory
+under a name that it can open. Several files are merged as client-go does it (tools/clientcmd,
+loader.go): the first decides, which the client leaves to the last.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,20 @@ import binascii
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies_environment
 
 import msgspec
+from urllib3 import disable_warnings
+from urllib3.exceptions import InsecureRequestWarning
+from urllib3.util import make_headers
 
-from dnm.host.bounded import read_regular
 from dnm.host.trust import read_trusted
-from dnm.http.access import Access
 from dnm.kube.kubeconfig_fields import (
     Context,
-    ExecSettings,
     KubeconfigCluster,
     User,
     object_to_cluster,
@@ -26,7 +34,11 @@ from dnm.kube.kubeconfig_fields import (
 )
 from dnm.model.errors import KubeError
 
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
+
 _LARGEST = 4 << 20  # bytes
+_TOKEN = "BearerToken"
 T = TypeVar("T")
 
 
@@ -37,17 +49,22 @@ class _Entry(msgspec.Struct, frozen=True):
     base: Path
 
 
-def read_kubeconfig(paths: Sequence[Path], timeout: timedelta) -> Access:
-    """Returns the access that the current context of these files, merged, names: of each name and
-    of the current context the first file decides. Files that don't exist are passed over.
+def load_kubeconfig(
+    paths: Sequence[Path], source: str, timeout: timedelta
+) -> tuple[Configuration, tuple[IO[bytes], ...]]:
+    """Returns the client's configuration of the current context of these files, merged, and what it
+    names in memory. Files that don't exist are passed over.
 
     Raises KubeError with the file, the key and what is wrong with it.
     """
-    source = f"the kubeconfig {os.pathsep.join(map(str, paths))}"
+    from kubernetes.config import ConfigException
+
     try:
-        access = _access(_merge(paths), source, timeout)
-        return access if _is_tls(access.server) else _without_tls(access)
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        return _load_chosen(_merge(paths), source, timeout)
+    except (
+        OSError, ValueError, TypeError, KeyError, RecursionError, msgspec.MsgspecError,
+        ConfigException,
+    ) as error:  # fmt: skip
         raise KubeError(
             f"can't use {source}: {' '.join(str(error).split())}: mend it until 'kubectl version' "
             "works with it"
@@ -99,155 +116,150 @@ def _named_entries(
     return list(found.items())
 
 
-def _convert(entry: _Entry, kind: type[T], what: str) -> T:
-    try:
-        return msgspec.convert(entry.value, kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{what}: {error}") from error
-
-
-def _find(merged: Mapping[str, Any], kinds: str, name: str, what: str) -> _Entry:
+def _find(
+    merged: Mapping[str, Any], kinds: str, name: str, what: str, kind: type[T]
+) -> tuple[_Entry, T]:
     if not isinstance(name, str) or name not in merged[kinds]:
         raise ValueError(f"{what} {name!r} is not among its {kinds}")
-    found: _Entry = merged[kinds][name]
-    return found
+    entry = merged[kinds][name]
+    try:
+        return entry, msgspec.convert(entry.value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{kinds[:-1]} {name!r}: {error}") from error
 
 
-def _access(merged: Mapping[str, Any], source: str, timeout: timedelta) -> Access:
+def _choose(merged: Mapping[str, Any]) -> tuple[_Entry, KubeconfigCluster, _Entry, User]:
+    """The cluster and the user of the current context; nobody where it names none."""
     current = merged["current-context"]
     if not current:
         raise ValueError("it has no current-context")
-    found = _find(merged, "contexts", current, "the current-context")
-    context = _convert(found, Context, f"context {current!r}")
-    of_context = f"of context {current!r}"
-    cluster = _find(merged, "clusters", context.cluster, f"the cluster {of_context}")
-    access = _access_to(cluster, context.cluster, source)
+    _, context = _find(merged, "contexts", current, "the current-context", Context)
+    what = f"the cluster of context {current!r}"
+    cluster, of_cluster = _find(merged, "clusters", context.cluster, what, KubeconfigCluster)
+    if objection := object_to_cluster(of_cluster):
+        raise ValueError(objection)
     if not context.user:
-        return access
-    user = _find(merged, "users", context.user, f"the user {of_context}")
-    fields = _convert(user, User, f"user {context.user!r}")
-    if objection := object_to_user(fields):
+        return cluster, of_cluster, _Entry({}, cluster.base), User()
+    user, of_user = _find(merged, "users", context.user, f"the user of context {current!r}", User)
+    if objection := object_to_user(of_user):
         raise ValueError(objection)
-    access = msgspec.structs.replace(
-        access,
-        authorization=_authorization(fields, user.base),
-        cert_pem=_pem(user, "client-certificate", fields.client_certificate_data),
-        key_pem=_pem(user, "client-key", fields.client_key_data),
+    return cluster, of_cluster, user, of_user
+
+
+def _load_chosen(
+    merged: Mapping[str, Any], source: str, timeout: timedelta
+) -> tuple[Configuration, tuple[IO[bytes], ...]]:
+    from kubernetes.client import Configuration
+    from kubernetes.config import load_kube_config_from_dict
+
+    cluster, of_cluster, user, of_user = _choose(merged)
+    said_by = {"certificate-authority": cluster, "client-certificate": user, "client-key": user}
+    contents = {key: _content(entry, key) for key, entry in said_by.items()}
+    known = ("token", "username", "password", "auth-provider")
+    given = {key: user.value[key] for key in known if user.value.get(key)}
+    token_of: Callable[[], str] | None = None
+    if of_user.exec_plugin is not None:
+        from dnm.kube.exec_plugin import ExecPlugin  # few clusters have one
+
+        plugin = ExecPlugin(of_user.exec_plugin, user.base, source, timeout)
+        contents |= plugin.ask(cluster.value, contents["certificate-authority"])
+        token_of = plugin.token
+    elif of_user.token_file:
+        token_of = partial(read_token, user.base / of_user.token_file, of_user.token or "")
+    if token := token_of() if token_of is not None else of_user.token:
+        given["token"] = check_token(token, source)
+    files = {key: _in_memory(content) for key, content in contents.items() if content}
+    named = {key: f"/proc/self/fd/{file.fileno()}" for key, file in files.items()}
+    configuration = Configuration()
+    load_kube_config_from_dict(
+        _as_document(cluster.value, given, named),
+        client_configuration=configuration,
+        persist_config=False,
     )
-    if fields.exec_plugin is None:
-        return access
-    return _with_plugin(access, (fields.exec_plugin, user.base), cluster.value, timeout)
+    # The client's own reads a token's file once, and does not say why a plug-in failed.
+    configuration.refresh_api_key_hook = token_of and partial(renew, token_of, source)
+    if not configuration.verify_ssl:  # as the file says; a run each minute need not repeat it
+        disable_warnings(InsecureRequestWarning)
+    choose_proxy(configuration, of_cluster.proxy_url or "")
+    return configuration, tuple(files.values())
 
 
-def _access_to(entry: _Entry, name: str, source: str) -> Access:
-    """The cluster's part: where it is, and how it is known."""
-    cluster = _convert(entry, KubeconfigCluster, f"cluster {name!r}")
-    if objection := object_to_cluster(cluster):
-        raise ValueError(objection)
-    server = (cluster.server or "").rstrip("/")
-    return Access(
-        server=server,
-        source=source,
-        authorization=lambda: "",
-        ca_pem=_pem(entry, "certificate-authority", cluster.certificate_authority_data),
-        verify=not cluster.insecure_skip_tls_verify,
-        server_name=cluster.tls_server_name or "",
-        proxy=cluster.proxy_url or proxy_of_environment("https" if _is_tls(server) else "http"),
-        no_proxy="" if cluster.proxy_url else no_proxy_of_environment(),
-    )
+def _as_document(
+    cluster: Mapping[str, Any], user: dict[str, Any], named: Mapping[str, str]
+) -> dict[str, Any]:
+    """A kubeconfig of one context, for the client; `named`: the paths of its files."""
+    known = ("server", "insecure-skip-tls-verify", "tls-server-name")
+    reached = {key: cluster[key] for key in known if cluster.get(key) is not None}
+    for key, path in named.items():
+        (reached if key == "certificate-authority" else user)[key] = path
+    name = "dnm"
+    return {
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": reached}],
+        "users": [{"name": name, "user": user}],
+    }
 
 
-def _is_tls(server: str) -> bool:
-    return server.startswith("https:")
-
-
-def _without_tls(access: Access) -> Access:
-    return msgspec.structs.replace(access, ca_pem=b"", cert_pem=b"", key_pem=b"")
-
-
-def _pem(entry: _Entry, key: str, data: str | None) -> bytes:
+def _content(entry: _Entry, key: str) -> bytes:
     """The data where it is given, else the file; empty where neither is."""
-    if data:
+    if data := entry.value.get(f"{key}-data"):
         try:
             return base64.b64decode(data, validate=True)
         except binascii.Error as error:
             raise ValueError(f"{key}-data is no base64: {error}") from error
     path = entry.value.get(key)
-    return read_regular(entry.base / path, _LARGEST) if path else b""
+    return read_trusted(entry.base / path, _LARGEST, KubeError) if path else b""
 
 
-def _authorization(user: User, base: Path) -> Callable[[], str]:
-    """The value of the header; a tokenFile is read again each time, and the token stands in for it
-    where it can't be read (client-go's NewBearerAuthWithRefreshRoundTripper)."""
-    if user.token_file:
-        path = base / user.token_file
-        bearer_of_file(path, user.token or "")  # what can't be read is said now
-        return lambda: bearer_of_file(path, user.token or "")
-    if user.token:
-        return lambda: f"Bearer {user.token}"
-    if user.username or user.password:
-        pair = f"{user.username or ''}:{user.password or ''}".encode()
-        basic = f"Basic {base64.b64encode(pair).decode()}"
-        return lambda: basic
-    return lambda: ""
+def _in_memory(content: bytes) -> IO[bytes]:
+    """A file that leaves no key on any disk; the client opens it by the name of its descriptor."""
+    file = open(os.memfd_create("credentials"), "w+b")  # noqa: SIM115  open as long as the access
+    file.write(content)
+    file.flush()
+    return file
 
 
-def bearer_of_file(path: Path, otherwise: str = "") -> str:
-    """Returns the header with the token of a file, or with `otherwise` where it can't be read and
-    there is one. Raises KubeError."""
+def renew(token_of: Callable[[], str], source: str, configuration: Configuration) -> None:
+    """Gives the client the token that holds now."""
+    configuration.api_key[_TOKEN] = f"Bearer {check_token(token_of(), source)}"
+
+
+def read_token(path: Path, otherwise: str = "") -> str:
+    """Returns the token of a file, as it is now; `otherwise` where it can't be read and there is
+    one (client-go's NewBearerAuthWithRefreshRoundTripper). Raises KubeError."""
     try:
-        token = read_regular(path, _LARGEST).decode("ascii").strip()
-        return f"Bearer {token or otherwise}"
+        return read_trusted(path, _LARGEST, KubeError).decode("ascii").strip() or otherwise
     except (OSError, ValueError) as error:
         if otherwise:
-            return f"Bearer {otherwise}"
+            return otherwise
         raise KubeError(f"the token {path} can't be read: {error}") from error
 
 
-def _with_plugin(
-    access: Access,
-    found: tuple[ExecSettings, Path],
-    cluster: Mapping[str, Any],
-    timeout: timedelta,
-) -> Access:
-    """With what the plug-in gives now, and asks again for a token that expires. `found`: its
-    settings, and the folder that its paths are relative to."""
-    from dnm.kube.exec_plugin import ExecPlugin, run_plugin  # few clusters have one
-
-    settings, base = found
-    plugin = ExecPlugin(
-        settings=settings,
-        base=base,
-        cluster=cluster,
-        ca_pem=access.ca_pem,
-        source=access.source,
-        timeout=timeout,
-    )
-    first = run_plugin(plugin)
-    known = [first]
-
-    def authorization() -> str:
-        if known[0].is_due():
-            known[0] = run_plugin(plugin)
-        return f"Bearer {known[0].token}" if known[0].token else ""
-
-    return msgspec.structs.replace(
-        access,
-        authorization=authorization,
-        cert_pem=first.certificate or access.cert_pem,
-        key_pem=first.key or access.key_pem,
-    )
+def check_token(token: str, source: str) -> str:
+    """Returns it, where it fits into a header. Raises KubeError, which does not show it."""
+    if token.isascii() and token.isprintable() and " " not in token:
+        return token
+    raise KubeError(f"can't use {source}: its token has spaces, line ends or foreign letters")
 
 
-def proxy_of_environment(scheme: str) -> str:
-    """Returns the proxy for addresses of this scheme, as Go's http.ProxyFromEnvironment does."""
-    return _environment(f"{scheme.upper()}_PROXY")
+def choose_proxy(configuration: Configuration, of_cluster: str) -> None:
+    """Lets the client use the kubeconfig's proxy, else the environment's for addresses of this
+    kind, but for loopback, as Go does: by itself it would take HTTP_PROXY for all."""
+    known = getproxies_environment()
+    server = urlsplit(configuration.host)
+    found = of_cluster or ("" if is_loopback(server.hostname or "") else known.get(server.scheme))
+    configuration.proxy, configuration.no_proxy = None, None if of_cluster else known.get("no")
+    if not found:
+        return
+    proxy = urlsplit(found if "://" in found else f"http://{found}")
+    if proxy.scheme not in ("http", "https") or not proxy.hostname:
+        raise KubeError(f"a proxy of the kind {proxy.scheme}:// can't be used: only HTTP ones can")
+    configuration.proxy = f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
+    if proxy.username:
+        pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        configuration.proxy_headers = make_headers(proxy_basic_auth=pair)
 
 
-def no_proxy_of_environment() -> str:
-    """Returns the hosts that are reached without a proxy, as Go reads them."""
-    return _environment("NO_PROXY")
-
-
-def _environment(name: str) -> str:
-    return os.environ.get(name) or os.environ.get(name.lower()) or ""
+def is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"

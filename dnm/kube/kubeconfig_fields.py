@@ -96,6 +96,8 @@ def object_to_cluster(cluster: KubeconfigCluster) -> str:
     nothing."""
     if not cluster.server:
         return "its cluster has no server"
+    if not _is_url(cluster.server):
+        return f"its cluster has the server {cluster.server!r}: that is no URL"
     has_ca = cluster.certificate_authority or cluster.certificate_authority_data
     if cluster.certificate_authority and cluster.certificate_authority_data:
         return "certificate-authority and certificate-authority-data are both given: keep one"
@@ -109,6 +111,14 @@ def object_to_cluster(cluster: KubeconfigCluster) -> str:
     return ""
 
 
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
+
+
 def object_to_user(user: User) -> str:
     """Returns what client-go's validateAuthInfo refuses, and what dnm does not do; empty:
     nothing."""
@@ -116,7 +126,10 @@ def object_to_user(user: User) -> str:
     if any(value is not None for value in impersonation):
         return "it acts as somebody else (as, as-uid, as-groups): dnm acts as its own account only"
     if user.auth_provider is not None:
-        return "it has an auth-provider, which kubectl gave up in 1.26: use an exec plug-in"
+        from dnm.kube.oidc import object_to_provider  # few have one
+
+        if objection := object_to_provider(user.auth_provider):
+            return objection
     methods = [bool(user.token), bool(user.username or user.password)]
     if sum(methods) > 1:
         return "token and username are both given: keep one"

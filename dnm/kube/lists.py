@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Generator, Mapping
-from http.client import HTTPException
 from urllib.parse import urlencode
 
 import msgspec
 
-from dnm.http.body import LARGEST_BODY, AnswerTooLarge
+from dnm.http.reader import LARGEST_BODY, AnswerTooLarge
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.list_head import read_list_head
 from dnm.kube.objects import read_version
@@ -48,11 +47,10 @@ def make_list_path(path: str, query: Mapping[str, str], token: str, items: int) 
     return f"{path}?{urlencode(fields)}"
 
 
-def read_list(session: Session, what: List, then: str = "") -> Generator[memoryview, None, str]:
+def read_list(session: Session, what: List) -> Generator[memoryview, None, str]:
     """Yields the pages of a LIST, each valid until the next is asked for.
 
-    While the caller looks at a page, the server already works on the next one, and after the last
-    on the list at path `then`. A page that is too large is asked for again with fewer items, so
+    A page that is too large is asked for again with fewer items, so
     that large objects cost time and no memory. Raises ApiRefused with status 410 where the list
     must be started anew, ListTooLarge where it takes too long, and ValueError where a page is no
     list of that kind, or shows another moment than the first. Returns that moment: the version of
@@ -60,10 +58,10 @@ def read_list(session: Session, what: List, then: str = "") -> Generator[memoryv
     """
     if what.is_long and _streams_lists(session):
         return (yield from _read_in_one(session, what))
-    return (yield from _read_in_pages(session, what, then))
+    return (yield from _read_in_pages(session, what))
 
 
-def _read_in_pages(session: Session, what: List, then: str) -> Generator[memoryview, None, str]:
+def _read_in_pages(session: Session, what: List) -> Generator[memoryview, None, str]:
     give_up = time.monotonic() + _LIST_TIMEOUTS * session.timeout
     token, version, items = "", "", _PAGE_ITEMS
     while True:
@@ -74,10 +72,6 @@ def _read_in_pages(session: Session, what: List, then: str) -> Generator[memoryv
         if head.token and head.token == token:
             raise ValueError("the server gives the same page again and again")
         token, version = head.token, head.version
-        if token:
-            session.expect(make_list_path(what.path, what.query, token, items))
-        elif then:
-            session.expect(make_list_path(then, what.query, "", _PAGE_ITEMS))
         yield page
         if not token:
             return version
@@ -107,7 +101,7 @@ def _streams_lists(session: Session) -> bool:
     """Whether the server's release says so; one that does not tell it is asked for pages."""
     try:
         found = _RELEASE.match(read_version(session.read("/version").body))
-    except (ApiRefused, OSError, HTTPException, ValueError, msgspec.MsgspecError):
+    except (ApiRefused, OSError, ValueError, msgspec.MsgspecError):
         return False
     return found is not None and (int(found[1]), int(found[2])) >= _STREAMS_FROM
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from dnm.http.access import Access
+from dnm.kube.access import Access
 from dnm.kube.pods import PodReducer
 from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import Node, PodList
@@ -41,6 +41,7 @@ class NothingKept:
         self._config, self._now = config, now
         self._nodes: tuple[tuple[Node, ...], str] | None = None
         self._pods: tuple[PodReducer, str] | None = None
+        self._count = -1  # of pods; none was listed
         self.nodes: tuple[Node, ...] = ()
         self.pods = PodList(pods=())
 
@@ -53,16 +54,18 @@ class NothingKept:
         self._nodes = nodes, version
 
     def learn_pods(self, reducer: PodReducer, version: str) -> None:
-        """Takes the full list of the whole cluster's pods."""
-        self._pods = reducer, version
+        """Takes the full list of the whole cluster's pods, if a run may ask for it again."""
+        self._count = len(reducer.pods)
+        if self._config.relist_interval and self._count >= self._config.watch_from_pods:
+            self._pods = reducer, version
 
     def keep(self, access: Access, requests: ApiRequests) -> Reading:
         """Writes the store where it will be of use; returns how this run has read."""
         if not self._config.relist_interval:
             return Reading(reason="off", sentence="relist_minutes is 0")
-        if self._nodes is None or self._pods is None:
+        if self._nodes is None or self._count < 0:
             return Reading(reason="partial", sentence="not all of the cluster was listed")
-        if len(self._pods[0].pods) < self._config.watch_from_pods:
+        if self._pods is None:
             return Reading(reason="small", sentence="there are fewer than watch_from_pods pods")
         from dnm.kube.recall import Recall
 

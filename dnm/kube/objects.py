@@ -171,7 +171,7 @@ def _owned(fields: Any, *path: str) -> frozenset[str]:
     return frozenset(name.removeprefix("f:") for name in names if name.startswith("f:"))
 
 
-def write_config_map(original: bytes, config_map: ConfigMap) -> bytes:
+def write_config_map(original: bytes, config_map: ConfigMap) -> dict[str, Any]:
     """The object as it was read, with exactly the data, annotations and version of `config_map`."""
     document: dict[str, Any] = msgspec.json.decode(original, type=dict)
     metadata = document["metadata"]
@@ -179,7 +179,7 @@ def write_config_map(original: bytes, config_map: ConfigMap) -> bytes:
     _put(metadata, "annotations", config_map.annotations)
     _put(document, "data", config_map.data)
     _put(document, "binaryData", config_map.binary_data)
-    return msgspec.json.encode(document)
+    return document
 
 
 def _put(target: dict[str, Any], key: str, value: Mapping[str, str]) -> None:

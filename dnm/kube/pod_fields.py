@@ -141,4 +141,10 @@ def _define_texts(name: str, known: dict[str, str]) -> Any:
 
 
 def _define(name: str, fields: list[Any], rename: Any = "camel") -> Any:
-    return msgspec.defstruct(name, fields, frozen=True, gc=False, rename=rename)
+    return msgspec.defstruct(name, fields, frozen=True, gc=False, rename=rename, omit_defaults=True)
+
+
+def given_texts(known: Any) -> dict[str, str]:
+    """The labels or annotations that are there, under their own names."""
+    texts: dict[str, str] = {} if known is None else msgspec.to_builtins(known)
+    return texts

@@ -27,6 +27,7 @@ MOST_CONTAINERS = 100  # of a pod that is not bound
 MOST_RULES = 100  # of a pod: PodShape.rules; of claims too
 _LONGEST_KEY = 256  # bytes of what is kept to know it again
 _LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that are looked into
+_MOST_KNOWN = 4096  # kept to know them again: a list is sorted, and equal pods stand together
 
 
 class _Requests(msgspec.Struct, frozen=True):
@@ -81,6 +82,8 @@ class ShapeBook:
             is_cut=counted is not None,
         )
         learnt = self._intern(shape), bool(request.states)
+        if len(self._requested) >= _MOST_KNOWN:
+            self._requested.clear()
         self._requested[key] = learnt
         return learnt
 
@@ -208,7 +211,10 @@ def _read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
     init_containers = tuple(_container_request(item) for item in spec.init_containers or ())
     wanted = {container.name: container.requests for container in (*containers, *init_containers)}
     states: dict[str, ContainerState] = {}
+    written = {container.name: bytes(container.resources) for container in spec.containers}
     for state in _all_states(status):
+        if _says_the_same(state, written.get(state.name, b"")):
+            continue
         allocated = _strings(state.allocated_resources)
         is_reported = state.resources is not EMPTY and bytes(state.resources) != b"null"
         requests = _requests(state.resources) if is_reported else None
@@ -222,6 +228,14 @@ def _read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
         overhead=_strings(spec.overhead),
         states=states,
         resize_infeasible=infeasible,
+    )
+
+
+def _says_the_same(state: ContainerStatus, written: bytes) -> bool:
+    """Whether the status repeats the spec, by its bytes: the API server writes both in one form."""
+    allocated = state.allocated_resources
+    return bytes(state.resources) == written and (
+        allocated is EMPTY or written.endswith(b'"requests":%b}' % bytes(allocated))
     )
 
 

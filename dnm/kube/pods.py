@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,11 +16,12 @@ from dnm.kube.pod_fields import (
     EMPTY,
     LABELS,
     decode_all_labels,
+    given_texts,
     is_given,
     make_page_decoder,
 )
 from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, aligned_amounts, has_peers, short_key
-from dnm.model.cluster import Pod, PodShape, TaskGroup
+from dnm.model.cluster import Pod, PodShape
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.quantity import QuantityError
@@ -28,6 +30,7 @@ from dnm.model.value import Value
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that are read at all
 _YUNIKORN = "yunikorn"
 _LONGEST_KEY = 1024  # bytes of what is kept to know it again; Kubernetes takes 256 KiB of each pod
+_MOST_KNOWN = 4096  # kept to know them again: a list is sorted, and equal pods stand together
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
 _NO_LABELS: dict[str, str] = {}
 
@@ -110,7 +113,7 @@ class PodReducer:
     def __init__(self, with_qos: bool = False) -> None:
         """`with_qos`: what of a pod is aligned to a NUMA node is wanted too."""
         self.pods: list[Pod] = []
-        self.versions: list[str] = []  # of the pods, in their order; empty: unknown
+        self.versions = array("q")  # of the pods, in their order; -1: none that can be compared
         self.unreadable: dict[str, str] = {}
         self._decode = make_page_decoder(with_qos)
         self._with_qos = with_qos
@@ -122,7 +125,7 @@ class PodReducer:
     def clear(self) -> None:
         """Forgets the pods, for a LIST that starts over; what was computed stays."""
         self.pods.clear()
-        self.versions.clear()
+        self.versions = array("q")
         self.unreadable.clear()
 
     def add(self, page: memoryview | bytes) -> None:
@@ -149,14 +152,14 @@ class PodReducer:
                 namespace=namespace, name=name, shape=_UNKNOWN_SHAPE, node=known.spec.node_name
             )
             self.pods.append(pod)
-            self.versions.append("")
+            self.versions.append(-1)
             return
         self._add_items(items, page)
 
     def _add_items(self, items: Sequence[Any], page: memoryview | bytes) -> None:
         share = self._strings.setdefault
         self._labels = []
-        self.versions += [item.metadata.resource_version for item in items]
+        self.versions.extend(_number(item.metadata.resource_version) for item in items)
         for position, item in enumerate(items):
             metadata, spec = item.metadata, item.spec
             is_yunikorn = spec.scheduler_name == _YUNIKORN
@@ -190,11 +193,16 @@ class PodReducer:
     def _identify(self, metadata: Any, is_yunikorn: bool) -> _Identity:
         key: Any = (metadata.namespace, metadata.labels, metadata.annotations, is_yunikorn)
         known = self._identities.get(key)
-        if known is None and len(text := msgspec.json.encode(key)) > _LONGEST_KEY:
-            key = short_key(text)
+        if known is not None:
+            return known
+        notes, labels = given_texts(metadata.annotations), given_texts(metadata.labels)
+        if sum(map(len, (*notes.values(), *labels.values()))) > _LONGEST_KEY:
+            key = short_key(msgspec.json.encode(key))
             known = self._identities.get(key)
         if known is None:
-            known = _read_identity(metadata, is_yunikorn)
+            known = _read_identity(metadata, notes, labels, is_yunikorn)
+            if len(self._identities) >= _MOST_KNOWN:
+                self._identities.clear()
             if not (known.app_id and known.app_id.endswith(metadata.uid)):
                 self._identities[key] = known  # else it is made of the uid: nobody else's
         return known
@@ -226,26 +234,31 @@ class PodReducer:
             return _UNKNOWN_SHAPE, ()
 
 
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() and len(version) < 19 else -1
+
+
 def make_reducer(config: Config) -> PodReducer:
     """Returns what makes pods of pages, as the configuration wants it."""
     return PodReducer(config.has_aligned_pods)
 
 
-def _read_identity(metadata: Any, is_yunikorn: bool) -> _Identity:
-    notes = _by_key(metadata.annotations, ANNOTATIONS)
-    labels = _by_key(metadata.labels, LABELS)
-    placeholder = (
-        notes.get(ANNOTATIONS["placeholder"]),
-        notes.get(ANNOTATIONS["placeholder_before_1_6"]),
-        labels.get(LABELS["placeholder"]),
-    )
-    groups: tuple[TaskGroup, ...] = task_groups(notes.get(ANNOTATIONS["task_groups"], ""))
-    rare = {
-        "task_group": notes.get(ANNOTATIONS["task_group"], "")[: pod_request.LONGEST_GROUP],
-        "task_groups": groups,
-        "is_placeholder": "true" in placeholder,
-        "is_mirror": ANNOTATIONS["mirror"] in notes,
-    }
+def _read_identity(
+    metadata: Any, notes: Mapping[str, str], labels: Mapping[str, str], is_yunikorn: bool
+) -> _Identity:
+    rare: dict[str, Any] = {}
+    if notes or LABELS["placeholder"] in labels:
+        placeholder = (
+            notes.get(ANNOTATIONS["placeholder"]),
+            notes.get(ANNOTATIONS["placeholder_before_1_6"]),
+            labels.get(LABELS["placeholder"]),
+        )
+        rare = {
+            "task_group": notes.get(ANNOTATIONS["task_group"], "")[: pod_request.LONGEST_GROUP],
+            "task_groups": task_groups(notes.get(ANNOTATIONS["task_groups"], "")),
+            "is_placeholder": "true" in placeholder,
+            "is_mirror": ANNOTATIONS["mirror"] in notes,
+        }
     app_id = ""
     if is_yunikorn:
         app_id = application_id(labels, notes, metadata.namespace, metadata.uid)
@@ -254,12 +267,6 @@ def _read_identity(metadata: Any, is_yunikorn: bool) -> _Identity:
         queue=requested_queue(labels, notes),
         rare={field: value for field, value in rare.items() if value},
     )
-
-
-def _by_key(known: Any, keys: dict[str, str]) -> dict[str, str]:
-    """The labels or annotations that are there, under their real keys."""
-    found = {key: getattr(known, field, None) for field, key in keys.items()}
-    return {key: value for key, value in found.items() if value is not None}
 
 
 def _rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:

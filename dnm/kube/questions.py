@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
-
 from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
 from dnm.kube.requests import ApiRequests
@@ -30,13 +28,11 @@ def can_i(
         "subresource": subresource,
         "name": name,
     }
-    body = msgspec.json.encode(
-        {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-    )
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     rule = "create selfsubjectaccessreviews"
     with api.asking(f"ask whether it may {verb} {resource}", rule), fault_point("kube.can_i"):

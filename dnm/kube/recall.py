@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from http.client import HTTPException
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.http.access import Access
+from dnm.kube.access import Access
 from dnm.kube.catching_up import catch_up
 from dnm.kube.compare import find_differences
 from dnm.kube.errors import ApiRefused, clean, describe
@@ -35,7 +34,7 @@ from dnm.model.quantity import QuantityError
 from dnm.model.reading import Reading
 
 _STRIKES = 3  # so many watches in turn that prove nothing, and none is tried until the next list
-_BROKEN = (OSError, HTTPException, msgspec.MsgspecError, QuantityError, ValueError, RecursionError)
+_BROKEN = (OSError, msgspec.MsgspecError, QuantityError, ValueError, RecursionError)
 
 
 class Recall:
@@ -195,9 +194,9 @@ class Recall:
         if self._pods.unreadable:
             raise NotProved(Why.UNREADABLE, next(iter(self._pods.unreadable.values())))
         versions = self._pods.versions
-        if not all(map(str.isdecimal, versions)):
+        if min(versions, default=0) < 0:
             raise NotProved(Why.UNREADABLE, "a pod has no resourceVersion that can be compared")
-        return self._nodes[0], make_columns(self._pods.pods, map(int, versions))
+        return self._nodes[0], make_columns(self._pods.pods, versions)
 
     def _write(
         self, access: Access, requests: ApiRequests, nodes: tuple[Node, ...], pods: PodColumns

@@ -6,18 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing
 from datetime import timedelta
-from http.client import HTTPException
 
 import msgspec
 
-from dnm.http.access import Access
+from dnm.kube.access import Access
 from dnm.kube.errors import ApiRefused, asking
 from dnm.kube.lists import List, read_list
 from dnm.kube.objects import check_kind
 from dnm.kube.session import ApiAnswer, Session
 
 _RESTARTS = 3  # of a LIST whose continue token has expired
-_FAILURES = (ApiRefused, OSError, HTTPException, ValueError, msgspec.MsgspecError, RecursionError)
+_FAILURES = (ApiRefused, OSError, ValueError, msgspec.MsgspecError, RecursionError)
 
 
 class ApiRequests:
@@ -40,17 +39,14 @@ class ApiRequests:
         """The same for a write, whose outcome is unknown where its answer was lost."""
         return asking(self.access, what, rule, is_write=True)
 
-    def list_pages(
-        self, what: List, restart: Callable[[], Callable[[memoryview], None]], then: str = ""
-    ) -> str:
+    def list_pages(self, what: List, restart: Callable[[], Callable[[memoryview], None]]) -> str:
         """Reads all pages of a LIST, and again from the first where its token expires (410), or in
         pages where one answer fails: `restart` forgets what was collected and returns what takes a
-        page. `then` is the path that is listed next: the server is asked for it ahead. Returns the
-        version of the list."""
+        page. Returns the version of the list."""
         for attempt in range(_RESTARTS):
             take = restart()
             try:
-                with closing(read_list(self.session, what, then)) as pages:
+                with closing(read_list(self.session, what)) as pages:
                     return _hand_on(pages, take)
             except _FAILURES as error:
                 status = error.status if isinstance(error, ApiRefused) else 0
@@ -72,7 +68,7 @@ class ApiRequests:
     def delete(self, path: str, kind: str) -> bool:
         """Deletes an object of that kind and what it owns; False: there was none."""
         try:
-            answer = self.session.write("DELETE", path, b'{"propagationPolicy":"Background"}')
+            answer = self.session.write("DELETE", path, {"propagationPolicy": "Background"})
             check_kind(answer.body, "Status", kind)
         except ApiRefused as error:
             if error.status == 404:

@@ -12,8 +12,6 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.nodes import SHOWN
@@ -30,7 +28,7 @@ def show_state(requests: ApiRequests, show: ShowState, now: datetime) -> bool:
     """Patches the Node's status; False: there is no such Node any more. Raises KubeError."""
     path = f"/api/v1/nodes/{quote(show.node, safe='')}/status"
     what = f"show on node {show.node} how Slurm has it"
-    body = msgspec.json.encode(make_patch(show, now))
+    body = make_patch(show, now)
     with requests.changing(what, "patch nodes/status"), fault_point("kube.show_state"):
         try:
             answer = requests.session.write("PATCH", path, body, _STRATEGIC)

@@ -115,10 +115,10 @@ class StateObjects:
         return self._api.changing(what, rule)
 
     def _write(self, collection: str, version: str, body: dict[str, Any]) -> ApiAnswer:
-        write, encode = self._api.session.write, msgspec.json.encode
+        write = self._api.session.write
         if version:
-            return write("PATCH", self._path(collection, self._name), encode(body), _MERGE)
-        return write("POST", self._path(collection, ""), encode(_without_none(body)))
+            return write("PATCH", self._path(collection, self._name), body, _MERGE)
+        return write("POST", self._path(collection, ""), _without_none(body))
 
     def _path(self, collection: str, name: str) -> str:
         group, _, plural = collection.rpartition("/")

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.http.access import Access
+from dnm.kube.access import Access
 from dnm.kube.errors import asking
 from dnm.kube.list_head import read_item_versions, read_list_head
 from dnm.kube.pods import UNFINISHED

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnm.http.body import LARGEST_BODY, AnswerTooLarge, Body
+from dnm.http.reader import LARGEST_BODY, AnswerTooLarge, Body
 
 _BETWEEN = b'},{"metadata":{'
 _BEGIN, _END = b'{"items":[', b"]}"
-_PAGE = 1 << 22  # bytes
+_PAGE = 1 << 20  # bytes
 
 
 def cut_list(body: Body, page: int = _PAGE) -> Iterator[memoryview]:

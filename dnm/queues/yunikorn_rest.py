@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
-from http.client import HTTPException
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.http.access import Access
-from dnm.http.body import BodyBuffer
-from dnm.http.connection import Connection
+from dnm.http.plain import PlainClient
 from dnm.model.cluster import YunikornView
 from dnm.model.errors import YunikornError
 from dnm.model.queue_path import is_under
@@ -99,8 +95,7 @@ class YunikornClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise YunikornError(f"yunikorn_url {url!r} is no http:// or https:// address")
         self.url = url.rstrip("/")
-        self._access = Access(server=self.url, source="yunikorn_url", authorization=lambda: "")
-        self._timeout = timeout.total_seconds()
+        self._http = PlainClient(self.url, timeout.total_seconds(), _LARGEST_ANSWER)
 
     def validate(self, text: str) -> str:
         """Returns why the scheduler would refuse this queue document; empty: it would take it."""
@@ -160,15 +155,10 @@ class YunikornClient:
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """The body of the answer; its deadline is that of the whole answer, however it drips in."""
-        with closing(Connection(self._access)) as connection:
-            connection.deadline = time.monotonic() + self._timeout
-            connection.connect()
-            connection.request(method, connection.prefix + path, body, _JSON)
-            answer = connection.getresponse()
-            content = bytes(BodyBuffer(_LARGEST_ANSWER).read(answer))
-            if answer.status == 200:
-                return content
-        told = " ".join(content[:300].decode("utf-8", "replace").split())
+        answer = self._http.ask(method, path, body, _JSON)
+        if answer.status == 200:
+            return answer.body
+        told = " ".join(answer.body[:300].decode("utf-8", "replace").split())
         hint = "; dnm needs YuniKorn 1.5 or later" if answer.status == 404 else ""
         raise YunikornError(f"YuniKorn at {self.url}{path} answers {answer.status}: {told}{hint}")
 
@@ -176,7 +166,7 @@ class YunikornClient:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise YunikornError(
                 f"YuniKorn at {self.url} does not answer ({error or type(error).__name__}); check "
                 "yunikorn_url, or leave it empty to do without"

@@ -57,8 +57,8 @@ def test_one_that_prints_too_much_or_takes_too_long_is_ended_with_its_children()
 
 # Where something is read without a bound of this kind, and why that is bounded all the same.
 BOUNDED = {
-    "http.body": "the bodies of answers: a buffer with a bound, read piece by piece",
-    "queues.yunikorn_rest": "the same buffer",
+    "http.reader": "the bodies of answers: a buffer with a bound, read piece by piece",
+    "http.plain": "the same buffer",
     "host.bounded": "the bound itself",
     "converter.processes": "/proc, written by the kernel",
     "converter.start": "/proc, in the keeper",
@@ -80,7 +80,6 @@ BOUNDED = {
     "run.kube_state": "the same",
     "run.move": "the same",
     "run.lost": "a method of the history, line by line",
-    "converters.slurm.rest": "a buffer with a bound",
     "converters.to_k8s": "ping, whose output is thrown away",
 }
 NOT_OF_A_SITE = ("lab.",)  # it reads what it has written itself

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from dnm.host.fault_points import struck_by
-from dnm.http.access import Access
 from dnm.kube import deployments
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
@@ -20,7 +19,7 @@ from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.value import Unreadable
 from tests.builders import a_config
-from tests.scripted_server import ScriptedServer, answer
+from tests.scripted_server import ScriptedServer, an_access, answer
 
 MARKS = {
     "dynamic-node-manager/instance": "prod",
@@ -454,7 +453,7 @@ def test_another_pod_of_the_same_name_is_not_evicted(sandbox: Sandbox, kube: Kub
 def test_a_pod_is_evicted_by_its_uid() -> None:
     config = a_config()
     with ScriptedServer([answer({"kind": "Status"})]) as server:
-        access = Access(server=server.url, source="test", authorization=lambda: "")
+        access = an_access(server.url)
         pod = msgspec.structs.replace(pods_with("x")[0], uid="u1")
         assert KubeClient(access, config).evict(pod) == ""
         (asked,) = server.asked

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.http.access import Access
 from dnm.kube.client import KubeClient
 from dnm.kube.deployments import scale_deployment
 from dnm.kube.list_head import read_list_head
@@ -18,7 +17,7 @@ from dnm.kube.questions import can_i, read_version
 from dnm.model.errors import KubeError
 from dnm.model.value import Unreadable
 from tests.builders import a_config
-from tests.scripted_server import ScriptedServer, answer
+from tests.scripted_server import ScriptedServer, an_access, answer
 
 KIND = b'"kind":"PodList",'
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": 500}
@@ -85,7 +84,7 @@ NO_LISTS = [
 
 
 def a_client(server: ScriptedServer) -> KubeClient:
-    access = Access(server=server.url, source="a test", authorization=lambda: "")
+    access = an_access(server.url)
     return KubeClient(access, a_config(request_timeout=timedelta(seconds=5)))
 
 
@@ -225,7 +224,7 @@ def test_pages_shrink_until_they_fit(
     monkeypatch: pytest.MonkeyPatch, sizes: list[int], least: int
 ) -> None:
     """In the measure of a thousandth: what is 64 MiB otherwise is 2 MB here."""
-    for place in ("http.body", "kube.lists"):
+    for place in ("http.reader", "kube.lists"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 2_000_000)
     with PagingServer(sizes) as server:
         found = a_client(server).read_pods(("dev",))
@@ -238,7 +237,7 @@ def test_pages_shrink_until_they_fit(
 def test_a_pod_that_fits_no_page_leaves_the_monitored_namespaces_readable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for place in ("http.body", "kube.lists"):
+    for place in ("http.reader", "kube.lists"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 10_000)
     with PagingServer([20_000]) as server:
         found = a_client(server).read_pods(("dev",))

@@ -11,12 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.http.access import Access
 from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
 from dnm.kube.whole_list import cut_list
-from tests.scripted_server import HANG_UP, Last, ScriptedServer, answer, status_answer
+from tests.scripted_server import (
+    HANG_UP,
+    Last,
+    ScriptedServer,
+    an_access,
+    answer,
+    status_answer,
+)
 
 PATH = "/api/v1/pods"
 LONG = List(PATH, "PodList", {"fieldSelector": "a=b"}, is_long=True)
@@ -96,7 +102,7 @@ def read(
         return lambda page: seen.extend(msgspec.json.decode(page)["items"])
 
     with ScriptedServer([*said]) as server:
-        access = Access(server=server.url, source="a test", authorization=lambda: "")
+        access = an_access(server.url)
         requests = ApiRequests(access, timedelta(seconds=5))
         version = requests.list_pages(what, restart)
         requests.close()

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from dnm.http.access import Access
+from dnm.kube.access import Access
 from dnm.kube.nodes import read_node_page
 from dnm.kube.pods import PodReducer
 from dnm.kube.recall import Recall
@@ -27,8 +27,9 @@ from dnm.model.config import Config
 from dnm.model.reading import Reading
 from tests.builders import a_config
 from tests.kube.fake_api import ApiServer, Cluster, Object, Watches
+from tests.scripted_server import an_access
 
-ACCESS = Access(server="https://api", source="a test", authorization=lambda: "")
+ACCESS = an_access("https://api")
 BEGIN = datetime(2027, 3, 1, tzinfo=UTC)
 
 

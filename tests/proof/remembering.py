@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from dnm.http.access import Access
+from dnm.kube.access import Access
 from dnm.kube.pods import PodReducer
 from dnm.kube.recall import Recall
 from dnm.kube.watch_log import WatchLog, Witness
@@ -22,8 +22,9 @@ from dnm.model.value import Unreadable
 from tests.kube.fake_api import ApiServer, Cluster, Object, Watches
 from tests.proof.edges import PREFIX, ModelKube, RunsDnm, Weather
 from tests.proof.world import World
+from tests.scripted_server import an_access
 
-ACCESS = Access(server="https://api", source="the model", authorization=lambda: "")
+ACCESS = an_access("https://api")
 HOW = ("restart", "forget", "lag", "cut", "no bookmarks", "well")
 Moment = Mapping[str, Node | Pod]
 

@@ -26,7 +26,7 @@ PACKAGE = Path(dnm.__file__).parent
 # Files in which nothing is a step of a run, nor of a conversion.
 NOT_A_RUN = {
     "lab": "the embedded cluster is the outside, and the demo plays on one of its own",
-    "model.fault_points": "the fault points themselves",
+    "host.fault_points": "the fault points themselves",
 }
 # Effects without a fault point, each with the reason.
 EXCUSED = {
@@ -83,7 +83,8 @@ PARAMETERS = {"run.recorded", "converters.slurm.commands", "converters.slurm.res
 # Fault points that may be taken away without another effect coming to light: reads, waiting for a
 # process's last words, and what is within another fault point too (a sync, a stage's own steps).
 UNMISSED = (
-    "config.read", "registry.read", "journal.read", "kube.load_access", "kube.read_state",
+    "config.read", "registry.read", "journal.read", "kube.follow", "kube.read_state",
+    "kube.plugin_start",
     "calendar.read",
     "kube.read_lease", "lease.read_seen",
     "converter.end", "hook.end", "hook.let_go", "registry.fsync", "journal.fsync", "convert.",
@@ -109,7 +110,7 @@ _MODULES = {
 _METHODS = frozenset((
     "write_text", "write_bytes", "unlink", "mkdir", "rmdir", "chmod", "symlink_to", "hardlink_to",
     "rename", "send_signal", "terminate", "kill", "sendall", "sendto", "connect_ex", "endheaders",
-    "request", "getresponse", "urlopen", "communicate",
+    "request", "getresponse", "urlopen", "call_api", "communicate",
 ))  # fmt: skip
 _READING = frozenset(("O_RDONLY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW", "O_DIRECTORY", "O_PATH"))
 

@@ -29,6 +29,7 @@ class Seen:
     path: str
     code: int = 0
     headers: dict[str, str] = field(default_factory=dict)
+    sent: dict[str, str] = field(default_factory=dict)  # headers of the request
 
     @property
     def is_write(self) -> bool:
@@ -72,7 +73,9 @@ def proxied(rig: Rig, kubeconfig: Path, directory: Path) -> Iterator[Proxy]:
         protocol_version = "HTTP/1.1"
 
         def hand_on(self) -> None:
-            seen = Seen(self.command, self.path)
+            seen = Seen(
+                self.command, self.path, sent={k.title(): v for k, v in self.headers.items()}
+            )
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length) if length else None
             with lock:

@@ -8,15 +8,11 @@ A change whose answer was lost raises `SlurmOutcomeUnknown`, as with the command
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import quote
-
-import msgspec
 
 from dnm.converters.slurm.commands import (
     COMMAND_TIMEOUT,
@@ -44,9 +40,7 @@ from dnm.converters.slurm.rest_body import (
 from dnm.converters.slurm.rest_token import read_token
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
 from dnm.host.fault_points import fault_point
-from dnm.http.access import Access
-from dnm.http.body import BodyBuffer
-from dnm.http.connection import Connection, SocketConnection
+from dnm.http.plain import PlainAnswer, PlainClient
 from dnm.model.errors import SlurmError
 
 _LARGEST = 256 * 1024 * 1024  # bytes; a node takes 1.5 to 2.5 kB, a job 4 to 9 kB
@@ -54,11 +48,6 @@ _SOCKET = "unix:"
 _LOCKED = timedelta(minutes=1)  # Slurm's shortest reservation
 _NO_TOKEN = 1007  # SLURM_PROTOCOL_AUTHENTICATION_ERROR
 _UNSPECIFIED = -1  # all that 22.05 says of a bad token and of a slurmctld that is away
-
-
-class RestAnswer(msgspec.Struct, frozen=True):
-    status: int
-    body: bytes
 
 
 class SlurmRestClient:
@@ -72,9 +61,9 @@ class SlurmRestClient:
         self.url = url
         self.timeout = timeout
         self._token_file = token_file
-        self._path = url.removeprefix(_SOCKET) if url.startswith(_SOCKET) else ""
-        server = "http://localhost" if self._path else url
-        self._access = Access(server=server, source="slurmrestd_url", authorization=lambda: "")
+        path = url.removeprefix(_SOCKET) if url.startswith(_SOCKET) else ""
+        server = "http://localhost" if path else url
+        self._http = PlainClient(server, timeout.total_seconds(), _LARGEST, path)
         self._offer: Offer | None = None
 
     def check_controller(self) -> None:
@@ -234,39 +223,27 @@ class SlurmRestClient:
 
     def _ask(
         self, point: str, method: str, path: str, body: bytes = b"", is_change: bool = False
-    ) -> RestAnswer:
+    ) -> PlainAnswer:
         """The answer, whatever it says. Raises SlurmError where none came, SlurmOutcomeUnknown
         where it may have been carried out."""
-        headers = {"Accept": "application/json", "Connection": "close", "User-Agent": "dnm"}
+        headers = {"Accept": "application/json", "Connection": "close"}
         if self._token_file:
             headers |= read_token(self._token_file).headers
         if body:
             headers["Content-Type"] = "application/json"
-        was_sent = False
         try:
-            with fault_point(point), closing(self._connection()) as connection:
-                connection.deadline = time.monotonic() + self.timeout.total_seconds()
-                connection.connect()
-                connection.sock.settimeout(connection.seconds_left())
-                was_sent = True
-                connection.request(method, connection.prefix + path, body or None, headers)
-                answer = connection.getresponse()
-                return RestAnswer(answer.status, bytes(BodyBuffer(_LARGEST).read(answer)))
-        except (OSError, HTTPException, ValueError) as error:
+            with fault_point(point):
+                return self._http.ask(method, path, body or None, headers)
+        except (OSError, ValueError) as error:
             said = str(error) or type(error).__name__
             sentence = f"slurmrestd at {self.url} does not answer ({said})"
-            if is_change and was_sent:
+            if is_change and self._http.was_sent:
                 raise SlurmOutcomeUnknown(sentence) from error
             raise SlurmError(
                 f"{sentence}; nothing is done: look at slurmrestd, or mend slurmrestd_url"
             ) from error
 
-    def _connection(self) -> Connection:
-        if self._path:
-            return SocketConnection(self._access, self._path)
-        return Connection(self._access)
-
-    def _refusal(self, what: str, answer: RestAnswer, is_change: bool = False) -> SlurmError:
+    def _refusal(self, what: str, answer: PlainAnswer, is_change: bool = False) -> SlurmError:
         """What went wrong, judged by the body."""
         errors = read_errors(answer.body)
         if errors:

@@ -1,26 +1,43 @@
-"""Finds the kubeconfig in force and makes an `Access` of it."""
+"""How the API server is reached, and who asks: an `Access`, loaded once a run.
+
+The official client reads what there is; which file that is, and whether others could have written
+it, is said here and in `kubeconfig.py`.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
-from dnm.host.bounded import read_regular
+import msgspec
+
 from dnm.host.fault_points import fault_point
-from dnm.http.access import Access
-from dnm.kube.kubeconfig import (
-    bearer_of_file,
-    no_proxy_of_environment,
-    proxy_of_environment,
-    read_kubeconfig,
-)
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
+
 _HOME_KUBECONFIG = Path("~/.kube/config")
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
-_LARGEST_CA = 4 << 20  # bytes
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach one API server."""
+
+    source: str  # what it was read from, for messages
+    configuration: Configuration
+    files: tuple[IO[bytes], ...] = ()  # in memory, which the configuration names
+
+    @property
+    def server(self) -> str:
+        """URL, without a slash at its end."""
+        return str(self.configuration.host)
+
+    def __repr__(self) -> str:
+        """Without tokens and a proxy's password: it may end in a log."""
+        return f"Access({self.server!r}, {self.source!r})"
 
 
 def load_access(config: Config) -> Access:
@@ -31,31 +48,20 @@ def load_access(config: Config) -> Access:
     `request_timeout`. A file may name a plug-in to run, so one that others can write is not obeyed.
     """
     source = find_kubeconfig(config)
+    named = f"the kubeconfig {source}" if source else "the service account of this pod"
     try:
         with fault_point("kube.load_access"):
             if not source:
-                return _service_account()
+                from dnm.kube.service_account import load_service_account
+
+                return Access(source=named, configuration=load_service_account(named))
+            from dnm.kube.kubeconfig import load_kubeconfig
+
             paths = [Path(part) for part in source.split(os.pathsep) if part]
-            return read_kubeconfig(paths, config.request_timeout)
+            configuration, files = load_kubeconfig(paths, named, config.request_timeout)
+            return Access(source=named, configuration=configuration, files=files)
     except OSError as error:
-        what = f"the kubeconfig {source}" if source else "the service account of this pod"
-        raise KubeError(f"can't use {what}: {error}") from error
-
-
-def _service_account() -> Access:
-    """What every pod is given (client-go's rest.InClusterConfig); the token is read each time, as
-    the kubelet exchanges it."""
-    host, port = os.environ[_SERVICE_HOST], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    token = _SERVICE_ACCOUNT / "token"
-    bearer_of_file(token)
-    return Access(
-        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        source="the service account of this pod",
-        authorization=lambda: bearer_of_file(token),
-        ca_pem=read_regular(_SERVICE_ACCOUNT / "ca.crt", _LARGEST_CA),
-        proxy=proxy_of_environment("https"),
-        no_proxy=no_proxy_of_environment(),
-    )
+        raise KubeError(f"can't use {named}: {error}") from error
 
 
 def find_kubeconfig(config: Config) -> str:

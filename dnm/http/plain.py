@@ -1,0 +1,55 @@
+"""A server that is asked little, without credentials in files: YuniKorn's REST and slurmrestd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from urllib3 import PoolManager
+
+from dnm.http.reader import BodyBuffer, Wire
+
+
+class PlainAnswer(NamedTuple):
+    """What a server said, with which status of HTTP."""
+
+    status: int
+    body: bytes
+
+
+class PlainClient:
+    """One server, each request over a connection of its own; none is redirected or tried again.
+    `socket_path`: it is behind a unix socket."""
+
+    def __init__(self, url: str, seconds: float, largest: int, socket_path: str = "") -> None:
+        self._url = url.rstrip("/")
+        self._seconds, self._largest = seconds, largest
+        self._manager = PoolManager(retries=False)
+        self._wire = Wire(self._manager, socket_path)
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether the last request may have reached the server."""
+        return self._wire.was_sent
+
+    def ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> PlainAnswer:
+        """Returns the answer, whatever it says. Raises OSError and ValueError where none came."""
+        try:
+            response = self._wire.send(
+                lambda: self._manager.request(
+                    method,
+                    self._url + path,
+                    body=body,
+                    headers={"User-Agent": "dnm", "Accept-Encoding": "identity", **headers},
+                    preload_content=False,
+                    redirect=False,
+                    timeout=self._seconds,
+                ),
+                self._seconds,
+            )
+            with self._wire.reading(response) as answer:
+                return PlainAnswer(response.status, bytes(BodyBuffer(self._largest).read(answer)))
+        finally:
+            self._manager.clear()

@@ -1,0 +1,340 @@
+"""Reads answers: a deadline over all of it however slowly it drips, a bound in bytes, gzip, chunks.
+
+urllib3 connects, sends and keeps connections; it gives up where nothing comes for a while, and not
+where a byte comes now and then. So its connections hand out answers that look at the clock of the
+request before every read. What is read fast is read from here: an API server streams its lists in
+chunks of 2 KiB, for which urllib3 takes twice as long. Everything that is not as it should be
+raises ValueError or OSError, a connection that ends too early ConnectionResetError.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.client import HTTPException, HTTPResponse
+from ssl import SSLEOFError
+from typing import Any, Protocol
+
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError
+
+LARGEST_BODY = 1 << 26  # bytes; a page of 500 pods has some 6 MB
+_READ_AHEAD = 1 << 18
+_SIZE_LINE = 64  # bytes; an API server sends no chunk extensions
+_TRAILERS = 64
+_CUT = "the connection was cut in the middle of the answer"
+
+
+class NoHttp(ConnectionError):
+    """What came is no HTTP."""
+
+
+class Wire:
+    """The connections of one PoolManager, of which one is used at a time: the clock of the request
+    under way, whether it may have reached the server, and its answer.
+
+    `socket_path`: all of them are to a unix socket, whatever the address says.
+    """
+
+    def __init__(self, manager: PoolManager, socket_path: str = "") -> None:
+        self.deadline = 0.0  # time.monotonic
+        self.was_sent = False
+        self.answer: Answer | None = None
+        self.socket_path = socket_path
+        # urllib3's own way to other connections; to its types they are classes.
+        manager.pool_classes_by_scheme = {
+            "http": partial(self._pool, HTTPConnectionPool, _PlainConnection),  # type: ignore[dict-item]
+            "https": partial(self._pool, HTTPSConnectionPool, _TlsConnection),  # type: ignore[dict-item]
+        }
+
+    def _pool(
+        self, kind: type[HTTPConnectionPool], connection: Any, *place: Any, **options: Any
+    ) -> HTTPConnectionPool:
+        pool = kind(*place, **options)
+        pool.ConnectionCls = partial(connection, self)  # type: ignore[assignment]
+        return pool
+
+    def seconds_left(self) -> float:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("it took longer than it may")
+        return left
+
+    def send(self, request: Callable[[], BaseHTTPResponse], seconds: float) -> BaseHTTPResponse:
+        """Makes a request of `preload_content=False`, whose answer may take so long in all."""
+        self.deadline = time.monotonic() + seconds
+        self.was_sent, self.answer = False, None
+        try:
+            return request()
+        except (HTTPError, HTTPException) as error:
+            raise cause_of(error) from error
+
+    @contextmanager
+    def reading(self, response: BaseHTTPResponse) -> Iterator[Answer]:
+        """The answer of a request that was sent. It is to be read to its end; where it was not, the
+        connection is closed."""
+        answer, self.answer = self.answer, None
+        assert answer is not None
+        try:
+            yield answer
+            answer.close()
+        except HTTPException as error:
+            response.close()
+            raise cause_of(error) from error
+        except BaseException:
+            response.close()
+            raise
+        finally:
+            response.release_conn()
+
+
+def cause_of(error: BaseException) -> Exception:
+    """Returns what happened to the connection, out of what urllib3 has wrapped around it."""
+    cause: BaseException | None = error
+    while isinstance(cause, HTTPError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, SSLEOFError):
+        return ConnectionResetError(_CUT)
+    if isinstance(cause, HTTPException):
+        return NoHttp(f"the answer can't be understood: {cause or type(cause).__name__}")
+    return cause if isinstance(cause, OSError | ValueError) else ValueError(str(error))
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a socket and gives up at the deadline of the request, however slowly bytes drip in."""
+
+    def __init__(self, wire: Wire, sock: socket.socket) -> None:
+        self._wire = wire
+        self._sock = sock
+        self._raw = sock.makefile("rb", buffering=0)  # keeps the socket while it is read
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: memoryview) -> int:  # type: ignore[override]
+        self._sock.settimeout(self._wire.seconds_left())
+        try:
+            return self._sock.recv_into(target)
+        except SSLEOFError as error:
+            raise ConnectionResetError(_CUT) from error
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class Answer(HTTPResponse):
+    """The standard answer over a reader with a large buffer and a deadline."""
+
+    def __init__(self, wire: Wire, sock: socket.socket, **options: Any) -> None:
+        super().__init__(sock, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_TimedReader(wire, sock), _READ_AHEAD)
+        self.is_packed = False
+        wire.answer = self
+
+    def begin(self) -> None:
+        super().begin()
+        self.is_packed = self.headers.get("Content-Encoding", "").lower() == "gzip"
+        del self.headers["Content-Encoding"]  # nobody else is to unpack it
+
+    def read(self, amount: int | None = None) -> bytes:
+        """All of it, unpacked and bounded, where no amount is given: so urllib3 reads a refusal."""
+        if amount is not None:
+            return super().read(amount)
+        body = bytes(BodyBuffer().read(self))
+        self.close()
+        return body
+
+
+class _Timed:
+    """A connection whose answers look at the clock."""
+
+    sock: Any
+    response_class: Any
+    connect: Callable[[], None]
+
+    def __init__(self, wire: Wire, **options: Any) -> None:
+        super().__init__(**options)
+        self.wire = wire
+        self.response_class = partial(Answer, wire)
+
+    def putrequest(self, *words: Any, **options: Any) -> None:
+        if self.sock is None:
+            self.connect()  # what fails up to here has not reached the server
+        self.wire.was_sent = True
+        super().putrequest(*words, **options)  # type: ignore[misc]
+
+
+class _PlainConnection(_Timed, HTTPConnection):
+    def connect(self) -> None:
+        if not self.wire.socket_path:
+            return super().connect()
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.wire.seconds_left())
+        self.sock.connect(self.wire.socket_path)
+
+
+class _TlsConnection(_Timed, HTTPSConnection):
+    pass
+
+
+class AnswerTooLarge(ValueError):
+    """The answer has more bytes than dnm takes at once."""
+
+    def __init__(self, largest: int) -> None:
+        super().__init__(f"the answer is larger than {largest} bytes")
+
+
+class Body(Protocol):
+    """The bytes of an answer, out of their frame."""
+
+    def fill(self, view: memoryview) -> int:
+        """Fills the view as far as the body goes; less than all of it only at the end."""
+        ...
+
+
+def open_body(response: Answer) -> Body:
+    """Returns the body of an answer that is about to be read."""
+    if response.chunked:
+        body: Body = _Chunks(response.fp)
+    else:
+        body = _Plain(response.fp, response.length)
+    return _Unpacked(body) if response.is_packed else body
+
+
+class BodyBuffer:
+    """A body that was read is valid until the next one is."""
+
+    def __init__(self, largest: int | None = None) -> None:
+        self._largest = LARGEST_BODY if largest is None else largest
+        self._bytes = bytearray(1 << 16)
+
+    def read(self, response: Answer) -> memoryview:
+        """The whole body, unpacked."""
+        body, size = open_body(response), 0
+        self._reserve(0, (response.length or 0) + 1)
+        while True:
+            size += body.fill(memoryview(self._bytes)[size:])
+            if size > self._largest:
+                raise AnswerTooLarge(self._largest)
+            if size < len(self._bytes):
+                return memoryview(self._bytes)[:size]
+            self._reserve(size, size)
+
+    def _reserve(self, used: int, more: int) -> None:
+        """Room for `more` bytes behind `used`, as far as they are taken: one byte above the largest
+        is enough to know. A new buffer, so that views of the old one hold."""
+        if more < 0 or more > self._largest + 1:
+            raise AnswerTooLarge(self._largest)
+        if used + more > len(self._bytes):
+            larger = bytearray(min(used + more, self._largest + 1))
+            larger[:used] = memoryview(self._bytes)[:used]
+            self._bytes = larger
+
+
+class _Plain:
+    """A body of a known length, or (None) up to the end of the connection."""
+
+    def __init__(self, stream: io.BufferedIOBase, length: int | None) -> None:
+        self._stream, self._left = stream, length
+
+    def fill(self, view: memoryview) -> int:
+        if self._left is None:
+            return _fill(self._stream, view)
+        part = view[: self._left]
+        _fill_all(self._stream, part)
+        self._left -= len(part)
+        return len(part)
+
+
+class _Chunks:
+    """An API server of 1.33 or later sends a chunk or two for every object: once around the loop
+    for each pod of the cluster. The line end behind a chunk is read with it, where there is room.
+    """
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self._stream = stream
+        self._left: int | None = 0  # of the chunk; None: the body has ended
+
+    def fill(self, view: memoryview) -> int:
+        size, stream = 0, self._stream
+        while size < len(view) and self._left is not None:
+            end = size + (self._left or self._begin())
+            if self._left is None:
+                break
+            if end + 2 <= len(view):
+                _fill_all(stream, view[size : end + 2])
+                self._left, line_end = 0, bytes(view[end : end + 2])
+            else:
+                end = min(end, len(view))
+                _fill_all(stream, view[size:end])
+                self._left -= end - size
+                line_end = b"\r\n" if self._left else stream.read(2)
+            if line_end != b"\r\n":
+                raise ValueError("a chunk of the answer does not end where it says")
+            size = end
+        return size
+
+    def _begin(self) -> int:
+        length = int(self._stream.readline(_SIZE_LINE).partition(b";")[0], 16)
+        if length < 0:
+            raise ValueError("a chunk of the answer has a negative length")
+        self._left = length
+        if not length:
+            self._end()
+        return length
+
+    def _end(self) -> None:
+        for _ in range(_TRAILERS):
+            if self._stream.readline(1 << 16) in (b"\r\n", b"\n", b""):
+                self._left = None
+                return
+        raise ValueError("the answer has too many trailers")
+
+
+class _Unpacked:
+    """What gzip has packed."""
+
+    def __init__(self, packed: Body) -> None:
+        self._packed = packed
+        self._unpacker = zlib.decompressobj(31)
+        self._buffer = memoryview(bytearray(_READ_AHEAD))
+
+    def fill(self, view: memoryview) -> int:
+        size, unpacker = 0, self._unpacker
+        while size < len(view) and not unpacker.eof:
+            more: bytes | memoryview = unpacker.unconsumed_tail
+            if not more:
+                more = self._buffer[: self._packed.fill(self._buffer)]
+            try:
+                plain = unpacker.decompress(more, len(view) - size)
+            except zlib.error as error:
+                raise ValueError(f"it can't be unpacked: {error}") from error
+            if not more and not plain:
+                raise ValueError("it is cut off")
+            view[size : size + len(plain)] = plain
+            size += len(plain)
+        if unpacker.eof:
+            while self._packed.fill(self._buffer):  # the frame's own end, and what nobody reads
+                pass
+        return size
+
+
+def _fill(stream: io.BufferedIOBase, view: memoryview) -> int:
+    """As far as the stream goes."""
+    size = 0
+    while size < len(view) and (got := stream.readinto(view[size:])):
+        size += got
+    return size
+
+
+def _fill_all(stream: io.BufferedIOBase, view: memoryview) -> None:
+    if _fill(stream, view) < len(view):
+        raise ConnectionResetError(_CUT)

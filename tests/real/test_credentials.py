@@ -1,0 +1,181 @@
+"""Who dnm says it is, on the real API server: what changes in the middle of a run, what a plug-in
+gives for a moment, what a pod is given, and a proxy in between."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.real.account import KUBECONFIG
+from tests.real.conftest import MakeSite
+from tests.real.http_api import Json
+from tests.real.proxy import Seen, proxied
+from tests.real.rig import PORT, Rig
+from tests.real.test_lists import signed_token
+
+FAR = 3600
+
+
+def a_kubeconfig(source: Path, target: Path, user: Json, **cluster: str) -> Path:
+    """The account's own, with another way to say who asks."""
+    document = yaml.safe_load(source.read_text())
+    document["users"][0]["user"] = user
+    document["clusters"][0]["cluster"] |= cluster
+    target.write_text(json.dumps(document))
+    target.chmod(0o600)
+    return target
+
+
+def test_a_token_that_is_exchanged_in_the_middle_of_a_run(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    """The old one is refused from then on: the run could not go on with it."""
+    file = tmp_path / "token"
+    file.write_text(signed_token(rig, FAR))
+    told: list[str] = []
+
+    def exchange(seen: Seen) -> None:
+        told.append(file.read_text())
+        if len(told) == 1:
+            file.write_text(signed_token(rig, FAR + 1) + "\n")
+
+    with proxied(rig, KUBECONFIG, tmp_path) as proxy:
+        proxy.after = exchange
+        a_kubeconfig(proxy.kubeconfig, proxy.kubeconfig, {"tokenFile": str(file)})
+        make_site(kubeconfig_path=proxy.kubeconfig).dnm("run")
+    sent = [seen.sent["Authorization"] for seen in proxy.seen]
+    assert len(sent) > 2 and sent[0] == f"Bearer {told[0]}"
+    assert set(sent[1:]) == {f"Bearer {file.read_text().strip()}"}
+    assert {seen.code for seen in proxy.seen} <= {200, 404}
+
+
+PLUGIN = """#!{python}
+import datetime, json, pathlib
+folder = pathlib.Path({folder!r})
+asked = folder / "asked"
+number = len(asked.read_text()) if asked.exists() else 0
+asked.write_text("x" * (number + 1))
+ends = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=1)
+token = (folder / f"token-{{number % 2}}").read_text()
+print(json.dumps({{
+    "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+    "status": {{"token": token, "expirationTimestamp": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}},
+}}))
+"""
+
+
+def test_a_plugin_whose_token_ends_between_two_requests(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    for number in range(2):
+        (tmp_path / f"token-{number}").write_text(signed_token(rig, FAR + number))
+    plugin = tmp_path / "plugin"
+    plugin.write_text(PLUGIN.format(python=sys.executable, folder=str(tmp_path)))
+    plugin.chmod(0o755)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin",
+                     "interactiveMode": "Never"}}  # fmt: skip
+    with proxied(rig, KUBECONFIG, tmp_path) as proxy:
+        a_kubeconfig(proxy.kubeconfig, proxy.kubeconfig, user)
+        make_site(kubeconfig_path=proxy.kubeconfig).dnm("run")
+    sent = [seen.sent["Authorization"] for seen in proxy.seen]
+    assert len(set(sent)) == 2 and len((tmp_path / "asked").read_text()) >= len(sent)
+    assert {seen.code for seen in proxy.seen} <= {200, 404}
+
+
+IN_A_POD = """
+mount -t tmpfs tmpfs /run
+mkdir -p /run/secrets/kubernetes.io
+cp -r {given} /run/secrets/kubernetes.io/serviceaccount
+exec env KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT={port} dnm "$@"
+"""
+
+
+def test_what_every_pod_is_given_is_enough(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
+    given = tmp_path / "serviceaccount"
+    given.mkdir()
+    (given / "token").write_text(signed_token(rig, FAR))
+    shutil.copy(f"{rig.keys}/ca.crt", given / "ca.crt")
+    site = make_site(kubeconfig_path=None)
+    script = IN_A_POD.format(given=given, port=PORT)
+    site.command = ["unshare", "--mount", "bash", "-euc", script, "dnm"]
+    home = tmp_path / "home"
+    home.mkdir()
+    site.dnm("run", HOME=str(home))
+    assert "the service account of this pod" in site.dnm("check", code=None, HOME=str(home)).stdout
+    (given / "token").write_text("no-token-of-anybody")
+    said = site.dnm("plan", code=1, HOME=str(home))
+    told = said.stdout + said.stderr
+    assert "401" in told and "renew the credentials of the service account of this pod" in told
+
+
+@contextmanager
+def tunnels(answer: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> Iterator[list[str]]:
+    """An HTTP proxy that knows CONNECT alone; yields its address, then what it was asked."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    asked = [f"http://127.0.0.1:{listener.getsockname()[1]}"]
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while content := source.recv(1 << 16):
+                target.sendall(content)
+        except OSError:
+            pass
+        finally:
+            for end in (source, target):
+                end.close()
+
+    def serve() -> None:
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                head += near.recv(1)
+            asked.append(head.split(b"\r\n")[0].decode())
+            near.sendall(answer)
+            if b" 200 " not in answer:
+                near.close()
+                continue
+            far = socket.create_connection(("127.0.0.1", PORT))
+            for way in ((near, far), (far, near)):
+                threading.Thread(target=copy, args=way, daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield asked
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def test_through_a_proxy(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
+    user = {"token": signed_token(rig, FAR)}
+    with tunnels() as asked:
+        path = a_kubeconfig(KUBECONFIG, tmp_path / "k", user, **{"proxy-url": asked[0]})
+        make_site(kubeconfig_path=path).dnm("run")
+    assert asked[1:] and {line.rpartition(" ")[0] for line in asked[1:]} == {
+        f"CONNECT 127.0.0.1:{PORT}"
+    }
+
+
+@pytest.mark.parametrize("code", ["407 Proxy Authentication Required", "403 Forbidden"])
+def test_a_proxy_that_refuses_is_named(
+    rig: Rig, make_site: MakeSite, tmp_path: Path, code: str
+) -> None:
+    user = {"token": signed_token(rig, FAR)}
+    with tunnels(f"HTTP/1.1 {code}\r\n\r\n".encode()) as asked:
+        path = a_kubeconfig(KUBECONFIG, tmp_path / "k", user, **{"proxy-url": asked[0]})
+        said = make_site(kubeconfig_path=path).dnm("run", code=1)
+    assert f"Tunnel connection failed: {code}" in said.stderr, said.stderr
+    assert user["token"] not in said.stderr
